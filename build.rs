@@ -29,13 +29,7 @@ enum Verdict {
 }
 
 fn main() {
-    for file in [
-        "build.rs",
-        "wrapper.h",
-        "cuda-sys/wrapper.h",
-        "tests/oracle",
-        "README.md",
-    ] {
+    for file in ["build.rs", "wrapper.h", "cuda-sys/wrapper.h", "tests/oracle", "README.md"] {
         println!("cargo::rerun-if-changed={file}");
     }
     let report = match ask() {
@@ -123,11 +117,7 @@ fn ask() -> Result<Verdict, NotRun> {
             counts.push_str(&format!("{kind} {count}\n"));
         }
     }
-    Ok(if complaints.is_empty() {
-        Verdict::Passed(counts)
-    } else {
-        Verdict::Failed(complaints)
-    })
+    Ok(if complaints.is_empty() { Verdict::Passed(counts) } else { Verdict::Failed(complaints) })
 }
 
 /// A C compiler that knows GNU C: the assertions on types need it.
@@ -147,22 +137,13 @@ impl Compiler {
             return Err("the assertions are GNU C; this compiler is Microsoft's".to_owned());
         }
         let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-        Ok(Self {
-            tool,
-            include,
-            directory,
-        })
+        Ok(Self { tool, include, directory })
     }
 
     fn command(&self) -> Command {
         let mut command = self.tool.to_command();
         let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
-        command
-            .arg("-std=gnu11")
-            .arg("-I")
-            .arg(package)
-            .arg("-I")
-            .arg(&self.include);
+        command.arg("-std=gnu11").arg("-I").arg(package).arg("-I").arg(&self.include);
         command
     }
 
@@ -183,7 +164,5 @@ impl Compiler {
 }
 
 fn run(command: &mut Command) -> Result<Output, NotRun> {
-    command
-        .output()
-        .map_err(|error| format!("{command:?}: {error}"))
+    command.output().map_err(|error| format!("{command:?}: {error}"))
 }

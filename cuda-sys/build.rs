@@ -45,12 +45,7 @@ fn run() -> Result<(), String> {
     }
 
     let (host, target) = (cargo("HOST")?, cargo("TARGET")?);
-    let search = Search {
-        env: &watched,
-        machine: Path::new("/"),
-        host: &host,
-        target: &target,
-    };
+    let search = Search { env: &watched, machine: Path::new("/"), host: &host, target: &target };
     let mode = Mode::parse(watched("CUDA_SYS_BINDINGS"))?;
     let generator = cfg!(feature = "buildtime-bindgen");
     let library = linked(&search)?;
@@ -118,12 +113,7 @@ fn checked_in() -> Result<PathBuf, String> {
 /// Generates the bindings; the inner error permits a fallback to the bundled ones.
 #[cfg(feature = "buildtime-bindgen")]
 fn generated(toolkit: &Toolkit) -> Result<Result<(), String>, String> {
-    for name in [
-        "LIBCLANG_PATH",
-        "LLVM_CONFIG_PATH",
-        "CLANG_PATH",
-        "BINDGEN_EXTRA_CLANG_ARGS",
-    ] {
+    for name in ["LIBCLANG_PATH", "LLVM_CONFIG_PATH", "CLANG_PATH", "BINDGEN_EXTRA_CLANG_ARGS"] {
         watched(name);
     }
     let package = PathBuf::from(cargo("CARGO_MANIFEST_DIR")?);
@@ -164,10 +154,7 @@ fn describe(bindings: &str, source: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", source.display()))?;
     let version = constants
         .lines()
-        .find_map(|line| {
-            line.strip_prefix("pub const CUDA_VERSION: u32 = ")?
-                .strip_suffix(';')
-        })
+        .find_map(|line| line.strip_prefix("pub const CUDA_VERSION: u32 = ")?.strip_suffix(';'))
         .ok_or("the bindings lack CUDA_VERSION")?;
     println!("cargo::metadata=bindings={bindings}");
     println!("cargo::metadata=version={version}");
@@ -200,9 +187,7 @@ fn linked(search: &Search<'_>) -> Result<Library, String> {
     match directory.to_str() {
         Some(directory) => println!("cargo::rustc-link-search=native={directory}"),
         None => {
-            return Err(format!(
-                "{name} is not UTF-8, which cargo requires of directories"
-            ));
+            return Err(format!("{name} is not UTF-8, which cargo requires of directories"));
         }
     }
     Ok(Library::Named)

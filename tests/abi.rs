@@ -48,9 +48,7 @@ fn c_agrees_with_the_bindings() {
         let (kind, rest) = line.split_once(' ').expect("a kind and a count");
         if kind == "exception" || kind == "difference" {
             println!("abi oracle: {kind}: {rest}");
-            let known = KNOWN
-                .iter()
-                .any(|(what, _)| rest.starts_with(&format!("{what}: ")));
+            let known = KNOWN.iter().any(|(what, _)| rest.starts_with(&format!("{what}: ")));
             if kind == "difference" && !known {
                 unknown.push(rest);
             }
@@ -58,16 +56,10 @@ fn c_agrees_with_the_bindings() {
             *counts.entry(kind).or_default() += rest.parse::<usize>().expect("a count");
         }
     }
-    assert_eq!(
-        unknown, [""; 0],
-        "the header differs from the bundled bindings"
-    );
+    assert_eq!(unknown, [""; 0], "the header differs from the bundled bindings");
     let symbols = counts.remove("symbols").expect("a count");
     println!("abi oracle: {counts:?}");
-    println!(
-        "abi oracle: {} assertions passed",
-        counts.values().sum::<usize>()
-    );
+    println!("abi oracle: {} assertions passed", counts.values().sum::<usize>());
 
     // A control: every symbol reached the compiler.
     assert_eq!(counts["functions"], symbols);
@@ -82,10 +74,6 @@ fn c_agrees_with_the_bindings() {
         ("sizes", 65),
         ("values", 675),
     ] {
-        assert!(
-            counts[kind] >= least,
-            "{} {kind} are fewer than {least}",
-            counts[kind]
-        );
+        assert!(counts[kind] >= least, "{} {kind} are fewer than {least}", counts[kind]);
     }
 }

@@ -65,13 +65,7 @@ fn misuse_does_not_compile_and_its_twin_does() {
                 .map(|reason| format!("{name}: {reason}"))
         })
         .collect();
-    assert!(
-        wrong.is_empty(),
-        "{} of {} cases:\n{}",
-        wrong.len(),
-        cases.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
 /// What is wrong with a case, if anything, given the errors of its twin and its misuse.
@@ -86,18 +80,13 @@ fn verdict(
     match misuse {
         None => Err(format!("the misuse compiles, {code} expected")),
         Some(errors) if errors.iter().eq([code]) => Ok(()),
-        Some(errors) => Err(format!(
-            "the misuse fails with {errors:?}, {code} alone expected"
-        )),
+        Some(errors) => Err(format!("the misuse fails with {errors:?}, {code} alone expected")),
     }
 }
 
 /// Name and expected code of each case.
 fn cases() -> Vec<(String, String)> {
-    let mut cases: Vec<_> = files()
-        .iter()
-        .map(|path| (name(path), expected(path)))
-        .collect();
+    let mut cases: Vec<_> = files().iter().map(|path| (name(path), expected(path))).collect();
     cases.sort();
     cases
 }
@@ -105,24 +94,16 @@ fn cases() -> Vec<(String, String)> {
 fn files() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/misuse");
     let entries = fs::read_dir(directory).expect("tests/misuse is a directory");
-    entries
-        .map(|entry| entry.expect("an entry can be read").path())
-        .collect()
+    entries.map(|entry| entry.expect("an entry can be read").path()).collect()
 }
 
 fn name(path: &Path) -> String {
-    path.file_stem()
-        .expect("a case has a name")
-        .to_string_lossy()
-        .into_owned()
+    path.file_stem().expect("a case has a name").to_string_lossy().into_owned()
 }
 
 fn expected(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("a case is a text file");
-    let code = text
-        .lines()
-        .next()
-        .and_then(|line| line.strip_prefix("//~ "));
+    let code = text.lines().next().and_then(|line| line.strip_prefix("//~ "));
     let code =
         code.unwrap_or_else(|| panic!("{}: the first line is not `//~ CODE`", path.display()));
     for half in ["#[cfg(misuse)]", "#[cfg(not(misuse))]"] {
@@ -138,11 +119,7 @@ fn write_scratch_crate() {
     let _ = fs::remove_dir_all(scratch.join("examples"));
     fs::create_dir_all(scratch.join("examples")).expect("a directory can be made");
     fs::create_dir_all(scratch.join("src")).expect("a directory can be made");
-    let core = root
-        .join("cuda-core")
-        .display()
-        .to_string()
-        .replace('\\', "/");
+    let core = root.join("cuda-core").display().to_string().replace('\\', "/");
     let write = |file: &str, text: &str| {
         fs::write(scratch.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
     };
@@ -152,9 +129,7 @@ fn write_scratch_crate() {
     // The versions of the workspace's build are available offline.
     fs::copy(root.join("Cargo.lock"), scratch.join("Cargo.lock")).expect("the lock file is there");
     for case in files() {
-        let to = scratch
-            .join("examples")
-            .join(case.file_name().expect("a case has a name"));
+        let to = scratch.join("examples").join(case.file_name().expect("a case has a name"));
         fs::copy(&case, to).expect("a case can be copied");
     }
 }
@@ -162,13 +137,7 @@ fn write_scratch_crate() {
 /// Cargo's messages about the scratch crate.
 fn check(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "check",
-            "--offline",
-            "--examples",
-            "--keep-going",
-            "--message-format=json",
-        ])
+        .args(["check", "--offline", "--examples", "--keep-going", "--message-format=json"])
         .args(arguments)
         .args(["--target-dir", "target"])
         .current_dir(SCRATCH)
@@ -181,11 +150,7 @@ fn check(arguments: &[&str]) -> String {
         message["reason"] == "compiler-artifact" && message["target"]["name"] == "cuda_core"
     });
     // Without this check, every misuse would fail for another reason.
-    assert!(
-        core,
-        "cuda-core does not build:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(core, "cuda-core does not build:\n{}", String::from_utf8_lossy(&output.stderr));
     messages
 }
 
@@ -203,9 +168,7 @@ fn errors(messages: &str) -> Errors {
             None if is_summary(message["message"].as_str()) => continue,
             None => "an error without a code",
         };
-        let name = line["target"]["name"]
-            .as_str()
-            .expect("a target has a name");
+        let name = line["target"]["name"].as_str().expect("a target has a name");
         errors.entry(name.into()).or_default().insert(code.into());
     }
     errors
@@ -246,14 +209,7 @@ mod mechanism {
             .replace('\n', " ")
         };
         let closing = r#"{"reason":"compiler-message","target":{"name":"a"},"message":{"level":"error","message":"aborting due to 1 previous error","code":null}}"#;
-        let text = [
-            message("warning", "dead_code"),
-            message("error", "E0277"),
-            closing.into(),
-        ];
-        assert_eq!(
-            errors(&text.join("\n")),
-            Errors::from([("a".into(), set(&["E0277"]))])
-        );
+        let text = [message("warning", "dead_code"), message("error", "E0277"), closing.into()];
+        assert_eq!(errors(&text.join("\n")), Errors::from([("a".into(), set(&["E0277"]))]));
     }
 }

@@ -37,11 +37,7 @@ fn s47_the_header_takes_nothing_away() {
         let green = Context::create_green(&[&split.groups[0]])?;
         let mark = session.mark();
         drop(green.create_stream()?);
-        assert!(
-            session
-                .names_since(mark)
-                .contains(&"cuGreenCtxStreamCreate")
-        );
+        assert!(session.names_since(mark).contains(&"cuGreenCtxStreamCreate"));
         stream.synchronize()
     };
     all().expect("the simulated driver has it all");

@@ -18,10 +18,7 @@ const SCALE: usize = 2;
 fn example() -> shared::Result {
     let device = shared::device()?;
     let stream = device.create_stream()?;
-    let shape = ArrayShape::D2 {
-        width: SIZE,
-        height: SIZE,
-    };
+    let shape = ArrayShape::D2 { width: SIZE, height: SIZE };
     let mut image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;
     // Each texel is the number of its column.
     let columns: Vec<f32> = (0..SIZE * SIZE).map(|at| (at % SIZE) as f32).collect();
@@ -36,7 +33,7 @@ fn example() -> shared::Result {
 
     if shared::is_simulated(device)? {
         return Err(
-            shared::Lacks("a real GPU: the simulated driver does not sample textures").into(),
+            shared::Lacks("a real GPU: the simulated driver does not sample textures").into()
         );
     }
     sample(device, &image)
@@ -56,10 +53,7 @@ fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
     launch.elements(LEN);
     // The launch borrows the image, so the program cannot write to it until the launch is made.
     launch.arg(texture.bind(image)?).arg(&mut large);
-    launch
-        .arg(WIDTH as u32)
-        .arg(1.0 / SCALE as f32)
-        .arg(LEN as u32);
+    launch.arg(WIDTH as u32).arg(1.0 / SCALE as f32).arg(LEN as u32);
     // SAFETY: magnify(cudaTextureObject_t image, float *to, unsigned width, float scale, unsigned n)
     // writes n elements of `to`, which has as many.
     unsafe { launch.launch() }?;

@@ -39,10 +39,7 @@ fn example() -> shared::Result {
     let mut back = vec![0; batch.len()];
     group.gather_to(&parts, &mut back)?; // the one wait
     assert_eq!(back, batch);
-    println!(
-        "{} elements were passed around {count} devices",
-        batch.len()
-    );
+    println!("{} elements were passed around {count} devices", batch.len());
 
     // Each device holds a block of a matrix's rows; afterwards it holds a block of its columns.
     let mut rows = group.alloc::<u32>(count * count)?;

@@ -16,24 +16,15 @@ fn example() -> shared::Result {
     // The copy owns the vector: the program can neither write nor free it meanwhile, even with
     // `mem::forget`.
     let numbers: Vec<u32> = (0..LEN as u32).collect();
-    let upload = stream
-        .upload_owned(numbers, &mut buffer)
-        .map_err(|(error, _numbers)| error)?;
+    let upload = stream.upload_owned(numbers, &mut buffer).map_err(|(error, _numbers)| error)?;
     println!("uploading; done already: {}", upload.is_done()?);
     let numbers = upload.wait().map_err(|(error, _upload)| error)?;
     println!("the vector is back, with {} elements", numbers.len());
 
     // No wait is needed: the download comes after the upload, into the same vector.
-    let download = stream
-        .download_owned(&buffer, numbers)
-        .map_err(|(error, _numbers)| error)?;
+    let download = stream.download_owned(&buffer, numbers).map_err(|(error, _numbers)| error)?;
     let numbers = download.wait().map_err(|(error, _download)| error)?;
-    assert!(
-        numbers
-            .iter()
-            .zip(0..)
-            .all(|(&element, index)| element == index)
-    );
+    assert!(numbers.iter().zip(0..).all(|(&element, index)| element == index));
 
     // Dropped in flight, it keeps the vector until the copy is done, and then frees it.
     drop(stream.upload_owned(vec![7; LEN], &mut buffer));
@@ -42,9 +33,7 @@ fn example() -> shared::Result {
     let registered = Registered::new(stream.context(), numbers, RegisterFlags::PORTABLE)
         .map_err(|(error, _numbers)| error)?;
     stream.upload(&registered, &mut buffer)?; // as from a pinned buffer
-    let numbers = registered
-        .into_inner()
-        .map_err(|(error, _registered)| error)?; // waits
+    let numbers = registered.into_inner().map_err(|(error, _registered)| error)?; // waits
     println!("registered, uploaded, and back: {} elements", numbers.len());
     Ok(())
 }

@@ -40,11 +40,7 @@ fn first() -> shared::Result {
     stream.fill(&mut buffer, 41)?;
     written.record(&stream)?;
 
-    let handles = [
-        buffer.ipc_handle()?.to_bytes(),
-        written.ipc_handle()?.to_bytes(),
-    ]
-    .map(hex);
+    let handles = [buffer.ipc_handle()?.to_bytes(), written.ipc_handle()?.to_bytes()].map(hex);
     let status = Command::new(env::current_exe()?).args(handles).status()?;
     if !status.success() {
         return Err(format!("the second process: {status}").into());

@@ -10,10 +10,7 @@ fn managed(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let mut values = ManagedBuffer::<u32>::new(stream.context(), 1 << 20)?;
     values.as_mut_slice()?.fill(1); // the host writes in place
-    values.advise(
-        ..,
-        Advice::SetPreferredLocation(MemoryLocation::Device(device)),
-    )?;
+    values.advise(.., Advice::SetPreferredLocation(MemoryLocation::Device(device)))?;
     values.prefetch(&stream, .., MemoryLocation::Device(device))?;
     stream.fill(values.slice_mut(..1000)?, 2)?; // the device does
     let sum: u32 = values.as_slice()?.iter().sum(); // waits, then the host reads in place
@@ -37,10 +34,7 @@ fn growing(device: Device) -> shared::Result {
     assert_eq!(list.as_raw(), address);
     let mut back = vec![0; list.len()];
     stream.download_to(&list, &mut back)?;
-    assert_eq!(
-        (back[0], back[1 << 10], back[1 << 20]),
-        (1 << 10, 1 << 20, 1 << 22)
-    );
+    assert_eq!((back[0], back[1 << 10], back[1 << 20]), (1 << 10, 1 << 20, 1 << 22));
     list.shrink_to(1 << 10)?; // waits for work on the part that is unmapped
     println!("virtual: the address stayed the same");
     Ok(())

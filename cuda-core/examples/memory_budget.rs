@@ -27,21 +27,13 @@ fn example() -> shared::Result {
     let stream = device.create_stream()?;
 
     // A pool of the part's own: all memory that the pool keeps can be released at once.
-    let pool = CachingPool::builder()
-        .limit(PoolLimit::Bytes(64 * MIB))
-        .build()?;
+    let pool = CachingPool::builder().limit(PoolLimit::Bytes(64 * MIB)).build()?;
     let statistics = Arc::new(Statistics::new(pool.allocator()));
     let counted = Allocator::new(Arc::clone(&statistics));
     with_allocator(&counted, || part(&stream))?;
     let bytes = statistics.counters().bytes;
-    assert_eq!(
-        (bytes.value, bytes.peak, bytes.total),
-        (0, 4 << 20, 10 << 20)
-    );
-    println!(
-        "10 MiB in all, 4 MiB at once, {} bytes of the device's",
-        pool.usage(device).reserved
-    );
+    assert_eq!((bytes.value, bytes.peak, bytes.total), (0, 4 << 20, 10 << 20));
+    println!("10 MiB in all, 4 MiB at once, {} bytes of the device's", pool.usage(device).reserved);
     stream.synchronize()?;
     pool.trim(0)?;
     assert_eq!(pool.usage(device).reserved, 0);

@@ -39,28 +39,19 @@ fn example() -> shared::Result {
         *element = index as f32;
     }
     let mut output = PinnedBuffer::zeroed(&context, CHUNKS * LEN)?;
-    let streams = [
-        device.create_stream()?,
-        device.create_stream()?,
-        device.create_stream()?,
-    ];
+    let streams = [device.create_stream()?, device.create_stream()?, device.create_stream()?];
     let [up, compute, down] = &streams;
 
-    for (how, streams) in [
-        ("warming up", [up; 3]),
-        ("one stream", [up; 3]),
-        ("three streams", [up, compute, down]),
-    ] {
+    for (how, streams) in
+        [("warming up", [up; 3]), ("one stream", [up; 3]), ("three streams", [up, compute, down])]
+    {
         output.as_mut_slice()?.fill(0.0);
         let began = Instant::now();
         pipeline(streams, &input, &mut output)?;
         let enqueued = began.elapsed();
         let same = output.as_slice()? == input.as_slice()?; // waits
         assert!(same, "{how}");
-        println!(
-            "{how}: enqueued in {enqueued:.1?}, done and compared in {:.1?}",
-            began.elapsed()
-        );
+        println!("{how}: enqueued in {enqueued:.1?}, done and compared in {:.1?}", began.elapsed());
     }
     Ok(())
 }

@@ -24,12 +24,7 @@ fn ptx(device: Device) -> shared::Result {
     stream.fill(&mut x, 3.0)?;
     stream.fill(&mut y, 1.0)?;
     let mut launch = stream.kernel(&saxpy);
-    launch
-        .elements(LEN)
-        .arg(2.0f32)
-        .arg(&x)
-        .arg(&mut y)
-        .arg(LEN as u32);
+    launch.elements(LEN).arg(2.0f32).arg(&x).arg(&mut y).arg(LEN as u32);
     // SAFETY: saxpy(float a, const float *x, float *y, unsigned n) reads n elements of x, and reads
     // and writes n of y; both have as many.
     unsafe { launch.launch() }?;
@@ -42,9 +37,7 @@ fn ptx(device: Device) -> shared::Result {
 
 fn cuda_cpp(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
-    let program = nvrtc::Program::new(DOUBLE)
-        .name("twice.cu")
-        .device(device)?;
+    let program = nvrtc::Program::new(DOUBLE).name("twice.cu").device(device)?;
     let ptx = program.compile()?; // its error has the compiler's log
     let twice = Module::from_ptx(stream.context(), &ptx)?.function("twice")?;
     let mut x = stream.upload_new(&vec![21.0f32; LEN])?;
@@ -54,11 +47,7 @@ fn cuda_cpp(device: Device) -> shared::Result {
     unsafe { launch.launch() }?;
     let back = stream.download_vec(&x)?;
     assert!(back.iter().all(|&element| element == 42.0));
-    println!(
-        "NVRTC {}: 2 * 21 = {} for {LEN} elements",
-        nvrtc::version()?,
-        back[0]
-    );
+    println!("NVRTC {}: 2 * 21 = {} for {LEN} elements", nvrtc::version()?, back[0]);
     Ok(())
 }
 

@@ -50,10 +50,7 @@ impl Bindings {
             ("types.rs", self.types.clone()),
             ("constants.rs", self.constants.clone()),
             ("layout.rs", self.layout.clone()),
-            (
-                "header.rs",
-                format!("pub(crate) const HEADER: Option<crate::Header> = {header};\n"),
-            ),
+            ("header.rs", format!("pub(crate) const HEADER: Option<crate::Header> = {header};\n")),
         ]
     }
 
@@ -93,18 +90,12 @@ pub(crate) fn items(text: &str) -> Vec<String> {
 
 /// The first line of an item that is no attribute.
 pub(crate) fn head(item: &str) -> &str {
-    item.lines()
-        .find(|line| !line.trim_start().starts_with('#'))
-        .unwrap_or_default()
-        .trim_start()
+    item.lines().find(|line| !line.trim_start().starts_with('#')).unwrap_or_default().trim_start()
 }
 
 /// The declarations in the body of an extern block, each with its attributes.
 pub(crate) fn declarations(functions: &str) -> Vec<String> {
-    functions
-        .split_inclusive("-> CUresult;\n")
-        .map(str::to_owned)
-        .collect()
+    functions.split_inclusive("-> CUresult;\n").map(str::to_owned).collect()
 }
 
 /// The name of a declaration.

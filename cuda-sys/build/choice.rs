@@ -30,11 +30,7 @@ pub(crate) enum Plan {
 impl Mode {
     /// Reads the variable's value; unset and empty mean [`Mode::Auto`].
     pub(crate) fn parse(value: Option<OsString>) -> Result<Self, String> {
-        match value
-            .as_ref()
-            .map(|value| value.to_string_lossy())
-            .as_deref()
-        {
+        match value.as_ref().map(|value| value.to_string_lossy()).as_deref() {
             None | Some("" | "auto") => Ok(Mode::Auto),
             Some("system") => Ok(Mode::System),
             Some("bundled") => Ok(Mode::Bundled),

@@ -76,10 +76,7 @@ pub(crate) fn complete(bundled: &Bindings, header: &Bindings) -> Completed {
         }
     }
 
-    let mut completed = Completed {
-        bindings: bundled.clone(),
-        ..Completed::default()
-    };
+    let mut completed = Completed { bindings: bundled.clone(), ..Completed::default() };
     for Item { kind, name, text } in lacking {
         if unfit.contains(&name) {
             completed.unfit.push(name);
@@ -147,11 +144,7 @@ impl<'a> Parts<'a> {
         }
         for text in bindings.names.split_inclusive('\n') {
             let plain = text.trim_end().strip_suffix(';');
-            push(
-                Kind::Name,
-                plain.and_then(|text| Some(text.rsplit_once(" as ")?.1)),
-                text,
-            );
+            push(Kind::Name, plain.and_then(|text| Some(text.rsplit_once(" as ")?.1)), text);
         }
         for text in items(&bindings.types) {
             push(Kind::Type, type_name(head(&text)), &text);
@@ -170,20 +163,15 @@ impl<'a> Parts<'a> {
                 .split("];")
                 .filter(|claim| claim.contains("\"Size of ") || claim.contains("\"Alignment of "));
             let claims = claims.map(|claim| claim.split_whitespace().collect());
-            parts
-                .sizes
-                .extend(name.map(|name| (name.to_owned(), claims.collect())));
+            parts.sizes.extend(name.map(|name| (name.to_owned(), claims.collect())));
         }
         parts
     }
 
     /// The items that these bindings have and `bundled_parts` lack.
     fn beyond(self, bundled_parts: &Parts<'_>) -> Vec<Item> {
-        let have: BTreeSet<(Kind, &str)> = bundled_parts
-            .items
-            .iter()
-            .map(|item| (item.kind, owner(&item.name)))
-            .collect();
+        let have: BTreeSet<(Kind, &str)> =
+            bundled_parts.items.iter().map(|item| (item.kind, owner(&item.name))).collect();
         let mut lacking = self.items;
         lacking.retain(|item| {
             let has = |kind| have.contains(&(kind, owner(&item.name)));
@@ -201,11 +189,8 @@ impl<'a> Parts<'a> {
     /// `CUDA_KERNEL_NODE_PARAMS` was `CUDA_KERNEL_NODE_PARAMS_v1` once.
     fn spelled_otherwise<'b>(&self, header_parts: &Parts<'b>) -> BTreeMap<&'b str, &'b str> {
         let mut aliases = header_parts.aliases.clone();
-        aliases.retain(|name, target| {
-            self.aliases
-                .get(name)
-                .is_some_and(|bundled| bundled != target)
-        });
+        aliases
+            .retain(|name, target| self.aliases.get(name).is_some_and(|bundled| bundled != target));
         aliases
     }
 
@@ -215,11 +200,7 @@ impl<'a> Parts<'a> {
         let sizes = header_parts.sizes.iter();
         sizes
             .filter(|(name, _)| owner(name) == name.as_str())
-            .filter(|(name, size)| {
-                self.sizes
-                    .get(*name)
-                    .is_some_and(|bundled| bundled != *size)
-            })
+            .filter(|(name, size)| self.sizes.get(*name).is_some_and(|bundled| bundled != *size))
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -252,8 +233,7 @@ fn owner(name: &str) -> &str {
 
 /// The identifiers and keywords of Rust text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !is_identifier(c))
-        .filter(|word| !word.is_empty())
+    text.split(|c: char| !is_identifier(c)).filter(|word| !word.is_empty())
 }
 
 fn is_identifier(c: char) -> bool {

@@ -59,9 +59,7 @@ pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<
         for name in lost {
             builder = builder.allowlist_function(name);
         }
-        bindings
-            .functions
-            .push_str(&split(&run(builder)?).functions);
+        bindings.functions.push_str(&split(&run(builder)?).functions);
     }
 
     let bound = function_names(&bindings.functions);
@@ -136,10 +134,7 @@ fn defined_unsigned(header: &str, name: &str) -> bool {
     header
         .lines()
         .filter_map(|line| {
-            line.trim_start()
-                .strip_prefix("#define ")?
-                .trim_start()
-                .strip_prefix(name)
+            line.trim_start().strip_prefix("#define ")?.trim_start().strip_prefix(name)
         })
         .any(|value| value.starts_with(' ') && value.trim_end_matches([' ', ')']).ends_with('u'))
 }
@@ -159,10 +154,7 @@ fn base(include: &Path, package: &Path, header: &str) -> Builder {
         .use_core()
         .rust_edition(RustEdition::Edition2024)
         .rust_target(RustTarget::stable(85, 0).unwrap_or_default())
-        .default_enum_style(EnumVariation::NewType {
-            is_bitfield: false,
-            is_global: true,
-        })
+        .default_enum_style(EnumVariation::NewType { is_bitfield: false, is_global: true })
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_debug(true)
@@ -195,9 +187,7 @@ impl ParseCallbacks for HideCounts {
         variant: &str,
         _value: EnumVariantValue,
     ) -> Option<EnumVariantCustomBehavior> {
-        self.0
-            .contains(variant)
-            .then_some(EnumVariantCustomBehavior::Hide)
+        self.0.contains(variant).then_some(EnumVariantCustomBehavior::Hide)
     }
 }
 
@@ -299,11 +289,7 @@ fn pages(header: &str) -> BTreeMap<&str, &str> {
             None => continue,
         };
         declares = declaration.is_empty();
-        let name = declaration
-            .trim_start()
-            .split('(')
-            .next()
-            .unwrap_or_default();
+        let name = declaration.trim_start().split('(').next().unwrap_or_default();
         if let (Some(group), false) = (open.last(), declares) {
             pages.entry(name).or_insert(*group);
         }

@@ -13,12 +13,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const FLOOR: u32 = 11080;
 
 /// Variables that name a toolkit's root, in the order of the search.
-pub(crate) const ROOT_VARIABLES: [&str; 4] = [
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "CUDA_ROOT",
-    "CUDA_TOOLKIT_ROOT_DIR",
-];
+pub(crate) const ROOT_VARIABLES: [&str; 4] =
+    ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"];
 
 /// The variable that names the directory of `cuda.h` itself.
 pub(crate) const INCLUDE_VARIABLE: &str = "CUDA_SYS_INCLUDE_DIR";
@@ -116,16 +112,14 @@ impl fmt::Display for Tried {
 impl Found {
     /// A place that looks like a toolkit, or was named as one, and has no usable header.
     pub(crate) fn suspicious(&self) -> Option<&Tried> {
-        self.tried
-            .iter()
-            .find(|tried| match (&tried.source, tried.verdict) {
-                (_, Verdict::NoTargetHeader) | (Source::Conda, _) => false,
-                (Source::Variable(_) | Source::Nvcc, _) => true,
-                // Every machine has a `/usr`; a `/usr/local/cuda` implies an installation.
-                (Source::Customary, verdict) => {
-                    verdict == Verdict::NoHeader && !tried.place.ends_with("usr")
-                }
-            })
+        self.tried.iter().find(|tried| match (&tried.source, tried.verdict) {
+            (_, Verdict::NoTargetHeader) | (Source::Conda, _) => false,
+            (Source::Variable(_) | Source::Nvcc, _) => true,
+            // Every machine has a `/usr`; a `/usr/local/cuda` implies an installation.
+            (Source::Customary, verdict) => {
+                verdict == Verdict::NoHeader && !tried.place.ends_with("usr")
+            }
+        })
     }
 }
 
@@ -152,13 +146,11 @@ impl Search<'_> {
     /// that name later places are not read.
     pub(crate) fn run(&self) -> Found {
         // The variable names the header's directory itself: no other place is searched.
-        let pointed = self
-            .variable(INCLUDE_VARIABLE)
-            .map(|(name, place)| Candidate {
-                source: Source::Variable(name),
-                place,
-                layout: Layout::Include,
-            });
+        let pointed = self.variable(INCLUDE_VARIABLE).map(|(name, place)| Candidate {
+            source: Source::Variable(name),
+            place,
+            layout: Layout::Include,
+        });
         match pointed {
             Some(only) => self.first_of([only]),
             None => self.first_of(self.candidates()),
@@ -186,19 +178,11 @@ impl Search<'_> {
     /// Directories of `toolkit` in which the linker finds the driver's library or its stub.
     pub(crate) fn link_directories(&self, toolkit: &Toolkit) -> Vec<PathBuf> {
         let mut below = vec!["lib64".to_owned(), "lib".to_owned(), "lib/x64".to_owned()];
-        below.extend(
-            self.target_directories()
-                .into_iter()
-                .map(|dir| format!("{dir}/lib")),
-        );
+        below.extend(self.target_directories().into_iter().map(|dir| format!("{dir}/lib")));
         if let Some(multiarch) = self.debian_multiarch() {
             below.push(format!("lib/{multiarch}"));
         }
-        let library = if self.target.contains("windows") {
-            "cuda.lib"
-        } else {
-            "libcuda.so"
-        };
+        let library = if self.target.contains("windows") { "cuda.lib" } else { "libcuda.so" };
         below
             .iter()
             .map(|dir| toolkit.root.join(dir))
@@ -210,10 +194,7 @@ impl Search<'_> {
     /// The value of `name`, or of its form for this target (`AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`),
     /// with the name under which it was found.
     pub(crate) fn variable(&self, name: &str) -> Option<(String, PathBuf)> {
-        let prefixed = format!(
-            "{}_{name}",
-            self.target.to_uppercase().replace(['-', '.'], "_")
-        );
+        let prefixed = format!("{}_{name}", self.target.to_uppercase().replace(['-', '.'], "_"));
         [prefixed, name.to_owned()].into_iter().find_map(|name| {
             let value = (self.env)(&name).filter(|value| !value.is_empty())?;
             Some((name, PathBuf::from(value)))
@@ -221,20 +202,12 @@ impl Search<'_> {
     }
 
     fn candidates(&self) -> impl Iterator<Item = Candidate> {
-        let host = |source, place| Candidate {
-            source,
-            place,
-            layout: Layout::HostRoot,
-        };
+        let host = |source, place| Candidate { source, place, layout: Layout::HostRoot };
         let named = ROOT_VARIABLES.into_iter().filter_map(|name| {
             let (found, place) = self.variable(name)?;
             Some(Candidate {
                 // A variable for this target names a toolkit for this target.
-                layout: if found == name {
-                    Layout::HostRoot
-                } else {
-                    Layout::TargetRoot
-                },
+                layout: if found == name { Layout::HostRoot } else { Layout::TargetRoot },
                 source: Source::Variable(found),
                 place,
             })
@@ -258,9 +231,8 @@ impl Search<'_> {
             return Vec::new();
         };
         let name = if cfg!(windows) { "nvcc.exe" } else { "nvcc" };
-        let Some(nvcc) = std::env::split_paths(&path)
-            .map(|dir| dir.join(name))
-            .find(|nvcc| nvcc.is_file())
+        let Some(nvcc) =
+            std::env::split_paths(&path).map(|dir| dir.join(name)).find(|nvcc| nvcc.is_file())
         else {
             return Vec::new();
         };
@@ -300,11 +272,7 @@ impl Search<'_> {
                     Err(_) => place.clone(),
                 },
             };
-            return Ok(Toolkit {
-                root,
-                include,
-                version,
-            });
+            return Ok(Toolkit { root, include, version });
         }
         Err(verdict)
     }
@@ -335,10 +303,7 @@ impl Search<'_> {
             "powerpc64le" => &["ppc64le"],
             other => &[other],
         };
-        names
-            .iter()
-            .map(|name| format!("targets/{name}-linux"))
-            .collect()
+        names.iter().map(|name| format!("targets/{name}-linux")).collect()
     }
 
     /// Debian's directory for libraries of the target: `x86_64-linux-gnu`.
@@ -370,12 +335,7 @@ fn pip_directories(site_packages: &Path) -> Vec<PathBuf> {
         .flatten()
         .flatten()
         .filter_map(|entry| {
-            let release = entry
-                .file_name()
-                .to_str()?
-                .strip_prefix("cu")?
-                .parse()
-                .ok()?;
+            let release = entry.file_name().to_str()?.strip_prefix("cu")?.parse().ok()?;
             Some((release, entry.path().join("include")))
         })
         .collect();

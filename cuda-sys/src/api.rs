@@ -215,12 +215,7 @@ pub(crate) mod tests {
     #[test]
     fn a_driver_without_thirty_symbols_has_the_others() {
         // Every tenth symbol: a mix from the whole of any header.
-        let lacking: Vec<_> = DriverApi::SYMBOLS
-            .iter()
-            .copied()
-            .step_by(10)
-            .take(30)
-            .collect();
+        let lacking: Vec<_> = DriverApi::SYMBOLS.iter().copied().step_by(10).take(30).collect();
         let mut resolve = |name: &std::ffi::CStr| match name.to_str() {
             Ok(name) if !lacking.contains(&name) => DriverApi::stub(name),
             _ => ptr::null(),

@@ -92,9 +92,7 @@ impl std::error::Error for InstallError {}
 pub(crate) fn table() -> &'static DriverApi {
     /// The table of a forked child whose parent was loading the driver at the fork.
     static FORKED: DriverApi = DriverApi::NO_DRIVER;
-    TABLE
-        .get_or_init(open)
-        .map_or(&FORKED, |loaded| &loaded.api)
+    TABLE.get_or_init(open).map_or(&FORKED, |loaded| &loaded.api)
 }
 
 /// Loads the driver at the first call and returns its table.
@@ -143,9 +141,7 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
     // Built before it is stored: a resolver that calls a driver function must not wait for itself.
     // SAFETY: the caller of `install` vouches for the addresses.
     let api = unsafe { DriverApi::from_resolver(&mut resolve) };
-    TABLE
-        .set(Loaded { api, error: None })
-        .map_err(|_| InstallError::AlreadyFilled)
+    TABLE.set(Loaded { api, error: None }).map_err(|_| InstallError::AlreadyFilled)
 }
 
 /// The linked library's symbols. They are looked up as well: a table with the address of each
@@ -187,15 +183,7 @@ fn open() -> Loaded {
 impl Loaded {
     /// The state of a process without a driver.
     fn absent(library: &str, answer: &str) -> Self {
-        let attempt = Attempt {
-            library: library.to_owned(),
-            answer: answer.to_owned(),
-        };
-        Self {
-            api: DriverApi::absent(),
-            error: Some(LoadError {
-                attempts: vec![attempt],
-            }),
-        }
+        let attempt = Attempt { library: library.to_owned(), answer: answer.to_owned() };
+        Self { api: DriverApi::absent(), error: Some(LoadError { attempts: vec![attempt] }) }
     }
 }

@@ -16,10 +16,7 @@ pub struct LoadOnce<T> {
 impl<T> LoadOnce<T> {
     /// No value yet.
     pub const fn new() -> Self {
-        Self {
-            value: OnceLock::new(),
-            maker: AtomicU32::new(0),
-        }
+        Self { value: OnceLock::new(), maker: AtomicU32::new(0) }
     }
 
     /// The value, if there is one. Never waits.
@@ -44,11 +41,7 @@ impl<T> LoadOnce<T> {
     /// # Errors
     /// The value.
     pub fn set(&self, value: T) -> Result<(), T> {
-        if self.is_made_here() {
-            self.value.set(value)
-        } else {
-            Err(value)
-        }
+        if self.is_made_here() { self.value.set(value) } else { Err(value) }
     }
 
     /// Whether a thread of this process makes the value; registers the calling process if there is
@@ -114,11 +107,7 @@ mod tests {
             assert!(child > 0 && waited == child, "{child}, {waited}");
             assert!(!libc::WIFSIGNALED(status), "the child hung");
             assert_eq!(libc::WEXITSTATUS(status), 0);
-            assert_eq!(
-                once.get_or_init(|| 4),
-                Some(&1),
-                "the parent's value is complete"
-            );
+            assert_eq!(once.get_or_init(|| 4), Some(&1), "the parent's value is complete");
         });
     }
 }

@@ -102,9 +102,7 @@ mod system {
             return "the loader gave no reason".to_owned();
         }
         // SAFETY: not null, so a C string, valid until the thread's next call to the loader.
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
     /// Whether the process has more rights than the user who started it.

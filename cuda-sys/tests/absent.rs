@@ -51,11 +51,7 @@ fn every_kind_of_call_is_refused() {
     ];
     assert_eq!(refused, [CUDA_ERROR_SHARED_OBJECT_INIT_FAILED; 13]);
     assert_eq!(CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0, 303);
-    assert_eq!(
-        (number, size, address),
-        (7, 7, 7),
-        "a stub wrote through an argument"
-    );
+    assert_eq!((number, size, address), (7, 7, 7), "a stub wrote through an argument");
 }
 
 #[test]
@@ -71,10 +67,7 @@ fn load_explains() {
     } else {
         assert_eq!(attempt.library, NOWHERE);
         assert!(attempt.answer.contains("No such file"), "{text}");
-        assert!(
-            text.starts_with("no CUDA driver could be loaded: /nonexistent"),
-            "{text}"
-        );
+        assert!(text.starts_with("no CUDA driver could be loaded: /nonexistent"), "{text}");
     }
     assert_eq!(load().expect_err("the first outcome stands"), error);
 }

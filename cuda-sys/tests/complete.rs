@@ -50,10 +50,7 @@ fn the_bundled_bindings_add_nothing_to_themselves() {
     let bundled = bundled();
     assert_eq!(
         complete(&bundled, &bundled),
-        Completed {
-            bindings: bundled.clone(),
-            ..Completed::default()
-        }
+        Completed { bindings: bundled.clone(), ..Completed::default() }
     );
 }
 
@@ -63,22 +60,10 @@ fn what_a_header_alone_declares_is_added() {
     let completed = complete(&bundled, &header);
     assert_eq!(
         completed.added,
-        [
-            "CU_FUTURE",
-            "CUfuture",
-            "CUfuture_st",
-            "cuFuture",
-            "cuFuture_v2"
-        ]
+        ["CU_FUTURE", "CUfuture", "CUfuture_st", "cuFuture", "cuFuture_v2"]
     );
     assert_eq!(completed.unfit, [""; 0]);
-    let Bindings {
-        functions,
-        names,
-        constants,
-        layout,
-        ..
-    } = &completed.bindings;
+    let Bindings { functions, names, constants, layout, .. } = &completed.bindings;
     assert_eq!(*functions, bundled.functions + &header.functions);
     assert_eq!(*names, bundled.names + &header.names);
     assert_eq!(*constants, bundled.constants + &header.constants);
@@ -109,19 +94,10 @@ fn what_both_declare_is_the_bundled_bindings() {
 fn a_plain_name_of_a_type_means_what_it_meant_to_the_header() {
     // In 11.8 this name meant the first version of the parameters; today it means the second.
     let mut header = future();
-    header.functions = header
-        .functions
-        .replace("CUfuture", "CUDA_KERNEL_NODE_PARAMS");
-    header
-        .types
-        .push_str("pub type CUDA_KERNEL_NODE_PARAMS = CUDA_KERNEL_NODE_PARAMS_v1;\n");
+    header.functions = header.functions.replace("CUfuture", "CUDA_KERNEL_NODE_PARAMS");
+    header.types.push_str("pub type CUDA_KERNEL_NODE_PARAMS = CUDA_KERNEL_NODE_PARAMS_v1;\n");
     let completed = complete(&bundled(), &header);
-    assert!(
-        completed
-            .bindings
-            .functions
-            .contains("thing: *mut CUDA_KERNEL_NODE_PARAMS_v1,")
-    );
+    assert!(completed.bindings.functions.contains("thing: *mut CUDA_KERNEL_NODE_PARAMS_v1,"));
 }
 
 #[test]
@@ -129,16 +105,11 @@ fn what_builds_on_a_type_that_grew_is_left_out() {
     // The function takes it by its plain name; the new struct contains it, and a plain name leads
     // to both.
     let mut header = future();
-    header.types = header
-        .types
-        .replace("size: usize", "uuid: CUuuid")
-        .replace("todo", "CUuuid::todo");
+    header.types =
+        header.types.replace("size: usize", "uuid: CUuuid").replace("todo", "CUuuid::todo");
     header.types.push_str("pub type CUuuid = CUuuid_st;\n");
     header.layout += &layout("CUuuid_st", 24);
     let completed = complete(&bundled(), &header);
     assert_eq!(completed.added, ["CU_FUTURE"]);
-    assert_eq!(
-        completed.unfit,
-        ["CUfuture", "CUfuture_st", "cuFuture", "cuFuture_v2"]
-    );
+    assert_eq!(completed.unfit, ["CUfuture", "CUfuture_st", "cuFuture", "cuFuture_v2"]);
 }

@@ -13,11 +13,7 @@ const PROVIDED: [&str; 3] = ["cuInit", "cuDriverGetVersion", "cuCtxSynchronize"]
 const UNKNOWN: CUresult = cudaError_enum(987_654);
 
 unsafe extern "C" fn init(flags: c_uint) -> CUresult {
-    if flags == 0 {
-        CUDA_SUCCESS
-    } else {
-        CUDA_ERROR_INVALID_VALUE
-    }
+    if flags == 0 { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE }
 }
 
 unsafe extern "C" fn driver_get_version(version: *mut c_int) -> CUresult {
@@ -91,11 +87,8 @@ fn what_it_lacks_asks_for_a_newer_one() {
     assert_eq!(result, CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
     assert_eq!((result.0, address), (36, 7));
 
-    let lacking: Vec<_> = DriverApi::SYMBOLS
-        .iter()
-        .copied()
-        .filter(|name| !PROVIDED.contains(name))
-        .collect();
+    let lacking: Vec<_> =
+        DriverApi::SYMBOLS.iter().copied().filter(|name| !PROVIDED.contains(name)).collect();
     assert_eq!(api.missing(), lacking);
 }
 

@@ -12,10 +12,7 @@ fn same<F: 'static, G: 'static>(_: F, _: G) -> bool {
 fn plain_names_lead_where_the_bundled_header_leads_them() {
     assert!(same(cuMemAlloc, cuMemAlloc_v2));
     assert!(same(cuCtxPopCurrent, cuCtxPopCurrent_v2));
-    assert!(
-        same(cuMemcpyHtoD, cuMemcpyHtoD_v2),
-        "a name with a per-thread form"
-    );
+    assert!(same(cuMemcpyHtoD, cuMemcpyHtoD_v2), "a name with a per-thread form");
     assert!(same(cuStreamDestroy, cuStreamDestroy_v2));
     assert!(same(cuInit, symbol::cuInit));
     assert!(!same(cuMemAlloc, cuMemFree));
@@ -37,10 +34,7 @@ fn a_header_adds_what_it_alone_declares() {
     // 12.9 declares it; 13.x no longer does, nor do the bundled bindings.
     let added = HEADER.map_or(&[][..], |header| header.adds);
     let version = HEADER.map(|header| header.version);
-    assert_eq!(
-        added.contains(&"CU_TARGET_COMPUTE_101"),
-        version == Some(12_090)
-    );
+    assert_eq!(added.contains(&"CU_TARGET_COMPUTE_101"), version == Some(12_090));
     // Every release has these, including those that later ones dropped.
     for name in ["cuInit", "cuMemcpyBatchAsync", "CUDA_SUCCESS", "CUuuid"] {
         assert!(!added.contains(&name), "{name}");
@@ -53,10 +47,7 @@ fn a_header_adds_what_it_alone_declares() {
 #[test]
 fn every_symbol_of_the_floor_is_there() {
     let floor = include_str!("../build/floor_11_8.txt");
-    let lost: Vec<_> = floor
-        .lines()
-        .filter(|name| !DriverApi::SYMBOLS.contains(name))
-        .collect();
+    let lost: Vec<_> = floor.lines().filter(|name| !DriverApi::SYMBOLS.contains(name)).collect();
     assert!(lost.is_empty(), "{lost:?}");
     assert_eq!(floor.lines().count(), 368);
 }

@@ -26,10 +26,7 @@ fn at(include: &str, version: u32) -> Option<(String, u32)> {
 fn an_empty_machine_has_none_and_arouses_no_suspicion() {
     let machine = Machine::new().file("usr/include/stdio.h", "");
     assert_eq!(machine.found(), None);
-    assert_eq!(
-        machine.plan(Mode::Auto),
-        Ok(Plan::Bundled { warning: None })
-    );
+    assert_eq!(machine.plan(Mode::Auto), Ok(Plan::Bundled { warning: None }));
 }
 
 #[test]
@@ -47,17 +44,9 @@ fn the_order_is_as_documented() {
         (Some("CUDA_ROOT"), "d", "d/include"),
         (Some("CUDA_PATH"), "c", "c/include"),
         (Some("CUDA_HOME"), "b", "b/include"),
-        (
-            Some("X86_64_UNKNOWN_LINUX_GNU_CUDA_HOME"),
-            "bt",
-            "bt/include",
-        ),
+        (Some("X86_64_UNKNOWN_LINUX_GNU_CUDA_HOME"), "bt", "bt/include"),
         (Some("CUDA_SYS_INCLUDE_DIR"), "a", "a"),
-        (
-            Some("X86_64_UNKNOWN_LINUX_GNU_CUDA_SYS_INCLUDE_DIR"),
-            "at",
-            "at",
-        ),
+        (Some("X86_64_UNKNOWN_LINUX_GNU_CUDA_SYS_INCLUDE_DIR"), "at", "at"),
     ]
     .into_iter()
     .enumerate()
@@ -70,11 +59,7 @@ fn the_order_is_as_documented() {
             None => machine,
         };
         expected.push(at(include, version));
-        assert_eq!(
-            &machine.found(),
-            expected.last().expect("just pushed"),
-            "{variable:?}"
-        );
+        assert_eq!(&machine.found(), expected.last().expect("just pushed"), "{variable:?}");
     }
 }
 
@@ -86,12 +71,8 @@ fn only_what_is_asked_on_the_way_is_watched() {
             asked.borrow_mut().push(name.to_owned());
             machine.env.get(name).cloned()
         };
-        let search = Search {
-            env: &env,
-            machine: &machine.root,
-            host: LINUX,
-            target: machine.target,
-        };
+        let search =
+            Search { env: &env, machine: &machine.root, host: LINUX, target: machine.target };
         search.run();
         asked.into_inner()
     };
@@ -109,12 +90,7 @@ fn only_what_is_asked_on_the_way_is_watched() {
 
     let machine = machine.var("CUDA_SYS_INCLUDE_DIR", "b/include");
     let pointed = asked(&machine);
-    assert!(
-        pointed
-            .iter()
-            .all(|name| name.ends_with("CUDA_SYS_INCLUDE_DIR")),
-        "{pointed:?}"
-    );
+    assert!(pointed.iter().all(|name| name.ends_with("CUDA_SYS_INCLUDE_DIR")), "{pointed:?}");
 }
 
 #[test]
@@ -134,15 +110,10 @@ fn a_path_that_is_not_utf_8_is_said_to_be_one() {
     let place = machine.root.join(OsString::from_vec(b"caf\xe9".to_vec()));
     fs::create_dir_all(&place).expect("a directory");
     fs::write(place.join("cuda.h"), "#define CUDA_VERSION 12040\n").expect("a header");
-    machine
-        .env
-        .insert("CUDA_SYS_INCLUDE_DIR".to_owned(), place.into());
+    machine.env.insert("CUDA_SYS_INCLUDE_DIR".to_owned(), place.into());
     let error = machine.plan(Mode::System).expect_err("cannot be passed on");
     assert!(error.contains("name is not UTF-8"), "{error}");
-    let Ok(Plan::Bundled {
-        warning: Some(warning),
-    }) = machine.plan(Mode::Auto)
-    else {
+    let Ok(Plan::Bundled { warning: Some(warning) }) = machine.plan(Mode::Auto) else {
         panic!("a header that is not read must cause a warning");
     };
     assert!(warning.contains("not UTF-8"), "{warning}");
@@ -154,10 +125,7 @@ fn the_directory_itself_is_that_one_or_none() {
         .header("usr/local/cuda/include", 12_040)
         .var("CUDA_SYS_INCLUDE_DIR", "nowhere");
     assert_eq!(machine.found(), None);
-    let Ok(Plan::Bundled {
-        warning: Some(warning),
-    }) = machine.plan(Mode::Auto)
-    else {
+    let Ok(Plan::Bundled { warning: Some(warning) }) = machine.plan(Mode::Auto) else {
         panic!("a wrong variable must cause a warning");
     };
     assert!(warning.contains("CUDA_SYS_INCLUDE_DIR=") && warning.contains("no such directory"));
@@ -166,16 +134,11 @@ fn the_directory_itself_is_that_one_or_none() {
 #[test]
 fn other_files_bear_the_name() {
     let machine = Machine::new()
-        .file(
-            "usr/include/cuda.h",
-            "#define BOOST_PREDEF_LANGUAGE_CUDA_H\n",
-        )
+        .file("usr/include/cuda.h", "#define BOOST_PREDEF_LANGUAGE_CUDA_H\n")
         .header("usr/local/cuda/include", 12_040);
     assert_eq!(machine.found(), at("usr/local/cuda/include", 12_040));
 
-    let machine = Machine::new()
-        .file("b/include/cuda.h", "int x;\n")
-        .var("CUDA_HOME", "b");
+    let machine = Machine::new().file("b/include/cuda.h", "int x;\n").var("CUDA_HOME", "b");
     assert_eq!(machine.found(), None);
     assert_eq!(machine.search().tried[0].verdict, Verdict::NotNvidia);
 }
@@ -187,36 +150,24 @@ fn pip_conda_and_debian_have_their_own_layouts() {
         .header("site-packages/nvidia/cu14/include", 14_000)
         .header("site-packages/nvidia/cuda_runtime/include", 12_040)
         .var("CUDA_HOME", "site-packages");
-    assert_eq!(
-        pip13.found(),
-        at("site-packages/nvidia/cu14/include", 14_000)
-    );
+    assert_eq!(pip13.found(), at("site-packages/nvidia/cu14/include", 14_000));
     let toolkit = pip13.search().toolkit.expect("found");
     assert_eq!(pip13.relative(&toolkit.root), "site-packages/nvidia/cu14");
 
     let pip12 = Machine::new()
         .header("site-packages/nvidia/cuda_runtime/include", 12_040)
         .var("CUDA_HOME", "site-packages");
-    assert_eq!(
-        pip12.found(),
-        at("site-packages/nvidia/cuda_runtime/include", 12_040)
-    );
+    assert_eq!(pip12.found(), at("site-packages/nvidia/cuda_runtime/include", 12_040));
 
     let one_wheel = Machine::new()
         .header("site-packages/nvidia/cu13/include", 13_000)
         .var("CUDA_HOME", "site-packages/nvidia/cu13");
-    assert_eq!(
-        one_wheel.found(),
-        at("site-packages/nvidia/cu13/include", 13_000)
-    );
+    assert_eq!(one_wheel.found(), at("site-packages/nvidia/cu13/include", 13_000));
 
     let conda = Machine::new()
         .header("conda/targets/x86_64-linux/include", 12_090)
         .var("CONDA_PREFIX", "conda");
-    assert_eq!(
-        conda.found(),
-        at("conda/targets/x86_64-linux/include", 12_090)
-    );
+    assert_eq!(conda.found(), at("conda/targets/x86_64-linux/include", 12_090));
 
     let debian = Machine::new()
         .header("usr/include", 11_080)
@@ -233,10 +184,7 @@ fn nvcc_may_be_a_link_into_the_toolkit() {
         .file("sdk/12.9/bin/nvcc", "")
         .file("home/bin/other", "")
         .var("PATH", "home/bin");
-    let (real, link) = (
-        machine.root.join("sdk/12.9/bin/nvcc"),
-        machine.root.join("home/bin/nvcc"),
-    );
+    let (real, link) = (machine.root.join("sdk/12.9/bin/nvcc"), machine.root.join("home/bin/nvcc"));
     std::os::unix::fs::symlink(real, link).expect("a link");
     let toolkit = machine.search().toolkit.expect("found");
     assert_eq!(toolkit.version, 12_090);
@@ -261,18 +209,11 @@ fn a_foreign_target_takes_its_own_headers_only() {
         .header("usr/local/cuda/include", 12_040)
         .header("usr/local/cuda/targets/sbsa-linux/include", 12_060)
         .target(ARM);
-    assert_eq!(
-        server.found(),
-        at("usr/local/cuda/targets/sbsa-linux/include", 12_060)
-    );
+    assert_eq!(server.found(), at("usr/local/cuda/targets/sbsa-linux/include", 12_060));
 
-    let jetson = Machine::new()
-        .header("usr/local/cuda/targets/aarch64-linux/include", 12_060)
-        .target(ARM);
-    assert_eq!(
-        jetson.found(),
-        at("usr/local/cuda/targets/aarch64-linux/include", 12_060)
-    );
+    let jetson =
+        Machine::new().header("usr/local/cuda/targets/aarch64-linux/include", 12_060).target(ARM);
+    assert_eq!(jetson.found(), at("usr/local/cuda/targets/aarch64-linux/include", 12_060));
 
     let own_variable = Machine::new()
         .header("arm/include", 12_080)
@@ -280,28 +221,19 @@ fn a_foreign_target_takes_its_own_headers_only() {
         .target(ARM);
     assert_eq!(own_variable.found(), at("arm/include", 12_080));
 
-    let other_libc = Machine::new()
-        .header("usr/local/cuda/include", 12_040)
-        .target("x86_64-unknown-linux-musl");
+    let other_libc =
+        Machine::new().header("usr/local/cuda/include", 12_040).target("x86_64-unknown-linux-musl");
     assert_eq!(other_libc.found(), at("usr/local/cuda/include", 12_040));
 }
 
 #[test]
 fn an_older_header_than_the_floor_is_not_used() {
     let machine = Machine::new().header("usr/local/cuda/include", 11_070);
-    let Ok(Plan::Bundled {
-        warning: Some(warning),
-    }) = machine.plan(Mode::Auto)
-    else {
+    let Ok(Plan::Bundled { warning: Some(warning) }) = machine.plan(Mode::Auto) else {
         panic!("an old header must cause a warning");
     };
-    assert!(
-        warning.contains("is of CUDA 11.7; cuda-sys needs 11.8"),
-        "{warning}"
-    );
-    let error = machine
-        .plan(Mode::System)
-        .expect_err("required, and not usable");
+    assert!(warning.contains("is of CUDA 11.7; cuda-sys needs 11.8"), "{warning}");
+    let error = machine.plan(Mode::System).expect_err("required, and not usable");
     assert!(error.contains("is of CUDA 11.7"), "{error}");
 
     let machine = Machine::new().header("usr/local/cuda/include", 11_080);
@@ -312,34 +244,23 @@ fn an_older_header_than_the_floor_is_not_used() {
 fn a_toolkit_without_the_header_is_worth_one_warning() {
     for machine in [
         Machine::new().file("usr/local/cuda/lib64/libcudart.so", ""),
-        Machine::new()
-            .file("b/version.json", "")
-            .var("CUDA_HOME", "b"),
+        Machine::new().file("b/version.json", "").var("CUDA_HOME", "b"),
         Machine::new().var("CUDA_PATH", "nowhere"),
-        Machine::new()
-            .file("sdk/bin/nvcc", "")
-            .var("PATH", "sdk/bin"),
+        Machine::new().file("sdk/bin/nvcc", "").var("PATH", "sdk/bin"),
     ] {
         let plan = machine.plan(Mode::Auto);
-        let Ok(Plan::Bundled {
-            warning: Some(warning),
-        }) = plan
-        else {
+        let Ok(Plan::Bundled { warning: Some(warning) }) = plan else {
             panic!("no warning of {:?}", machine.search().tried);
         };
         assert!(!warning.contains('\n'), "{warning}");
     }
-    let conda = Machine::new()
-        .file("conda/bin/python", "")
-        .var("CONDA_PREFIX", "conda");
+    let conda = Machine::new().file("conda/bin/python", "").var("CONDA_PREFIX", "conda");
     assert_eq!(conda.plan(Mode::Auto), Ok(Plan::Bundled { warning: None }));
 }
 
 #[test]
 fn system_says_what_was_tried_and_what_to_set() {
-    let machine = Machine::new()
-        .var("CUDA_HOME", "nowhere")
-        .file("opt/cuda/README", "");
+    let machine = Machine::new().var("CUDA_HOME", "nowhere").file("opt/cuda/README", "");
     let error = machine.plan(Mode::System).expect_err("nothing there");
     for part in [
         "CUDA_HOME=",
@@ -350,17 +271,9 @@ fn system_says_what_was_tried_and_what_to_set() {
     ] {
         assert!(error.contains(part), "`{part}` is not in:\n{error}");
     }
-    let sources: Vec<_> = machine
-        .search()
-        .tried
-        .into_iter()
-        .map(|tried| tried.source)
-        .collect();
+    let sources: Vec<_> = machine.search().tried.into_iter().map(|tried| tried.source).collect();
     assert_eq!(sources[0], Source::Variable("CUDA_HOME".to_owned()));
-    assert_eq!(
-        sources[1..],
-        [Source::Customary, Source::Customary, Source::Customary]
-    );
+    assert_eq!(sources[1..], [Source::Customary, Source::Customary, Source::Customary]);
 }
 
 #[test]
@@ -378,17 +291,9 @@ fn modes_are_read_strictly() {
 fn without_the_generator_only_system_complains() {
     let machine = Machine::new().header("usr/local/cuda/include", 12_040);
     let found = machine.search();
-    assert_eq!(
-        Mode::Auto.plan(&found, false),
-        Ok(Plan::Bundled { warning: None })
-    );
-    assert_eq!(
-        Mode::Bundled.plan(&found, true),
-        Ok(Plan::Bundled { warning: None })
-    );
-    let error = Mode::System
-        .plan(&found, false)
-        .expect_err("cannot generate");
+    assert_eq!(Mode::Auto.plan(&found, false), Ok(Plan::Bundled { warning: None }));
+    assert_eq!(Mode::Bundled.plan(&found, true), Ok(Plan::Bundled { warning: None }));
+    let error = Mode::System.plan(&found, false).expect_err("cannot generate");
     assert!(error.contains("buildtime-bindgen"), "{error}");
 }
 
@@ -398,35 +303,20 @@ fn the_linker_is_shown_the_stub() {
         .header("usr/local/cuda/include", 12_040)
         .file("usr/local/cuda/lib64/stubs/libcuda.so", "")
         .file("usr/local/cuda/lib/libother.so", "")
-        .file(
-            "usr/local/cuda/targets/x86_64-linux/lib/stubs/libcuda.so",
-            "",
-        );
+        .file("usr/local/cuda/targets/x86_64-linux/lib/stubs/libcuda.so", "");
     let toolkit: Toolkit = machine.search().toolkit.expect("found");
     let directories = machine.with(|search| search.link_directories(&toolkit));
-    let directories: Vec<_> = directories
-        .iter()
-        .map(|dir| machine.relative(dir))
-        .collect();
+    let directories: Vec<_> = directories.iter().map(|dir| machine.relative(dir)).collect();
     assert_eq!(
         directories,
-        [
-            "usr/local/cuda/lib64/stubs",
-            "usr/local/cuda/targets/x86_64-linux/lib/stubs"
-        ]
+        ["usr/local/cuda/lib64/stubs", "usr/local/cuda/targets/x86_64-linux/lib/stubs"]
     );
 }
 
 #[test]
 fn versions_are_read_and_printed() {
-    assert_eq!(
-        toolkit::version("# define CUDA_VERSION   13050 /* x */"),
-        Some(13_050)
-    );
-    assert_eq!(
-        toolkit::version("#define CUDA_VERSION_X 13050\n#if CUDA_VERSION > 1"),
-        None
-    );
+    assert_eq!(toolkit::version("# define CUDA_VERSION   13050 /* x */"), Some(13_050));
+    assert_eq!(toolkit::version("#define CUDA_VERSION_X 13050\n#if CUDA_VERSION > 1"), None);
     assert_eq!(toolkit::release(13_050), "13.5");
     assert_eq!(toolkit::release(11_080), "11.8");
 }

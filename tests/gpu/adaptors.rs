@@ -61,10 +61,7 @@ impl Shared {
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(bytes);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
         Ok(bytes.len())
     }
 

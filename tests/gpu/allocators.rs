@@ -193,29 +193,19 @@ unsafe extern "C" fn c_allocate(
 ) -> *mut c_void {
     // SAFETY: the test passes a `Seen` that outlives the allocator.
     let seen = unsafe { &*parameter.cast::<Seen>() };
-    seen.allocated
-        .lock()
-        .expect("no panic")
-        .push((parameter.addr(), bytes, device));
+    seen.allocated.lock().expect("no panic").push((parameter.addr(), bytes, device));
     let mut address = 0;
     // SAFETY: the pointer is valid for a write; the test has made a context current.
-    check("cuMemAlloc", unsafe {
-        cu::cuMemAlloc_v2(&mut address, bytes)
-    });
+    check("cuMemAlloc", unsafe { cu::cuMemAlloc_v2(&mut address, bytes) });
     std::ptr::without_provenance_mut(address as usize)
 }
 
 unsafe extern "C" fn c_free(parameter: *mut c_void, address: *mut c_void, device: c_int) {
     // SAFETY: the test passes a `Seen` that outlives the allocator.
     let seen = unsafe { &*parameter.cast::<Seen>() };
-    seen.freed
-        .lock()
-        .expect("no panic")
-        .push((parameter.addr(), address.addr(), device));
+    seen.freed.lock().expect("no panic").push((parameter.addr(), address.addr(), device));
     // SAFETY: allocated by the other function, freed once.
-    check("cuMemFree", unsafe {
-        cu::cuMemFree_v2(address.addr() as u64)
-    });
+    check("cuMemFree", unsafe { cu::cuMemFree_v2(address.addr() as u64) });
 }
 
 /// Counts its drops.

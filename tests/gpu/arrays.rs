@@ -16,24 +16,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// One shape of each kind; all sizes differ, so that none can be mistaken for another.
 const SHAPES: [ArrayShape; 7] = [
     ArrayShape::D1 { width: 37 },
-    ArrayShape::D2 {
-        width: 19,
-        height: 11,
-    },
-    ArrayShape::D3 {
-        width: 13,
-        height: 7,
-        depth: 5,
-    },
-    ArrayShape::Layered1D {
-        width: 21,
-        layers: 6,
-    },
-    ArrayShape::Layered2D {
-        width: 9,
-        height: 10,
-        layers: 4,
-    },
+    ArrayShape::D2 { width: 19, height: 11 },
+    ArrayShape::D3 { width: 13, height: 7, depth: 5 },
+    ArrayShape::Layered1D { width: 21, layers: 6 },
+    ArrayShape::Layered2D { width: 9, height: 10, layers: 4 },
     ArrayShape::Cubemap { width: 8 },
     ArrayShape::LayeredCubemap { width: 4, cubes: 2 },
 ];

@@ -30,11 +30,7 @@ fn mixed<K: StreamKind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
     let uploaded = contents(home, &uploaded)?;
     same(&uploaded[255..1255], &bytes[1..1001], "uploaded");
     assert_eq!((uploaded[254], uploaded[1255]), (0, 0));
-    same(
-        &contents(home, &copied)?,
-        &[&bytes[..], &bytes].concat(),
-        "copied",
-    );
+    same(&contents(home, &copied)?, &[&bytes[..], &bytes].concat(), "copied");
     Ok(())
 }
 

@@ -37,9 +37,7 @@ impl Theirs {
         let mut stream = ptr::null_mut();
         stack::with(context.as_raw(), || {
             // SAFETY: a context is current; the call writes one handle, to a local that outlives it.
-            check("cuStreamCreate", unsafe {
-                cuStreamCreate(&mut stream, flags)
-            });
+            check("cuStreamCreate", unsafe { cuStreamCreate(&mut stream, flags) });
         });
         Arc::new(Self(stream))
     }
@@ -132,9 +130,7 @@ pub(crate) fn end_capture(stream: CUstream) -> CUresult {
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is live; the pointer is valid for a write.
-    check("cuStreamIsCapturing", unsafe {
-        cuStreamIsCapturing(stream, &mut status)
-    });
+    check("cuStreamIsCapturing", unsafe { cuStreamIsCapturing(stream, &mut status) });
     status != CU_STREAM_CAPTURE_STATUS_NONE
 }
 

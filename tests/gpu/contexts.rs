@@ -190,9 +190,7 @@ gpu_test! {
 fn stream_context(stream: &Stream) -> CUcontext {
     let mut context = ptr::null_mut();
     // SAFETY: the stream is live; the pointer is valid for a write.
-    check("cuStreamGetCtx", unsafe {
-        cuStreamGetCtx(stream.as_raw(), &mut context)
-    });
+    check("cuStreamGetCtx", unsafe { cuStreamGetCtx(stream.as_raw(), &mut context) });
     context
 }
 

@@ -277,9 +277,7 @@ impl Capture {
     fn begin(device: Device, mode: CUstreamCaptureMode) -> Result<Self> {
         let stream = device.create_stream()?;
         // SAFETY: the stream lives as long as the capture, and nothing is enqueued on it.
-        check("cuStreamBeginCapture", unsafe {
-            cuStreamBeginCapture_v2(stream.as_raw(), mode)
-        });
+        check("cuStreamBeginCapture", unsafe { cuStreamBeginCapture_v2(stream.as_raw(), mode) });
         Ok(Self { stream })
     }
 
@@ -294,10 +292,7 @@ impl Capture {
         let mut graph = ptr::null_mut();
         // SAFETY: `graph` is valid for the one handle that the driver writes.
         let ended = unsafe { cuStreamEndCapture(self.stream.as_raw(), &mut graph) };
-        assert_eq!(
-            status, CU_STREAM_CAPTURE_STATUS_ACTIVE,
-            "the capture was invalidated"
-        );
+        assert_eq!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE, "the capture was invalidated");
         check("cuStreamEndCapture", ended);
         // SAFETY: the call above made the graph, and no other code has it.
         check("cuGraphDestroy", unsafe { cuGraphDestroy(graph) });

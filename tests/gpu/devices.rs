@@ -17,11 +17,7 @@ fn raw_attribute(device: Device, attribute: DeviceAttribute) -> std::result::Res
     let mut value = 0;
     // SAFETY: the pointer is valid for a write; an unknown attribute is an error.
     let code = unsafe { cuDeviceGetAttribute(&mut value, attribute, device.as_raw()) };
-    if code == cuda_sys::CUDA_SUCCESS {
-        Ok(value)
-    } else {
-        Err(code)
-    }
+    if code == cuda_sys::CUDA_SUCCESS { Ok(value) } else { Err(code) }
 }
 
 gpu_test! {
@@ -72,10 +68,7 @@ gpu_test! {
 
 /// Whether the text is `DDDD:BB:DD.F` in hexadecimal digits.
 fn is_bus_id(text: &str) -> bool {
-    let shape: String = text
-        .chars()
-        .map(|c| if c.is_ascii_hexdigit() { 'x' } else { c })
-        .collect();
+    let shape: String = text.chars().map(|c| if c.is_ascii_hexdigit() { 'x' } else { c }).collect();
     shape == "xxxx:xx:xx.x"
 }
 

@@ -32,10 +32,7 @@ impl Raw {
             // outlives it.
             check("cuStreamCreate", unsafe { cuStreamCreate(&mut handle, 1) });
         });
-        Arc::new(Self {
-            handle,
-            destroyed: destroyed.clone(),
-        })
+        Arc::new(Self { handle, destroyed: destroyed.clone() })
     }
 
     fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {

@@ -39,13 +39,8 @@ pub(crate) enum Down {
 }
 
 impl Up {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Pinned,
-        Self::Borrowed,
-        Self::Owned,
-        Self::Row,
-        Self::Batch,
-    ];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Pinned, Self::Borrowed, Self::Owned, Self::Row, Self::Batch];
 
     pub(crate) fn send<K: StreamKind>(
         self,
@@ -82,14 +77,8 @@ impl Up {
 }
 
 impl Down {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Pinned,
-        Self::Borrowed,
-        Self::Scope,
-        Self::Owned,
-        Self::Row,
-        Self::Batch,
-    ];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Pinned, Self::Borrowed, Self::Scope, Self::Owned, Self::Row, Self::Batch];
 
     pub(crate) fn fetch<K: StreamKind>(
         self,
@@ -147,18 +136,10 @@ pub(crate) fn every_form<K: StreamKind>(
             up.send(stream, &bytes, (&mut first).into())?;
             stream.copy(&first, &mut second)?;
             let back = down.fetch(stream, (&second).into())?;
-            same(
-                &back,
-                &bytes,
-                &format!("{len} bytes, up {up:?}, down {down:?}"),
-            );
+            same(&back, &bytes, &format!("{len} bytes, up {up:?}, down {down:?}"));
             stream.fill(&mut second, 0xC3)?;
             let back = down.fetch(stream, (&second).into())?;
-            same(
-                &back,
-                &vec![0xC3; len],
-                &format!("{len} filled, down {down:?}"),
-            );
+            same(&back, &vec![0xC3; len], &format!("{len} filled, down {down:?}"));
         }
     }
     Ok(())

@@ -138,9 +138,7 @@ fn resident_pages() -> usize {
     }
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages = text.split(' ').nth(1).map(str::parse);
-    pages
-        .and_then(|pages| pages.ok())
-        .expect("a number of pages")
+    pages.and_then(|pages| pages.ok()).expect("a number of pages")
 }
 
 gpu_test! {

@@ -30,12 +30,7 @@ fn note(log: &Log, what: &'static str) -> usize {
 
 impl Handle {
     fn new(log: &'static Log) -> Self {
-        Self {
-            log,
-            context: note(log, "made"),
-            uses: Cell::new(0),
-            _not_send: Rc::new(()),
-        }
+        Self { log, context: note(log, "made"), uses: Cell::new(0), _not_send: Rc::new(()) }
     }
 }
 

@@ -19,11 +19,7 @@ fn held(device: Device) -> Result<u64> {
     });
     // SAFETY: the attribute's value is a cuuint64_t, which `bytes` is valid for.
     check("cuMemPoolGetAttribute", unsafe {
-        cuMemPoolGetAttribute(
-            pool,
-            CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-            (&raw mut bytes).cast(),
-        )
+        cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, (&raw mut bytes).cast())
     });
     Ok(bytes)
 }
@@ -41,11 +37,7 @@ fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()
     for allocator in [shared, own, Allocator::driver_pool()] {
         let before = in_use()?;
         with_allocator(&allocator, &refused)?;
-        assert_eq!(
-            in_use()?,
-            before,
-            "in use after what {allocator:?} refused, and before"
-        );
+        assert_eq!(in_use()?, before, "in use after what {allocator:?} refused, and before");
     }
     Ok(())
 }
@@ -72,60 +64,28 @@ fn ask_for_too_much(stream: &Stream) -> Result<()> {
     const PIB: usize = 1 << 50;
     match stream.alloc::<u8>(PIB) {
         Err(
-            Error::OutOfMemory {
-                requested,
-                device,
-                memory,
-                ..
-            }
-            | Error::PoolExhausted {
-                requested,
-                device,
-                memory,
-                ..
-            },
+            Error::OutOfMemory { requested, device, memory, .. }
+            | Error::PoolExhausted { requested, device, memory, .. },
         ) => {
             assert_eq!((requested, device), (PIB, 0));
             let memory = memory.expect("the error has the device's figures");
-            assert!(
-                memory.free <= memory.total && memory.total < PIB,
-                "{memory:?}"
-            );
+            assert!(memory.free <= memory.total && memory.total < PIB, "{memory:?}");
         }
         Err(Error::Driver { code, .. }) => assert_eq!(code, cuda_sys::CUDA_ERROR_INVALID_VALUE),
         other => panic!("a pebibyte: {other:?}"),
     }
-    let error = stream
-        .alloc::<u8>(isize::MAX as usize)
-        .expect_err("half an address space");
+    let error = stream.alloc::<u8>(isize::MAX as usize).expect_err("half an address space");
     assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
     // Found without a driver call: the size that wraps around would be a tiny block.
     let overflow = |error: Option<Error>| match error {
-        Some(Error::SizeOverflow {
-            len, element_size, ..
-        }) => (len, element_size),
+        Some(Error::SizeOverflow { len, element_size, .. }) => (len, element_size),
         other => panic!("an overflow: {other:?}"),
     };
-    assert_eq!(
-        overflow(stream.alloc::<u8>(usize::MAX).err()),
-        (usize::MAX, 1)
-    );
-    assert_eq!(
-        overflow(stream.alloc::<u64>(usize::MAX / 8 + 1).err()),
-        (1 << 61, 8)
-    );
-    assert_eq!(
-        overflow(stream.alloc::<u64>((1 << 61) + 1).err()),
-        ((1 << 61) + 1, 8)
-    );
-    assert_eq!(
-        overflow(stream.alloc_zeroed::<u32>(1 << 62).err()),
-        (1 << 62, 4)
-    );
-    assert_eq!(
-        overflow(stream.alloc::<[u16; 3]>(usize::MAX / 3).err()),
-        (usize::MAX / 3, 6)
-    );
+    assert_eq!(overflow(stream.alloc::<u8>(usize::MAX).err()), (usize::MAX, 1));
+    assert_eq!(overflow(stream.alloc::<u64>(usize::MAX / 8 + 1).err()), (1 << 61, 8));
+    assert_eq!(overflow(stream.alloc::<u64>((1 << 61) + 1).err()), ((1 << 61) + 1, 8));
+    assert_eq!(overflow(stream.alloc_zeroed::<u32>(1 << 62).err()), (1 << 62, 4));
+    assert_eq!(overflow(stream.alloc::<[u16; 3]>(usize::MAX / 3).err()), (usize::MAX / 3, 6));
     Ok(())
 }
 

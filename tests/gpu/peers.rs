@@ -16,10 +16,7 @@ impl Pair {
     pub(crate) fn new() -> Result<Self> {
         let devices = [Device::get(0)?, Device::get(1)?];
         let contexts = [devices[0].context()?, devices[1].context()?];
-        assert!(
-            devices[0].can_access_peer(devices[1])?,
-            "needs GPUs that reach each other"
-        );
+        assert!(devices[0].can_access_peer(devices[1])?, "needs GPUs that reach each other");
         let pair = Self { devices, contexts };
         pair.close();
         Ok(pair)
@@ -106,19 +103,11 @@ gpu_test! {
 
 /// Copies from one device to the other and back, on a stream of either.
 fn there_and_back(pair: &Pair, len: usize) -> Result<()> {
-    let [home, away] = [
-        pair.devices[0].create_stream()?,
-        pair.devices[1].create_stream()?,
-    ];
+    let [home, away] = [pair.devices[0].create_stream()?, pair.devices[1].create_stream()?];
     let bytes = varied(len as u64, len);
     let mut source = home.alloc::<u8>(len)?;
     home.upload_from(&bytes, &mut source)?;
-    for (there, back) in [
-        (&home, &home),
-        (&home, &away),
-        (&away, &home),
-        (&away, &away),
-    ] {
+    for (there, back) in [(&home, &home), (&home, &away), (&away, &home), (&away, &away)] {
         let mut middle = away.alloc_zeroed::<u8>(len)?;
         let mut target = home.alloc_zeroed::<u8>(len)?;
         there.copy(&source, &mut middle)?;

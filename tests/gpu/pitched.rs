@@ -30,9 +30,7 @@ fn copied(
 }
 
 fn shape((_, pitch, rows): Side, [width, height, depth]: [usize; 3]) -> Shape {
-    Shape::volume(width, height, depth)
-        .with_pitch(pitch)
-        .with_slice_height(rows)
+    Shape::volume(width, height, depth).with_pitch(pitch).with_slice_height(rows)
 }
 
 const LEN: usize = 6000;
@@ -64,11 +62,7 @@ fn every_direction<K: StreamKind>(
     home.upload(&pinned, &mut device)?;
     let source = device.slice(skip..)?;
     stream.copy_pitched(source.pitched(from)?, target.slice_mut(put..)?.pitched(to)?)?;
-    same(
-        &contents(home, &target)?,
-        &expected,
-        &format!("across {what}"),
-    );
+    same(&contents(home, &target)?, &expected, &format!("across {what}"));
 
     let source = device.slice(skip..)?;
     stream.copy_pitched(source.pitched(from)?, back.slice_mut(put..)?.pitched(to)?)?;
@@ -223,15 +217,9 @@ fn filled<T: cuda_core::Pod>(stream: &Stream, value: T, bytes: &[u8]) -> Result<
         let to = (16, PITCH, rows);
         let wide = [size[0] * width, size[1], size[2]];
         let expected = copied(&bytes.repeat(1024), (0, 0, 0), &canary, to, wide);
-        let view = target
-            .slice_mut(16..16 + 1008 / width * width)?
-            .cast::<T>()?;
+        let view = target.slice_mut(16..16 + 1008 / width * width)?.cast::<T>()?;
         stream.fill_pitched(view.pitched(shape(to, size))?, value)?;
-        same(
-            &contents(stream, &target)?,
-            &expected,
-            &format!("{size:?} of {bytes:?}"),
-        );
+        same(&contents(stream, &target)?, &expected, &format!("{size:?} of {bytes:?}"));
     }
     Ok(())
 }

@@ -24,11 +24,7 @@ impl Pages {
         // SAFETY: the size is at least one page.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
         // SAFETY: as many bytes, just allocated.
-        unsafe {
-            start
-                .as_ptr()
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
+        unsafe { start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let len = bytes.len();
         Self { start, len }
     }

@@ -14,10 +14,7 @@ fn setup() -> Result<(Device, Stream)> {
     Ok((device, device.create_stream()?))
 }
 
-const SHAPE: ArrayShape = ArrayShape::D2 {
-    width: 16,
-    height: 8,
-};
+const SHAPE: ArrayShape = ArrayShape::D2 { width: 16, height: 8 };
 
 fn image(stream: &Stream, flags: ArrayFlags) -> Result<CudaArray<f32>> {
     CudaArray::new(stream.context(), SHAPE, flags)

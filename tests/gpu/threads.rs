@@ -16,15 +16,11 @@ use crate::forms::{contents, every_form, same, scaled, varied};
 fn on_threads(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = (0..count)
-            .map(|index| scope.spawn(move || work(index)))
-            .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(payload) => std::panic::resume_unwind(payload),
-            })
+        let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || work(index))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(payload) => std::panic::resume_unwind(payload),
+        })
     })
 }
 
@@ -167,22 +163,15 @@ gpu_test! {
 /// Calls in which a thread waits while others go on.
 const WAITS: [(&str, Wait); 7] = [
     ("synchronize", |all| all.stream.synchronize()),
-    ("wait of the context", |all| {
-        all.stream.context().synchronize()
-    }),
+    ("wait of the context", |all| all.stream.context().synchronize()),
     ("wait of a buffer", |all| all.written.synchronize()),
     ("as_slice", |all| all.pinned.as_slice().map(|_| ())),
-    ("download_to", |all| {
-        all.stream.download_to(&all.written, &mut [0; 100])
-    }),
+    ("download_to", |all| all.stream.download_to(&all.written, &mut [0; 100])),
     ("scope", |all| {
         let mut back = [0; 100];
-        all.stream
-            .scope(|scope| scope.download(&all.written, &mut back))
+        all.stream.scope(|scope| scope.download(&all.written, &mut back))
     }),
-    ("large download_to", |all| {
-        all.stream.download_to(&all.large, &mut vec![0; 3 << 20])
-    }),
+    ("large download_to", |all| all.stream.download_to(&all.large, &mut vec![0; 3 << 20])),
 ];
 
 type Wait = fn(&Waited) -> Result<()>;
@@ -209,11 +198,7 @@ fn beside(
         drop(own);
         drop(device.guard()?);
         other.upload_from(&varied(round, 4096), &mut *scratch)?;
-        same(
-            &contents(other, scratch)?,
-            &varied(round, 4096),
-            "on the other stream",
-        );
+        same(&contents(other, scratch)?, &varied(round, 4096), "on the other stream");
     }
     Ok(())
 }
@@ -381,11 +366,7 @@ fn flat(early: (usize, usize), late: (usize, usize)) {
     assert!(grown <= 16 << 20, "the device holds {grown} bytes more");
     let grown = late.1.saturating_sub(early.1);
     // The simulated driver records every call.
-    let most = if Driver::selected() == Driver::Loaded {
-        32
-    } else {
-        64
-    };
+    let most = if Driver::selected() == Driver::Loaded { 32 } else { 64 };
     assert!(grown <= most << 20, "the host holds {grown} bytes more");
 }
 

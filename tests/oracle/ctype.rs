@@ -32,9 +32,7 @@ impl Types {
         let mut open: Option<String> = None;
         for line in text.lines() {
             let words = line.strip_prefix("pub ").unwrap_or(line);
-            let aggregate = words
-                .strip_prefix("struct ")
-                .or_else(|| words.strip_prefix("union "));
+            let aggregate = words.strip_prefix("struct ").or_else(|| words.strip_prefix("union "));
             if let (Some(name), Some(rest)) = (&open, line.strip_prefix("pub ")) {
                 types.read_fields(name, rest);
             }
@@ -47,11 +45,7 @@ impl Types {
             } else if let Some((name, integer)) =
                 aggregate.and_then(|rest| rest.split_once("(pub "))
             {
-                let integer = if integer.contains("c_uint") {
-                    "unsigned int"
-                } else {
-                    "int"
-                };
+                let integer = if integer.contains("c_uint") { "unsigned int" } else { "int" };
                 types.enums.push((name.to_owned(), integer));
             } else if let Some((name, ty)) = words
                 .strip_prefix("type ")
@@ -63,19 +57,14 @@ impl Types {
                 open = None;
             }
         }
-        let names = types
-            .aggregates
-            .keys()
-            .chain(types.enums.iter().map(|(name, _)| name));
+        let names = types.aggregates.keys().chain(types.enums.iter().map(|(name, _)| name));
         types.tags = names
             .filter_map(|name| {
                 // bindgen puts the name of the type around it before that of an inner type, which
                 // to C is one like any other.
                 let inner = name.match_indices('_').map(|(at, _)| &name[at + 1..]);
-                let tag = [name.as_str()]
-                    .into_iter()
-                    .chain(inner)
-                    .find(|t| tagged.contains_key(t))?;
+                let tag =
+                    [name.as_str()].into_iter().chain(inner).find(|t| tagged.contains_key(t))?;
                 Some((name.clone(), format!("{} {tag}", tagged[tag])))
             })
             .collect();
@@ -115,10 +104,7 @@ impl Types {
 
     /// Types that C cannot name in any way: unnamed members of a struct or union.
     pub(crate) fn unnamed(&self) -> impl Iterator<Item = &str> {
-        self.aggregates
-            .keys()
-            .map(String::as_str)
-            .filter(|name| self.name(name).is_none())
+        self.aggregates.keys().map(String::as_str).filter(|name| self.name(name).is_none())
     }
 
     /// How C names a struct, union or enum.
@@ -137,8 +123,7 @@ impl Types {
     /// The type through which C reaches the fields of `name`: those of an unnamed member belong to
     /// the type around it.
     fn reachable(&self, name: &str) -> Option<String> {
-        self.name(name)
-            .or_else(|| self.reachable(&self.fields.get(name)?.0))
+        self.name(name).or_else(|| self.reachable(&self.fields.get(name)?.0))
     }
 
     /// The same, with the C expression of the offset at which those fields begin.
@@ -153,10 +138,7 @@ impl Types {
         let (owner, member) = self.fields.get(name)?;
         let (ty, base) = self.place(owner, alignments)?;
         let fields = self.aggregates.get(owner)?;
-        let before = fields
-            .iter()
-            .take_while(|(field, _)| field != member)
-            .last();
+        let before = fields.iter().take_while(|(field, _)| field != member).last();
         let Some((before, _)) = before.filter(|_| !self.unions.contains(owner)) else {
             return Some((ty, base));
         };
@@ -164,10 +146,7 @@ impl Types {
         let before = field(before)?;
         let alignment = alignments.get(name)?;
         let end = format!("offsetof({ty}, {before}) + sizeof((({ty} *)0)->{before})");
-        Some((
-            ty,
-            format!("({end} + {alignment} - 1) / {alignment} * {alignment}"),
-        ))
+        Some((ty, format!("({end} + {alignment} - 1) / {alignment} * {alignment}")))
     }
 
     /// Asserts the targets of aliases and the types of enums and fields.
@@ -213,15 +192,11 @@ impl Types {
         if let Some((target, inner)) = ty.strip_prefix("*const ").and_then(pointer) {
             return self.declare_as("const ", target, &inner);
         }
-        if let Some((element, length)) = ty
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix("usize]")?.rsplit_once("; "))
+        if let Some((element, length)) =
+            ty.strip_prefix('[').and_then(|rest| rest.strip_suffix("usize]")?.rsplit_once("; "))
         {
-            let inner = if inner.starts_with('*') {
-                format!("({inner})")
-            } else {
-                inner.to_owned()
-            };
+            let inner =
+                if inner.starts_with('*') { format!("({inner})") } else { inner.to_owned() };
             return self.declare_as(qualifier, element, &format!("{inner}[{length}]"));
         }
         if let Some(function) = ty.strip_prefix("::core::option::Option<unsafe extern \"C\" fn(") {
@@ -230,14 +205,8 @@ impl Types {
                 Some((list, result)) => (list, result),
                 None => (function.trim_end_matches(')'), "::core::ffi::c_void"),
             };
-            let list: Vec<_> = arguments(list)
-                .iter()
-                .map(|ty| self.declare(ty, ""))
-                .collect();
-            return self.declare(
-                result,
-                &format!("(*{qualifier}{inner})({})", list.join(", ")),
-            );
+            let list: Vec<_> = arguments(list).iter().map(|ty| self.declare(ty, "")).collect();
+            return self.declare(result, &format!("(*{qualifier}{inner})({})", list.join(", ")));
         }
         let name = match primitive(ty) {
             Some(name) => name.to_owned(),
@@ -253,14 +222,10 @@ fn compatible(actual: &str, claimed: &str) -> String {
 
 /// Tags of the header, with the keyword that goes before them.
 fn tagged(header: &str) -> BTreeMap<&str, &'static str> {
-    let words: Vec<&str> = header
-        .split(|c: char| !super::is_identifier(c))
-        .filter(|word| !word.is_empty())
-        .collect();
-    let typedefs: BTreeSet<&str> = header
-        .split(['}', ';'])
-        .filter_map(|text| text.split_whitespace().last())
-        .collect();
+    let words: Vec<&str> =
+        header.split(|c: char| !super::is_identifier(c)).filter(|word| !word.is_empty()).collect();
+    let typedefs: BTreeSet<&str> =
+        header.split(['}', ';']).filter_map(|text| text.split_whitespace().last()).collect();
     let mut tags = BTreeMap::new();
     for pair in words.windows(2) {
         for keyword in ["struct", "union", "enum"] {

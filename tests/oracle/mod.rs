@@ -41,17 +41,12 @@ pub(crate) struct Program {
 
 impl Program {
     fn new(prologue: &'static str) -> Self {
-        Self {
-            prologue,
-            body: String::new(),
-            counts: BTreeMap::new(),
-        }
+        Self { prologue, body: String::new(), counts: BTreeMap::new() }
     }
 
     fn assert(&mut self, kind: &'static str, claim: &str) {
         let quoted = claim.replace('\\', "\\\\").replace('"', "\\\"");
-        self.body
-            .push_str(&format!("_Static_assert({claim}, \"{quoted}\");\n"));
+        self.body.push_str(&format!("_Static_assert({claim}, \"{quoted}\");\n"));
         *self.counts.entry(kind).or_default() += 1;
     }
 
@@ -218,23 +213,14 @@ impl Bindings {
             plain.assert("values", &format!("(long long)({name}) == {value}ll"));
         }
         for function in &self.functions {
-            let program = if declared.contains(&function.name) {
-                &mut plain
-            } else {
-                &mut internal
-            };
+            let program =
+                if declared.contains(&function.name) { &mut plain } else { &mut internal };
             let name = &function.name;
             program.undefine(name);
-            let arguments: Vec<_> = function
-                .arguments
-                .iter()
-                .map(|ty| self.types.declare(ty, ""))
-                .collect();
-            let arguments = if arguments.is_empty() {
-                "void".to_owned()
-            } else {
-                arguments.join(", ")
-            };
+            let arguments: Vec<_> =
+                function.arguments.iter().map(|ty| self.types.declare(ty, "")).collect();
+            let arguments =
+                if arguments.is_empty() { "void".to_owned() } else { arguments.join(", ") };
             program.assert(
                 "functions",
                 &format!(
@@ -248,26 +234,16 @@ impl Bindings {
     /// Asserts what the preprocessor makes of every name, whether it is one of the header's macros
     /// or not.
     fn assert_names(&self, program: &mut Program) {
-        let mut meant: BTreeMap<&str, &str> = self
-            .functions
-            .iter()
-            .map(|f| (f.name.as_str(), f.name.as_str()))
-            .collect();
+        let mut meant: BTreeMap<&str, &str> =
+            self.functions.iter().map(|f| (f.name.as_str(), f.name.as_str())).collect();
         for function in &self.functions {
             if let Some((plain, _)) = function.name.rsplit_once("_v") {
                 meant.entry(plain).or_insert(plain);
             }
         }
-        meant.extend(
-            self.names
-                .iter()
-                .map(|(plain, target)| (plain.as_str(), target.as_str())),
-        );
+        meant.extend(self.names.iter().map(|(plain, target)| (plain.as_str(), target.as_str())));
         for (name, target) in meant {
-            program.assert(
-                "names",
-                &format!("__builtin_strcmp(TEXT({name}), \"{target}\") == 0"),
-            );
+            program.assert("names", &format!("__builtin_strcmp(TEXT({name}), \"{target}\") == 0"));
         }
     }
 
@@ -328,10 +304,7 @@ fn functions(text: &str) -> Vec<Function> {
         .filter_map(|line| {
             let (name, rest) = line.strip_prefix("pub fn ")?.split_once('(')?;
             let arguments = rest.rsplit_once(") -> CUresult;")?.0;
-            Some(Function {
-                name: name.to_owned(),
-                arguments: ctype::arguments(arguments),
-            })
+            Some(Function { name: name.to_owned(), arguments: ctype::arguments(arguments) })
         })
         .collect()
 }
@@ -353,10 +326,7 @@ fn constants(text: &str) -> Vec<(String, String)> {
         .filter_map(|line| {
             let (name, rest) = line.strip_prefix("pub const ")?.split_once(": ")?;
             let (ty, value) = rest.strip_suffix(';')?.split_once(" = ")?;
-            let value = value
-                .strip_prefix(ty)
-                .unwrap_or(value)
-                .trim_matches(['(', ')']);
+            let value = value.strip_prefix(ty).unwrap_or(value).trim_matches(['(', ')']);
             Some((name.to_owned(), value.to_owned()))
         })
         .collect()
@@ -374,9 +344,7 @@ fn layout(text: &str) -> Vec<Layout> {
             if let Some(name) = subject.strip_prefix("Alignment of ") {
                 return Some(Layout::Alignment(name.to_owned(), value));
             }
-            let (name, field) = subject
-                .strip_prefix("Offset of field: ")?
-                .split_once("::")?;
+            let (name, field) = subject.strip_prefix("Offset of field: ")?.split_once("::")?;
             Some(Layout::Offset(name.to_owned(), field.to_owned(), value))
         })
         .collect()

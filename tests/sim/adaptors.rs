@@ -48,10 +48,7 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
     // A request of zero bytes reaches no allocator; one beyond the limit reaches none below it.
     with_allocator(&adapted, || stream.alloc::<u8>(0))?;
     let much = with_allocator(&adapted, || stream.alloc::<u8>(2 << 20));
-    assert!(matches!(
-        much,
-        Err(Error::Allocator(AllocatorError::LimitExceeded { .. }))
-    ));
+    assert!(matches!(much, Err(Error::Allocator(AllocatorError::LimitExceeded { .. }))));
     assert_eq!(session.names_since(mark), [""; 0]);
     drop((adapted, statistics, stream));
     session.settle();
@@ -108,10 +105,7 @@ fn an_address_may_come_back_before_its_free_returns() -> Result<()> {
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
     let (meanwhile, text) = (Arc::default(), Text::default());
-    let tracking = Tracking::new(Rash {
-        meanwhile: Arc::clone(&meanwhile),
-        says: || Ok(()),
-    });
+    let tracking = Tracking::new(Rash { meanwhile: Arc::clone(&meanwhile), says: || Ok(()) });
     let logging = Logging::new(tracking, text.clone()).expect("writing to memory");
     let outer = Arc::new(Statistics::new(Limiting::new(Hooks::new(logging), 1000)));
     outer.allocate(&stream, 100)?;
@@ -125,15 +119,9 @@ fn an_address_may_come_back_before_its_free_returns() -> Result<()> {
 
     let logging = outer.inner().inner().inner();
     let outstanding = logging.inner().outstanding();
-    let found: Vec<_> = outstanding
-        .iter()
-        .map(|b| (b.number, b.address, b.bytes))
-        .collect();
+    let found: Vec<_> = outstanding.iter().map(|b| (b.number, b.address, b.bytes)).collect();
     assert_eq!(found, [(1, ADDRESS, 300)]);
-    assert_eq!(
-        (outer.counters().bytes.value, outer.inner().used()),
-        (300, 300)
-    );
+    assert_eq!((outer.counters().bytes.value, outer.inner().used()), (300, 300));
     let text = String::from_utf8(text.0.lock().expect("no panic").clone());
     let text = text.expect("text");
     let ops = text.lines().skip(2);
@@ -228,19 +216,13 @@ impl Book {
     }
 
     fn begin(&mut self) {
-        self.scopes.push(Scope {
-            value: self.value,
-            total: self.total,
-            peak: self.value,
-        });
+        self.scopes.push(Scope { value: self.value, total: self.total, peak: self.value });
     }
 
     fn innermost(&self) -> Counters {
         let scope = self.scopes[self.scopes.len() - 1];
         let mut counters = Counters::default();
-        for (index, counter) in [&mut counters.bytes, &mut counters.blocks]
-            .into_iter()
-            .enumerate()
+        for (index, counter) in [&mut counters.bytes, &mut counters.blocks].into_iter().enumerate()
         {
             counter.value = self.value[index] - scope.value[index];
             counter.peak = scope.peak[index] - scope.value[index];
@@ -295,10 +277,7 @@ fn agrees(stream: &Stream, acts: &[Act]) -> Result<(), TestCaseError> {
         prop_assert_eq!(statistics.counters(), book.innermost());
         let outstanding = statistics.inner().outstanding();
         let bytes: usize = outstanding.iter().map(|block| block.bytes).sum();
-        prop_assert_eq!(
-            (bytes as i64, outstanding.len() as i64),
-            (book.value[0], book.value[1])
-        );
+        prop_assert_eq!((bytes as i64, outstanding.len() as i64), (book.value[0], book.value[1]));
     }
     Ok(())
 }

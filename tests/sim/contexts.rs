@@ -31,11 +31,7 @@ fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
     body();
     take_drop_hook();
     let reports = std::mem::take(&mut *reports.lock().expect("no panic"));
-    assert_eq!(
-        drop_failures() - before,
-        reports.len() as u64,
-        "counted and reported"
-    );
+    assert_eq!(drop_failures() - before, reports.len() as u64, "counted and reported");
     reports
 }
 
@@ -206,10 +202,7 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
     if !child::is_this() {
-        let name = concat!(
-            module_path!(),
-            "::a21_a_context_that_stays_on_stacks_is_reported_once"
-        );
+        let name = concat!(module_path!(), "::a21_a_context_that_stays_on_stacks_is_reported_once");
         child::run(name, &[]);
         return Ok(());
     }
@@ -237,18 +230,10 @@ fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
 fn a35_a_failed_creation_leaves_current_alone() -> Result<()> {
     type Creation = fn(&Context) -> Result<()>;
     const CREATIONS: [(&str, Creation); 4] = [
-        ("cuStreamCreateWithPriority", |c| {
-            c.create_stream().map(drop)
-        }),
-        ("cuEventCreate", |c| {
-            Event::new(c, EventFlags::DEFAULT).map(drop)
-        }),
-        ("cuMemHostAlloc", |c| {
-            PinnedBuffer::<u8>::new(c, 1).map(drop)
-        }),
-        ("cuMemAllocAsync", |c| {
-            c.default_stream()?.alloc::<u8>(1).map(drop)
-        }),
+        ("cuStreamCreateWithPriority", |c| c.create_stream().map(drop)),
+        ("cuEventCreate", |c| Event::new(c, EventFlags::DEFAULT).map(drop)),
+        ("cuMemHostAlloc", |c| PinnedBuffer::<u8>::new(c, 1).map(drop)),
+        ("cuMemAllocAsync", |c| c.default_stream()?.alloc::<u8>(1).map(drop)),
     ];
     let session = simulator();
     let [(_, c0), (_, c1)] = devices()?;

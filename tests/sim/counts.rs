@@ -46,9 +46,7 @@ struct Counted {
 impl Counted {
     /// Runs `test` on a thread of its own, and asserts at the end that it left nothing behind.
     fn run(test: fn(&Counted) -> Result<()>) {
-        let counted = Self {
-            session: support::simulator(),
-        };
+        let counted = Self { session: support::simulator() };
         // A wait for completed work would make fewer calls.
         counted.session.set_mode(Mode::Lazy);
         std::thread::scope(|scope| {

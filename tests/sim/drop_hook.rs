@@ -15,14 +15,9 @@ impl DropReports {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let log = failures.clone();
         set_drop_hook(move |failure: &DropFailure| {
-            log.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(failure.clone());
+            log.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
         });
-        Self {
-            failures,
-            before: drop_failures(),
-        }
+        Self { failures, before: drop_failures() }
     }
 
     /// The reports since the last call; asserts that their number is the counter's.
@@ -31,11 +26,7 @@ impl DropReports {
         let mut log = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = std::mem::take(&mut *log);
         let count = drop_failures();
-        assert_eq!(
-            count - self.before,
-            reports.len() as u64,
-            "counted and reported: {reports:?}"
-        );
+        assert_eq!(count - self.before, reports.len() as u64, "counted and reported: {reports:?}");
         self.before = count;
         reports
     }

@@ -69,13 +69,8 @@ fn leaked(session: &Session) -> Vec<LeakKind> {
     kinds
 }
 
-const ALL_LEAKED: [LeakKind; 5] = [
-    LeakKind::Stream,
-    LeakKind::Event,
-    LeakKind::Context,
-    LeakKind::Device,
-    LeakKind::Pinned,
-];
+const ALL_LEAKED: [LeakKind; 5] =
+    [LeakKind::Stream, LeakKind::Event, LeakKind::Context, LeakKind::Device, LeakKind::Pinned];
 
 #[test]
 fn m15_drop_never_panics() -> Result<()> {
@@ -101,11 +96,7 @@ fn m15_drop_never_panics() -> Result<()> {
     ] {
         let failure = failures.iter().find(|failure| failure.resource == resource);
         let failure = failure.unwrap_or_else(|| panic!("{resource:?}: {failures:?}"));
-        assert_eq!(
-            (failure.handle, failure.bytes),
-            (handle, bytes),
-            "{failure:?}"
-        );
+        assert_eq!((failure.handle, failure.bytes), (handle, bytes), "{failure:?}");
         let code = failure.error.as_ref().and_then(|error| error.code());
         assert_eq!(code, Some(CUDA_ERROR_UNKNOWN), "{failure:?}");
     }
@@ -160,11 +151,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     })?;
     stream.synchronize()?;
     let ((buffer, pinned), event, own) = given.recv().expect("they came back");
-    assert_eq!(
-        reports.take().len(),
-        0,
-        "`close` returns the error, so no hook is called"
-    );
+    assert_eq!(reports.take().len(), 0, "`close` returns the error, so no hook is called");
 
     // All of it still works, and is released when the driver permits it.
     let mut back = [0; 4];
@@ -260,11 +247,7 @@ fn m15_deferred_drop_fails_quietly() -> Result<()> {
     stream.synchronize()?;
     cuda_core::flush_deferred_drops();
     assert_eq!(reports.resources(), everything_failed());
-    assert_eq!(
-        session.violations(),
-        [],
-        "none of it on the driver's thread"
-    );
+    assert_eq!(session.violations(), [], "none of it on the driver's thread");
     session.clear_faults();
     drop(stream);
     assert_eq!(leaked(&session), ALL_LEAKED);
@@ -277,16 +260,8 @@ fn m15_hook_may_do_anything() -> Result<()> {
     let _reports = DropReports::listen();
     let before = drop_failures();
     let stream = Device::get(0)?.create_stream()?;
-    let (a, b, c) = (
-        stream.alloc::<u8>(1)?,
-        stream.alloc::<u8>(2)?,
-        stream.alloc::<u8>(3)?,
-    );
-    session.inject(
-        Fault::new(CUDA_ERROR_UNKNOWN)
-            .function("cuMemFreeAsync")
-            .from_then_on(),
-    );
+    let (a, b, c) = (stream.alloc::<u8>(1)?, stream.alloc::<u8>(2)?, stream.alloc::<u8>(3)?);
+    session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuMemFreeAsync").from_then_on());
     set_drop_hook(|_: &_| panic!("a hook that panics"));
     drop(a);
     // A hook that drops another object, which also fails to release, and removes itself.
@@ -356,16 +331,8 @@ fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     stream.fill(&mut buffer, 2)?;
     take_drop_hook();
     let seen = seen.lock().expect("no panic");
-    assert_eq!(
-        *seen,
-        [None, Some(other.clone())],
-        "the hook, then the owner"
-    );
-    assert_eq!(
-        Context::current()?,
-        Some(other),
-        "the library does not undo that"
-    );
+    assert_eq!(*seen, [None, Some(other.clone())], "the hook, then the owner");
+    assert_eq!(Context::current()?, Some(other), "the library does not undo that");
     while context::pop().is_some() {}
     drop((buffer, stream, raw));
     assert_eq!(leaked(&session), [], "the event went with its context");

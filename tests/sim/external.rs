@@ -14,9 +14,7 @@ const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
 
 /// The other interface's side: a buffer in the memory, and a descriptor of the memory.
 fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
-    let size = context
-        .device()
-        .virtual_memory_granularity(Granularity::Minimum)?;
+    let size = context.device().virtual_memory_granularity(Granularity::Minimum)?;
     let memory = PhysicalMemory::create(context, size, ShareableHandle::PosixFd)?;
     let fd = memory.export_fd()?;
     let mut buffer = VirtualBuffer::reserve(context, size)?;
@@ -42,13 +40,8 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
     stream.fill(theirs.slice_mut(..)?, 1)?;
     stream.fill(theirs.slice_mut(256..264)?, 7)?;
     let memory = import(&context, fd, theirs.len())?;
-    assert_eq!(
-        (memory.size(), memory.device()),
-        (theirs.len(), context.device())
-    );
-    let mut imported = memory
-        .into_buffer::<u32>(256, 4)
-        .map_err(|(error, _)| error)?;
+    assert_eq!((memory.size(), memory.device()), (theirs.len(), context.device()));
+    let mut imported = memory.into_buffer::<u32>(256, 4).map_err(|(error, _)| error)?;
     let mut back = [0; 4];
     stream.download_to(&imported, &mut back)?;
     assert_eq!(back, [0x0707_0707, 0x0707_0707, 0x0101_0101, 0x0101_0101]);
@@ -70,9 +63,7 @@ fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let stream = context.create_stream()?;
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
-    let mut imported = memory
-        .into_buffer::<u8>(0, theirs.len())
-        .map_err(|(error, _)| error)?;
+    let mut imported = memory.into_buffer::<u8>(0, theirs.len()).map_err(|(error, _)| error)?;
     stream.fill(&mut imported, 3)?;
     let mark = session.mark();
     imported.close().map_err(|(error, _)| error)?;
@@ -81,9 +72,7 @@ fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     assert_eq!(calls, ["cuMemFree_v2", "cuDestroyExternalMemory"]);
     // Nothing was mapped from this one.
     let (more, fd) = others(&context)?;
-    import(&context, fd, more.len())?
-        .close()
-        .map_err(|(error, _)| error)?;
+    import(&context, fd, more.len())?.close().map_err(|(error, _)| error)?;
     let (last, fd) = others(&context)?;
     drop(import(&context, fd, last.len())?);
     drop((theirs, more, last, stream));
@@ -115,27 +104,17 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     let mark = session.mark();
     let (error, memory) = memory.into_buffer::<u8>(0, 0).expect_err("nothing");
     assert!(matches!(error, Error::NothingGiven { .. }), "{error:?}");
-    let (error, memory) = memory
-        .into_buffer::<u8>(8, theirs.len())
-        .expect_err("too much");
+    let (error, memory) = memory.into_buffer::<u8>(8, theirs.len()).expect_err("too much");
     assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
-    let (error, memory) = memory
-        .into_buffer::<u8>(usize::MAX, 1)
-        .expect_err("too far");
+    let (error, memory) = memory.into_buffer::<u8>(usize::MAX, 1).expect_err("too far");
     assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
     let (error, memory) = memory.into_buffer::<u32>(2, 1).expect_err("in between");
     assert!(matches!(error, Error::Recast { .. }), "{error:?}");
     assert!(session.names_since(mark).is_empty());
-    session.fail_nth(
-        Some("cuExternalMemoryGetMappedBuffer"),
-        1,
-        cuda_sys::CUDA_ERROR_UNKNOWN,
-    );
+    session.fail_nth(Some("cuExternalMemoryGetMappedBuffer"), 1, cuda_sys::CUDA_ERROR_UNKNOWN);
     let (error, memory) = memory.into_buffer::<u32>(0, 1).expect_err("failed");
     assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_UNKNOWN));
-    memory
-        .into_buffer::<u32>(0, 1)
-        .map_err(|(error, _)| error)?;
+    memory.into_buffer::<u32>(0, 1).map_err(|(error, _)| error)?;
     drop(theirs);
     session.assert_clean();
     Ok(())
@@ -161,11 +140,7 @@ fn m_memory_that_others_imported() -> Result<()> {
     // SAFETY: just imported, and of this size.
     let memory = unsafe { ExternalMemory::from_raw(&context, raw, theirs.len()) };
     assert_eq!((memory.as_raw(), memory.context()), (raw, &context));
-    drop(
-        memory
-            .into_buffer::<u64>(8, 2)
-            .map_err(|(error, _)| error)?,
-    );
+    drop(memory.into_buffer::<u64>(8, 2).map_err(|(error, _)| error)?);
     drop(theirs);
     session.assert_clean();
     Ok(())
@@ -199,14 +174,9 @@ fn m_streams_wait_for_semaphores_of_others() -> Result<()> {
         two.synchronize()?;
     }
     let elsewhere = Device::get(1)?.create_stream()?;
-    for refused in [
-        elsewhere.signal_external(&timeline, 7),
-        elsewhere.wait_external(&timeline, 7),
-    ] {
-        assert!(
-            matches!(refused, Err(Error::WrongDevice { .. })),
-            "{refused:?}"
-        );
+    for refused in [elsewhere.signal_external(&timeline, 7), elsewhere.wait_external(&timeline, 7)]
+    {
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
     }
     drop((timeline, binary, one, two, elsewhere));
     session.assert_clean();
@@ -294,9 +264,7 @@ fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     assert!(is_refused(stream.wait_external(&semaphore, 1)));
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
-    let mut imported = memory
-        .into_buffer::<u32>(0, 4)
-        .map_err(|(error, _)| error)?;
+    let mut imported = memory.into_buffer::<u32>(0, 4).map_err(|(error, _)| error)?;
     let increment = kernels::get(&created, "increment")?;
     let mut launch = stream.kernel(&increment);
     launch.arg(&mut imported);

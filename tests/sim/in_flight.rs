@@ -54,9 +54,7 @@ fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
     let held = stall(stream.as_raw());
-    let flight = stream
-        .upload_owned(host, &mut buffer)
-        .map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
     assert!(!flight.is_done()?);
     drop(flight);
     assert!(!dropped.load(Ordering::Acquire), "its copy has not run yet");
@@ -74,9 +72,7 @@ fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
-    let flight = stream
-        .upload_owned(host, &mut buffer)
-        .map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
     std::mem::forget(flight);
     stream.synchronize()?;
     assert!(!dropped.load(Ordering::Acquire));
@@ -94,9 +90,7 @@ fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_reported() -> Result<()
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
-    let flight = stream
-        .upload_owned(host, &mut buffer)
-        .map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
     session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventSynchronize"));
     let (error, flight) = flight.wait().unwrap_err();
     assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_LAUNCH_FAILED));
@@ -143,9 +137,7 @@ fn in_a_host_function_futures_fail() -> Result<()> {
     let handle = stream.clone();
     stream.launch_host_func(move || {
         let polled = Alarm::new().poll(&mut handle.finished());
-        sender
-            .send(matches!(polled, Poll::Ready(Err(Error::InCallback))))
-            .expect("the test waits");
+        sender.send(matches!(polled, Poll::Ready(Err(Error::InCallback)))).expect("the test waits");
     })?;
     stream.synchronize()?;
     assert!(receiver.recv().expect("the function ran"));
@@ -161,9 +153,7 @@ fn an_owner_given_up_in_a_host_function() -> Result<()> {
     let (stream, other) = (device.create_stream()?, device.create_stream()?);
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
-    let flight = stream
-        .upload_owned(host, &mut buffer)
-        .map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
     other.launch_host_func(move || drop(flight))?;
     other.synchronize()?;
     cuda_core::flush_deferred_drops();

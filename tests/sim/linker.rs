@@ -26,24 +26,14 @@ fn m_the_linker_says_what_is_new() -> Result<()> {
     let said = log(linker.add_ptx(wrong("oops")).map(drop));
     assert!(said.contains("'oops'"), "{said}");
     let said = log(linker.add_ptx(wrong("whoops")).map(drop));
-    assert!(
-        said.contains("'whoops'") && !said.contains("'oops'"),
-        "{said}"
-    );
+    assert!(said.contains("'whoops'") && !said.contains("'oops'"), "{said}");
     linker.add_ptx(CALLER)?;
     // Earlier messages are not the reason for this failure.
-    session.fail_nth(
-        Some("cuLinkAddData_v2"),
-        1,
-        cuda_sys::CUDA_ERROR_OUT_OF_MEMORY,
-    );
+    session.fail_nth(Some("cuLinkAddData_v2"), 1, cuda_sys::CUDA_ERROR_OUT_OF_MEMORY);
     let refused = linker.add_ptx(HELPER).map(drop);
     assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
     let said = log(linker.complete());
-    assert_eq!(
-        said,
-        "error   : Undefined reference to 'helper' in 'input 3'"
-    );
+    assert_eq!(said, "error   : Undefined reference to 'helper' in 'input 3'");
     session.assert_clean();
     Ok(())
 }
@@ -54,10 +44,7 @@ fn m_a_function_is_defined_once() -> Result<()> {
     let mut linker = Linker::new(&Device::get(0)?.context()?)?;
     linker.add_ptx(HELPER)?.add_ptx(CALLER)?.add_ptx(HELPER)?;
     let said = log(linker.complete());
-    assert!(
-        said.contains("Multiple definition of 'helper' in 'input 3'"),
-        "{said}"
-    );
+    assert!(said.contains("Multiple definition of 'helper' in 'input 3'"), "{said}");
     session.assert_clean();
     Ok(())
 }

@@ -45,14 +45,8 @@ fn m_sticky_is_passed_on() -> Result<()> {
     sticky("upload", stream.upload(&pinned, &mut buffer));
     sticky("upload_from", stream.upload_from(&[1; 1000], &mut buffer));
     sticky("download_to", stream.download_to(&buffer, &mut small));
-    sticky(
-        "scope",
-        stream.scope(|scope| scope.download(&buffer, &mut large)),
-    );
-    assert!(
-        small == [7; 1000] && large == [7; 1000],
-        "slices are left alone"
-    );
+    sticky("scope", stream.scope(|scope| scope.download(&buffer, &mut large)));
+    assert!(small == [7; 1000] && large == [7; 1000], "slices are left alone");
     sticky("synchronize", stream.synchronize());
     sticky("query", stream.query());
     sticky("record", event.record(&stream));
@@ -60,18 +54,12 @@ fn m_sticky_is_passed_on() -> Result<()> {
     sticky("context", device.synchronize());
     sticky("memory_info", device.memory_info());
     sticky("create_stream", device.create_stream());
-    sticky(
-        "pinned memory",
-        PinnedBuffer::<u8>::new(stream.context(), 1),
-    );
+    sticky("pinned memory", PinnedBuffer::<u8>::new(stream.context(), 1));
     // The copy that fills it may never have run: its present content is no valid result.
     sticky("as_slice", pinned.as_slice().map(<[u8]>::len));
     sticky("try_as_slice", pinned.try_as_slice().map(|_| ()));
     drop(guard);
-    assert!(
-        context::current().is_null(),
-        "a guard leaves a lost context behind"
-    );
+    assert!(context::current().is_null(), "a guard leaves a lost context behind");
 
     // The other device's context still works.
     let other = Device::get(1)?.create_stream()?;
@@ -88,12 +76,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
     drop((buffer, pinned, event, stream));
     let mut lost = reports.resources();
     lost.dedup();
-    let all = [
-        Resource::DeviceMemory,
-        Resource::PinnedMemory,
-        Resource::Event,
-        Resource::Stream,
-    ];
+    let all = [Resource::DeviceMemory, Resource::PinnedMemory, Resource::Event, Resource::Stream];
     assert_eq!(lost, sorted(all.to_vec()));
     drop(guard);
     assert!(context::current().is_null());
@@ -115,14 +98,10 @@ fn m_sticky_pinned_memory_is_kept() -> Result<()> {
     stream.download(&buffer, &mut pinned)?;
     let guard = device.guard()?;
     lose_at_next_fill(&session);
-    stream
-        .fill(&mut buffer, 1)
-        .expect_err("the context is lost");
+    stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
     let frees = session.calls("cuMemFreeHost");
-    let (error, pinned) = pinned
-        .close()
-        .expect_err("the copy cannot be proven complete");
+    let (error, pinned) = pinned.close().expect_err("the copy cannot be proven complete");
     assert!(error.is_sticky(), "{error:?}");
     drop(pinned);
     assert_eq!(session.calls("cuMemFreeHost"), frees, "never asked for");
@@ -146,9 +125,7 @@ fn m_sticky_staging_recovers() -> Result<()> {
     stream.upload_from(&vec![1; 1 << 20], &mut buffer)?;
     let guard = device.guard()?;
     lose_at_next_fill(&session);
-    stream
-        .fill(&mut buffer, 1)
-        .expect_err("the context is lost");
+    stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
     let other = Device::get(1)?.create_stream()?;
     let mut there = other.alloc::<u8>(1 << 20)?;
@@ -190,13 +167,7 @@ fn m_transient_is_not_sticky() -> Result<()> {
         assert_eq!(error.code(), Some(code));
         assert!(!error.is_sticky() && !error.is_not_ready());
         assert!(error.to_string().contains(&number.to_string()), "{error}");
-        assert!(matches!(
-            error,
-            Error::Driver {
-                op: "cuMemsetD8Async",
-                ..
-            }
-        ));
+        assert!(matches!(error, Error::Driver { op: "cuMemsetD8Async", .. }));
     }
     drop((buffer, stream));
     session.settle();

@@ -34,20 +34,10 @@ fn e03_overflow_is_found_before_the_driver() -> Result<()> {
     // The first allocation looks the pool up.
     drop(stream.alloc::<u8>(1)?);
     asks_nothing(&session, "alloc", || {
-        stream
-            .alloc::<u64>(1 << 61)
-            .map(drop)
-            .expect_err("too much");
-        stream
-            .alloc_zeroed::<u64>(usize::MAX)
-            .map(drop)
-            .expect_err("too much");
-        PinnedBuffer::<u64>::new(stream.context(), 1 << 61)
-            .map(drop)
-            .expect_err("too much");
-        PinnedBuffer::<u64>::zeroed(stream.context(), 1 << 61)
-            .map(drop)
-            .expect_err("too much");
+        stream.alloc::<u64>(1 << 61).map(drop).expect_err("too much");
+        stream.alloc_zeroed::<u64>(usize::MAX).map(drop).expect_err("too much");
+        PinnedBuffer::<u64>::new(stream.context(), 1 << 61).map(drop).expect_err("too much");
+        PinnedBuffer::<u64>::zeroed(stream.context(), 1 << 61).map(drop).expect_err("too much");
         Ok(())
     });
     drop(stream);
@@ -72,19 +62,11 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
     let constructors: [Constructor<'_>; 8] = [
         ("alloc", &|| stream.alloc::<u8>(LEN).map(drop)),
         ("alloc_zeroed", &|| stream.alloc_zeroed::<u8>(LEN).map(drop)),
-        ("default stream's", &|| {
-            context.default_stream()?.alloc_zeroed::<u8>(9).map(drop)
-        }),
-        ("pinned", &|| {
-            PinnedBuffer::<u8>::new(&context, LEN).map(drop)
-        }),
-        ("from_slice", &|| {
-            PinnedBuffer::from_slice(&context, &[1, 2]).map(drop)
-        }),
+        ("default stream's", &|| context.default_stream()?.alloc_zeroed::<u8>(9).map(drop)),
+        ("pinned", &|| PinnedBuffer::<u8>::new(&context, LEN).map(drop)),
+        ("from_slice", &|| PinnedBuffer::from_slice(&context, &[1, 2]).map(drop)),
         ("stream", &|| context.create_stream().map(drop)),
-        ("event", &|| {
-            Event::new(&context, EventFlags::DEFAULT).map(drop)
-        }),
+        ("event", &|| Event::new(&context, EventFlags::DEFAULT).map(drop)),
         ("staged", &|| {
             let mut buffer = stream.alloc::<u8>(LARGE)?;
             stream.upload_from(&vec![1; LARGE], &mut buffer)
@@ -119,10 +101,8 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
         (LeakKind::Event, Resource::Event),
     ] {
         let mut left: Vec<_> = leaks.iter().filter(|leak| leak.kind == kind).collect();
-        let mut named: Vec<_> = reports
-            .iter()
-            .filter(|report| report.resource == resource)
-            .collect();
+        let mut named: Vec<_> =
+            reports.iter().filter(|report| report.resource == resource).collect();
         left.sort_by_key(|leak| leak.handle);
         named.sort_by_key(|report| report.handle);
         let left: Vec<_> = left.iter().map(|leak| leak.handle).collect();
@@ -139,16 +119,7 @@ fn e12_zeroed_that_cannot_be_filled() -> Result<()> {
     let before = session.device_bytes_in_use(0);
     session.fail_nth(Some("cuMemsetD8Async"), 1, CUDA_ERROR_UNKNOWN);
     let error = stream.alloc_zeroed::<u8>(1 << 20).expect_err("not zeroed");
-    assert!(
-        matches!(
-            error,
-            Error::Driver {
-                op: "cuMemsetD8Async",
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    assert!(matches!(error, Error::Driver { op: "cuMemsetD8Async", .. }), "{error:?}");
     session.settle();
     assert_eq!(session.device_bytes_in_use(0), before);
     drop(stream);
@@ -161,13 +132,7 @@ fn e04_out_of_memory_says_what_there_is() -> Result<()> {
     let stream = Device::get(1)?.create_stream()?;
     session.fail_nth(Some("cuMemAllocAsync"), 1, CUDA_ERROR_OUT_OF_MEMORY);
     match stream.alloc::<u32>(1 << 20) {
-        Err(Error::OutOfMemory {
-            op,
-            requested,
-            device,
-            memory: Some(memory),
-            ..
-        }) => {
+        Err(Error::OutOfMemory { op, requested, device, memory: Some(memory), .. }) => {
             assert_eq!((op, requested, device), ("cuMemAllocAsync", 4 << 20, 1));
             assert!(memory.free <= memory.total && memory.total > 0);
         }
@@ -177,10 +142,7 @@ fn e04_out_of_memory_says_what_there_is() -> Result<()> {
     session.fail_nth(Some("cuMemAllocAsync"), 1, CUDA_ERROR_OUT_OF_MEMORY);
     session.fail_nth(Some("cuMemGetInfo_v2"), 1, CUDA_ERROR_UNKNOWN);
     let error = stream.alloc::<u32>(1 << 20).expect_err("no memory");
-    assert!(
-        matches!(error, Error::OutOfMemory { memory: None, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, Error::OutOfMemory { memory: None, .. }), "{error:?}");
     session.clear_faults();
     drop(stream.alloc::<u32>(1 << 20)?);
     drop(stream);
@@ -194,9 +156,7 @@ fn f01_zero_asks_the_driver_nothing() -> Result<()> {
     asks_nothing(&session, "empty pinned memory", || {
         let mut empty = PinnedBuffer::<u64>::new(&context, 0)?;
         assert!(empty.as_slice()?.is_empty() && empty.as_mut_slice()?.is_empty());
-        PinnedBuffer::<u8>::zeroed(&context, 0)?
-            .close()
-            .map_err(|(error, _)| error)?;
+        PinnedBuffer::<u8>::zeroed(&context, 0)?.close().map_err(|(error, _)| error)?;
         PinnedBuffer::<u8>::from_slice(&context, &[]).map(drop)
     });
     end(&session)
@@ -310,11 +270,7 @@ fn k02_enabled_by_halves() -> Result<()> {
         session.fail_nth(Some(name), 1, CUDA_ERROR_UNKNOWN);
         let sets = session.calls("cuMemPoolSetAccess");
         a.disable_peer_access(&b).expect_err("refused");
-        assert_eq!(
-            session.calls("cuMemPoolSetAccess"),
-            sets,
-            "after {name} failed"
-        );
+        assert_eq!(session.calls("cuMemPoolSetAccess"), sets, "after {name} failed");
     }
     a.disable_peer_access(&b)?;
     end(&session)
@@ -333,11 +289,7 @@ fn m15_a_free_that_was_refused_and_made_is_not_made_again() -> Result<()> {
     let frees = session.calls("cuMemFreeAsync");
     drop(buffer);
     assert_eq!(session.calls("cuMemFreeAsync"), frees + 1);
-    assert_eq!(
-        reports.take().len(),
-        1,
-        "the library cannot know that it is gone"
-    );
+    assert_eq!(reports.take().len(), 1, "the library cannot know that it is gone");
     drop(stream);
     end(&session)
 }

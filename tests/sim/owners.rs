@@ -45,9 +45,7 @@ const FREES: [&str; 20] = [
 #[track_caller]
 fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) {
     let session = simulator();
-    let stream = Device::get(0)
-        .and_then(Device::create_stream)
-        .expect("no fault yet");
+    let stream = Device::get(0).and_then(Device::create_stream).expect("no fault yet");
     for unwinds in [false, true] {
         let mut reports = DropReports::listen();
         let owner = make(&stream).expect("no fault yet");
@@ -91,19 +89,13 @@ fn leaves(session: &Session, stream: &Stream, failures: Vec<DropFailure>) {
     // A stream's own events are destroyed with it.
     let is_reported = |leak: &Leak| failures.iter().any(|report| report.handle == leak.handle);
     leaks.retain(|leak| leak.kind != LeakKind::Event || is_reported(leak));
-    let reported = Reported {
-        counted: failures.len() as u64,
-        failures,
-    };
+    let reported = Reported { counted: failures.len() as u64, failures };
     let compared = judge::compare(&leaks, &reported, false, |_| false);
     compared.unwrap_or_else(|wrong| panic!("{wrong}"));
     judge::take_away(leaks);
 }
 
-const SHAPE: ArrayShape = ArrayShape::D2 {
-    width: 4,
-    height: 2,
-};
+const SHAPE: ArrayShape = ArrayShape::D2 { width: 4, height: 2 };
 
 fn array(stream: &Stream) -> Result<CudaArray<u16>> {
     CudaArray::new(stream.context(), SHAPE, ArrayFlags::SURFACE_LOAD_STORE)
@@ -116,12 +108,8 @@ fn m15_device_memory() {
     for allocator in [Allocator::plain(), Allocator::driver_pool()] {
         refused(&[memory], |stream| stream.alloc_with::<u8>(&allocator, 100));
     }
-    refused(&[memory], |stream| {
-        stream.context().alloc_pitched::<u8>(16, 4)
-    });
-    refused(&[memory], |stream| {
-        ManagedBuffer::<u8>::new(stream.context(), 100)
-    });
+    refused(&[memory], |stream| stream.context().alloc_pitched::<u8>(16, 4));
+    refused(&[memory], |stream| ManagedBuffer::<u8>::new(stream.context(), 100));
     refused(&[memory], |stream| {
         let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
         // SAFETY: no other process exists that could use the memory.
@@ -131,14 +119,11 @@ fn m15_device_memory() {
 
 #[test]
 fn m15_virtual_memory() {
-    refused(
-        &[Resource::PhysicalMemory, Resource::DeviceMemory],
-        |stream| {
-            let mut list = VirtualBuffer::<u32>::reserve(stream.context(), 1 << 20)?;
-            list.grow_to(100)?;
-            Ok(list)
-        },
-    );
+    refused(&[Resource::PhysicalMemory, Resource::DeviceMemory], |stream| {
+        let mut list = VirtualBuffer::<u32>::reserve(stream.context(), 1 << 20)?;
+        list.grow_to(100)?;
+        Ok(list)
+    });
     refused(&[Resource::PhysicalMemory], |stream| {
         PhysicalMemory::create(stream.context(), 1, ShareableHandle::None)
     });
@@ -146,9 +131,7 @@ fn m15_virtual_memory() {
 
 #[test]
 fn m15_pools() {
-    refused(&[Resource::MemoryPool], |stream| {
-        MemoryPool::builder(stream.device()).build()
-    });
+    refused(&[Resource::MemoryPool], |stream| MemoryPool::builder(stream.device()).build());
     refused(&[Resource::DeviceMemory], |stream| {
         let pool = CachingPool::new();
         drop(stream.alloc_with::<u8>(&pool.allocator(), 100)?);
@@ -178,9 +161,7 @@ fn m15_arrays() {
     refused(&[Resource::Texture, Resource::Array], |stream| {
         Texture::new(&array(stream)?, &TextureDescriptor::default())
     });
-    refused(&[Resource::Surface, Resource::Array], |stream| {
-        Surface::new(&array(stream)?)
-    });
+    refused(&[Resource::Surface, Resource::Array], |stream| Surface::new(&array(stream)?));
 }
 
 const PTX: &str =
@@ -188,9 +169,7 @@ const PTX: &str =
 
 #[test]
 fn m15_code() {
-    refused(&[Resource::Module], |stream| {
-        Module::from_ptx(stream.context(), PTX)
-    });
+    refused(&[Resource::Module], |stream| Module::from_ptx(stream.context(), PTX));
     refused(&[Resource::Module], |stream| {
         Module::from_ptx(stream.context(), PTX)?.function("nothing")
     });
@@ -199,12 +178,8 @@ fn m15_code() {
 
 #[test]
 fn m15_streams_and_contexts() {
-    refused(&[Resource::Event], |stream| {
-        Event::new(stream.context(), EventFlags::DEFAULT)
-    });
-    refused(&[Resource::Stream], |stream| {
-        stream.context().create_stream()
-    });
+    refused(&[Resource::Event], |stream| Event::new(stream.context(), EventFlags::DEFAULT));
+    refused(&[Resource::Stream], |stream| stream.context().create_stream());
     let create = |stream: &Stream| Context::create(stream.device(), ContextFlags::default());
     refused(&[Resource::Context], create);
     refused(&[Resource::Context], |stream| {
@@ -215,7 +190,5 @@ fn m15_streams_and_contexts() {
 
 #[test]
 fn m15_profiler() {
-    refused(&[Resource::ProfilerRange], |stream| {
-        stream.context().profile()
-    });
+    refused(&[Resource::ProfilerRange], |stream| stream.context().profile());
 }

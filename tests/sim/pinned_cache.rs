@@ -72,10 +72,7 @@ fn context() -> Result<Context> {
 /// The buffer's address, without a wait for work that writes it.
 fn place(buffer: &PinnedBuffer<u8>) -> String {
     let text = format!("{buffer:?}");
-    text.split(',')
-        .next()
-        .expect("the address comes first")
-        .to_owned()
+    text.split(',').next().expect("the address comes first").to_owned()
 }
 
 #[track_caller]
@@ -100,12 +97,8 @@ fn f03_a_hit_asks_nothing() -> Result<()> {
         no_calls(&session, "a drop", || drop(again));
     }
     // Nor does another size, while the slab has room.
-    let other = no_calls(&session, "a miss", || {
-        PinnedBuffer::<u8>::new(&context, 5000)
-    })?;
-    no_calls(&session, "a close", || {
-        other.close().map_err(|(error, _)| error)
-    })?;
+    let other = no_calls(&session, "a miss", || PinnedBuffer::<u8>::new(&context, 5000))?;
+    no_calls(&session, "a close", || other.close().map_err(|(error, _)| error))?;
     // Nor does a context of another device.
     let there = Device::get(1)?.context()?;
     drop(PinnedBuffer::<u8>::new(&there, 1000)?);
@@ -118,10 +111,7 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     let session = cached();
     let context = context()?;
     let (slow, quick) = (context.create_stream()?, context.create_stream()?);
-    let (mut a, mut b) = (
-        slow.alloc_zeroed::<u8>(512)?,
-        quick.alloc_zeroed::<u8>(512)?,
-    );
+    let (mut a, mut b) = (slow.alloc_zeroed::<u8>(512)?, quick.alloc_zeroed::<u8>(512)?);
     slow.synchronize()?;
     quick.synchronize()?;
     let one = PinnedBuffer::from_slice(&context, &[1; 512])?;
@@ -134,14 +124,9 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     assert_eq!(pinned_usage()?.pending, 1024);
     quick.synchronize()?;
     // Known to be done: no query is needed.
-    let third = no_calls(&session, "behind a wait", || {
-        PinnedBuffer::from_slice(&context, &[3; 512])
-    })?;
-    assert_eq!(
-        place(&third),
-        at_two,
-        "the stalled one does not hide the other"
-    );
+    let third =
+        no_calls(&session, "behind a wait", || PinnedBuffer::from_slice(&context, &[3; 512]))?;
+    assert_eq!(place(&third), at_two, "the stalled one does not hide the other");
     let fourth = PinnedBuffer::from_slice(&context, &[4; 512])?;
     assert_ne!(place(&fourth), at_one, "the stalled one is in use");
     stall.release();
@@ -268,18 +253,10 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
     set_pinned_limit(slab);
     let whole = PinnedBuffer::<u8>::new(&context, slab)?;
     let more = PinnedBuffer::<u8>::new(&context, 1)?;
-    assert_eq!(
-        pinned_usage()?.reserved,
-        2 * slab,
-        "what is used is not limited"
-    );
+    assert_eq!(pinned_usage()?.reserved, 2 * slab, "what is used is not limited");
     drop(whole);
     let third = PinnedBuffer::<u8>::new(&context, slab + 1)?;
-    assert_eq!(
-        session.calls(UNREGISTER),
-        1,
-        "what is idle is given back first"
-    );
+    assert_eq!(session.calls(UNREGISTER), 1, "what is idle is given back first");
     set_pinned_limit(usize::MAX);
     drop((more, third));
     finish(&session)

@@ -85,18 +85,9 @@ fn programs(
 }
 
 fn print(program: &Program) -> String {
-    let Program {
-        steps,
-        end,
-        ending,
-        failures,
-    } = program;
+    let Program { steps, end, ending, failures } = program;
     let print = |step: &Step| {
-        let Step {
-            thread,
-            op,
-            failure,
-        } = step;
+        let Step { thread, op, failure } = step;
         match failure {
             Some(failure) => format!("    thread {thread}: {op:?}, with {failure:?}\n"),
             None => format!("    thread {thread}: {op:?}\n"),
@@ -145,9 +136,8 @@ fn prove<P: Clone + Debug>(
         RngSeed::Random => RandomState::new().build_hasher().finish() >> 32,
     };
     config.rng_seed = RngSeed::Fixed(seed);
-    let result = TestRunner::new(config).run(&programs, |(mode, program)| {
-        run(mode, program).map_err(TestCaseError::fail)
-    });
+    let result = TestRunner::new(config)
+        .run(&programs, |(mode, program)| run(mode, program).map_err(TestCaseError::fail));
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, (mode, program))) => panic!(
@@ -201,10 +191,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
         let left = outcome?;
         ended?;
         tidied?;
-        let current = reported
-            .failures
-            .iter()
-            .any(|failure| failure.resource == Resource::Current);
+        let current = reported.failures.iter().any(|failure| failure.resource == Resource::Current);
         if cuda_sim::context_stack() != before && !current {
             return Err("what is current has changed".to_owned());
         }
@@ -257,9 +244,7 @@ impl Run<'_> {
             self.inject(step.failure);
             let op = step.op.clone();
             let answer = threads.run(step, world)?;
-            world = self
-                .judge(&op, answer)
-                .map_err(|wrong| format!("{label}: {wrong}"))?;
+            world = self.judge(&op, answer).map_err(|wrong| format!("{label}: {wrong}"))?;
         }
         self.clear_faults();
         if let End::Compare = program.end {

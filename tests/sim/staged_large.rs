@@ -59,11 +59,7 @@ pub(crate) fn clean_but_for(
     cuda_core::flush_deferred_drops();
     session.settle();
     cuda_core::trim_staging().expect("idle chunks can be freed");
-    assert_eq!(
-        cuda_core::drop_failures() - failures,
-        chunks as u64,
-        "other drops failed"
-    );
+    assert_eq!(cuda_core::drop_failures() - failures, chunks as u64, "other drops failed");
     assert_eq!(session.leaks().len(), chunks, "{:?}", session.leaks());
     assert_eq!(session.violations(), []);
 }
@@ -146,11 +142,7 @@ fn s06_a_large_download_that_fails_writes_what_has_landed_or_nothing() {
         clean(Mode::Lazy, threads, |session| {
             let stream = device().create_stream()?;
             let mut buffer = stream.alloc::<u8>(LEN)?;
-            let calls = [
-                "cuEventSynchronize",
-                "cuMemcpyDtoHAsync_v2",
-                "cuEventRecord",
-            ];
+            let calls = ["cuEventSynchronize", "cuMemcpyDtoHAsync_v2", "cuEventRecord"];
             let stride = if cfg!(miri) { 31 } else { 1 };
             for call in calls {
                 for nth in (1..).step_by(stride) {
@@ -242,9 +234,8 @@ fn n_many_callers_on_several_devices() {
                 Ok::<(), Error>(())
             };
             thread::scope(|scope| {
-                let callers: Vec<_> = (0..4)
-                    .map(|number| scope.spawn(move || caller(number)))
-                    .collect();
+                let callers: Vec<_> =
+                    (0..4).map(|number| scope.spawn(move || caller(number))).collect();
                 let join = |caller: thread::ScopedJoinHandle<'_, Result<()>>| {
                     caller.join().unwrap_or_else(|panic| resume_unwind(panic))
                 };
@@ -307,10 +298,7 @@ fn settings_that_cannot_be_are_refused() {
     let before = staging_options().expect("the environment sets none");
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
         let refused = set_staging_options(StagingOptions::new(threads, chunk));
-        assert!(
-            matches!(refused, Err(Error::Malformed { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(Error::Malformed { .. })), "{refused:?}");
     }
     assert_eq!(staging_options().ok(), Some(before));
     assert_eq!(session.trace().len(), 0, "the driver is asked nothing");
@@ -321,11 +309,7 @@ fn settings_that_cannot_be_are_refused() {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[track_caller]
 fn expect_workers(count: usize) {
-    let found = || {
-        (0..100_000)
-            .map(|_| workers())
-            .find(|found| *found == count)
-    };
+    let found = || (0..100_000).map(|_| workers()).find(|found| *found == count);
     assert_eq!(found(), Some(count), "there are {}", workers());
 }
 
@@ -334,9 +318,7 @@ fn workers() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
     let names =
         tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names
-        .filter(|name| name.starts_with("cuda-core worke"))
-        .count()
+    names.filter(|name| name.starts_with("cuda-core worke")).count()
 }
 
 #[test]

@@ -22,9 +22,7 @@ fn threads() -> Option<usize> {
 fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
     let device = Device::get(0)?;
     let signal = Signal::new(device, 0_u32)?;
-    let streams: Vec<_> = (0..streams)
-        .map(|_| device.create_stream())
-        .collect::<Result<_>>()?;
+    let streams: Vec<_> = (0..streams).map(|_| device.create_stream()).collect::<Result<_>>()?;
     streams[0].wait_signal(&signal, WaitValue::Geq(1))?;
     for stream in &streams[1..] {
         stream.wait_stream(&streams[0])?;
@@ -40,9 +38,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
     let before = threads();
     let alarm = Alarm::new();
     let device = Device::get(0)?;
-    let streams: Vec<_> = (0..many)
-        .map(|_| device.create_stream())
-        .collect::<Result<_>>()?;
+    let streams: Vec<_> = (0..many).map(|_| device.create_stream()).collect::<Result<_>>()?;
     let (release, gate) = mpsc::channel::<()>();
     streams[0].launch_host_func(move || {
         let _ = gate.recv();

@@ -15,10 +15,7 @@ const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 #[test]
 fn m14_no_driver() {
     if !child::is_this() {
-        let environment = [
-            ("CUDA_SYS_LIBRARY", Some(NOWHERE)),
-            ("CUDA_TESTS_SIM", None),
-        ];
+        let environment = [("CUDA_SYS_LIBRARY", Some(NOWHERE)), ("CUDA_TESTS_SIM", None)];
         child::run(concat!(module_path!(), "::m14_no_driver"), &environment);
         return;
     }
@@ -28,29 +25,17 @@ fn m14_no_driver() {
         absent("Device::get", Device::get(0));
         absent("Device::count", Device::count());
         absent("Device::all", Device::all().map(|devices| devices.len()));
-        absent(
-            "Device::by_pci_bus_id",
-            Device::by_pci_bus_id("0000:00:00.0"),
-        );
+        absent("Device::by_pci_bus_id", Device::by_pci_bus_id("0000:00:00.0"));
         absent("Context::current", Context::current());
         absent("Context::pop", Context::pop());
         absent("trim_staging", cuda_core::trim_staging());
         absent("trim_pinned", cuda_core::trim_pinned());
-        absent(
-            "Device::by_uuid",
-            Device::by_uuid(Uuid::from_bytes([1; 16])),
-        );
+        absent("Device::by_uuid", Device::by_uuid(Uuid::from_bytes([1; 16])));
         absent("Device::of_pointer", Device::of_pointer(4096));
         absent("PointerAttributes", PointerAttributes::of_device(4096));
         absent("Device::contexts", Device::contexts([]));
-        absent(
-            "DeviceGroup::all",
-            DeviceGroup::all().map(|group| group.len()),
-        );
-        absent(
-            "Library",
-            cuda_core::Library::from_ptx(".version 7.0").map(drop),
-        );
+        absent("DeviceGroup::all", DeviceGroup::all().map(|group| group.len()));
+        absent("Library", cuda_core::Library::from_ptx(".version 7.0").map(drop));
         // SAFETY: without a driver, no code can look at the handle.
         let foreign = unsafe { Context::from_raw(std::ptr::null_mut(), Arc::new(())) };
         absent("Context::from_raw", foreign);

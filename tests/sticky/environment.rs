@@ -76,9 +76,7 @@ fn h14_limit_env() -> Result<()> {
     assert_eq!(pool.usage(device).limit, bytes);
     let most = bytes.unwrap_or(total);
     match stream.alloc::<u8>(most) {
-        Err(Error::PoolExhausted {
-            requested, usage, ..
-        }) => {
+        Err(Error::PoolExhausted { requested, usage, .. }) => {
             assert_eq!((requested, usage.limit), (most, bytes));
         }
         other => panic!("beyond the limit: {other:?}"),
@@ -144,11 +142,7 @@ fn f03_pinned_env() -> Result<()> {
     }
     let two = [100, 100].map(|len| PinnedBuffer::<u8>::new(&context, len));
     let allocated = session.calls("cuMemHostAlloc");
-    assert_eq!(
-        allocated == 2,
-        value != "slab",
-        "{value}: {allocated} calls"
-    );
+    assert_eq!(allocated == 2, value != "slab", "{value}: {allocated} calls");
     for buffer in two {
         drop(buffer?);
     }

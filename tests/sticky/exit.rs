@@ -98,10 +98,7 @@ fn fill() -> Result<()> {
         let per_thread = context.per_thread_stream()?;
         let mut shared = Shared::new(context)?;
         per_thread.fill(&mut shared.buffer, 1)?;
-        let everything = Everything {
-            _per_thread: per_thread,
-            _shared: shared,
-        };
+        let everything = Everything { _per_thread: per_thread, _shared: shared };
         LOCAL.with(|local| local.borrow_mut().push(everything));
     }
     // Left current, which makes the thread keep the context alive.
@@ -220,9 +217,7 @@ impl Drop for Handle {
 }
 
 static SLOT: ContextLocal<Handle> = ContextLocal::new(|context: &Context| {
-    Ok(Handle {
-        buffer: context.create_stream()?.alloc(1 << 10)?,
-    })
+    Ok(Handle { buffer: context.create_stream()?.alloc(1 << 10)? })
 });
 
 gpu_test! {
@@ -294,9 +289,7 @@ gpu_test! {
 /// Drops the value on one of the library's threads, and waits here until that drop ends the
 /// process.
 fn drop_elsewhere(stream: &Stream, value: impl Send + 'static) -> ! {
-    stream
-        .launch_host_func(move || drop(value))
-        .expect("a host function can be launched");
+    stream.launch_host_func(move || drop(value)).expect("a host function can be launched");
     let _ = stream.synchronize();
     loop {
         std::thread::park();

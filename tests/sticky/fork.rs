@@ -38,17 +38,9 @@ pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
         !libc::WIFSIGNALED(status),
         "the child was ended by signal {}{}",
         libc::WTERMSIG(status),
-        if libc::WTERMSIG(status) == libc::SIGALRM {
-            ": it hung"
-        } else {
-            ""
-        },
+        if libc::WTERMSIG(status) == libc::SIGALRM { ": it hung" } else { "" },
     );
-    assert_eq!(
-        libc::WEXITSTATUS(status),
-        0,
-        "the number of the check that failed"
-    );
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the number of the check that failed");
 }
 
 /// Ends the parent's other threads, even if a child failed.

@@ -35,10 +35,8 @@ fn fork_beside_threads_that_look(expected: fn(&Error) -> bool) {
 #[test]
 fn s48_fork_without_a_driver() {
     if !child::is_this() {
-        let environment = [
-            ("CUDA_SYS_LIBRARY", Some("/nonexistent/libcuda.so.1")),
-            ("CUDA_TESTS_SIM", None),
-        ];
+        let environment =
+            [("CUDA_SYS_LIBRARY", Some("/nonexistent/libcuda.so.1")), ("CUDA_TESTS_SIM", None)];
         let name = concat!(module_path!(), "::s48_fork_without_a_driver");
         child::run(name, &environment);
         return;

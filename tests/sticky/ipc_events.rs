@@ -54,9 +54,7 @@ fn other_process(text: &str) -> Result<()> {
     assert!(!event.query()?, "its stream is stalled");
     stream.wait_event(&event)?;
     println!("\n{PENDING}");
-    std::io::stdout()
-        .flush()
-        .expect("the other process listens");
+    std::io::stdout().flush().expect("the other process listens");
     event.synchronize()?;
     stream.synchronize()?;
     assert!(event.query()?);

@@ -29,13 +29,8 @@ fn values_unsupported() -> Result<()> {
     ];
     for error in refused {
         match error {
-            Some(Error::Unsupported {
-                device: 0, feature, ..
-            }) => {
-                assert!(
-                    feature.contains("64-bit") || feature.contains("NOR"),
-                    "{feature}"
-                );
+            Some(Error::Unsupported { device: 0, feature, .. }) => {
+                assert!(feature.contains("64-bit") || feature.contains("NOR"), "{feature}");
             }
             other => panic!("{other:?}"),
         }

@@ -24,39 +24,24 @@ fn e11_async_unsupported() -> Result<()> {
     let refused = [
         stream.alloc_with::<u8>(&pool, 1000).err(),
         with_allocator(&pool, || stream.alloc_zeroed::<f64>(3)).err(),
-        stream
-            .context()
-            .default_stream()?
-            .alloc_with::<u8>(&pool, 1)
-            .err(),
+        stream.context().default_stream()?.alloc_with::<u8>(&pool, 1).err(),
     ];
     for error in refused {
         match error {
-            Some(Error::Unsupported {
-                device, feature, ..
-            }) => {
+            Some(Error::Unsupported { device, feature, .. }) => {
                 assert_eq!(device, 0);
                 assert!(feature.contains("memory pools"), "{feature}");
             }
             other => panic!("{other:?}"),
         }
     }
-    for call in [
-        "cuMemAllocAsync",
-        "cuMemAllocFromPoolAsync",
-        "cuMemAlloc_v2",
-    ] {
+    for call in ["cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemAlloc_v2"] {
         assert_eq!(session.calls(call), 0, "{call} was made");
     }
-    let pools = [
-        devices[0].default_memory_pool().err(),
-        MemoryPool::builder(devices[0]).build().err(),
-    ];
+    let pools =
+        [devices[0].default_memory_pool().err(), MemoryPool::builder(devices[0]).build().err()];
     for error in pools {
-        assert!(
-            matches!(error, Some(Error::Unsupported { .. })),
-            "{error:?}"
-        );
+        assert!(matches!(error, Some(Error::Unsupported { .. })), "{error:?}");
     }
     // Everything else works, also the caching pool.
     let mut cached = stream.alloc_zeroed::<u8>(1000)?;

@@ -16,10 +16,7 @@ pub struct Alarm {
 impl Alarm {
     /// An alarm of this thread.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            wakes: AtomicUsize::new(0),
-            thread: thread::current(),
-        })
+        Arc::new(Self { wakes: AtomicUsize::new(0), thread: thread::current() })
     }
 
     /// How often it has been woken.

@@ -46,11 +46,7 @@ pub fn assert_bytes(actual: &[u8], expected: &[u8]) {
 
 fn difference(actual: &[u8], expected: &[u8]) -> Option<String> {
     if actual.len() != expected.len() {
-        return Some(format!(
-            "{} bytes, expected {}",
-            actual.len(),
-            expected.len()
-        ));
+        return Some(format!("{} bytes, expected {}", actual.len(), expected.len()));
     }
     let first = actual.iter().zip(expected).position(|(a, e)| a != e)?;
     let wrong = actual.iter().zip(expected).filter(|(a, e)| a != e).count();
@@ -71,11 +67,7 @@ mod tests {
     fn the_pattern_has_no_short_period_and_depends_on_the_seed() {
         let bytes = pattern(7, 4096);
         for period in [1, 2, 4, 16, 256, 512, 1024, 2048] {
-            assert_ne!(
-                bytes[..period],
-                bytes[period..2 * period],
-                "period {period}"
-            );
+            assert_ne!(bytes[..period], bytes[period..2 * period], "period {period}");
         }
         assert_ne!(bytes, pattern(8, 4096));
     }
@@ -89,9 +81,6 @@ mod tests {
         actual[99] ^= 0xFF;
         let message = difference(&actual, &expected).expect("two bytes differ");
         assert!(message.starts_with("2 of 100 bytes differ, the first at offset 42 (0x2a): ["));
-        assert_eq!(
-            difference(&actual[..3], &expected).as_deref(),
-            Some("3 bytes, expected 100")
-        );
+        assert_eq!(difference(&actual[..3], &expected).as_deref(), Some("3 bytes, expected 100"));
     }
 }

@@ -84,13 +84,9 @@ pub fn primary(ordinal: u32) -> CUcontext {
     let device = device(ordinal);
     let mut context = ptr::null_mut();
     // SAFETY: `context` is valid for the one handle that the driver writes.
-    check("cuDevicePrimaryCtxRetain", unsafe {
-        cuDevicePrimaryCtxRetain(&mut context, device)
-    });
+    check("cuDevicePrimaryCtxRetain", unsafe { cuDevicePrimaryCtxRetain(&mut context, device) });
     // SAFETY: releases the one count that the call above took.
-    check("cuDevicePrimaryCtxRelease", unsafe {
-        cuDevicePrimaryCtxRelease_v2(device)
-    });
+    check("cuDevicePrimaryCtxRelease", unsafe { cuDevicePrimaryCtxRelease_v2(device) });
     context
 }
 
@@ -110,9 +106,7 @@ impl Foreign {
         let device = device(ordinal);
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is valid for the one handle that the driver writes.
-        check("cuCtxCreate", unsafe {
-            cuCtxCreate_v2(&mut handle, 0, device)
-        });
+        check("cuCtxCreate", unsafe { cuCtxCreate_v2(&mut handle, 0, device) });
         // Creating pushes.
         assert_eq!(pop(), Some(handle));
         Self { handle }

@@ -33,9 +33,7 @@ impl Driver {
                 Ok(devices) => Self::Simulated { devices },
                 Err(_) => panic!("CUDA_TESTS_SIM={devices}: not a number of devices"),
             },
-            Err(_) if cfg!(miri) => Self::Simulated {
-                devices: DEFAULT_SIMULATED_DEVICES,
-            },
+            Err(_) if cfg!(miri) => Self::Simulated { devices: DEFAULT_SIMULATED_DEVICES },
             Err(_) => Self::Loaded,
         }
     }
@@ -47,11 +45,7 @@ impl Driver {
 /// See above.
 #[track_caller]
 pub fn check(call: &str, result: CUresult) {
-    assert!(
-        result == cuda_sys::CUDA_SUCCESS,
-        "{call}: the driver returned {}",
-        result.0
-    );
+    assert!(result == cuda_sys::CUDA_SUCCESS, "{call}: the driver returned {}", result.0);
 }
 
 /// Begins a session of the simulated driver, which becomes this process's driver at the first call:

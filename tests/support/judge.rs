@@ -36,10 +36,7 @@ impl DropFailures {
         cuda_core::set_drop_hook(move |failure: &DropFailure| {
             locked(&hook).push(failure.clone());
         });
-        Self {
-            seen,
-            counted: cuda_core::drop_failures(),
-        }
+        Self { seen, counted: cuda_core::drop_failures() }
     }
 
     /// How often the hook has reported that such a resource could not be released.
@@ -105,11 +102,7 @@ pub fn compare(
     if failures.iter().any(module) {
         excess.retain(|failure| failure.resource != Resource::DeviceMemory);
     }
-    if excess.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("reported, but not leaked: {excess:#?}"))
-    }
+    if excess.is_empty() { Ok(()) } else { Err(format!("reported, but not leaked: {excess:#?}")) }
 }
 
 /// The first half of [`compare`]: every leak was reported.
@@ -126,9 +119,7 @@ pub fn leaked_unsaid(
     unexplained.retain(|leak| !excused(leak));
     let elsewhere = counted.saturating_sub(failures.len() as u64);
     if unexplained.len() as u64 > elsewhere {
-        return Err(format!(
-            "leaked unreported: {unexplained:#?}, reported: {reported:#?}"
-        ));
+        return Err(format!("leaked unreported: {unexplained:#?}, reported: {reported:#?}"));
     }
     Ok(())
 }

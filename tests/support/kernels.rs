@@ -83,9 +83,7 @@ fn words(memory: &mut Memory<'_>, address: u64, n: usize) -> Result<Vec<u32>, Tr
     let mut bytes = vec![0; 4 * n];
     memory.read(address, &mut bytes)?;
     let words = bytes.chunks_exact(4);
-    Ok(words
-        .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-        .collect())
+    Ok(words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
 }
 
 fn register_words() {
@@ -97,20 +95,13 @@ fn register_words() {
     register_kernel(
         "add_one",
         |a| vec![Region::write(a.u64(0), 4 * covered(a, 1))],
-        |a, memory| {
-            each(memory, a.u64(0), covered(a, 1), |_, old| {
-                old.wrapping_add(1)
-            })
-        },
+        |a, memory| each(memory, a.u64(0), covered(a, 1), |_, old| old.wrapping_add(1)),
     );
     register_kernel(
         "copy_words",
         |a| {
             let bytes = 4 * covered(a, 2);
-            vec![
-                Region::write(a.u64(0), bytes),
-                Region::read(a.u64(1), bytes),
-            ]
+            vec![Region::write(a.u64(0), bytes), Region::read(a.u64(1), bytes)]
         },
         |a, memory| {
             let from = words(memory, a.u64(1), covered(a, 2))?;
@@ -121,10 +112,7 @@ fn register_words() {
         "saxpy",
         |a| {
             let bytes = 4 * covered(a, 3);
-            vec![
-                Region::read(a.u64(1), bytes),
-                Region::write(a.u64(2), bytes),
-            ]
+            vec![Region::read(a.u64(1), bytes), Region::write(a.u64(2), bytes)]
         },
         |a, memory| {
             let x = words(memory, a.u64(1), covered(a, 3))?;
@@ -137,50 +125,33 @@ fn register_words() {
     register_kernel(
         "stir",
         |a| vec![Region::write(a.u64(0), 4 * covered(a, 1))],
-        |a, memory| {
-            each(memory, a.u64(0), covered(a, 1), |_, old| {
-                stirred(old, a.u32(2))
-            })
-        },
+        |a, memory| each(memory, a.u64(0), covered(a, 1), |_, old| stirred(old, a.u32(2))),
     );
 }
 
 /// The value that `stir` computes from a word.
 #[must_use]
 pub fn stirred(word: u32, rounds: u32) -> u32 {
-    (0..rounds).fold(word, |word, _| {
-        word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)
-    })
+    (0..rounds).fold(word, |word, _| word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
 }
 
 fn register_scalars() {
     register_kernel(
         "increment",
         |a| vec![Region::write(a.u64(0), 4)],
-        |a, memory| {
-            each(memory, a.u64(0), 1, |_, old| {
-                old.wrapping_add(a.threads() as u32)
-            })
-        },
+        |a, memory| each(memory, a.u64(0), 1, |_, old| old.wrapping_add(a.threads() as u32)),
     );
     register_kernel(
         "bump",
         |a| vec![Region::write(a.global("counter"), 4)],
         |a, memory| {
             let by = a.u32(0).wrapping_mul(a.threads() as u32);
-            each(memory, a.global("counter"), 1, |_, old| {
-                old.wrapping_add(by)
-            })
+            each(memory, a.global("counter"), 1, |_, old| old.wrapping_add(by))
         },
     );
     register_kernel(
         "look_up",
-        |a| {
-            vec![
-                Region::write(a.u64(0), 16),
-                Region::read(a.global("table"), 16),
-            ]
-        },
+        |a| vec![Region::write(a.u64(0), 16), Region::read(a.global("table"), 16)],
         |a, memory| {
             let table = words(memory, a.global("table"), 4)?;
             each(memory, a.u64(0), 4, |index, _| table[index])
@@ -214,9 +185,5 @@ fn register_waits() {
             _ => Ok(()),
         },
     );
-    register_kernel(
-        "store",
-        |_| Vec::new(),
-        |a, memory| memory.write_u32(a.u64(0), a.u32(1)),
-    );
+    register_kernel("store", |_| Vec::new(), |a, memory| memory.write_u32(a.u64(0), a.u32(1)));
 }

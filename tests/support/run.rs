@@ -107,10 +107,7 @@ pub fn expect_drop_failures(count: u64) {
 
 /// Panics, so that a runner which ignored the tag `real` gets no passed test.
 fn refuse_simulator(path: &str) {
-    assert!(
-        !tagged(path, "real"),
-        "{path} cannot run on the simulated driver"
-    );
+    assert!(!tagged(path, "real"), "{path} cannot run on the simulated driver");
 }
 
 /// Panics if NVRTC is absent. Tests that need libcudart open it themselves.

@@ -11,10 +11,7 @@ const ROTATION: &str = "CUDA_TESTS_ROTATION";
 
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name}={text} is not a number")),
-    )
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 /// How many calls fail in turn: `most`, unless the run sets a lower limit.

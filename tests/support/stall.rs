@@ -82,11 +82,7 @@ impl Stall {
 
     /// Lets the stream go on after `delay`, from another thread, for tests that block their own thread.
     pub fn release_after(self, delay: Duration) {
-        let delay = if sweep::fails_a_call() {
-            delay.min(Duration::from_millis(1))
-        } else {
-            delay
-        };
+        let delay = if sweep::fails_a_call() { delay.min(Duration::from_millis(1)) } else { delay };
         thread::spawn(move || {
             thread::sleep(delay);
             drop(self);

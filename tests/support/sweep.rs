@@ -59,10 +59,7 @@ const NOT_SWEPT: [(&str, &str); 14] = [
         "adaptors::tracking::i13_tracking_wrong_size",
         "allocates and frees by hand: a block it leaks is the test's own",
     ),
-    (
-        "allocators::i05_c_allocator_args",
-        "its C functions end the process when the driver fails",
-    ),
+    ("allocators::i05_c_allocator_args", "its C functions end the process when the driver fails"),
     (
         "guards::a07_device_usable_after",
         "measures the memory of the process, which the sweep itself uses",
@@ -88,14 +85,8 @@ const NOT_SWEPT: [(&str, &str); 14] = [
         "soundness::implicit_order::s52_a_copy_does_not_wait_for_a_host_function_of_a_per_thread_stream",
         "where no event can be recorded a per-thread stream is waited for, which waits for the test here",
     ),
-    (
-        "threads::n06_streams_of_threads_that_end",
-        "a thousand threads in turn; other tests end one",
-    ),
-    (
-        "threads::n06_thread_exit",
-        "a thousand threads in turn; other tests end one",
-    ),
+    ("threads::n06_streams_of_threads_that_end", "a thousand threads in turn; other tests end one"),
+    ("threads::n06_thread_exit", "a thousand threads in turn; other tests end one"),
     (
         "many::stress::n10_sixteen_threads_on_all_devices",
         "threads meet at a barrier; a stress test of what other tests do once",
@@ -147,11 +138,7 @@ pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O)
     let session = simulator();
     require_devices(needs);
     drop(session);
-    let scenario = Scenario {
-        path,
-        body,
-        panics: Panics::watch(),
-    };
+    let scenario = Scenario { path, body, panics: Panics::watch() };
     let swept = scenario.sweep();
     drop(scenario);
     match swept {
@@ -239,13 +226,10 @@ impl<O: Outcome> Scenario<O> {
         none("panics", &self.panics.take())?;
         none("misuse", &session.take_violations())?;
         let leaks = session.leaks();
-        let destroyed = ["cuCtxDestroy_v2", "cuGreenCtxDestroy"]
-            .iter()
-            .any(|call| session.calls(call) > 0);
+        let destroyed =
+            ["cuCtxDestroy_v2", "cuGreenCtxDestroy"].iter().any(|call| session.calls(call) > 0);
         // Objects that the body itself made may leak.
-        judge::compare(&leaks, &reported, destroyed, |leak| {
-            origin::is_body(leak, self.path)
-        })?;
+        judge::compare(&leaks, &reported, destroyed, |leak| origin::is_body(leak, self.path))?;
         if !seen.left.is_empty() {
             if !(ended_early && seen.switched) {
                 return Err(format!("left current: {:#x?}; {reported:#?}", seen.left));
@@ -256,10 +240,7 @@ impl<O: Outcome> Scenario<O> {
         if ended_early && session.calls("cuCtxEnablePeerAccess") > 0 {
             part_devices().map_err(|error| format!("devices: {error}"))?;
         }
-        Ok(Run {
-            calls: session.total_calls(),
-            fired: seen.fired,
-        })
+        Ok(Run { calls: session.total_calls(), fired: seen.fired })
     }
 
     /// Runs the body on a thread of its own, on which nothing is current.
@@ -289,20 +270,11 @@ impl<O: Outcome> Scenario<O> {
         FAILS.store(false, Ordering::Relaxed);
         // Read before the stack is emptied here, which switches contexts as well.
         let switches = session.switches();
-        let left: Vec<_> = iter::from_fn(context::pop)
-            .map(|left| left.addr())
-            .collect();
+        let left: Vec<_> = iter::from_fn(context::pop).map(|left| left.addr()).collect();
         let switched = !left.is_empty()
             && (LEAVES_GUARDS.iter().any(|test| names(self.path, test))
-                || switches
-                    .iter()
-                    .any(|switch| origin::is_switch_by_body(switch, self.path)));
-        Seen {
-            outcome,
-            fired,
-            left,
-            switched,
-        }
+                || switches.iter().any(|switch| origin::is_switch_by_body(switch, self.path)));
+        Seen { outcome, fired, left, switched }
     }
 }
 

@@ -23,15 +23,10 @@ impl Watchdog {
     /// Miri detects deadlocks itself.
     pub(crate) fn start(test: &str) -> Self {
         if cfg!(miri) {
-            return Self {
-                alive: None,
-                thread: None,
-            };
+            return Self { alive: None, thread: None };
         }
         let seconds = match env::var("CUDA_TESTS_WATCHDOG") {
-            Ok(text) => text
-                .parse()
-                .expect("CUDA_TESTS_WATCHDOG is a number of seconds"),
+            Ok(text) => text.parse().expect("CUDA_TESTS_WATCHDOG is a number of seconds"),
             Err(_) => 30,
         };
         let test = test.to_owned();
@@ -46,10 +41,7 @@ impl Watchdog {
                 process::abort();
             }
         });
-        Self {
-            alive: Some(alive),
-            thread: Some(thread),
-        }
+        Self { alive: Some(alive), thread: Some(thread) }
     }
 }
 

@@ -113,19 +113,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             None => return Ok(Outcome::CouldNotRun),
         },
     };
-    print!(
-        "{}\n{}",
-        table::render(&report, Style::Text),
-        table::conclusion(&report)
-    );
+    print!("{}\n{}", table::render(&report, Style::Text), table::conclusion(&report));
     if let Some(path) = &args.json {
         report.write(path)?;
     }
     let pages = [
         (&args.svg, plot::render as fn(&Report) -> String),
-        (&args.markdown, |report| {
-            table::render(report, Style::Markdown)
-        }),
+        (&args.markdown, |report| table::render(report, Style::Markdown)),
     ];
     for (path, render) in pages {
         if let Some(path) = path {
@@ -145,18 +139,12 @@ fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     if report.simulated {
-        bail!(Refusal(
-            "figures of a simulated driver meet no goal".to_owned()
-        ));
+        bail!(Refusal("figures of a simulated driver meet no goal".to_owned()));
     }
     if goals == 0 {
         bail!(Refusal("nothing that has a goal was measured".to_owned()));
     }
-    Ok(if met == goals {
-        Outcome::Passed
-    } else {
-        Outcome::Failed
-    })
+    Ok(if met == goals { Outcome::Passed } else { Outcome::Failed })
 }
 
 fn list(operations: &[(&str, Operation)]) -> String {
@@ -167,29 +155,17 @@ fn list(operations: &[(&str, Operation)]) -> String {
             former = group;
             let asked =
                 |other: &operation::Group| other.name == *group && other.when == When::Asked;
-            let star = if operations::GROUPS.iter().any(asked) {
-                " *"
-            } else {
-                ""
-            };
+            let star = if operations::GROUPS.iter().any(asked) { " *" } else { "" };
             table.row([format!("-- {group}{star}"), String::new(), String::new()]);
         }
-        table.row([
-            operation.name.clone(),
-            operation.goal.to_string(),
-            operation.gpus.to_string(),
-        ]);
+        table.row([operation.name.clone(), operation.goal.to_string(), operation.gpus.to_string()]);
     }
     table.to_string()
 }
 
 impl Args {
     fn wants(&self, group: &str, name: &str) -> bool {
-        let wanted = |part: &String| {
-            [group, name]
-                .iter()
-                .any(|text| text.contains(part.as_str()))
-        };
+        let wanted = |part: &String| [group, name].iter().any(|text| text.contains(part.as_str()));
         self.only.is_empty() || self.only.iter().any(wanted)
     }
 
@@ -260,9 +236,7 @@ impl Args {
         if self.device >= devices {
             let there = if devices == 1 { "is" } else { "are" };
             let device = self.device;
-            bail!(Refusal(format!(
-                "there is no device {device}: there {there} {devices}"
-            )));
+            bail!(Refusal(format!("there is no device {device}: there {there} {devices}")));
         }
         let effort = self.effort();
         let mut report = Report::new(target.to_string(), self.sim.is_some(), effort.batches);
@@ -272,12 +246,8 @@ impl Args {
         };
         let progress = Progress::new(operations.len() + peers.len());
         self.install_simulator()?;
-        let plan = Plan {
-            device: Device::get(self.device)?,
-            effort,
-            words: self.words(),
-            operations,
-        };
+        let plan =
+            Plan { device: Device::get(self.device)?, effort, words: self.words(), operations };
         report.rows = plan.run(&progress)?;
         report.judge();
         let mut remarks = Vec::new();
@@ -308,10 +278,7 @@ impl Args {
     fn sample(&self, side: Side) -> anyhow::Result<Outcome> {
         let operations = self.operations()?;
         let named = |operation: &&Operation| self.only.contains(&operation.name);
-        let operation = operations
-            .iter()
-            .map(|(_, operation)| operation)
-            .find(named);
+        let operation = operations.iter().map(|(_, operation)| operation).find(named);
         let Some(sample) = operation.and_then(|operation| run::sample_of(operation, side)) else {
             bail!(nothing_of_that_name());
         };

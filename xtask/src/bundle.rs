@@ -51,34 +51,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let directory = &args.directory;
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    let mut pack = Pack {
-        directory,
-        sizes: Vec::new(),
-    };
+    let mut pack = Pack { directory, sizes: Vec::new() };
     let mut suites = Vec::new();
-    let tests = [
-        "test",
-        "-p",
-        "cuda-tests",
-        "--test",
-        "gpu",
-        "--test",
-        "sticky",
-        "--no-run",
-    ];
+    let tests = ["test", "-p", "cuda-tests", "--test", "gpu", "--test", "sticky", "--no-run"];
     for artifact in build::build(&[&tests[..], &["--profile", "bundle"]].concat())? {
         if let Artifact::Test(program) = artifact {
-            let file = program
-                .suite
-                .rsplit("::")
-                .next()
-                .unwrap_or("suite")
-                .to_owned();
+            let file = program.suite.rsplit("::").next().unwrap_or("suite").to_owned();
             pack.copy(&program.path, &file)?;
-            suites.push(Suite {
-                suite: program.suite,
-                file,
-            });
+            suites.push(Suite { suite: program.suite, file });
         }
     }
     let parts = [

@@ -58,11 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let before = full_run::state(&root);
     println!("{depth}");
     let all: Vec<&Step> = STEPS.iter().collect();
-    let steps = if args.steps.is_empty() {
-        &all
-    } else {
-        &args.steps
-    };
+    let steps = if args.steps.is_empty() { &all } else { &args.steps };
     let mut results = Vec::new();
     for group in steps.chunk_by(|a, b| depth != Depth::Full && a.beside && b.beside) {
         match group {
@@ -106,11 +102,7 @@ fn print(results: &Results) {
             Verdict::Wrong => "WRONG",
             Verdict::NotRun(_) => "not run",
         };
-        table.row([
-            (*name).into(),
-            word.into(),
-            format!("{:.1}", time.as_secs_f64()),
-        ]);
+        table.row([(*name).into(), word.into(), format!("{:.1}", time.as_secs_f64())]);
     }
     println!("\n{table}");
     for (name, verdict, _) in results {
@@ -122,10 +114,7 @@ fn print(results: &Results) {
 
 fn outcome(results: &Results, strict: bool) -> Outcome {
     let count = |wanted: fn(&Verdict) -> bool| {
-        results
-            .iter()
-            .filter(|(_, verdict, _)| wanted(verdict))
-            .count()
+        results.iter().filter(|(_, verdict, _)| wanted(verdict)).count()
     };
     let not_run = count(|verdict| matches!(verdict, Verdict::NotRun(_)));
     if count(|verdict| matches!(verdict, Verdict::Wrong)) > 0 {
@@ -146,18 +135,9 @@ mod tests {
         let fine = ("a", Verdict::Fine, Duration::ZERO);
         let not_run = ("b", Verdict::NotRun("why".into()), Duration::ZERO);
         let wrong = ("c", Verdict::Wrong, Duration::ZERO);
-        assert_eq!(
-            outcome(std::slice::from_ref(&not_run), false),
-            Outcome::CouldNotRun
-        );
-        assert_eq!(
-            outcome(&[fine.clone(), not_run.clone()], false),
-            Outcome::Passed
-        );
-        assert_eq!(
-            outcome(&[fine.clone(), not_run.clone()], true),
-            Outcome::CouldNotRun
-        );
+        assert_eq!(outcome(std::slice::from_ref(&not_run), false), Outcome::CouldNotRun);
+        assert_eq!(outcome(&[fine.clone(), not_run.clone()], false), Outcome::Passed);
+        assert_eq!(outcome(&[fine.clone(), not_run.clone()], true), Outcome::CouldNotRun);
         assert_eq!(outcome(&[fine, not_run, wrong], true), Outcome::Failed);
     }
 }

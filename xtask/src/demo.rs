@@ -44,17 +44,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Runs the demo, after the driver was chosen, which a process does once.
 fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome> {
-    let size = args
-        .size
-        .unwrap_or(if simulated { 4 << 20 } else { 256 << 20 });
+    let size = args.size.unwrap_or(if simulated { 4 << 20 } else { 256 << 20 });
     let devices = devices(args.devices.as_deref())?;
-    let mut report = Report {
-        simulated,
-        driver,
-        bytes: size,
-        devices: Vec::new(),
-        peers: Vec::new(),
-    };
+    let mut report =
+        Report { simulated, driver, bytes: size, devices: Vec::new(), peers: Vec::new() };
     if !args.json {
         print!("{}", report.heading());
     }
@@ -72,9 +65,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
         for &to in devices.iter().filter(|to| **to != from) {
             let pair = format!("device {} to device {}", from.ordinal(), to.ordinal());
             progress.step(format!("copying from {pair}"));
-            report
-                .peers
-                .push(peers::measure(from, to, size).with_context(|| pair)?);
+            report.peers.push(peers::measure(from, to, size).with_context(|| pair)?);
         }
     }
     progress.finish();
@@ -83,11 +74,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
     } else {
         print!("{}", report.conclusion());
     }
-    Ok(if report.verified() {
-        Outcome::Passed
-    } else {
-        Outcome::Failed
-    })
+    Ok(if report.verified() { Outcome::Passed } else { Outcome::Failed })
 }
 
 /// The real driver if it shows a device, otherwise the simulated one, with its description.
@@ -163,12 +150,8 @@ mod tests {
 
     /// Runs the demo on this many simulated devices.
     fn demo(devices: u32) -> anyhow::Result<Outcome> {
-        let args = Args {
-            devices: Some((0..devices).collect()),
-            size: Some(4096),
-            sim: None,
-            json: true,
-        };
+        let args =
+            Args { devices: Some((0..devices).collect()), size: Some(4096), sim: None, json: true };
         show(&args, true, "simulated driver".to_owned())
     }
 

@@ -41,20 +41,13 @@ const WITHOUT_DOCS: &[&str] = &["--lib", "--tests"];
 fn parse_release(name: &str) -> anyhow::Result<Release> {
     match RELEASES.iter().find(|release| release.name == name) {
         Some(release) => Ok(*release),
-        None => bail!(
-            "the headers are {}",
-            RELEASES.map(|release| release.name).join(", ")
-        ),
+        None => bail!("the headers are {}", RELEASES.map(|release| release.name).join(", ")),
     }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let root = workspace_root()?;
-    let releases = if args.only.is_empty() {
-        RELEASES.to_vec()
-    } else {
-        args.only.clone()
-    };
+    let releases = if args.only.is_empty() { RELEASES.to_vec() } else { args.only.clone() };
     let mut outcome = Outcome::Passed;
     let mut table = Table::new([
         "cuda.h",
@@ -83,16 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 let blank = || "-".to_owned();
                 let name = release.name.to_owned();
                 let word = "not run".to_owned();
-                table.row([
-                    name,
-                    blank(),
-                    blank(),
-                    blank(),
-                    blank(),
-                    blank(),
-                    blank(),
-                    word,
-                ]);
+                table.row([name, blank(), blank(), blank(), blank(), blank(), blank(), word]);
                 notes.push(format!("{} was not run: {error:#}", release.name));
             }
         }

@@ -103,19 +103,14 @@ impl Task {
 /// Runs another task as from the command line: `["bindings", "--check"]`.
 fn run_task(words: &[&str]) -> anyhow::Result<Outcome> {
     let words = iter::once("cargo xtask").chain(words.iter().copied());
-    Cli::try_parse_from(words)?
-        .task
-        .map_or(Ok(Outcome::Passed), |task| task.run())
+    Cli::try_parse_from(words)?.task.map_or(Ok(Outcome::Passed), |task| task.run())
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Some(task) => task.run(),
         // Without a task, the list of tasks is printed.
-        None => Cli::command()
-            .print_help()
-            .map(|()| Outcome::Passed)
-            .map_err(Into::into),
+        None => Cli::command().print_help().map(|()| Outcome::Passed).map_err(Into::into),
     };
     match outcome {
         Ok(Outcome::Passed) => ExitCode::SUCCESS,

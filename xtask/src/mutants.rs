@@ -77,16 +77,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         ]);
     }
     println!("\n{table}");
-    println!(
-        "{caught} of {} mutants caught in {} s",
-        mutations.len(),
-        seconds(started.elapsed())
-    );
-    Ok(if caught == mutations.len() {
-        Outcome::Passed
-    } else {
-        Outcome::Failed
-    })
+    println!("{caught} of {} mutants caught in {} s", mutations.len(), seconds(started.elapsed()));
+    Ok(if caught == mutations.len() { Outcome::Passed } else { Outcome::Failed })
 }
 
 /// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the
@@ -107,20 +99,15 @@ pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result
 
 /// For each mutation that no longer fits the source, why it does not.
 fn stale(root: &Path, mutations: &[Mutation]) -> Vec<String> {
-    let errors = mutations
-        .iter()
-        .filter_map(|mutation| mutation.mutants(root).err());
+    let errors = mutations.iter().filter_map(|mutation| mutation.mutants(root).err());
     errors.map(|error| format!("{error:#}")).collect()
 }
 
 fn selected(mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Vec<Mutation>> {
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| mutations.iter().all(|mutation| mutation.name != **name))
+    if let Some(unknown) =
+        names.iter().find(|name| mutations.iter().all(|mutation| mutation.name != **name))
     {
-        bail!(Refusal(format!(
-            "no mutant is called {unknown}; --list names them"
-        )));
+        bail!(Refusal(format!("no mutant is called {unknown}; --list names them")));
     }
     let chosen = |mutation: &Mutation| names.is_empty() || names.contains(&mutation.name);
     Ok(mutations.into_iter().filter(chosen).collect())
@@ -140,10 +127,7 @@ fn passes_unmutated(tree: &Tree, mutations: &[Mutation]) -> anyhow::Result<bool>
         .filter(|test| test.verdict != Verdict::Passed)
         .collect();
     for test in &wrong {
-        println!(
-            "    {} does not pass unmutated: {:?}",
-            test.name, test.verdict
-        );
+        println!("    {} does not pass unmutated: {:?}", test.name, test.verdict);
     }
     Ok(wrong.is_empty())
 }
@@ -187,13 +171,9 @@ fn try_mutation(tree: &Tree, mutation: &Mutation) -> anyhow::Result<Trial> {
         Ok(program) => {
             let names: Vec<&str> = mutation.test_names().collect();
             let finished = run_tests(&program, &names)?;
-            let (red, green): (Vec<_>, Vec<_>) = finished
-                .into_iter()
-                .partition(|test| matches!(test.verdict, Verdict::Failed(_)));
-            Trial::Ran {
-                red: red.len(),
-                green: green.into_iter().map(|test| test.name).collect(),
-            }
+            let (red, green): (Vec<_>, Vec<_>) =
+                finished.into_iter().partition(|test| matches!(test.verdict, Verdict::Failed(_)));
+            Trial::Ran { red: red.len(), green: green.into_iter().map(|test| test.name).collect() }
         }
     };
     for (original, file) in originals {
@@ -234,10 +214,7 @@ fn build_suite(tree: &Tree) -> anyhow::Result<Program> {
 /// Runs tests one after the other; a test that the program lacks is an error.
 fn run_tests(program: &Program, names: &[&str]) -> anyhow::Result<Vec<Finished>> {
     let known = program.list()?;
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| known.iter().all(|case| case.name != **name))
-    {
+    if let Some(unknown) = names.iter().find(|name| known.iter().all(|case| case.name != **name)) {
         bail!("{}: there is no test {unknown}", mutation::FILE);
     }
     let invocation = Invocation {

@@ -73,11 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 Err(error) => Verdict::Failed(format!("{error:#}")),
             },
         };
-        let row = Finished {
-            name: row.name,
-            verdict,
-            time: start.elapsed(),
-        };
+        let row = Finished { name: row.name, verdict, time: start.elapsed() };
         progress.suspend(|| eprintln!("{row}"));
         progress.inc(1);
         finished.push(row);

@@ -19,11 +19,7 @@ impl Progress {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
             ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
         });
-        Self {
-            bar,
-            steps,
-            done: Cell::new(0),
-        }
+        Self { bar, steps, done: Cell::new(0) }
     }
 
     /// Announces the next step.

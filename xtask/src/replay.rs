@@ -43,12 +43,7 @@ pub(crate) struct Args {
     /// The log, or a snapshot.
     log: PathBuf,
     /// The allocators to run.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "cache,private,driver,plain"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "cache,private,driver,plain")]
     allocator: Vec<Subject>,
     /// Draws memory in use over the log, or a snapshot's content, as SVG.
     #[arg(long, value_name = "FILE")]
@@ -100,24 +95,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for miss in missed.iter().filter(|_| args.check) {
         eprintln!("error: {miss}");
     }
-    Ok(if args.check && !missed.is_empty() {
-        Outcome::Failed
-    } else {
-        Outcome::Passed
-    })
+    Ok(if args.check && !missed.is_empty() { Outcome::Failed } else { Outcome::Passed })
 }
 
 fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
     let name = || args.log.display().to_string();
     let Some(path) = &args.svg else {
-        bail!(Refusal(format!(
-            "{}: a snapshot is drawn, with --svg",
-            name()
-        )));
+        bail!(Refusal(format!("{}: a snapshot is drawn, with --svg", name())));
     };
-    let svg = Snapshot::parse(text)
-        .with_context(name)?
-        .draw(&name_of(&args.log));
+    let svg = Snapshot::parse(text).with_context(name)?.draw(&name_of(&args.log));
     fs::write(path, svg).with_context(|| path.display().to_string())?;
     Ok(Outcome::Passed)
 }
@@ -150,9 +136,7 @@ fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Se
         },
     };
     // Queued frees would count as reserved.
-    let config = cuda_sim::Config::default()
-        .devices(devices)
-        .mode(cuda_sim::Mode::Eager);
+    let config = cuda_sim::Config::default().devices(devices).mode(cuda_sim::Mode::Eager);
     cuda_sim::install(config).context("installing the simulated driver")?;
     let driver = format!("simulated driver ({why}): its times mean nothing");
     Ok((driver, Some(cuda_sim::Session::begin())))

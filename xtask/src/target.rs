@@ -56,12 +56,7 @@ impl Target {
             let message = String::from_utf8_lossy(&output.stderr);
             return Ok(Err(message.trim().trim_start_matches("error: ").into()));
         }
-        let Probe {
-            devices,
-            driver,
-            names,
-            libraries,
-        } = serde_json::from_slice(&output.stdout)?;
+        let Probe { devices, driver, names, libraries } = serde_json::from_slice(&output.stdout)?;
         let driver = driver.unsigned_abs();
         let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
         let visible = visible.map(|list| list.split(',').map(str::to_owned).collect());
@@ -91,10 +86,7 @@ impl Target {
 
     /// Why a test with this tag cannot run here, if so.
     pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
-        let Self::Real {
-            driver, libraries, ..
-        } = self
-        else {
+        let Self::Real { driver, libraries, .. } = self else {
             return None;
         };
         match tag {
@@ -110,21 +102,12 @@ impl Target {
     /// The value of `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
     pub(crate) fn visible(&self, devices: u32) -> String {
         match self {
-            Self::Real {
-                visible: Some(entries),
-                ..
-            } => {
-                let first: Vec<_> = entries
-                    .iter()
-                    .take(devices as usize)
-                    .map(String::as_str)
-                    .collect();
+            Self::Real { visible: Some(entries), .. } => {
+                let first: Vec<_> =
+                    entries.iter().take(devices as usize).map(String::as_str).collect();
                 first.join(",")
             }
-            _ => (0..devices)
-                .map(|ordinal| ordinal.to_string())
-                .collect::<Vec<_>>()
-                .join(","),
+            _ => (0..devices).map(|ordinal| ordinal.to_string()).collect::<Vec<_>>().join(","),
         }
     }
 }
@@ -132,12 +115,7 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Real {
-                devices,
-                driver,
-                names,
-                ..
-            } => {
+            Self::Real { devices, driver, names, .. } => {
                 let name = names.first().map_or("GPU", String::as_str);
                 write!(f, "{devices} × {name}, driver for CUDA {driver}")
             }
@@ -166,17 +144,13 @@ fn ask() -> Result<Probe, String> {
     check("cuInit", unsafe { cuInit(0) })?;
     let mut devices = 0;
     // SAFETY: `devices` is valid for the one `int` that is written.
-    check("cuDeviceGetCount", unsafe {
-        cuDeviceGetCount(&mut devices)
-    })?;
+    check("cuDeviceGetCount", unsafe { cuDeviceGetCount(&mut devices) })?;
     if devices <= 0 {
         return Err("the driver shows no device".into());
     }
     let mut version = 0;
     // SAFETY: `version` is valid for the one `int` that is written.
-    check("cuDriverGetVersion", unsafe {
-        cuDriverGetVersion(&mut version)
-    })?;
+    check("cuDriverGetVersion", unsafe { cuDriverGetVersion(&mut version) })?;
     let names = (0..devices).map(name).collect::<Result<_, _>>()?;
     Ok(Probe {
         devices: devices.unsigned_abs(),
@@ -190,9 +164,7 @@ fn name(device: i32) -> Result<String, String> {
     const LENGTH: i32 = 256;
     let mut name: [c_char; LENGTH as usize] = [0; LENGTH as usize];
     // SAFETY: the driver writes at most `LENGTH` bytes, the terminator among them.
-    check("cuDeviceGetName", unsafe {
-        cuDeviceGetName(name.as_mut_ptr(), LENGTH, device)
-    })?;
+    check("cuDeviceGetName", unsafe { cuDeviceGetName(name.as_mut_ptr(), LENGTH, device) })?;
     let bytes = name.map(|byte| byte as u8);
     let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
     Ok(text.to_string_lossy().into_owned())
@@ -214,10 +186,7 @@ pub(crate) fn simulator_seed() -> (&'static str, String) {
 /// The driver of this program's own tests: a process has only one, so they share it.
 #[cfg(test)]
 pub(crate) fn simulated() -> cuda_sim::Session {
-    let config = cuda_sim::Config::default()
-        .devices(2)
-        .quarantine(0)
-        .mode(cuda_sim::Mode::Eager);
+    let config = cuda_sim::Config::default().devices(2).quarantine(0).mode(cuda_sim::Mode::Eager);
     // The test that ran first has installed it.
     let _ = cuda_sim::install(config);
     cuda_sim::Session::begin()

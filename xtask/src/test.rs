@@ -35,14 +35,7 @@ const LONGEST: &str = "cuda-tests::sim";
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-run"];
 
 /// Builds what runs beside tests: one more library, as long as everything else is selected too.
-const BESIDE: [&str; 6] = [
-    "build",
-    "--workspace",
-    "--lib",
-    "--bins",
-    "--examples",
-    "--tests",
-];
+const BESIDE: [&str; 6] = ["build", "--workspace", "--lib", "--bins", "--examples", "--tests"];
 
 /// Runs the tests that need no GPU, and prints what did not run and why.
 ///
@@ -92,9 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
     // A pass runs one test at a time, on the driver that its process shares.
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
-    let reports = queue::each(workers, passes, |(program, pass)| {
-        run_pass(program, &pass, args)
-    });
+    let reports = queue::each(workers, passes, |(program, pass)| run_pass(program, &pass, args));
     for of_pass in reports {
         report.absorb(of_pass?);
     }
@@ -105,9 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.faults {
         let suite = faults::suite(&programs)?;
         let filter = args.filter.as_deref();
-        let depth = args
-            .rotation
-            .map_or(Depth::Full, |rotation| Depth::Sampled { rotation });
+        let depth = args.rotation.map_or(Depth::Full, |rotation| Depth::Sampled { rotation });
         faults::run(suite, filter, args.sim, depth, &mut report)?;
     } else {
         let what = "the GPU suites, with a failure at every driver call";
@@ -210,9 +199,7 @@ fn run_pass(program: &Program, pass: &Pass, args: &Args) -> anyhow::Result<Repor
 }
 
 fn matches(args: &Args, name: &str) -> bool {
-    args.filter
-        .as_deref()
-        .is_none_or(|filter| name.contains(filter))
+    args.filter.as_deref().is_none_or(|filter| name.contains(filter))
 }
 
 fn show(line: &str) {
@@ -247,8 +234,6 @@ fn run_doc_tests(args: &Args, report: &mut Report) -> anyhow::Result<()> {
 
 /// The error of a process in which all tests passed, or that printed none.
 fn complaint(ended: &Ended, finished: &[Finished]) -> Option<String> {
-    let failed = finished
-        .iter()
-        .any(|test| matches!(test.verdict, Verdict::Failed(_)));
+    let failed = finished.iter().any(|test| matches!(test.verdict, Verdict::Failed(_)));
     (!ended.status.success() && !failed).then(|| ended.report())
 }

@@ -69,11 +69,8 @@ struct Suites {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut out: Box<dyn Write> = if args.json {
-        Box::new(io::stderr())
-    } else {
-        Box::new(io::stdout())
-    };
+    let mut out: Box<dyn Write> =
+        if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
     let target = match args.sim {
         Some(devices) => Target::Simulated { devices },
         None => match Target::probe()? {
@@ -117,21 +114,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// The rows with a name that contains one of `parts`, or all; a part that matches none is an error.
 fn chosen(rows: Vec<Row>, parts: &[String]) -> anyhow::Result<Vec<Row>> {
     let names: Vec<String> = rows.iter().map(Row::to_string).collect();
-    if let Some(part) = parts
-        .iter()
-        .find(|part| names.iter().all(|name| !name.contains(part.as_str())))
+    if let Some(part) =
+        parts.iter().find(|part| names.iter().all(|name| !name.contains(part.as_str())))
     {
-        bail!(Refusal(format!(
-            "no row is called {part}; the rows are {}",
-            names.join(", ")
-        )));
+        bail!(Refusal(format!("no row is called {part}; the rows are {}", names.join(", "))));
     }
     let named = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
     let rows = rows.into_iter().zip(&names);
-    Ok(rows
-        .filter(|(_, name)| named(name))
-        .map(|(row, _)| row)
-        .collect())
+    Ok(rows.filter(|(_, name)| named(name)).map(|(row, _)| row).collect())
 }
 
 fn suites(args: &Args) -> anyhow::Result<Suites> {
@@ -139,41 +129,22 @@ fn suites(args: &Args) -> anyhow::Result<Suites> {
         Some(directory) => {
             let manifest = Manifest::read(directory)?;
             let directory = directory.canonicalize()?;
-            (
-                manifest.programs(&directory),
-                directory.join(&manifest.simulator),
-            )
+            (manifest.programs(&directory), directory.join(&manifest.simulator))
         }
         None => built()?,
     };
     let listed = programs.into_iter().map(|program| {
         let mut cases = program.list()?;
-        cases.retain(|case| {
-            args.filter
-                .as_deref()
-                .is_none_or(|filter| case.name.contains(filter))
-        });
+        cases.retain(|case| args.filter.as_deref().is_none_or(|filter| case.name.contains(filter)));
         Ok((program, cases))
     });
-    Ok(Suites {
-        programs: listed.collect::<anyhow::Result<_>>()?,
-        simulator,
-    })
+    Ok(Suites { programs: listed.collect::<anyhow::Result<_>>()?, simulator })
 }
 
 /// The GPU suites and the simulated driver, built from this workspace.
 fn built() -> anyhow::Result<(Vec<Program>, PathBuf)> {
     let mut programs = Vec::new();
-    let tests = [
-        "test",
-        "-p",
-        "cuda-tests",
-        "--test",
-        "gpu",
-        "--test",
-        "sticky",
-        "--no-run",
-    ];
+    let tests = ["test", "-p", "cuda-tests", "--test", "gpu", "--test", "sticky", "--no-run"];
     for artifact in build::build(&tests)? {
         if let Artifact::Test(program) = artifact {
             programs.push(program);
@@ -235,15 +206,11 @@ fn run_program(
     row: &Row,
 ) -> anyhow::Result<Run> {
     let bar = ProgressBar::new(names.len() as u64);
-    bar.set_style(ProgressStyle::with_template(
-        "{prefix} {wide_bar} {pos}/{len} {msg:30}",
-    )?);
+    bar.set_style(ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg:30}")?);
     bar.set_prefix(format!("{row} {}", program.suite));
     let mut seen = HashSet::new();
     let mut echo = |line: &str| {
-        let Some((name, _)) = line
-            .strip_prefix("test ")
-            .and_then(|rest| rest.split_once(" ... "))
+        let Some((name, _)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         else {
             return;
         };

@@ -29,11 +29,7 @@ impl Drop for Folder {
 }
 
 fn bench(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .arg("bench")
-        .args(words)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_xtask")).arg("bench").args(words).output().unwrap()
 }
 
 #[track_caller]
@@ -73,21 +69,8 @@ fn written(path: &str) -> Value {
 #[test]
 fn every_operation_works_on_the_simulated_driver() {
     let folder = Folder::new("all");
-    let (json, svg, markdown) = (
-        folder.file("r.json"),
-        folder.file("r.svg"),
-        folder.file("r.md"),
-    );
-    let words = [
-        "--sim",
-        "8",
-        "--json",
-        &json,
-        "--svg",
-        &svg,
-        "--markdown",
-        &markdown,
-    ];
+    let (json, svg, markdown) = (folder.file("r.json"), folder.file("r.svg"), folder.file("r.md"));
+    let words = ["--sim", "8", "--json", &json, "--svg", &svg, "--markdown", &markdown];
     let said = ends(&words, 0);
     let report = written(&json);
     let rows = report["rows"].as_array().unwrap();
@@ -99,10 +82,7 @@ fn every_operation_works_on_the_simulated_driver() {
         "{choices}"
     );
     for row in rows {
-        assert!(
-            row["finding"]["measured"]["ours"].as_f64() > Some(0.0),
-            "{row}"
-        );
+        assert!(row["finding"]["measured"]["ours"].as_f64() > Some(0.0), "{row}");
         assert_eq!(row["verdict"], "no_goal", "{row}");
     }
     let picture = fs::read_to_string(&svg).unwrap();
@@ -140,11 +120,7 @@ fn many_devices_stand_beside_each_alone_and_beside_their_links() {
     ] {
         let many = many(what);
         assert_eq!(many["devices"], 4, "{what}: {many}");
-        assert_eq!(
-            many["singles"].as_f64() > Some(0.0),
-            singles,
-            "{what}: {many}"
-        );
+        assert_eq!(many["singles"].as_f64() > Some(0.0), singles, "{what}: {many}");
         let limit = many["links"]["limit"].as_f64();
         assert_eq!(limit > Some(0.0), links, "{what}: {many}");
         if let (Some(limit), Some(one)) = (limit, many["links"]["one_way"].as_f64()) {

@@ -19,15 +19,9 @@ pub(crate) enum DeviceBacking {
     /// A block of a caching pool.
     Cached(Home),
     /// Allocated by `allocator`, which frees it in the order of this stream.
-    Served {
-        home: Arc<StreamCore>,
-        allocator: Allocator,
-    },
+    Served { home: Arc<StreamCore>, allocator: Allocator },
     /// Any other memory: freed by `owner`, once the host has seen that no work uses it.
-    Owned {
-        context: Context,
-        owner: Box<dyn MemoryOwner>,
-    },
+    Owned { context: Context, owner: Box<dyn MemoryOwner> },
 }
 
 /// Frees device memory that is not freed in the order of a stream.

@@ -20,10 +20,7 @@ struct Defaults {
     devices: Vec<(Device, Allocator)>,
 }
 
-static DEFAULTS: RwLock<Defaults> = RwLock::new(Defaults {
-    everywhere: None,
-    devices: Vec::new(),
-});
+static DEFAULTS: RwLock<Defaults> = RwLock::new(Defaults { everywhere: None, devices: Vec::new() });
 
 thread_local! {
     /// The scopes that the thread is in, innermost last.
@@ -90,10 +87,7 @@ struct Route {
 
 const SEVERAL: u64 = u64::MAX;
 
-static ROUTE: Route = Route {
-    pool: AtomicU64::new(SEVERAL),
-    scopes: AtomicUsize::new(0),
-};
+static ROUTE: Route = Route { pool: AtomicU64::new(SEVERAL), scopes: AtomicUsize::new(0) };
 
 impl Defaults {
     /// Updates [`ROUTE`] after a change; the lock is held.
@@ -132,9 +126,7 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     look();
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
     let own = defaults.devices.iter().find(|(of, _)| *of == device);
-    let chosen = own
-        .map(|(_, allocator)| allocator)
-        .or(defaults.everywhere.as_ref());
+    let chosen = own.map(|(_, allocator)| allocator).or(defaults.everywhere.as_ref());
     match chosen {
         Some(allocator) => Ok(allocator.clone()),
         None => from_environment(),
@@ -244,11 +236,7 @@ impl AllocatorScope {
         if counted {
             ROUTE.scopes.fetch_add(1, Ordering::Relaxed);
         }
-        Self {
-            entered,
-            counted,
-            _not_send: PhantomData,
-        }
+        Self { entered, counted, _not_send: PhantomData }
     }
 }
 
@@ -277,10 +265,7 @@ mod tests {
         assert!(matches!(choice("driver"), Ok(Choice::Driver)));
         assert!(matches!(choice("plain"), Ok(Choice::Plain)));
         for bad in ["", "Cache", "driver ", "none"] {
-            assert!(
-                matches!(choice(bad), Err(Error::Malformed { .. })),
-                "{bad:?}"
-            );
+            assert!(matches!(choice(bad), Err(Error::Malformed { .. })), "{bad:?}");
         }
     }
 }

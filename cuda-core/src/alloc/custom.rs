@@ -27,9 +27,8 @@ pub(crate) fn allocate(
     }
     if address % ALIGNMENT as u64 != 0 {
         // SAFETY: the allocator has just allocated it for this stream, and nothing has used it.
-        let given_back = contain(allocator, || unsafe {
-            allocator.deallocate(&stream, address, bytes)
-        });
+        let given_back =
+            contain(allocator, || unsafe { allocator.deallocate(&stream, address, bytes) });
         given_back?;
         return Err(failed(allocator, "its memory is not aligned to 256"));
     }
@@ -101,10 +100,7 @@ fn contain<R>(allocator: &Allocator, f: impl FnOnce() -> Result<R>) -> Result<R>
 }
 
 fn failed(allocator: &Allocator, why: &str) -> Error {
-    let failed = AllocatorError::Failed {
-        allocator: name_of(allocator),
-        why: why.to_owned(),
-    };
+    let failed = AllocatorError::Failed { allocator: name_of(allocator), why: why.to_owned() };
     failed.into()
 }
 

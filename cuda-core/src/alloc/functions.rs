@@ -67,10 +67,7 @@ impl Allocator {
         A: Fn(&Stream, usize) -> Result<CUdeviceptr> + Send + Sync + 'static,
         F: Fn(&Stream, CUdeviceptr, usize) -> Result<()> + Send + Sync + 'static,
     {
-        Self::new(Closures {
-            allocate,
-            deallocate,
-        })
+        Self::new(Closures { allocate, deallocate })
     }
 
     /// An allocator from two C functions that are not stream-ordered: memory that the first returns
@@ -108,12 +105,7 @@ impl Allocator {
         parameter: *mut c_void,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Self {
-        Self::new(Functions {
-            allocate,
-            free,
-            parameter: Parameter(parameter),
-            _owner: owner,
-        })
+        Self::new(Functions { allocate, free, parameter: Parameter(parameter), _owner: owner })
     }
 }
 

@@ -113,10 +113,7 @@ pub(crate) fn owned<T: Pod>(
         address,
         bytes,
         ledger: Ledger::default(),
-        backing: DeviceBacking::Owned {
-            context: context.clone(),
-            owner: Box::new(owner),
-        },
+        backing: DeviceBacking::Owned { context: context.clone(), owner: Box::new(owner) },
     };
     Buffer::from_storage(Storage::new(block), len)
 }

@@ -27,10 +27,7 @@ impl Context {
     #[inline(never)]
     fn enter_relaxed(&self) -> Result<RelaxedEntry> {
         let entered = self.enter_briefly()?;
-        Ok(RelaxedEntry {
-            _relaxed: RelaxedCaptureMode::enter()?,
-            _entered: entered,
-        })
+        Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
     }
 
     /// Makes one call [in this context, relaxed](Self::relaxed).
@@ -45,8 +42,7 @@ impl Context {
         bytes: usize,
         call: impl FnOnce() -> CUresult,
     ) -> Result<()> {
-        self.call(op, call)
-            .map_err(|error| self.explain(error, op, bytes))
+        self.call(op, call).map_err(|error| self.explain(error, op, bytes))
     }
 
     /// [`Context::call`] for a call that releases a resource.

@@ -48,11 +48,7 @@ pub struct ContextLocal<H: 'static, F = fn(&Context) -> Result<H>> {
 impl<H: 'static, F> ContextLocal<H, F> {
     /// An empty slot; `create` makes the values, with the context current.
     pub const fn new(create: F) -> Self {
-        Self {
-            create,
-            identity: OnceLock::new(),
-            _values: PhantomData,
-        }
+        Self { create, identity: OnceLock::new(), _values: PhantomData }
     }
 
     /// Runs `f` on this thread's value for `context`, with the context current, and then restores
@@ -141,9 +137,7 @@ pub(crate) struct ThreadValue {
 fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
     let local = thread::with(|thread| {
         let kept = thread.values.borrow();
-        let found = kept
-            .iter()
-            .find(|kept| ptr_eq(&kept.slot, slot) && kept.context == *context);
+        let found = kept.iter().find(|kept| ptr_eq(&kept.slot, slot) && kept.context == *context);
         found.map(|kept| Rc::clone(&kept.local))
     });
     local?.downcast().ok()
@@ -152,10 +146,7 @@ fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
 /// Keeps a new value, unless creating it created another for the same slot and context, which is
 /// then used instead. A thread that is ending keeps nothing: the value serves this one call.
 fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>> {
-    let local = Rc::new(Local {
-        context: context.clone(),
-        handle: ManuallyDrop::new(handle),
-    });
+    let local = Rc::new(Local { context: context.clone(), handle: ManuallyDrop::new(handle) });
     if let Some(earlier) = find(slot, context) {
         return earlier;
     }

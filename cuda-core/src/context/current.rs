@@ -150,18 +150,14 @@ pub(crate) fn pop() -> Result<RawContext> {
     let mut raw = ptr::null_mut();
     // SAFETY: the call writes the handle that it popped to a local that outlives it; an empty stack
     // is an error.
-    check("cuCtxPopCurrent", unsafe {
-        cu::cuCtxPopCurrent_v2(&mut raw)
-    })?;
+    check("cuCtxPopCurrent", unsafe { cu::cuCtxPopCurrent_v2(&mut raw) })?;
     Ok(Handle(raw))
 }
 
 /// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
 pub(crate) fn push(raw: RawContext) -> Result<(), Failed> {
     // SAFETY: the handle is live, as the caller ensures.
-    attempt("cuCtxPushCurrent", unsafe {
-        cu::cuCtxPushCurrent_v2(raw.0)
-    })
+    attempt("cuCtxPushCurrent", unsafe { cu::cuCtxPushCurrent_v2(raw.0) })
 }
 
 /// Bound on the number of entries of a thread's stack.
@@ -173,9 +169,7 @@ const DEEPEST: usize = 1024;
 /// so every entry there is now was pushed since, and is popped.
 pub(crate) fn restore(saved: RawContext) -> Result<()> {
     // Tried again if it fails: leaving the wrong context current would break the caller elsewhere.
-    set(saved)
-        .or_else(|first| set(saved).map_err(|_| first))
-        .inspect_err(|_| note_stray())?;
+    set(saved).or_else(|first| set(saved).map_err(|_| first)).inspect_err(|_| note_stray())?;
     if !saved.0.is_null() {
         return Ok(());
     }

@@ -30,9 +30,7 @@ pub(crate) fn create_stream(
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
 pub(super) fn destroy(green: RawGreenContext) -> Result<(), FailedRelease> {
     // SAFETY: no code uses the context any more; no call of this crate's on it is in progress.
-    released("cuGreenCtxDestroy", unsafe {
-        cu::cuGreenCtxDestroy(green.0)
-    })
+    released("cuGreenCtxDestroy", unsafe { cu::cuGreenCtxDestroy(green.0) })
 }
 
 /// Multiprocessors of a device, to be divided between green contexts. From CUDA 12.4 on.
@@ -197,10 +195,7 @@ impl Context {
         driver::ensure()?;
         let op = "cuGreenCtxCreate";
         let Some(first) = resources.first() else {
-            return Err(Error::NothingGiven {
-                op,
-                what: "multiprocessors",
-            });
+            return Err(Error::NothingGiven { op, what: "multiprocessors" });
         };
         let device = first.device;
         if let Some(other) = resources.iter().find(|other| other.device != device) {
@@ -230,20 +225,15 @@ impl Context {
         let mut context = ptr::null_mut();
         // SAFETY: the green context was just made; the call writes one handle, to a local that
         // outlives it.
-        let converted = check("cuCtxFromGreenCtx", unsafe {
-            cu::cuCtxFromGreenCtx(&mut context, green.0)
-        });
+        let converted =
+            check("cuCtxFromGreenCtx", unsafe { cu::cuCtxFromGreenCtx(&mut context, green.0) });
         if let Err(error) = converted {
             // Nothing refers to it yet. If this fails too, it is leaked; the caller gets the first
             // error.
             let _ = destroy(green);
             return Err(error);
         }
-        Ok(Context::register(
-            context,
-            device,
-            ContextKind::Green(green),
-        ))
+        Ok(Context::register(context, device, ContextKind::Green(green)))
     }
 }
 

@@ -21,7 +21,5 @@ pub(crate) static ACCESS: OnceLock<fn(RawContext)> = OnceLock::new();
 /// Removes points that are known to have been reached from the process-wide pools. No driver call.
 pub(crate) fn forget_reached() {
     let kept = [&STAGING, &PINNED, &SIGNALS];
-    kept.iter()
-        .filter_map(|kept| kept.get())
-        .for_each(|forget| forget());
+    kept.iter().filter_map(|kept| kept.get()).for_each(|forget| forget());
 }

@@ -257,9 +257,7 @@ impl Context {
         driver::ensure()?;
         let raw = self.raw();
         match raw.0.is_null() {
-            true => Err(Error::GivenUp {
-                what: Resource::Context,
-            }),
+            true => Err(Error::GivenUp { what: Resource::Context }),
             false => Ok(raw),
         }
     }
@@ -289,10 +287,9 @@ impl Context {
     #[inline]
     pub(crate) fn address_space(&self) -> RawContext {
         match self.inner().kind {
-            ContextKind::Green(_) => self
-                .device()
-                .retained_primary()
-                .map_or(self.raw(), Context::raw),
+            ContextKind::Green(_) => {
+                self.device().retained_primary().map_or(self.raw(), Context::raw)
+            }
             _ => self.raw(),
         }
     }
@@ -472,11 +469,6 @@ impl fmt::Debug for Context {
             ContextKind::Foreign(_) => "foreign",
             ContextKind::GivenUp => "given up",
         };
-        write!(
-            f,
-            "Context({kind}, {:?}, {:p})",
-            self.device(),
-            self.as_raw()
-        )
+        write!(f, "Context({kind}, {:?}, {:p})", self.device(), self.as_raw())
     }
 }

@@ -170,10 +170,7 @@ impl Device {
         check("cuDevicePrimaryCtxGetState", unsafe {
             cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
         })?;
-        Ok(PrimaryState {
-            is_active: active != 0,
-            flags: ContextFlags(flags),
-        })
+        Ok(PrimaryState { is_active: active != 0, flags: ContextFlags(flags) })
     }
 
     /// Whether the primary context exists, created by this crate or by other code:
@@ -235,9 +232,7 @@ impl Device {
         driver::ensure()?;
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: nothing refers to what is destroyed, by the caller's promise.
-        check("cuDevicePrimaryCtxReset", unsafe {
-            cu::cuDevicePrimaryCtxReset_v2(self.as_raw())
-        })?;
+        check("cuDevicePrimaryCtxReset", unsafe { cu::cuDevicePrimaryCtxReset_v2(self.as_raw()) })?;
         let Some(context) = self.retained_primary() else {
             return Ok(());
         };
@@ -245,9 +240,7 @@ impl Device {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
         // outlives it.
-        check(op, unsafe {
-            cu::cuDevicePrimaryCtxRetain(&mut raw, self.as_raw())
-        })?;
+        check(op, unsafe { cu::cuDevicePrimaryCtxRetain(&mut raw, self.as_raw()) })?;
         if raw != context.as_raw() {
             let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
             return Err(Error::Driver { op, code });

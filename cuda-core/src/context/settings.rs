@@ -59,9 +59,7 @@ impl Context {
         let _entered = self.enter_briefly()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: a live context is current; the call writes two sizes, to locals that outlive it.
-        check("cuMemGetInfo", unsafe {
-            cu::cuMemGetInfo_v2(&mut free, &mut total)
-        })?;
+        check("cuMemGetInfo", unsafe { cu::cuMemGetInfo_v2(&mut free, &mut total) })?;
         Ok(MemoryInfo { free, total })
     }
 
@@ -103,9 +101,7 @@ impl Context {
         let mut value = 0;
         // SAFETY: the call writes one number, to a local that outlives it; an unknown limit is an
         // error.
-        check("cuCtxGetLimit", unsafe {
-            cu::cuCtxGetLimit(&mut value, limit)
-        })?;
+        check("cuCtxGetLimit", unsafe { cu::cuCtxGetLimit(&mut value, limit) })?;
         Ok(value)
     }
 
@@ -130,9 +126,7 @@ impl Context {
         let mut config = CUfunc_cache(0);
         // SAFETY: a live context is current; the call writes one number, to a local that outlives
         // it. Any number is a `CUfunc_cache`.
-        check("cuCtxGetCacheConfig", unsafe {
-            cu::cuCtxGetCacheConfig(&mut config)
-        })?;
+        check("cuCtxGetCacheConfig", unsafe { cu::cuCtxGetCacheConfig(&mut config) })?;
         Ok(config)
     }
 
@@ -183,9 +177,7 @@ impl Context {
         let mut version = 0;
         // SAFETY: `self` keeps the context alive; the call writes one number, to a local that
         // outlives it.
-        check("cuCtxGetApiVersion", unsafe {
-            cu::cuCtxGetApiVersion(raw, &mut version)
-        })?;
+        check("cuCtxGetApiVersion", unsafe { cu::cuCtxGetApiVersion(raw, &mut version) })?;
         Ok(version)
     }
 
@@ -196,8 +188,6 @@ impl Context {
     pub fn reset_persisting_l2_cache(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes nothing; a live context is current.
-        check("cuCtxResetPersistingL2Cache", unsafe {
-            cu::cuCtxResetPersistingL2Cache()
-        })
+        check("cuCtxResetPersistingL2Cache", unsafe { cu::cuCtxResetPersistingL2Cache() })
     }
 }

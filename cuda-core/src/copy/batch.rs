@@ -212,10 +212,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn enqueue(&self, batch: Batch<'_>) -> Result<()> {
-        let Batch {
-            copies,
-            mut touches,
-        } = batch;
+        let Batch { copies, mut touches } = batch;
         let core = self.core();
         for copy in &copies {
             let [source, destination] = copy.devices();

@@ -81,16 +81,12 @@ pub(crate) struct Side {
 impl Side {
     pub(crate) fn of(place: Place) -> Self {
         match place {
-            Place::Host(pointer) => Self {
-                kind: cuda_sys::CU_MEMORYTYPE_HOST,
-                host: pointer.cast(),
-                device: 0,
-            },
-            Place::Device(device) => Self {
-                kind: cuda_sys::CU_MEMORYTYPE_DEVICE,
-                host: ptr::null_mut(),
-                device,
-            },
+            Place::Host(pointer) => {
+                Self { kind: cuda_sys::CU_MEMORYTYPE_HOST, host: pointer.cast(), device: 0 }
+            }
+            Place::Device(device) => {
+                Self { kind: cuda_sys::CU_MEMORYTYPE_DEVICE, host: ptr::null_mut(), device }
+            }
         }
     }
 }

@@ -86,10 +86,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let Some(pattern) = Pattern::of(bytes_of(&[value])) else {
-            return Err(Error::FillWidth {
-                op: "cuMemsetAsync",
-                width: size_of::<T>(),
-            });
+            return Err(Error::FillWidth { op: "cuMemsetAsync", width: size_of::<T>() });
         };
         self.fill_with(destination, pattern)
     }
@@ -175,10 +172,8 @@ impl<K: StreamKind> Stream<K> {
         let (bytes, geometry) = destination.parts();
         let pattern = match geometry.span {
             0 => Pattern::D8(0),
-            _ => Pattern::of(bytes_of(&[value])).ok_or(Error::FillWidth {
-                op: "cuMemsetD2DAsync",
-                width: size_of::<T>(),
-            })?,
+            _ => Pattern::of(bytes_of(&[value]))
+                .ok_or(Error::FillWidth { op: "cuMemsetD2DAsync", width: size_of::<T>() })?,
         };
         let (width, op) = (pattern.width(), pattern.call_2d());
         let core = self.core();
@@ -188,12 +183,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         if geometry.pitch % width != 0 || address % width as u64 != 0 {
-            return Err(Error::Indivisible {
-                op,
-                width,
-                bytes: geometry.pitch,
-                address,
-            });
+            return Err(Error::Indivisible { op, width, bytes: geometry.pitch, address });
         }
         let stream = core.bind(op)?;
         let (pitch, columns) = (geometry.pitch, geometry.row / width);
@@ -237,12 +227,7 @@ impl<K: StreamKind> Stream<K> {
         at_home(op, core, &destination.as_view())?;
         let (address, bytes) = (destination.as_raw(), destination.byte_len());
         if bytes % width != 0 || address % width as u64 != 0 {
-            return Err(Error::Indivisible {
-                op,
-                width,
-                bytes,
-                address,
-            });
+            return Err(Error::Indivisible { op, width, bytes, address });
         }
         if bytes == 0 {
             return Ok(());

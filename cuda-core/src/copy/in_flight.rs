@@ -85,16 +85,10 @@ impl<H: StableHost> InFlight<H> {
     /// A flight whose owner no copy uses yet, with the address of the owner's elements and their
     /// number.
     fn new(host: H) -> (Self, *mut H::Element, usize) {
-        let mut held = Held {
-            host: MaybeUninit::new(host),
-            pages: None,
-        };
+        let mut held = Held { host: MaybeUninit::new(host), pages: None };
         // SAFETY: initialised in the line above.
         let elements = unsafe { held.host.assume_init_mut() }.elements();
-        let this = Self {
-            held: Some(held),
-            mark: None,
-        };
+        let this = Self { held: Some(held), mark: None };
         (this, elements.as_ptr().cast(), elements.len())
     }
 
@@ -252,10 +246,8 @@ fn enqueue_owned<H: StableHost>(
     call: impl FnMut(CUstream) -> CUresult,
 ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
     let op = ends.op;
-    let checked = same_len(op, ends.source_len, ends.destination_len).and_then(|()| {
-        ends.device
-            .map_or(Ok(()), |device| same_device(op, core, device))
-    });
+    let checked = same_len(op, ends.source_len, ends.destination_len)
+        .and_then(|()| ends.device.map_or(Ok(()), |device| same_device(op, core, device)));
     if checked.is_ok() && touch.range.is_empty() {
         return Ok(flight);
     }
@@ -326,10 +318,7 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 
     fn into_future(self) -> InFlightFuture<H> {
         let ready = Ready::new(self.mark.as_slice());
-        InFlightFuture {
-            flight: Some(self),
-            ready,
-        }
+        InFlightFuture { flight: Some(self), ready }
     }
 }
 

@@ -85,11 +85,7 @@ fn crossing_of(source: Option<Device>, destination: Option<Device>) -> Option<Cr
 
 /// The function that copies device memory between these devices.
 fn between(near: Option<Device>, far: Option<Device>) -> &'static str {
-    if near == far {
-        "cuMemcpyDtoDAsync"
-    } else {
-        "cuMemcpyPeerAsync"
-    }
+    if near == far { "cuMemcpyDtoDAsync" } else { "cuMemcpyPeerAsync" }
 }
 
 impl<K: StreamKind> Stream<K> {
@@ -226,12 +222,7 @@ impl<K: StreamKind> Stream<K> {
         let len = end - start;
         let (to, to_end) = bounds(to..to.saturating_add(len), buffer.len())?;
         if to < end && start < to_end && len > 0 {
-            return Err(Error::Overlap {
-                op: "cuMemcpyDtoDAsync",
-                from: start,
-                to,
-                len,
-            });
+            return Err(Error::Overlap { op: "cuMemcpyDtoDAsync", from: start, to, len });
         }
         if to >= end {
             let (low, mut high) = buffer.split_at_mut(to)?;

@@ -81,10 +81,8 @@ impl<K: StreamKind> Stream<K> {
 /// A vector for a copy of device memory. A large one is not written: the system's fresh pages are
 /// zero.
 fn zeros<T: Pod>(len: usize, device: u32) -> Result<Vec<T>> {
-    let layout = Layout::array::<T>(len).map_err(|_| Error::SizeOverflow {
-        len,
-        element_size: size_of::<T>(),
-    })?;
+    let layout = Layout::array::<T>(len)
+        .map_err(|_| Error::SizeOverflow { len, element_size: size_of::<T>() })?;
     if layout.size() == 0 {
         // SAFETY: any bit pattern of a `Pod` type is a value, all zeros included.
         let zero: T = unsafe { mem::zeroed() };

@@ -119,11 +119,7 @@ impl<T: Pod> PitchedBuffer<T> {
 impl<'a, T: Pod, M: Memory> Pitched<'a, T, M> {
     fn over(bytes: Slice<'a, u8, M>, shape: Shape) -> Result<Self> {
         let geometry = Geometry::of::<T>(shape)?;
-        Ok(Self {
-            bytes: bytes.slice(..geometry.span)?,
-            geometry,
-            _elements: PhantomData,
-        })
+        Ok(Self { bytes: bytes.slice(..geometry.span)?, geometry, _elements: PhantomData })
     }
 
     /// The layout of the elements, with all distances.
@@ -140,11 +136,7 @@ impl<'a, T: Pod, M: Memory> Pitched<'a, T, M> {
 impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
     fn over(bytes: SliceMut<'a, u8, M>, shape: Shape) -> Result<Self> {
         let geometry = Geometry::of::<T>(shape)?;
-        Ok(Self {
-            bytes: bytes.into_slice(..geometry.span)?,
-            geometry,
-            _elements: PhantomData,
-        })
+        Ok(Self { bytes: bytes.into_slice(..geometry.span)?, geometry, _elements: PhantomData })
     }
 
     /// The layout of the elements, with all distances.
@@ -154,11 +146,7 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
 
     /// The same elements, exclusive for as long as `self` is borrowed.
     pub fn reborrow(&mut self) -> PitchedMut<'_, T, M> {
-        PitchedMut {
-            bytes: self.bytes.reborrow(),
-            geometry: self.geometry,
-            _elements: PhantomData,
-        }
+        PitchedMut { bytes: self.bytes.reborrow(), geometry: self.geometry, _elements: PhantomData }
     }
 
     /// As [`Pitched::into_parts`].
@@ -213,11 +201,7 @@ impl<K: StreamKind> Stream<K> {
             _ => "cuMemcpy3DAsync",
         };
         if from.extent != to.extent {
-            return Err(Error::ShapeMismatch {
-                op,
-                from: from.extent,
-                to: to.extent,
-            });
+            return Err(Error::ShapeMismatch { op, from: from.extent, to: to.extent });
         }
         at_one_end(op, core, near, far)?;
         if from.span == 0 {

@@ -31,11 +31,7 @@ impl Shape {
 
     /// `depth` slices of `height` rows of `width` elements.
     pub const fn volume(width: usize, height: usize, depth: usize) -> Self {
-        Self {
-            extent: Extent::new(width, height, depth),
-            pitch: None,
-            slice_height: None,
-        }
+        Self { extent: Extent::new(width, height, depth), pitch: None, slice_height: None }
     }
 
     /// Rows begin `bytes` bytes apart.
@@ -114,14 +110,8 @@ impl Geometry {
 
     pub(crate) fn of<T>(shape: Shape) -> Result<Self> {
         let extent = shape.extent;
-        let overflow = |len| Error::SizeOverflow {
-            len,
-            element_size: size_of::<T>(),
-        };
-        let row = extent
-            .width
-            .checked_mul(size_of::<T>())
-            .ok_or(overflow(extent.width))?;
+        let overflow = |len| Error::SizeOverflow { len, element_size: size_of::<T>() };
+        let row = extent.width.checked_mul(size_of::<T>()).ok_or(overflow(extent.width))?;
         let pitch = shape.pitch.unwrap_or(row);
         let slice_height = shape.slice_height.unwrap_or(extent.height);
         if row > pitch {
@@ -129,10 +119,7 @@ impl Geometry {
         }
         let height = extent.height;
         if height > slice_height {
-            return Err(Error::SliceHeight {
-                height,
-                slice_height,
-            });
+            return Err(Error::SliceHeight { height, slice_height });
         }
         let span = if extent.is_empty() || row == 0 {
             Some(0)
@@ -144,13 +131,7 @@ impl Geometry {
                 .and_then(|rows| rows.checked_mul(pitch))
                 .and_then(|bytes| bytes.checked_add(row))
         };
-        Ok(Self {
-            extent,
-            row,
-            pitch,
-            slice_height,
-            span: span.ok_or(overflow(usize::MAX))?,
-        })
+        Ok(Self { extent, row, pitch, slice_height, span: span.ok_or(overflow(usize::MAX))? })
     }
 }
 
@@ -159,9 +140,7 @@ mod tests {
     use super::*;
 
     fn span(shape: Shape) -> Option<usize> {
-        Geometry::of::<u32>(shape)
-            .ok()
-            .map(|geometry| geometry.span)
+        Geometry::of::<u32>(shape).ok().map(|geometry| geometry.span)
     }
 
     #[test]
@@ -171,11 +150,7 @@ mod tests {
         assert_eq!(span(Shape::volume(3, 2, 2).with_pitch(16)), Some(60));
         let apart = Shape::volume(3, 2, 2).with_pitch(16).with_slice_height(5);
         assert_eq!(span(apart), Some(16 * 6 + 12));
-        for nothing in [
-            Shape::plane(0, 9),
-            Shape::plane(9, 0),
-            Shape::volume(1, 1, 0),
-        ] {
+        for nothing in [Shape::plane(0, 9), Shape::plane(9, 0), Shape::volume(1, 1, 0)] {
             assert_eq!(span(nothing.with_pitch(1000)), Some(0));
         }
     }

@@ -71,7 +71,5 @@ pub(crate) fn set_pool_access(pool: RawPool, peer: Device, flags: CUmemAccess_fl
     let access = mem_location::access(peer, flags);
     let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: the pool is live; one descriptor is passed and counted.
-    check("cuMemPoolSetAccess", unsafe {
-        cu::cuMemPoolSetAccess(pool.0, &access, 1)
-    })
+    check("cuMemPoolSetAccess", unsafe { cu::cuMemPoolSetAccess(pool.0, &access, 1) })
 }

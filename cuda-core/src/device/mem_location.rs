@@ -28,15 +28,9 @@ pub(crate) fn host_numa_current() -> CUmemLocation {
 
 /// Access rights of a device.
 pub(crate) fn access(device: Device, flags: CUmemAccess_flags) -> CUmemAccessDesc {
-    CUmemAccessDesc {
-        location: of(device),
-        flags,
-    }
+    CUmemAccessDesc { location: of(device), flags }
 }
 
 fn numbered(kind: CUmemLocationType, id: c_int) -> CUmemLocation {
-    CUmemLocation {
-        type_: kind,
-        __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id },
-    }
+    CUmemLocation { type_: kind, __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id } }
 }

@@ -71,17 +71,13 @@ fn devices() -> Result<&'static [DeviceState]> {
     }
     let mut count = 0;
     // SAFETY: the driver is initialised; the call writes one int, to a local that outlives it.
-    check("cuDeviceGetCount", unsafe {
-        cu::cuDeviceGetCount(&mut count)
-    })?;
+    check("cuDeviceGetCount", unsafe { cu::cuDeviceGetCount(&mut count) })?;
     let mut found = Vec::new();
     for ordinal in 0..u32::try_from(count).unwrap_or(0) {
         let mut raw = 0;
         // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that does not
         // exist is an error.
-        check("cuDeviceGet", unsafe {
-            cu::cuDeviceGet(&mut raw, ordinal as c_int)
-        })?;
+        check("cuDeviceGet", unsafe { cu::cuDeviceGet(&mut raw, ordinal as c_int) })?;
         found.push(DeviceState {
             ordinal,
             raw,
@@ -112,10 +108,7 @@ impl Device {
         let devices = devices()?;
         match devices.get(ordinal as usize) {
             Some(state) => Ok(Self { state }),
-            None => Err(Error::NoSuchDevice {
-                ordinal,
-                count: devices.len() as u32,
-            }),
+            None => Err(Error::NoSuchDevice { ordinal, count: devices.len() as u32 }),
         }
     }
 
@@ -169,30 +162,22 @@ impl Device {
     pub fn by_pci_bus_id(id: &str) -> Result<Self> {
         let devices = devices()?;
         let op = "cuDeviceGetByPCIBusId";
-        let id = CString::new(id).map_err(|_| Error::Nul {
-            what: "a PCI bus id",
-        })?;
+        let id = CString::new(id).map_err(|_| Error::Nul { what: "a PCI bus id" })?;
         let mut raw = 0;
         // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
         // number, to a local that outlives it.
-        check(op, unsafe {
-            cu::cuDeviceGetByPCIBusId(&mut raw, id.as_ptr())
-        })?;
+        check(op, unsafe { cu::cuDeviceGetByPCIBusId(&mut raw, id.as_ptr()) })?;
         let state = devices.iter().find(|state| state.raw == raw);
-        state.map(|state| Self { state }).ok_or(Error::Driver {
-            op,
-            code: cuda_sys::CUDA_ERROR_INVALID_DEVICE,
-        })
+        state
+            .map(|state| Self { state })
+            .ok_or(Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_DEVICE })
     }
 
     pub(crate) fn from_raw(raw: CUdevice) -> Result<Self> {
         let devices = devices()?;
         match devices.iter().find(|state| state.raw == raw) {
             Some(state) => Ok(Self { state }),
-            None => Err(Error::NoSuchDevice {
-                ordinal: raw as u32,
-                count: devices.len() as u32,
-            }),
+            None => Err(Error::NoSuchDevice { ordinal: raw as u32, count: devices.len() as u32 }),
         }
     }
 
@@ -258,9 +243,7 @@ impl Device {
         let mut bytes = 0;
         // SAFETY: the driver gave the device's handle; the call writes one size, to a local that
         // outlives it.
-        check("cuDeviceTotalMem", unsafe {
-            cu::cuDeviceTotalMem_v2(&mut bytes, self.as_raw())
-        })?;
+        check("cuDeviceTotalMem", unsafe { cu::cuDeviceTotalMem_v2(&mut bytes, self.as_raw()) })?;
         Ok(bytes)
     }
 
@@ -345,10 +328,7 @@ impl Device {
 impl Error {
     /// Adds the device that the error concerns.
     pub(crate) fn on(self, device: Device) -> Self {
-        Error::OnDevice {
-            device: device.ordinal(),
-            error: Box::new(self),
-        }
+        Error::OnDevice { device: device.ordinal(), error: Box::new(self) }
     }
 }
 

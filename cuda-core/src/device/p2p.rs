@@ -60,10 +60,7 @@ impl Device {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn has_native_atomics_with(self, peer: Device) -> Result<bool> {
-        self.p2p_attribute(
-            peer,
-            cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
-        )
-        .map(|value| value != 0)
+        self.p2p_attribute(peer, cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)
+            .map(|value| value != 0)
     }
 }

@@ -25,12 +25,8 @@ mod os {
     use libc::{RTLD_NOLOAD, RTLD_NOW, dlopen, dlsym};
 
     /// Newest first; the last is a development link to any of them.
-    const NAMES: [&CStr; 4] = [
-        c"libcudart.so.13",
-        c"libcudart.so.12",
-        c"libcudart.so.11.0",
-        c"libcudart.so",
-    ];
+    const NAMES: [&CStr; 4] =
+        [c"libcudart.so.13", c"libcudart.so.12", c"libcudart.so.11.0", c"libcudart.so"];
 
     pub(super) fn version() -> Option<i32> {
         let open = |flags| {

@@ -20,10 +20,8 @@ impl FromStr for Uuid {
             text: text.to_owned(),
             form: "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx in hexadecimal",
         };
-        let digits = text
-            .strip_prefix("GPU-")
-            .or_else(|| text.strip_prefix("MIG-"))
-            .unwrap_or(text);
+        let digits =
+            text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).unwrap_or(text);
         let mut bytes = [0; 16];
         let mut count = 0;
         for digit in digits.chars().filter(|&c| c != '-') {
@@ -80,10 +78,7 @@ impl Device {
                 return Ok(device);
             }
         }
-        Err(Error::NoSuchUuid {
-            uuid,
-            count: Self::count()?,
-        })
+        Err(Error::NoSuchUuid { uuid, count: Self::count()? })
     }
 }
 

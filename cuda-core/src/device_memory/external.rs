@@ -118,11 +118,7 @@ impl ExternalMemory {
     /// nothing is mapped of it, and it has `size` bytes. The conditions of
     /// [`ExternalMemory::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalMemory, size: usize) -> Self {
-        Self(Owned::new(ImportedMemory {
-            raw: Handle(raw),
-            context: context.clone(),
-            size,
-        }))
+        Self(Owned::new(ImportedMemory { raw: Handle(raw), context: context.clone(), size }))
     }
 
     /// Maps `len` elements from the byte `offset` on: `cuExternalMemoryGetMappedBuffer`.
@@ -158,18 +154,11 @@ impl ExternalMemory {
         self.0.live()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
-            return Err(Error::NothingGiven {
-                op,
-                what: "elements",
-            });
+            return Err(Error::NothingGiven { op, what: "elements" });
         }
         let end = offset.saturating_add(bytes);
         if end > self.0.size {
-            return Err(Error::OutOfBounds {
-                start: offset,
-                end,
-                len: self.0.size,
-            });
+            return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });
         }
         if offset % align_of::<T>() != 0 {
             return Err(Error::Recast {
@@ -316,9 +305,7 @@ impl Drop for MappedExternal {
         let Some(memory) = &self.0 else {
             return;
         };
-        let why = Error::GivenUp {
-            what: Resource::DeviceMemory,
-        };
+        let why = Error::GivenUp { what: Resource::DeviceMemory };
         let (handle, size) = (memory.0.number(), memory.0.bytes());
         drop_hook::report(Resource::ExternalMemory, handle, size, Some(why));
     }

@@ -69,10 +69,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
         }
         if address == 0 {
-            return Err(Error::NothingGiven {
-                op: "DeviceBuffer::from_raw",
-                what: "addresses",
-            });
+            return Err(Error::NothingGiven { op: "DeviceBuffer::from_raw", what: "addresses" });
         }
         if address % align_of::<T>() as u64 != 0 {
             return Err(Error::Recast {

@@ -135,9 +135,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
-            return Err(Error::NotShareable {
-                why: "there are no elements to open",
-            });
+            return Err(Error::NotShareable { why: "there are no elements to open" });
         }
         let entered = context.enter_briefly()?;
         let relaxed = RelaxedCaptureMode::enter()?;
@@ -156,11 +154,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let room = room_behind(address);
         let refused = match &room {
             Ok(room) if *room >= bytes => None,
-            Ok(room) => Some(Error::OutOfBounds {
-                start: 0,
-                end: len,
-                len: room / size_of::<T>(),
-            }),
+            Ok(room) => Some(Error::OutOfBounds { start: 0, end: len, len: room / size_of::<T>() }),
             Err(error) => Some(error.clone()),
         };
         if let Some(refused) = refused {

@@ -107,10 +107,7 @@ impl<T: Pod> ManagedBuffer<T> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let device = context.device();
         if device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
-            return Err(Error::Unsupported {
-                feature: "managed memory",
-                device: device.ordinal(),
-            });
+            return Err(Error::Unsupported { feature: "managed memory", device: device.ordinal() });
         }
         let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
@@ -303,9 +300,7 @@ impl<T: Pod> ManagedBuffer<T> {
         self.buffer.storage.ensure()?;
         let block = self.buffer.storage.block();
         let mut fences = Fences::none();
-        block
-            .ledger
-            .conflicts(&block.whole(), access, None, &mut fences);
+        block.ledger.conflicts(&block.whole(), access, None, &mut fences);
         fences.wait_host()?;
         if !self.concurrent && block.bytes > 0 && self.attached != ManagedAttach::Host {
             // While a device runs anything, in whatever context, the host must touch no managed

@@ -47,9 +47,7 @@ impl memory::MemoryKind for DeviceMemory {
         let range = block.whole();
         let mut fences = Fences::none();
         let home = block.backing.home().map(|home| &**home.timeline());
-        block
-            .ledger
-            .conflicts_exclusive(&range, Access::Write, home, &mut fences);
+        block.ledger.conflicts_exclusive(&range, Access::Write, home, &mut fences);
         match &mut block.backing {
             DeviceBacking::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.
@@ -151,12 +149,7 @@ fn allocate_from(
             (address, ledger, DeviceBacking::Served { home, allocator })
         }
     };
-    Ok(Block {
-        address,
-        bytes,
-        ledger,
-        backing,
-    })
+    Ok(Block { address, bytes, ledger, backing })
 }
 
 impl Stream {

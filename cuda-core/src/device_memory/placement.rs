@@ -316,20 +316,12 @@ impl<T: Pod> ManagedBuffer<T> {
         };
         // One entry for each device and one for the host; the driver fills up what is left over.
         let mut users = vec![INVALID_DEVICE; Device::count()? as usize + 1];
-        range_attribute(
-            cuda_sys::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
-            address,
-            bytes,
-            &mut users,
-        )?;
+        range_attribute(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, address, bytes, &mut users)?;
         let place = |attribute| one(attribute).map(MemoryLocation::from_raw);
         Ok(ManagedAttributes {
             read_mostly: one(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY)? != 0,
             preferred_location: place(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION)?,
-            accessed_by: users
-                .into_iter()
-                .filter_map(MemoryLocation::from_raw)
-                .collect(),
+            accessed_by: users.into_iter().filter_map(MemoryLocation::from_raw).collect(),
             last_prefetch: place(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION)?,
         })
     }

@@ -56,10 +56,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// ```
     pub fn reserve(&mut self, stream: &Stream, additional: usize) -> Result<()> {
         let wanted = self.len().checked_add(additional);
-        let wanted = wanted.ok_or(Error::SizeOverflow {
-            len: usize::MAX,
-            element_size: size_of::<T>(),
-        })?;
+        let wanted =
+            wanted.ok_or(Error::SizeOverflow { len: usize::MAX, element_size: size_of::<T>() })?;
         if wanted <= self.capacity() {
             return Ok(());
         }

@@ -73,9 +73,7 @@ pub enum AllocatorError {
 impl AllocatorError {
     /// The error for an allocator of that name that returned null.
     pub(crate) fn null(name: &str) -> Self {
-        Self::Null {
-            allocator: name.to_owned(),
-        }
+        Self::Null { allocator: name.to_owned() }
     }
 }
 
@@ -88,25 +86,19 @@ impl fmt::Display for AllocatorError {
             Self::Null { allocator } => {
                 write!(f, "the allocator `{allocator}` failed: it returned null")
             }
-            Self::Scoped { op } => write!(
-                f,
-                "{op}: called inside `with_allocator`, which decides for now"
-            ),
-            Self::LimitExceeded {
-                requested,
-                used,
-                limit,
-            } => write!(
+            Self::Scoped { op } => {
+                write!(f, "{op}: called inside `with_allocator`, which decides for now")
+            }
+            Self::LimitExceeded { requested, used, limit } => write!(
                 f,
                 "{} on top of the {} in use would exceed the limit of {}",
                 ByteCount(*requested),
                 ByteCount(*used),
                 ByteCount(*limit)
             ),
-            Self::NotAllocated { address } => write!(
-                f,
-                "there is no block allocated at {address:#x} that could be given back"
-            ),
+            Self::NotAllocated { address } => {
+                write!(f, "there is no block allocated at {address:#x} that could be given back")
+            }
             Self::NoInnerCounters => f.write_str("there are no inner counters to end"),
         }
     }

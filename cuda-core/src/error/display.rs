@@ -11,23 +11,13 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver { op, code } => write!(f, "{op}: {}", describe(*code)),
-            Self::OutOfMemory {
-                op,
-                requested,
-                device,
-                memory,
-            } => write!(
+            Self::OutOfMemory { op, requested, device, memory } => write!(
                 f,
                 "{op}: out of memory (requested {}{})",
                 ByteCount(*requested),
                 shortage(memory, *device)
             ),
-            Self::PoolExhausted {
-                requested,
-                device,
-                usage,
-                memory,
-            } => write!(
+            Self::PoolExhausted { requested, device, usage, memory } => write!(
                 f,
                 "the caching pool has no memory left (requested {}{}; {} in use, {} \
                  free, {} pending, largest free block {}{})",
@@ -40,10 +30,9 @@ impl fmt::Display for Error {
                 within(usage.limit)
             ),
             Self::NoDriver(inner) => inner.fmt(f),
-            Self::DriverTooOld { found } => write!(
-                f,
-                "the driver supports CUDA {found}; 11.8 is the oldest that works"
-            ),
+            Self::DriverTooOld { found } => {
+                write!(f, "the driver supports CUDA {found}; 11.8 is the oldest that works")
+            }
             Self::NoSuchDevice { ordinal, count } => {
                 write!(f, "device {ordinal} does not exist: there are {count}")
             }
@@ -67,50 +56,30 @@ impl fmt::Display for Error {
                 "access of device {device} to device {peer} cannot be taken away: work that \
                  needs it keeps being enqueued"
             ),
-            Self::LengthMismatch {
-                op,
-                source_len,
-                destination_len,
-            } => write!(
+            Self::LengthMismatch { op, source_len, destination_len } => write!(
                 f,
                 "{op}: the source holds {source_len} elements, the destination \
                  {destination_len}"
             ),
             Self::OutOfBounds { start, end, len } => {
-                write!(
-                    f,
-                    "range {start}..{end} is out of bounds of a length of {len}"
-                )
+                write!(f, "range {start}..{end} is out of bounds of a length of {len}")
             }
             Self::SizeOverflow { len, element_size } => write!(
                 f,
                 "{len} elements of {element_size} bytes are more than an address space \
                  holds"
             ),
-            Self::OverAligned {
-                alignment,
-                available,
-            } => write!(
+            Self::OverAligned { alignment, available } => write!(
                 f,
                 "elements aligned to {alignment} bytes do not fit memory aligned to \
                  {available}"
             ),
-            Self::Recast {
-                bytes,
-                address,
-                element_size,
-                alignment,
-            } => write!(
+            Self::Recast { bytes, address, element_size, alignment } => write!(
                 f,
                 "{bytes} bytes at address {address:#x} are no whole number of elements \
                  of {element_size} bytes aligned to {alignment}"
             ),
-            Self::Indivisible {
-                op,
-                width,
-                bytes,
-                address,
-            } => write!(
+            Self::Indivisible { op, width, bytes, address } => write!(
                 f,
                 "{op}: a pattern of {width} bytes does not tile {bytes} bytes at \
                  address {address:#x}"
@@ -118,30 +87,23 @@ impl fmt::Display for Error {
             Self::ShapeMismatch { op, from, to } => {
                 write!(f, "{op}: the source is {from}, the destination {to}")
             }
-            Self::Pitch { row, pitch } => write!(
-                f,
-                "a row of {row} bytes is longer than the pitch of {pitch} bytes"
-            ),
-            Self::SliceHeight {
-                height,
-                slice_height,
-            } => write!(
-                f,
-                "slices have {height} rows, but begin only {slice_height} rows apart"
-            ),
-            Self::Overlap { op, from, to, len } => write!(
-                f,
-                "{op}: {len} elements from {from} on and from {to} on overlap"
-            ),
+            Self::Pitch { row, pitch } => {
+                write!(f, "a row of {row} bytes is longer than the pitch of {pitch} bytes")
+            }
+            Self::SliceHeight { height, slice_height } => {
+                write!(f, "slices have {height} rows, but begin only {slice_height} rows apart")
+            }
+            Self::Overlap { op, from, to, len } => {
+                write!(f, "{op}: {len} elements from {from} on and from {to} on overlap")
+            }
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
             Self::GroupSize { op, members, given } => {
                 write!(f, "{op}: {given} given for a group of {members} devices")
             }
-            Self::Shares { op, len, members } => write!(
-                f,
-                "{op}: {len} elements cannot be cut into {members} equal parts"
-            ),
+            Self::Shares { op, len, members } => {
+                write!(f, "{op}: {len} elements cannot be cut into {members} equal parts")
+            }
             Self::FillWidth { op, width } => write!(
                 f,
                 "{op}: cannot fill with a value of {width} bytes that is not a repeated pattern of \
@@ -162,10 +124,9 @@ impl fmt::Display for Error {
                  from `Context::per_thread_stream`",
             ),
             Self::ContextInUse => f.write_str("the context is still in use"),
-            Self::GivenUp { what } => write!(
-                f,
-                "{what} was given up: whether the driver has released it is unknown"
-            ),
+            Self::GivenUp { what } => {
+                write!(f, "{what} was given up: whether the driver has released it is unknown")
+            }
             Self::Capturing { op } => write!(
                 f,
                 "{op}: the stream is being captured by other code, and is left alone until that ends"
@@ -174,10 +135,9 @@ impl fmt::Display for Error {
                 f.write_str("the stream belongs to another context than the one that was named")
             }
             Self::EmptyPool => f.write_str("a stream pool needs at least one stream"),
-            Self::EndlessWait { op } => write!(
-                f,
-                "{op}: no value fulfils the condition, so the wait would never end"
-            ),
+            Self::EndlessWait { op } => {
+                write!(f, "{op}: no value fulfils the condition, so the wait would never end")
+            }
             Self::Shape { op, why } => write!(f, "{op}: {why}"),
             Self::StreamOrderedMemory { op } => write!(
                 f,
@@ -186,9 +146,9 @@ impl fmt::Display for Error {
             ),
             Self::Nul { what } => write!(f, "{what} holds a NUL byte"),
             Self::Module(inner) => inner.fmt(f),
-            Self::Nvrtc {
-                op, reason, log, ..
-            } => write!(f, "{op}: {reason}{}", on_lines_of_its_own(log)),
+            Self::Nvrtc { op, reason, log, .. } => {
+                write!(f, "{op}: {reason}{}", on_lines_of_its_own(log))
+            }
             Self::NoNvrtc { tried } => write!(f, "NVRTC could not be loaded:{tried}"),
             Self::Launch(inner) => inner.fmt(f),
             Self::WrongContext { op, what } => {
@@ -204,10 +164,9 @@ impl fmt::Display for Error {
             Self::LostStream => {
                 f.write_str("a stream was lost before its work could be proven complete")
             }
-            Self::NoThread(inner) => write!(
-                f,
-                "no thread could be started to wait for the device: {inner}"
-            ),
+            Self::NoThread(inner) => {
+                write!(f, "no thread could be started to wait for the device: {inner}")
+            }
             Self::InCallback => {
                 f.write_str("CUDA cannot be called from a host function that a stream runs")
             }

@@ -65,25 +65,13 @@ impl fmt::Display for LaunchError {
         match self {
             Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
             Self::Limit { what, asked, limit } => {
-                write!(
-                    f,
-                    "launch: {what}: {asked} asked for, at most {limit} possible"
-                )
+                write!(f, "launch: {what}: {asked} asked for, at most {limit} possible")
             }
-            Self::ArgumentCount {
-                kernel,
-                expected,
-                given,
-            } => write!(
+            Self::ArgumentCount { kernel, expected, given } => write!(
                 f,
                 "launch: `{kernel}` has {expected} parameters, and was given {given} arguments"
             ),
-            Self::ArgumentSize {
-                kernel,
-                index,
-                expected,
-                given,
-            } => write!(
+            Self::ArgumentSize { kernel, index, expected, given } => write!(
                 f,
                 "launch: parameter {index} of `{kernel}` has {expected} bytes, the argument {given}"
             ),

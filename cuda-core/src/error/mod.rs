@@ -472,9 +472,5 @@ pub enum Error {
 /// Turns a driver's result into this crate's.
 #[inline]
 pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
-    if code == cuda_sys::CUDA_SUCCESS {
-        Ok(())
-    } else {
-        Err(Error::Driver { op, code })
-    }
+    if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
 }

@@ -75,10 +75,9 @@ impl fmt::Display for ModuleError {
             Self::NotPtx => f.write_str("this is no PTX: it does not begin with .version"),
             Self::File { path, why, .. } => write!(f, "{}: {why}", path.display()),
             Self::NotFound { op, name } => write!(f, "{op}: there is nothing named `{name}`"),
-            Self::GlobalTaken { name } => write!(
-                f,
-                "the global `{name}` is taken: there is a buffer of it already"
-            ),
+            Self::GlobalTaken { name } => {
+                write!(f, "the global `{name}` is taken: there is a buffer of it already")
+            }
         }
     }
 }

@@ -136,10 +136,7 @@ mod tests {
     use super::*;
 
     fn error(code: i32) -> Error {
-        Error::Driver {
-            op: "cuCtxSynchronize",
-            code: CUresult(code as _),
-        }
+        Error::Driver { op: "cuCtxSynchronize", code: CUresult(code as _) }
     }
 
     /// Every code of which cuda.h says that "the process must be terminated and relaunched", or
@@ -156,11 +153,7 @@ mod tests {
 
     #[test]
     fn memory_runs_out_with_and_without_the_driver() {
-        let limit = AllocatorError::LimitExceeded {
-            requested: 2,
-            used: 1,
-            limit: 2,
-        };
+        let limit = AllocatorError::LimitExceeded { requested: 2, used: 1, limit: 2 };
         assert!(error(2).is_out_of_memory());
         assert!(Error::from(limit).is_out_of_memory());
         assert!(!error(1).is_out_of_memory());

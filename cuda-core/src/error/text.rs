@@ -43,11 +43,7 @@ pub(crate) fn c_text(bytes: &[u8]) -> String {
 
 /// A compiler's log, on lines below the sentence that it belongs to.
 pub(super) fn on_lines_of_its_own(log: &str) -> String {
-    if log.is_empty() {
-        String::new()
-    } else {
-        format!("\n{log}")
-    }
+    if log.is_empty() { String::new() } else { format!("\n{log}") }
 }
 
 pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
@@ -114,10 +110,7 @@ mod tests {
             op: "cuMemAllocAsync",
             requested: 64 << 30,
             device: 0,
-            memory: Some(MemoryInfo {
-                free: 12 << 30,
-                total: 139 << 30,
-            }),
+            memory: Some(MemoryInfo { free: 12 << 30, total: 139 << 30 }),
         };
         assert_eq!(
             error.to_string(),

@@ -117,12 +117,10 @@ impl DeviceGroup {
         views: Vec<V>,
         as_bytes: impl Fn(V) -> Result<B>,
     ) -> Result<Vec<DeviceEnd<'_, B>>> {
-        let ends = self.streams.iter().zip(views).map(|(stream, view)| {
-            Ok(DeviceEnd {
-                core: stream.core(),
-                memory: as_bytes(view)?,
-            })
-        });
+        let ends =
+            self.streams.iter().zip(views).map(|(stream, view)| {
+                Ok(DeviceEnd { core: stream.core(), memory: as_bytes(view)? })
+            });
         ends.collect()
     }
 
@@ -131,12 +129,9 @@ impl DeviceGroup {
         &self,
         copies: impl Iterator<Item = (&'a [T], DeviceSliceMut<'b, T>)>,
     ) -> Result<()> {
-        self.streams
-            .iter()
-            .zip(copies)
-            .try_for_each(|(stream, (source, destination))| {
-                let uploaded = stream.upload_from(source, destination);
-                uploaded.map_err(|error| error.on(stream.device()))
-            })
+        self.streams.iter().zip(copies).try_for_each(|(stream, (source, destination))| {
+            let uploaded = stream.upload_from(source, destination);
+            uploaded.map_err(|error| error.on(stream.device()))
+        })
     }
 }

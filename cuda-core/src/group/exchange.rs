@@ -124,11 +124,7 @@ impl DeviceGroup {
         let copies = pairs.map(|(from, (source, destination))| {
             let to = (from + step) % self.len();
             self.same_len_on(op, to, source.len(), destination.len())?;
-            Ok(Transfer {
-                stream: &self.lanes[from],
-                source,
-                destination,
-            })
+            Ok(Transfer { stream: &self.lanes[from], source, destination })
         });
         run(copies.collect::<Result<_>>()?, Stream::copy)
     }
@@ -196,28 +192,19 @@ impl DeviceGroup {
         >,
     ) -> Result<()> {
         let op = "exchange";
-        let sources: Vec<Vec<DeviceSlice<'a, T>>> = sources
-            .into_iter()
-            .map(|row| row.into_iter().map(Into::into).collect())
-            .collect();
-        let destinations: Vec<Vec<DeviceSliceMut<'b, T>>> = destinations
-            .into_iter()
-            .map(|row| row.into_iter().map(Into::into).collect())
-            .collect();
+        let sources: Vec<Vec<DeviceSlice<'a, T>>> =
+            sources.into_iter().map(|row| row.into_iter().map(Into::into).collect()).collect();
+        let destinations: Vec<Vec<DeviceSliceMut<'b, T>>> =
+            destinations.into_iter().map(|row| row.into_iter().map(Into::into).collect()).collect();
         let outer = [sources.len(), destinations.len()];
         let rows = sources.iter().map(Vec::len);
         let rows = rows.chain(destinations.iter().map(Vec::len));
-        outer
-            .into_iter()
-            .chain(rows)
-            .try_for_each(|given| self.one_each(op, given))?;
+        outer.into_iter().chain(rows).try_for_each(|given| self.one_each(op, given))?;
         for (rank, row) in sources.iter().enumerate() {
-            row.iter()
-                .try_for_each(|view| self.on_member(op, rank, view.device()))?;
+            row.iter().try_for_each(|view| self.on_member(op, rank, view.device()))?;
         }
         for (rank, row) in destinations.iter().enumerate() {
-            row.iter()
-                .try_for_each(|view| self.on_member(op, rank, view.as_view().device()))?;
+            row.iter().try_for_each(|view| self.on_member(op, rank, view.as_view().device()))?;
         }
         self.cross(op, sources, destinations)
     }
@@ -237,31 +224,20 @@ impl DeviceGroup {
                 self.same_len_on(op, to, source.len(), destination.len())?;
                 let step = (count + to - from) % count;
                 let stream = &self.lanes[from];
-                let copy = Transfer {
-                    stream,
-                    source,
-                    destination,
-                };
+                let copy = Transfer { stream, source, destination };
                 copies.push((step, copy));
             }
         }
         // In each step every member sends to one and receives from one.
         copies.sort_by_key(|(step, _)| *step);
-        run(
-            copies.into_iter().map(|(_, copy)| copy).collect(),
-            Stream::copy,
-        )
+        run(copies.into_iter().map(|(_, copy)| copy).collect(), Stream::copy)
     }
 
     /// The lengths of as many equal parts of `len` elements as there are members.
     fn equal_parts(&self, op: &'static str, len: usize) -> Result<Vec<usize>> {
         let count = self.len();
         if len % count != 0 {
-            return Err(Error::Shares {
-                op,
-                len,
-                members: count,
-            });
+            return Err(Error::Shares { op, len, members: count });
         }
         Ok(vec![len / count; count])
     }
@@ -333,10 +309,7 @@ mod tests {
             assert_eq!(all.len(), count);
             assert_eq!((all[0].start, all[count - 1].end), (0, len));
             assert!(all.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(
-                all.iter()
-                    .all(|range| range.len().abs_diff(len / count) <= 1)
-            );
+            assert!(all.iter().all(|range| range.len().abs_diff(len / count) <= 1));
         }
     }
 }

@@ -132,11 +132,7 @@ impl DeviceGroup {
             self.same_len_on(op, rank, source.len(), destination.len())?;
         }
         let copies = self.streams.iter().zip(destinations);
-        let copies = copies.map(|(stream, destination)| Transfer {
-            stream,
-            source,
-            destination,
-        });
+        let copies = copies.map(|(stream, destination)| Transfer { stream, source, destination });
         run(copies.collect(), Stream::upload)
     }
 
@@ -171,13 +167,11 @@ impl DeviceGroup {
         let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
         same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
         let parts = parts(source, lens)?.into_iter().zip(destinations);
-        let copies = parts
-            .enumerate()
-            .map(|(rank, (source, destination))| Transfer {
-                stream: M::stream(self, rank),
-                source,
-                destination,
-            });
+        let copies = parts.enumerate().map(|(rank, (source, destination))| Transfer {
+            stream: M::stream(self, rank),
+            source,
+            destination,
+        });
         run(copies.collect(), M::hand_out)
     }
 
@@ -208,13 +202,11 @@ impl DeviceGroup {
         let lens: Vec<usize> = sources.iter().map(Slice::len).collect();
         same_len(op, total::<T>(lens.iter().copied())?, destination.len())?;
         let parts = sources.into_iter().zip(parts_mut(destination, lens)?);
-        let copies = parts
-            .enumerate()
-            .map(|(rank, (source, destination))| Transfer {
-                stream: M::stream(self, rank),
-                source,
-                destination,
-            });
+        let copies = parts.enumerate().map(|(rank, (source, destination))| Transfer {
+            stream: M::stream(self, rank),
+            source,
+            destination,
+        });
         run(copies.collect(), M::take_in)
     }
 }

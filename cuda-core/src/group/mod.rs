@@ -130,20 +130,14 @@ impl DeviceGroup {
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
         if streams.is_empty() {
-            return Err(Error::NothingGiven {
-                op: "device group",
-                what: "devices",
-            });
+            return Err(Error::NothingGiven { op: "device group", what: "devices" });
         }
         let lane = |stream: &Stream| {
             let lane = stream.context().create_stream();
             lane.map_err(|error| error.on(stream.device()))
         };
         let lanes: Result<_> = streams.iter().map(lane).collect();
-        Ok(Self {
-            lanes: lanes?,
-            streams,
-        })
+        Ok(Self { lanes: lanes?, streams })
     }
 
     /// The number of members; at least one.
@@ -251,11 +245,7 @@ impl DeviceGroup {
         if given == self.len() {
             return Ok(());
         }
-        Err(Error::GroupSize {
-            op,
-            members: self.len(),
-            given,
-        })
+        Err(Error::GroupSize { op, members: self.len(), given })
     }
 
     /// Refuses memory of another device than the member's.
@@ -264,11 +254,7 @@ impl DeviceGroup {
         if device == memory {
             return Ok(());
         }
-        Err(Error::WrongDevice {
-            op,
-            memory: memory.ordinal(),
-            stream: device.ordinal(),
-        })
+        Err(Error::WrongDevice { op, memory: memory.ordinal(), stream: device.ordinal() })
     }
 }
 

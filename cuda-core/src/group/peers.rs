@@ -135,11 +135,7 @@ fn unsupported() -> Error {
 /// The devices are not connected, or one of them already has the most peers that its hardware
 /// supports.
 fn is_of_the_hardware(error: &Error) -> bool {
-    let of_the_hardware = [
-        cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-        cuda_sys::CUDA_ERROR_TOO_MANY_PEERS,
-    ];
-    error
-        .code()
-        .is_some_and(|code| of_the_hardware.contains(&code))
+    let of_the_hardware =
+        [cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuda_sys::CUDA_ERROR_TOO_MANY_PEERS];
+    error.code().is_some_and(|code| of_the_hardware.contains(&code))
 }

@@ -54,10 +54,7 @@ impl DeviceGroup {
 /// For elements without a size, the sum may overflow.
 pub(super) fn total<T>(lens: impl IntoIterator<Item = usize>) -> Result<usize> {
     let sum = lens.into_iter().try_fold(0, usize::checked_add);
-    sum.ok_or(Error::SizeOverflow {
-        len: usize::MAX,
-        element_size: size_of::<T>(),
-    })
+    sum.ok_or(Error::SizeOverflow { len: usize::MAX, element_size: size_of::<T>() })
 }
 
 /// Consecutive parts of the view, of these lengths.

@@ -105,10 +105,7 @@ pub(crate) fn hold_pages(address: usize, bytes: usize) -> PageHold {
     let mut state = may_begin(&pages);
     state.tickets += 1;
     let ticket = state.tickets;
-    let entry = OwnedCopy {
-        addresses,
-        copy: CopyState::Beginning,
-    };
+    let entry = OwnedCopy { addresses, copy: CopyState::Beginning };
     // Dropping completed entries may call the driver: not under the lock.
     let spent = state.copies.enter(ticket, entry, OwnedCopy::is_over);
     drop(state);
@@ -189,10 +186,7 @@ pub(crate) fn without_copies(
     let addresses = address..address + bytes;
     // Begun first, so that it ends last: a drop hook may copy to these very pages.
     let _quiet = DeferForeignCode::begin();
-    let mut delay = Delay {
-        pages: pages(&addresses),
-        imposed: None,
-    };
+    let mut delay = Delay { pages: pages(&addresses), imposed: None };
     let _closed = loop {
         match close(&addresses, &mut delay)? {
             Ok(closed) => break closed,
@@ -304,10 +298,7 @@ mod tests {
     fn neighbours_on_a_page_are_concerned_and_others_are_not() {
         let page = |start, end| pages(&(start..end));
         let here = page(0x10_0000, 0x10_0010);
-        assert!(overlap(
-            &here,
-            &page(0x10_0000 + PAGE - 1, 0x10_0000 + PAGE)
-        ));
+        assert!(overlap(&here, &page(0x10_0000 + PAGE - 1, 0x10_0000 + PAGE)));
         assert!(overlap(&here, &page(0x10_0000 - 1, 0x10_0001)));
         assert!(!overlap(&here, &page(0x10_0000 - 1, 0x10_0000)));
         assert!(!overlap(&here, &page(0x10_0000 + PAGE, 0x10_0001 + PAGE)));
@@ -327,9 +318,6 @@ mod tests {
         let refused = without_copies(0x30_0000, 8, || Ok(()));
         let kept = matches!(refused, Err(FailedRelease::Kept(Error::LostStream)));
         assert!(kept, "{refused:?}");
-        assert!(
-            without_copies(0x30_0008, 8, || Ok(())).is_ok(),
-            "a neighbour"
-        );
+        assert!(without_copies(0x30_0008, 8, || Ok(())).is_ok(), "a neighbour");
     }
 }

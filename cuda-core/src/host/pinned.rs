@@ -107,9 +107,7 @@ impl memory::MemoryKind for PinnedMemory {
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let mut fences = Fences::none();
         let range = block.whole();
-        block
-            .ledger
-            .conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        block.ledger.conflicts_exclusive(&range, Access::Write, None, &mut fences);
         match &block.backing {
             PinnedBacking::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
@@ -141,9 +139,7 @@ pub(crate) fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
     let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
     // current context.
-    released("cuMemFreeHost", unsafe {
-        cu::cuMemFreeHost(address.0.as_ptr().cast())
-    })
+    released("cuMemFreeHost", unsafe { cu::cuMemFreeHost(address.0.as_ptr().cast()) })
 }
 
 /// `cuMemHostAlloc`. `bytes` is not zero.
@@ -283,12 +279,7 @@ impl<T: Pod> PinnedBuffer<T> {
             let address = alloc_raw(context, bytes, flags)?;
             (address, PinnedBacking::Allocated(context_of))
         };
-        let block = Block {
-            address,
-            bytes,
-            ledger: Ledger::default(),
-            backing,
-        };
+        let block = Block { address, bytes, ledger: Ledger::default(), backing };
         Ok(Self::from_storage(Storage::new(block), len))
     }
 
@@ -461,8 +452,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         driver::ensure()?;
         self.storage().ensure()?;
         let mut fences = Fences::none();
-        self.ledger()
-            .conflicts(&self.range(), access, None, &mut fences);
+        self.ledger().conflicts(&self.range(), access, None, &mut fences);
         Ok(fences)
     }
 }

@@ -79,10 +79,7 @@ struct Attempts {
     under_way: Vec<UnderWay>,
 }
 
-static ATTEMPTS: Mutex<Attempts> = Mutex::new(Attempts {
-    begun: 0,
-    under_way: Vec::new(),
-});
+static ATTEMPTS: Mutex<Attempts> = Mutex::new(Attempts { begun: 0, under_way: Vec::new() });
 
 impl Attempt {
     fn begin(address: HostAddress, bytes: usize) -> Self {
@@ -97,11 +94,7 @@ impl Attempt {
                 (other.alone, alone) = (false, false);
             }
         }
-        attempts.under_way.push(UnderWay {
-            number,
-            pages,
-            alone,
-        });
+        attempts.under_way.push(UnderWay { number, pages, alone });
         Self(number)
     }
 
@@ -115,9 +108,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        lock(&ATTEMPTS)
-            .under_way
-            .retain(|other| other.number != self.0);
+        lock(&ATTEMPTS).under_way.retain(|other| other.number != self.0);
     }
 }
 

@@ -135,9 +135,7 @@ impl<H: StableHost> Registered<H> {
             backing: PinnedBacking::Registered(context.clone()),
         };
         let buffer = Buffer::from_storage(Storage::new(block), len);
-        Ok(Self {
-            parts: ManuallyDrop::new(Parts { buffer, host }),
-        })
+        Ok(Self { parts: ManuallyDrop::new(Parts { buffer, host }) })
     }
 
     fn buffer(&self) -> &PinnedBuffer<H::Element> {

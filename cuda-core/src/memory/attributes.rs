@@ -108,50 +108,17 @@ impl PointerAttributes {
         let (mut range_start, mut range_size) = (0, 0usize);
         let (mut device_pointer, mut buffer_id) = (0, 0u64);
         let asked: [(CUpointer_attribute, *mut c_void); COUNT] = [
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                (&raw mut kind).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                (&raw mut ordinal).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_CONTEXT,
-                (&raw mut context).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                (&raw mut managed).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_MAPPED,
-                (&raw mut mapped).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                (&raw mut range_start).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                (&raw mut range_size).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                (&raw mut device_pointer).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                (&raw mut host_pointer).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-                (&raw mut pool).cast(),
-            ),
-            (
-                cuda_sys::CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                (&raw mut buffer_id).cast(),
-            ),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut kind).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (&raw mut ordinal).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_CONTEXT, (&raw mut context).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_MAPPED, (&raw mut mapped).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut range_start).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut range_size).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (&raw mut device_pointer).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER, (&raw mut host_pointer).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, (&raw mut pool).cast()),
+            (cuda_sys::CU_POINTER_ATTRIBUTE_BUFFER_ID, (&raw mut buffer_id).cast()),
         ];
         let mut attributes = asked.map(|(attribute, _)| attribute);
         let mut places = asked.map(|(_, place)| place);

@@ -42,11 +42,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// All of `storage`, which has room for `len` elements and is aligned for them.
     #[inline]
     pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
-        Self {
-            storage,
-            len,
-            _elements: PhantomData,
-        }
+        Self { storage, len, _elements: PhantomData }
     }
 
     /// To be called only if the storage has room for `len` elements.
@@ -252,9 +248,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         driver::ensure()?;
         let block = self.storage.block();
         let mut fences = Fences::none();
-        block
-            .ledger
-            .conflicts(&block.whole(), Access::Write, None, &mut fences);
+        block.ledger.conflicts(&block.whole(), Access::Write, None, &mut fences);
         fences.wait_host()?;
         block.ledger.prune(&block.whole());
         Ok(())

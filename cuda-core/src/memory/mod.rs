@@ -118,10 +118,7 @@ pub(crate) struct Storage<M: MemoryKind> {
 
 impl<M: MemoryKind> Storage<M> {
     pub(crate) fn new(block: Block<M>) -> Self {
-        Self {
-            block: ManuallyDrop::new(block),
-            given_up: false,
-        }
+        Self { block: ManuallyDrop::new(block), given_up: false }
     }
 
     #[inline]
@@ -193,17 +190,11 @@ impl<M: MemoryKind> Drop for Storage<M> {
 /// aligned to `alignment`.
 pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     if align_of::<T>() > alignment {
-        return Err(Error::OverAligned {
-            alignment: align_of::<T>(),
-            available: alignment,
-        });
+        return Err(Error::OverAligned { alignment: align_of::<T>(), available: alignment });
     }
     len.checked_mul(size_of::<T>())
         .filter(|bytes| *bytes <= isize::MAX as usize)
-        .ok_or(Error::SizeOverflow {
-            len,
-            element_size: size_of::<T>(),
-        })
+        .ok_or(Error::SizeOverflow { len, element_size: size_of::<T>() })
 }
 
 /// Refuses a copy between slices of different length.
@@ -211,9 +202,5 @@ pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usi
     if source_len == destination_len {
         return Ok(());
     }
-    Err(Error::LengthMismatch {
-        op,
-        source_len,
-        destination_len,
-    })
+    Err(Error::LengthMismatch { op, source_len, destination_len })
 }

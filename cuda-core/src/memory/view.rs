@@ -62,12 +62,7 @@ enum Hold<'a, M: Memory> {
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// All `len` elements of `storage`, which has room for them.
     pub(crate) fn whole(storage: &'a Storage<M>, len: usize) -> Self {
-        Self {
-            storage,
-            start: 0,
-            len,
-            _elements: PhantomData,
-        }
+        Self { storage, start: 0, len, _elements: PhantomData }
     }
 
     /// The number of elements.
@@ -91,11 +86,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// [`Error::OutOfBounds`].
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (start, end) = bounds(range, self.len)?;
-        Ok(Self {
-            start: self.start + start * size_of::<T>(),
-            len: end - start,
-            ..*self
-        })
+        Ok(Self { start: self.start + start * size_of::<T>(), len: end - start, ..*self })
     }
 
     /// The elements before `mid`, and from it on.
@@ -132,10 +123,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         len: usize,
     ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
         if len == 0 {
-            return Err(Error::NothingGiven {
-                op: "chunks",
-                what: "elements for a chunk",
-            });
+            return Err(Error::NothingGiven { op: "chunks", what: "elements for a chunk" });
         }
         let view = *self;
         let part = move |index| {
@@ -175,12 +163,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
                 alignment: align_of::<U>(),
             });
         }
-        Ok(Slice {
-            storage: self.storage,
-            start: self.start,
-            len,
-            _elements: PhantomData,
-        })
+        Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
     }
 
     pub(crate) fn storage(&self) -> &'a Storage<M> {
@@ -198,11 +181,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The access of an operation that reads the elements.
     #[inline]
     pub(crate) fn read(&self) -> Touch<'a> {
-        Touch {
-            ledger: LedgerOf::Shared(self.ledger()),
-            range: self.range(),
-            access: Access::Read,
-        }
+        Touch { ledger: LedgerOf::Shared(self.ledger()), range: self.range(), access: Access::Read }
     }
 
     /// The view's bytes within its allocation.
@@ -215,12 +194,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// All `len` elements of `storage`, which has room for them.
     #[inline]
     pub(crate) fn whole(storage: &'a mut Storage<M>, len: usize) -> Self {
-        Self {
-            hold: Hold::Sole(storage),
-            start: 0,
-            len,
-            _elements: PhantomData,
-        }
+        Self { hold: Hold::Sole(storage), start: 0, len, _elements: PhantomData }
     }
 
     /// The caller creates no other view of these elements while this one lives.
@@ -255,12 +229,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
             Hold::Sole(storage) => storage,
             Hold::Part(storage) => *storage,
         };
-        Slice {
-            storage,
-            start: self.start,
-            len: self.len,
-            _elements: PhantomData,
-        }
+        Slice { storage, start: self.start, len: self.len, _elements: PhantomData }
     }
 
     /// The same elements, exclusive for as long as `self` is borrowed.
@@ -279,12 +248,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
             Hold::Sole(storage) => Hold::Sole(storage),
             Hold::Part(storage) => Hold::Part(storage),
         };
-        SliceMut {
-            hold,
-            start: self.start,
-            len: self.len,
-            _elements: PhantomData,
-        }
+        SliceMut { hold, start: self.start, len: self.len, _elements: PhantomData }
     }
 
     /// [`Slice::cast`] for an exclusive view.
@@ -349,12 +313,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
             Hold::Sole(storage) => storage,
             Hold::Part(storage) => storage,
         };
-        Slice {
-            storage,
-            start: self.start,
-            len: self.len,
-            _elements: PhantomData,
-        }
+        Slice { storage, start: self.start, len: self.len, _elements: PhantomData }
     }
 
     /// The access of an operation that writes the elements.
@@ -365,11 +324,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
             Hold::Sole(storage) => LedgerOf::Sole(storage.ledger_mut()),
             Hold::Part(storage) => LedgerOf::Shared(&storage.block().ledger),
         };
-        Touch {
-            ledger,
-            range,
-            access: Access::Write,
-        }
+        Touch { ledger, range, access: Access::Write }
     }
 }
 
@@ -423,12 +378,7 @@ impl<'b, T: Pod, M: Memory> From<&'b mut SliceMut<'_, T, M>> for SliceMut<'b, T,
 
 impl<T: Pod, M: Memory> fmt::Debug for Slice<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Slice({:?} of {} bytes)",
-            self.range(),
-            self.block().bytes
-        )
+        write!(f, "Slice({:?} of {} bytes)", self.range(), self.block().bytes)
     }
 }
 

@@ -50,8 +50,7 @@ impl Users {
     /// Notes that a kernel was launched.
     #[inline]
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
-        self.launches
-            .mark(&CODE, Access::Read, stream, seq, &Fences::none());
+        self.launches.mark(&CODE, Access::Read, stream, seq, &Fences::none());
     }
 
     /// Takes the global at that address; returns whether it was free.
@@ -80,8 +79,7 @@ impl Users {
             return Err(Error::LostStream);
         }
         let mut fences = Fences::none();
-        self.launches
-            .conflicts_exclusive(&CODE, Access::Write, None, &mut fences);
+        self.launches.conflicts_exclusive(&CODE, Access::Write, None, &mut fences);
         fences.wait_host()
     }
 }

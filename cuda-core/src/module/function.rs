@@ -236,10 +236,7 @@ impl Function {
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
         let limits = self.limits()?;
         let value = limits.check_dynamic(bytes)?;
-        self.set_attribute(
-            cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            value,
-        )?;
+        self.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value)?;
         limits.note_max_dynamic(bytes);
         Ok(())
     }
@@ -251,10 +248,7 @@ impl Function {
     /// The driver's `INVALID_VALUE` above 100.
     pub fn set_preferred_carveout(&self, percent: Option<u32>) -> Result<()> {
         let value = percent.map_or(-1, |percent| i32::try_from(percent).unwrap_or(i32::MAX));
-        self.set_attribute(
-            cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-            value,
-        )
+        self.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, value)
     }
 
     /// Hints how this kernel splits cache and shared memory, in place of the context's own hint:
@@ -272,9 +266,7 @@ impl Function {
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         let _entered = self.context().enter_briefly()?;
         // SAFETY: the function is loaded while `self` is; an unknown value is an error.
-        check("cuFuncSetCacheConfig", unsafe {
-            cu::cuFuncSetCacheConfig(self.as_raw(), config)
-        })
+        check("cuFuncSetCacheConfig", unsafe { cu::cuFuncSetCacheConfig(self.as_raw(), config) })
     }
 
     /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] if the driver, or
@@ -330,9 +322,6 @@ impl Hash for Function {
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Function")
-            .field("name", &self.0.name)
-            .field("raw", &self.as_raw())
-            .finish()
+        f.debug_struct("Function").field("name", &self.0.name).field("raw", &self.as_raw()).finish()
     }
 }

@@ -100,12 +100,7 @@ fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
     if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
         return Ok(len);
     }
-    Err(Error::Recast {
-        bytes,
-        address,
-        element_size: size_of::<T>(),
-        alignment: align_of::<T>(),
-    })
+    Err(Error::Recast { bytes, address, element_size: size_of::<T>(), alignment: align_of::<T>() })
 }
 
 /// The code whose variable a buffer covers.

@@ -218,9 +218,8 @@ impl Library {
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it; the name is
         // NUL-terminated and read during the call only; the library is loaded.
-        let found = check(op, unsafe {
-            cu::cuLibraryGetKernel(&mut raw, library, symbol.as_ptr())
-        });
+        let found =
+            check(op, unsafe { cu::cuLibraryGetKernel(&mut raw, library, symbol.as_ptr()) });
         found.map_err(|error| error.naming(name))?;
         Ok(Kernel(Arc::new(KernelInner {
             raw: Handle(raw),
@@ -289,9 +288,7 @@ impl Release for LoadedLibrary {
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of
         // the library runs or is queued, and nothing uses its globals.
-        released("cuLibraryUnload", unsafe {
-            cu::cuLibraryUnload(self.raw.0)
-        })?;
+        released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(self.raw.0) })?;
         self.outputs.free();
         Ok(())
     }

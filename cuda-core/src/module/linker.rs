@@ -130,16 +130,9 @@ impl Linker {
             unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
         })?;
         compiled(op, code, call.outcome().errors)?;
-        let state = LinkState {
-            raw: Handle(raw),
-            context: context.clone(),
-            outputs: Outputs::of(call),
-        };
-        Ok(Self {
-            state: Owned::new(state),
-            inputs: 0,
-            reported: 0,
-        })
+        let state =
+            LinkState { raw: Handle(raw), context: context.clone(), outputs: Outputs::of(call) };
+        Ok(Self { state: Owned::new(state), inputs: 0, reported: 0 })
     }
 
     /// Compiles PTX text and adds it: `cuLinkAddData_v2`.
@@ -216,10 +209,7 @@ impl Linker {
         name: CString,
     ) -> Result<&mut Self> {
         if image.is_empty() {
-            return Err(Error::NothingGiven {
-                op: "cuLinkAddData",
-                what: "bytes",
-            });
+            return Err(Error::NothingGiven { op: "cuLinkAddData", what: "bytes" });
         }
         let copy = aligned(image);
         // SAFETY: an image by the caller's promise, as long as it says, alive during the call.
@@ -289,10 +279,7 @@ impl Linker {
         // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state",
         // which is destroyed when `self` is dropped, and is not used for anything else until then.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
-        Ok(Cubin::linked(
-            image.to_vec(),
-            self.state.outputs.outcome().info,
-        ))
+        Ok(Cubin::linked(image.to_vec(), self.state.outputs.outcome().info))
     }
 
     /// The context that it links for.

@@ -401,9 +401,7 @@ mod tests {
     #[test]
     fn ptx_begins_with_its_version() {
         assert!(begins_as_ptx(".version 7.0"));
-        assert!(begins_as_ptx(
-            "\n  // a // b\n/* c\n .target */ .version 7.0\n"
-        ));
+        assert!(begins_as_ptx("\n  // a // b\n/* c\n .target */ .version 7.0\n"));
         for other in [
             "",
             " ",

@@ -49,23 +49,14 @@ static CROSSINGS: Mutex<Vec<Crossings>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();
 
 fn between(one: Device, other: Device) -> Between {
-    if one.ordinal() <= other.ordinal() {
-        [one, other]
-    } else {
-        [other, one]
-    }
+    if one.ordinal() <= other.ordinal() { [one, other] } else { [other, one] }
 }
 
 /// The entry of two devices, created if needed.
 fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
     let found = all.iter().position(|entry| entry.between == between);
     let index = found.unwrap_or_else(|| {
-        all.push(Crossings {
-            between,
-            begun: 0,
-            under_way: Vec::new(),
-            closed: false,
-        });
+        all.push(Crossings { between, begun: 0, under_way: Vec::new(), closed: false });
         all.len() - 1
     });
     &mut all[index]
@@ -99,11 +90,7 @@ pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
             ticket
         },
     );
-    Crossing {
-        between,
-        ticket,
-        _quiet,
-    }
+    Crossing { between, ticket, _quiet }
 }
 
 impl Drop for Crossing {

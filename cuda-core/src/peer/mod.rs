@@ -179,9 +179,8 @@ impl Context {
                     && lock(&ENABLED).iter().any(this) => {}
             other => other?,
         }
-        let needed_by_others = lock(&ENABLED)
-            .iter()
-            .any(|access| access.opens_pool(self.device(), peer.device()));
+        let needed_by_others =
+            lock(&ENABLED).iter().any(|access| access.opens_pool(self.device(), peer.device()));
         let default = peer.device().default_pool()?;
         if !needed_by_others && !default.is_some_and(|pool| is_open(pool, self.device())) {
             default_pool::set_access(
@@ -207,10 +206,7 @@ impl Changes {
     pub(crate) fn begin() -> Self {
         static CHANGES: Mutex<()> = Mutex::new(());
         let _quiet = DeferForeignCode::begin();
-        Self {
-            _one: lock(&CHANGES),
-            _quiet,
-        }
+        Self { _one: lock(&CHANGES), _quiet }
     }
 }
 
@@ -227,10 +223,7 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
             return Ok(closed);
         }
     }
-    Err(Error::PeerAccessInUse {
-        device: device.ordinal(),
-        peer: peer.ordinal(),
-    })
+    Err(Error::PeerAccessInUse { device: device.ordinal(), peer: peer.ordinal() })
 }
 
 /// A context that was given access to the memory of another device's context; both as address
@@ -329,10 +322,7 @@ struct AddressSpace {
 impl AddressSpace {
     #[inline]
     fn of(context: &Context) -> Self {
-        Self {
-            of: context.address_space(),
-            is_foreign: context.is_foreign(),
-        }
+        Self { of: context.address_space(), is_foreign: context.is_foreign() }
     }
 
     /// Whether the two may be one address space, as far as can be known.
@@ -345,18 +335,12 @@ impl AddressSpace {
 impl Confined {
     #[inline]
     pub(crate) fn to_context(context: &Context) -> Self {
-        Self {
-            device: context.device(),
-            space: Some(AddressSpace::of(context)),
-        }
+        Self { device: context.device(), space: Some(AddressSpace::of(context)) }
     }
 
     #[inline]
     pub(crate) fn to_device(device: Device) -> Self {
-        Self {
-            device,
-            space: None,
-        }
+        Self { device, space: None }
     }
 
     /// Whether kernels of the context reach it as their own device's, without being given access.

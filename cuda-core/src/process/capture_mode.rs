@@ -30,10 +30,7 @@ impl RelaxedCaptureMode {
             Ok(true) => None,
             _ => Some(relax()?),
         };
-        Ok(Self {
-            before,
-            _not_send: PhantomData,
-        })
+        Ok(Self { before, _not_send: PhantomData })
     }
 
     /// For a thread of this crate's own, before it calls the driver: one call, the first time. If

@@ -49,11 +49,8 @@ struct Reaper {
     thread: Option<JoinHandle<()>>,
 }
 
-static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
-    jobs: VecDeque::new(),
-    running: false,
-    thread: None,
-});
+static REAPER: Mutex<Reaper> =
+    Mutex::new(Reaper { jobs: VecDeque::new(), running: false, thread: None });
 
 thread_local! {
     /// Whether this thread runs deferred drops.
@@ -69,10 +66,7 @@ struct Gate {
     closed: bool,
 }
 
-static GATE: Mutex<Gate> = Mutex::new(Gate {
-    inside: 0,
-    closed: false,
-});
+static GATE: Mutex<Gate> = Mutex::new(Gate { inside: 0, closed: false });
 
 static GATE_CHANGED: Condvar = Condvar::new();
 
@@ -118,9 +112,7 @@ fn defer(job: Job) {
     if reaper.running {
         return;
     }
-    let started = std::thread::Builder::new()
-        .name("cuda-core drops".to_owned())
-        .spawn(reap);
+    let started = std::thread::Builder::new().name("cuda-core drops".to_owned()).spawn(reap);
     match started {
         Ok(thread) => {
             reaper.running = true;

@@ -106,9 +106,7 @@ fn ask_version() -> Result<Version> {
     let mut version = 0;
     // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
     // outlives it.
-    check("cuDriverGetVersion", unsafe {
-        cu::cuDriverGetVersion(&mut version)
-    })?;
+    check("cuDriverGetVersion", unsafe { cu::cuDriverGetVersion(&mut version) })?;
     Ok(Version::of(version))
 }
 

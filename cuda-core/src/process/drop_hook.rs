@@ -137,12 +137,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
     FAILURES.fetch_add(1, Ordering::Relaxed);
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(hook) = hook {
-        let failure = DropFailure {
-            resource,
-            handle,
-            bytes,
-            error,
-        };
+        let failure = DropFailure { resource, handle, bytes, error };
         foreign_code::after(move || hook(&failure));
     }
 }

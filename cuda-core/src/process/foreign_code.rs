@@ -38,10 +38,7 @@ thread_local! {
 type LocalJob = Box<dyn FnOnce()>;
 
 impl OpenSpans {
-    const NONE: Self = Self {
-        open: 0,
-        awaited: false,
-    };
+    const NONE: Self = Self { open: 0, awaited: false };
 }
 
 impl DeferForeignCode {
@@ -50,9 +47,7 @@ impl DeferForeignCode {
         let mut spans = SPANS.get();
         spans.open += 1;
         SPANS.set(spans);
-        Self {
-            _not_send: PhantomData,
-        }
+        Self { _not_send: PhantomData }
     }
 }
 

@@ -38,10 +38,7 @@ pub(crate) struct Owned<R: Release> {
 
 impl<R: Release> Owned<R> {
     pub(crate) fn new(inner: R) -> Self {
-        Self {
-            inner: ManuallyDrop::new(inner),
-            live: true,
-        }
+        Self { inner: ManuallyDrop::new(inner), live: true }
     }
 
     /// The resource; [`None`] if it was released or given up.

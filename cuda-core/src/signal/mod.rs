@@ -101,10 +101,8 @@ struct SignalPool {
     retired: VecDeque<(Word, Fences)>,
 }
 
-static POOL: Mutex<SignalPool> = Mutex::new(SignalPool {
-    slabs: Vec::new(),
-    retired: VecDeque::new(),
-});
+static POOL: Mutex<SignalPool> =
+    Mutex::new(SignalPool { slabs: Vec::new(), retired: VecDeque::new() });
 
 /// Retired words that are checked before a new slab is allocated.
 const LOOKED_AT: usize = 8;
@@ -117,11 +115,7 @@ impl<T: StreamValue> Signal<T> {
     /// [`Error::OutOfMemory`]; those of [`Device::context`].
     pub fn new(device: Device, value: T) -> Result<Self> {
         driver::ensure()?;
-        let signal = Self {
-            word: take(device)?,
-            ledger: Ledger::default(),
-            initial: value,
-        };
+        let signal = Self { word: take(device)?, ledger: Ledger::default(), initial: value };
         signal.set(value);
         Ok(signal)
     }
@@ -157,11 +151,7 @@ impl<T: StreamValue> Signal<T> {
     /// The access of an operation on the value. All are readers to the ledger: none waits for
     /// another, and the word is reused only after all of them.
     fn touch(&self) -> Touch<'_> {
-        Touch {
-            ledger: LedgerOf::Shared(&self.ledger),
-            range: WORD,
-            access: Access::Read,
-        }
+        Touch { ledger: LedgerOf::Shared(&self.ledger), range: WORD, access: Access::Read }
     }
 }
 
@@ -251,8 +241,7 @@ impl<T: StreamValue> Drop for Signal<T> {
             return;
         }
         let mut fences = Fences::none();
-        self.ledger
-            .conflicts_exclusive(&WORD, Access::Write, None, &mut fences);
+        self.ledger.conflicts_exclusive(&WORD, Access::Write, None, &mut fences);
         let mut pool = lock(&POOL);
         if fences.is_empty() {
             pool.give(self.word);
@@ -294,10 +283,7 @@ impl SignalPool {
         let slab = self.slabs.iter_mut().find(|slab| slab.idle != 0)?;
         let index = slab.idle.trailing_zeros();
         slab.idle &= !(1 << index);
-        Some(Word {
-            slab: slab.base,
-            index,
-        })
+        Some(Word { slab: slab.base, index })
     }
 
     fn give(&mut self, word: Word) {
@@ -321,10 +307,7 @@ fn take(device: Device) -> Result<Word> {
     let mut pool = lock(&POOL);
     // The first word is the caller's, even if other words have been given back meanwhile.
     pool.slabs.push(SignalSlab { base, idle: !1 });
-    Ok(Word {
-        slab: base,
-        index: 0,
-    })
+    Ok(Word { slab: base, index: 0 })
 }
 
 /// Makes retired words idle that are known to be unused, and drops the references of their points.

@@ -138,10 +138,7 @@ impl ExternalSemaphore {
         self.0.live()?;
         same_device(op, core, self.device())?;
         if core.context() != self.context() {
-            return Err(Error::WrongContext {
-                op,
-                what: "the semaphore",
-            });
+            return Err(Error::WrongContext { op, what: "the semaphore" });
         }
         let stream = core.bind(op)?;
         let entered = match stream.entered() {
@@ -153,11 +150,7 @@ impl ExternalSemaphore {
 
     /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
-        Touch {
-            ledger: LedgerOf::Shared(&self.0.uses),
-            range: SEMAPHORE,
-            access: Access::Read,
-        }
+        Touch { ledger: LedgerOf::Shared(&self.0.uses), range: SEMAPHORE, access: Access::Read }
     }
 
     /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it
@@ -265,8 +258,7 @@ impl Release for ImportedSemaphore {
     /// "Any outstanding signals or waits must have completed".
     fn release(&mut self) -> Result<(), FailedRelease> {
         let mut fences = Fences::none();
-        self.uses
-            .conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
+        self.uses.conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
         fences.wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this

@@ -230,19 +230,11 @@ fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> 
 }
 
 pub(super) fn write_op<T: StreamValue>() -> &'static str {
-    if T::WIDE {
-        "cuStreamWriteValue64"
-    } else {
-        "cuStreamWriteValue32"
-    }
+    if T::WIDE { "cuStreamWriteValue64" } else { "cuStreamWriteValue32" }
 }
 
 pub(super) fn wait_op<T: StreamValue>() -> &'static str {
-    if T::WIDE {
-        "cuStreamWaitValue64"
-    } else {
-        "cuStreamWaitValue32"
-    }
+    if T::WIDE { "cuStreamWaitValue64" } else { "cuStreamWaitValue32" }
 }
 
 /// # Safety
@@ -325,10 +317,7 @@ pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>
         (_, true) => "CU_STREAM_WAIT_VALUE_NOR",
         (false, false) => return Ok(()),
     };
-    Err(Error::Unsupported {
-        feature,
-        device: device.ordinal(),
-    })
+    Err(Error::Unsupported { feature, device: device.ordinal() })
 }
 
 /// Asks the driver once for each device.

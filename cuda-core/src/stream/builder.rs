@@ -49,11 +49,7 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
-        StreamBuilder {
-            context: self,
-            blocking: false,
-            priority: 0,
-        }
+        StreamBuilder { context: self, blocking: false, priority: 0 }
     }
 }
 

@@ -136,11 +136,7 @@ impl Stream {
         let saved = self.context().current_stream()?;
         let context = self.context().enter()?;
         drop(set(self));
-        let slot = SavedStream {
-            entered: self.clone(),
-            saved,
-            _not_send: PhantomData,
-        };
+        let slot = SavedStream { entered: self.clone(), saved, _not_send: PhantomData };
         Ok(StreamGuard { slot, context })
     }
 }

@@ -31,12 +31,8 @@ impl Context {
         driver::ensure()?;
         let mut slot = lock(&self.timelines().legacy);
         let core = slot.upgrade().unwrap_or_else(|| {
-            let core = StreamCore::new(
-                self,
-                Flavor::Legacy,
-                ImplicitOrder::Blocking,
-                legacy_handle(),
-            );
+            let core =
+                StreamCore::new(self, Flavor::Legacy, ImplicitOrder::Blocking, legacy_handle());
             *slot = Arc::downgrade(&core);
             core
         });
@@ -63,19 +59,12 @@ impl Context {
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let new = || {
-            StreamCore::new(
-                self,
-                Flavor::PerThread,
-                ImplicitOrder::Blocking,
-                per_thread_handle(),
-            )
+            StreamCore::new(self, Flavor::PerThread, ImplicitOrder::Blocking, per_thread_handle())
         };
         let core = PER_THREAD.try_with(|streams| {
             let mut streams = streams.borrow_mut();
-            let found = streams
-                .iter()
-                .filter_map(Weak::upgrade)
-                .find(|core| core.context() == self);
+            let found =
+                streams.iter().filter_map(Weak::upgrade).find(|core| core.context() == self);
             found.unwrap_or_else(|| {
                 streams.retain(|core| core.strong_count() > 0);
                 let core = new();

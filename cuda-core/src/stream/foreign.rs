@@ -72,9 +72,7 @@ impl Stream {
         let mut found = ptr::null_mut();
         // SAFETY: the stream is live by the caller's promise; the call writes one handle, to a
         // local that outlives it.
-        check("cuStreamGetCtx", unsafe {
-            cu::cuStreamGetCtx(raw, &mut found)
-        })?;
+        check("cuStreamGetCtx", unsafe { cu::cuStreamGetCtx(raw, &mut found) })?;
         if found != context.as_raw() {
             return Err(Error::StreamContext);
         }

@@ -125,10 +125,7 @@ const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
 impl<K: StreamKind> Stream<K> {
     pub(crate) fn new(core: Arc<StreamCore>) -> Self {
         core.handle_made();
-        Self {
-            core,
-            _kind: PhantomData,
-        }
+        Self { core, _kind: PhantomData }
     }
 
     #[inline]
@@ -342,9 +339,7 @@ impl<K: StreamKind> Stream<K> {
         let mut id = 0;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
         // the call writes one number, to a local that outlives it.
-        check("cuStreamGetId", unsafe {
-            cu::cuStreamGetId(bound.raw(), &mut id)
-        })?;
+        check("cuStreamGetId", unsafe { cu::cuStreamGetId(bound.raw(), &mut id) })?;
         Ok(id)
     }
 }
@@ -357,9 +352,7 @@ unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
     let mut flags = 0;
     // SAFETY: the stream is live by the caller's promise; the call writes one number, to a local
     // that outlives it.
-    check("cuStreamGetFlags", unsafe {
-        cu::cuStreamGetFlags(raw, &mut flags)
-    })?;
+    check("cuStreamGetFlags", unsafe { cu::cuStreamGetFlags(raw, &mut flags) })?;
     Ok(match flags & NON_BLOCKING {
         0 => ImplicitOrder::Blocking,
         _ => ImplicitOrder::NonBlocking,
@@ -394,9 +387,7 @@ impl Stream {
         // stream alive.
         drop(self);
         match Arc::try_unwrap(core) {
-            Ok(core) => core
-                .close()
-                .map_err(|(error, left)| (error, Self::new(left))),
+            Ok(core) => core.close().map_err(|(error, left)| (error, Self::new(left))),
             Err(_shared) => Ok(()),
         }
     }

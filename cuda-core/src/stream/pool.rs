@@ -45,10 +45,7 @@ impl StreamPool {
             return Err(Error::EmptyPool);
         }
         let streams: Result<_> = (0..len).map(|_| builder.build()).collect();
-        Ok(Self {
-            streams: streams?,
-            turn: AtomicUsize::new(0),
-        })
+        Ok(Self { streams: streams?, turn: AtomicUsize::new(0) })
     }
 
     /// The next stream in round-robin order.

@@ -44,8 +44,6 @@ impl Timeline {
             let recorded = events.recorded.remove(at);
             events.spare.push(recorded.event);
         }
-        Error::Capturing {
-            op: "cuEventRecord",
-        }
+        Error::Capturing { op: "cuEventRecord" }
     }
 }

@@ -48,9 +48,7 @@ pub(crate) enum FreeBlocks {}
 /// What copies of borrowed slices keep with it.
 pub(crate) enum StagingSlot {}
 
-const GIVEN_UP: Error = Error::GivenUp {
-    what: Resource::Stream,
-};
+const GIVEN_UP: Error = Error::GivenUp { what: Resource::Stream };
 
 /// A stream on which calls can be made: its context is current, if they need that.
 pub(crate) struct Bound<'a> {
@@ -148,10 +146,7 @@ impl StreamCore {
             Flavor::Legacy | Flavor::PerThread => Some(self.context().enter_briefly()?),
             Flavor::GivenUp => return Err(GIVEN_UP),
         };
-        Ok(Bound {
-            core: self,
-            entered,
-        })
+        Ok(Bound { core: self, entered })
     }
 
     /// Returns the errors of [`StreamCore::bind`] that need no driver call.
@@ -223,9 +218,7 @@ impl StreamCore {
         bound.ensure_current()?;
         let issued = self.timeline.issued();
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
-        check("cuStreamSynchronize", unsafe {
-            cu::cuStreamSynchronize(bound.raw())
-        })?;
+        check("cuStreamSynchronize", unsafe { cu::cuStreamSynchronize(bound.raw()) })?;
         self.timeline.complete(issued);
         Ok(())
     }
@@ -369,11 +362,7 @@ pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -
     if core.device() == memory {
         return Ok(());
     }
-    Err(Error::WrongDevice {
-        op,
-        memory: memory.ordinal(),
-        stream: core.device().ordinal(),
-    })
+    Err(Error::WrongDevice { op, memory: memory.ordinal(), stream: core.device().ordinal() })
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this

@@ -54,9 +54,7 @@ impl RawEvent {
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it; a live context is
         // current.
-        check("cuEventCreate", unsafe {
-            cu::cuEventCreate(&mut raw, flags.0)
-        })?;
+        check("cuEventCreate", unsafe { cu::cuEventCreate(&mut raw, flags.0) })?;
         drop(entered);
         // SAFETY: just created, so no other code has it.
         Ok(unsafe { Self::own(raw, context) })
@@ -65,10 +63,7 @@ impl RawEvent {
     /// # Safety
     /// `raw` is a live event of `context` that no other code destroys.
     pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
-        Self(Owned::new(Created {
-            raw: Handle(raw),
-            context: context.clone(),
-        }))
+        Self(Owned::new(Created { raw: Handle(raw), context: context.clone() }))
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -82,10 +77,7 @@ impl RawEvent {
 
     /// An event without timing whose waiting thread sleeps.
     pub(crate) fn for_sleeping(context: &Context) -> Result<Self> {
-        Self::create(
-            context,
-            EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC,
-        )
+        Self::create(context, EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC)
     }
 
     /// The driver's handle; null for an event that was given up.
@@ -108,9 +100,7 @@ impl RawEvent {
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
-        check("cuEventSynchronize", unsafe {
-            cu::cuEventSynchronize(self.as_raw())
-        })
+        check("cuEventSynchronize", unsafe { cu::cuEventSynchronize(self.as_raw()) })
     }
 
     pub(crate) fn query(&self) -> Result<bool> {
@@ -140,8 +130,6 @@ impl Release for Created {
     fn release(&mut self) -> Result<(), FailedRelease> {
         // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
         // completes."
-        released("cuEventDestroy", unsafe {
-            cu::cuEventDestroy_v2(self.raw.0)
-        })
+        released("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(self.raw.0) })
     }
 }

@@ -187,9 +187,7 @@ impl Timeline {
     pub(crate) fn complete(&self, seq: u64) {
         // No store if it is known already.
         let later = |known| (known < seq).then_some(seq);
-        let _ = self
-            .completed
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        let _ = self.completed.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
     /// An event that completes when everything up to `seq` has, and the point that it covers;
@@ -238,11 +236,7 @@ impl Timeline {
                 return Err(error);
             }
         };
-        let recorded = Recorded {
-            event,
-            seq,
-            barrier,
-        };
+        let recorded = Recorded { event, seq, barrier };
         let mut events = lock(&self.events);
         let at = events.recorded.partition_point(|r| r.seq <= seq);
         events.recorded.insert(at, recorded.clone());
@@ -301,9 +295,7 @@ impl Timeline {
         let mut guard = lock(&self.events);
         let events = &mut *guard;
         let done = events.recorded.partition_point(|r| r.seq <= completed);
-        events
-            .spare
-            .extend(events.recorded.drain(..done).map(|r| r.event));
+        events.spare.extend(events.recorded.drain(..done).map(|r| r.event));
         if events.spare.is_empty() && events.recorded.len() >= RING {
             // The points of the oldest event are covered by the next one as well. If a barrier lies
             // between the two, they would be covered too late: then the list grows instead, at most
@@ -318,10 +310,7 @@ impl Timeline {
             }
         }
         // Not an event that is still polled: recorded again, it would complete later than promised.
-        let free = events
-            .spare
-            .iter()
-            .position(|event| Arc::strong_count(event) == 1)?;
+        let free = events.spare.iter().position(|event| Arc::strong_count(event) == 1)?;
         Some(events.spare.swap_remove(free))
     }
 
@@ -370,10 +359,7 @@ impl Timeline {
             entry.seq = entry.seq.max(seq);
             return;
         }
-        let entry = Waited {
-            timeline: Arc::downgrade(other),
-            seq,
-        };
+        let entry = Waited { timeline: Arc::downgrade(other), seq };
         // Entries that have completed, or whose marks are all gone, need not be kept.
         waited.enter(other.id, entry, |w| {
             let timeline = w.timeline.upgrade();
@@ -401,9 +387,7 @@ impl Timeline {
         let Some((event, covered)) = self.covering(seq)? else {
             return Ok(true);
         };
-        let done = event
-            .query()
-            .map_err(|error| self.forget_captured(&event, error))?;
+        let done = event.query().map_err(|error| self.forget_captured(&event, error))?;
         if done {
             self.complete(covered);
         }
@@ -420,9 +404,8 @@ impl Timeline {
             return false;
         };
         let done = recorded.event.query();
-        let done = done
-            .map_err(|error| self.forget_captured(&recorded.event, error))
-            .unwrap_or(false);
+        let done =
+            done.map_err(|error| self.forget_captured(&recorded.event, error)).unwrap_or(false);
         if done {
             self.complete(recorded.seq);
         }
@@ -437,11 +420,7 @@ impl Timeline {
 
     /// Whether the point can never be proven complete: the stream is gone, and no event covers it.
     pub(crate) fn is_lost(&self, seq: u64) -> bool {
-        let gone = self
-            .recorder
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_none();
+        let gone = self.recorder.read().unwrap_or_else(PoisonError::into_inner).is_none();
         // In this order: an event is removed from the list after its points are known to be
         // complete.
         gone && self.recorded_for(seq).is_none() && !self.has_completed(seq)
@@ -463,10 +442,7 @@ impl Timeline {
             _ => Ok(None),
         };
         if !matches!(&result, Err(error) if held::is_held(error)) {
-            *self
-                .recorder
-                .write()
-                .unwrap_or_else(PoisonError::into_inner) = None;
+            *self.recorder.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
         result.map(|_| ())
     }

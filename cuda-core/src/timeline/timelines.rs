@@ -152,10 +152,7 @@ impl Timelines {
         let orphan = self.hold_ups.orphan();
         let all = [Self::live(&self.blocking), Self::live(&self.non_blocking)];
         let issued = |timeline: Arc<Timeline>| (timeline.issued(), timeline);
-        Issued {
-            points: all.into_iter().flatten().map(issued).collect(),
-            orphan,
-        }
+        Issued { points: all.into_iter().flatten().map(issued).collect(), orphan }
     }
 
     /// The timelines of the legacy stream and of all streams that CUDA orders with it.
@@ -222,9 +219,7 @@ impl HoldUps {
         let Some(legacy) = lock(&self.legacy).clone() else {
             return false;
         };
-        legacy
-            .upgrade()
-            .is_none_or(|legacy| legacy.may_be_held_up())
+        legacy.upgrade().is_none_or(|legacy| legacy.may_be_held_up())
     }
 
     /// A timeline of the legacy stream that was held up and is gone.

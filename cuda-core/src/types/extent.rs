@@ -44,11 +44,7 @@ pub struct Origin {
 impl Extent {
     /// The extent `width` × `height` × `depth`.
     pub const fn new(width: usize, height: usize, depth: usize) -> Self {
-        Self {
-            width,
-            height,
-            depth,
-        }
+        Self { width, height, depth }
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -65,11 +61,7 @@ impl Extent {
     /// least 1.
     pub(crate) fn halved(self, times: u32) -> Self {
         let half = |size: usize| size.checked_shr(times).unwrap_or(0).max(1);
-        Self {
-            width: half(self.width),
-            height: half(self.height),
-            depth: half(self.depth),
-        }
+        Self { width: half(self.width), height: half(self.height), depth: half(self.depth) }
     }
 }
 

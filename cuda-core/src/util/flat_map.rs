@@ -9,9 +9,7 @@ pub(crate) struct FlatMap<K, V> {
 
 impl<K, V> FlatMap<K, V> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-        }
+        Self { entries: Vec::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

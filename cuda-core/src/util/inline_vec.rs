@@ -20,11 +20,7 @@ impl<T, const N: usize> InlineVec<T, N> {
     #[inline]
     pub(crate) fn new() -> Self {
         let () = Self::PLAIN;
-        Self {
-            inline: [const { MaybeUninit::uninit() }; N],
-            len: 0,
-            spilled: Vec::new(),
-        }
+        Self { inline: [const { MaybeUninit::uninit() }; N], len: 0, spilled: Vec::new() }
     }
 
     /// Appends what `make` returns, constructed in place: an element passed by value would go

@@ -80,12 +80,7 @@ pub(crate) struct Tree<K, V> {
 
 impl<K: TreeKey, V> Tree<K, V> {
     pub(crate) const fn new() -> Self {
-        Self {
-            index: BTreeMap::new(),
-            values: Vec::new(),
-            free: Vec::new(),
-            _keys: PhantomData,
-        }
+        Self { index: BTreeMap::new(), values: Vec::new(), free: Vec::new(), _keys: PhantomData }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -118,12 +113,7 @@ impl<K: TreeKey, V> Tree<K, V> {
 
     /// The key's place in `values`, which is empty if the key is new: the caller fills it.
     fn place(&mut self, key: K) -> &mut Option<V> {
-        let Self {
-            index,
-            values,
-            free,
-            ..
-        } = self;
+        let Self { index, values, free, .. } = self;
         let unused = || {
             free.pop().unwrap_or_else(|| {
                 values.push(None);
@@ -171,12 +161,8 @@ impl<K: TreeKey, V> Tree<K, V> {
     }
 
     pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
-        let Self {
-            index, mut values, ..
-        } = self;
-        index
-            .into_values()
-            .filter_map(move |at| values.get_mut(at)?.take())
+        let Self { index, mut values, .. } = self;
+        index.into_values().filter_map(move |at| values.get_mut(at)?.take())
     }
 }
 
@@ -215,10 +201,7 @@ mod tests {
             assert!(tree.range(after).eq(expected));
             let expected = model.range(..=key).rev().map(|(key, value)| (*key, value));
             assert!(tree.range(..=key).rev().eq(expected));
-            assert_eq!(
-                tree.last().map(|(key, _)| key),
-                model.keys().last().copied()
-            );
+            assert_eq!(tree.last().map(|(key, _)| key), model.keys().last().copied());
         }
         assert!(tree.values.len() <= 64, "indices are used again");
         assert!(tree.into_values().eq(model.into_values()));

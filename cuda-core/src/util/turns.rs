@@ -13,10 +13,7 @@ pub(crate) struct Turns<V> {
 
 impl<V> Turns<V> {
     pub(crate) const fn new() -> Self {
-        Self {
-            entries: Tree::new(),
-            next: 0,
-        }
+        Self { entries: Tree::new(), next: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {

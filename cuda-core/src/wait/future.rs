@@ -70,18 +70,12 @@ struct Progress {
 
 impl Ready<'_> {
     pub(crate) fn new(marks: &[Mark]) -> Self {
-        let pending = marks
-            .iter()
-            .map(PendingMark::of)
-            .filter_map(Result::transpose);
+        let pending = marks.iter().map(PendingMark::of).filter_map(Result::transpose);
         Self::from_state(ReadyState::New(pending.collect()))
     }
 
     fn from_state(state: ReadyState) -> Self {
-        Self {
-            state,
-            _borrow: PhantomData,
-        }
+        Self { state, _borrow: PhantomData }
     }
 
     /// Registers the waits that wake the future, unless there is nothing to wait for.
@@ -192,8 +186,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// Waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
         let mut fences = Fences::none();
-        self.ledger()
-            .conflicts(&self.range(), access, None, &mut fences);
+        self.ledger().conflicts(&self.range(), access, None, &mut fences);
         Ready::new(fences.marks())
     }
 }

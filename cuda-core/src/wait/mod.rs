@@ -96,11 +96,7 @@ impl PendingMark {
                 }
             }
         };
-        Ok(Some(Self {
-            timeline: timeline.clone(),
-            seq,
-            event: Arc::new(event),
-        }))
+        Ok(Some(Self { timeline: timeline.clone(), seq, event: Arc::new(event) }))
     }
 
     /// A wait that is already registered, if its event covers the point and comes no later than an

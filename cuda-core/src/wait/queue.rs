@@ -68,10 +68,9 @@ impl Queues {
             self.free.push_back(key);
             key
         });
-        let queue = self.queues.get_or_insert_with(key, || Queue {
-            looked_for: None,
-            waits: VecDeque::new(),
-        });
+        let queue = self
+            .queues
+            .get_or_insert_with(key, || Queue { looked_for: None, waits: VecDeque::new() });
         queue.add(pending, then);
     }
 

@@ -116,11 +116,7 @@ impl WatchState {
 
 impl Watch {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::default(),
-            work: Condvar::new(),
-            added: Condvar::new(),
-        })
+        Arc::new(Self { state: Mutex::default(), work: Condvar::new(), added: Condvar::new() })
     }
 
     /// The earliest awaited point that covers the stream's `seq`.
@@ -230,11 +226,7 @@ impl Watch {
             pause = if came { SHORTEST } else { pause.min(longest) };
             let waited = self.added.wait_timeout(state, pause);
             let (_state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            pause = if timeout.timed_out() {
-                2 * pause
-            } else {
-                SHORTEST
-            };
+            pause = if timeout.timed_out() { 2 * pause } else { SHORTEST };
         }
     }
 

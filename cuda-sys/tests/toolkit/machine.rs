@@ -20,20 +20,10 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join("toolkit")
-            .join(name);
+        let name = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("toolkit").join(name);
         fs::create_dir_all(&root).expect("a fresh directory");
-        Self {
-            root,
-            env: HashMap::new(),
-            target: LINUX,
-        }
+        Self { root, env: HashMap::new(), target: LINUX }
     }
 
     pub(crate) fn target(mut self, target: &'static str) -> Self {
@@ -81,10 +71,7 @@ impl Machine {
     }
 
     pub(crate) fn relative(&self, path: &Path) -> String {
-        path.strip_prefix(&self.root)
-            .expect("below the root")
-            .to_string_lossy()
-            .into_owned()
+        path.strip_prefix(&self.root).expect("below the root").to_string_lossy().into_owned()
     }
 
     pub(crate) fn plan(&self, mode: Mode) -> Result<Plan, String> {

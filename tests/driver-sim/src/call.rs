@@ -51,10 +51,7 @@ fn survives(name: &str) -> bool {
 /// Runs one driver function.
 pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> CUresult {
     let arrival = DOOR.arrive();
-    let mut call = Call {
-        state: Some(state::lock()),
-        name,
-    };
+    let mut call = Call { state: Some(state::lock()), name };
     call.host.admit(arrival);
     let outcome = call.admit().and_then(|late| {
         call.stay_while_held();
@@ -76,17 +73,13 @@ impl Deref for Call {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.state
-            .as_deref()
-            .expect("the lock is only away inside `wait`")
+        self.state.as_deref().expect("the lock is only away inside `wait`")
     }
 }
 
 impl DerefMut for Call {
     fn deref_mut(&mut self) -> &mut State {
-        self.state
-            .as_deref_mut()
-            .expect("the lock is only away inside `wait`")
+        self.state.as_deref_mut().expect("the lock is only away inside `wait`")
     }
 }
 
@@ -100,8 +93,7 @@ impl Call {
         }
         if thread::runs_callback() {
             let message = "called inside a host function".to_owned();
-            self.log
-                .violation(ViolationKind::CallInCallback, name, message);
+            self.log.violation(ViolationKind::CallInCallback, name, message);
             return Err(CUDA_ERROR_NOT_PERMITTED);
         }
         if self.gone {
@@ -142,19 +134,14 @@ impl Call {
                     context.lost = Some(code);
                 }
             }
-            Err(_) => self
-                .contexts
-                .values_mut()
-                .for_each(|context| context.lost = Some(code)),
+            Err(_) => self.contexts.values_mut().for_each(|context| context.lost = Some(code)),
         }
     }
 
     /// The calling thread's current context.
     pub(crate) fn current(&self) -> Outcome<Id> {
         let stack = self.stacks.get(&thread::number());
-        let entry = stack
-            .and_then(|stack| stack.last())
-            .ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        let entry = stack.and_then(|stack| stack.last()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         if self.contexts.contains_key(&entry.context) {
             Ok(entry.context)
         } else {
@@ -169,11 +156,7 @@ impl Call {
     /// The device with this ordinal.
     pub(crate) fn device(&self, device: CUdevice) -> Outcome<usize> {
         let index = usize::try_from(device).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
-        if index < self.devices.len() {
-            Ok(index)
-        } else {
-            Err(CUDA_ERROR_INVALID_DEVICE)
-        }
+        if index < self.devices.len() { Ok(index) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
     }
 
     pub(crate) fn context(&mut self, handle: CUcontext) -> Outcome<Id> {
@@ -215,8 +198,7 @@ impl Call {
             if let Some(how) = how {
                 let name = self.name;
                 let message = format!("the {what} {handle:#x} {how}");
-                self.log
-                    .violation(ViolationKind::DanglingHandle, name, message);
+                self.log.violation(ViolationKind::DanglingHandle, name, message);
             }
             code(dangling)
         })
@@ -232,9 +214,7 @@ impl Call {
             2 => self.per_thread_stream()?,
             _ => {
                 let found = self.stream_handles.resolve(handle);
-                self.found(found, "stream", handle.addr(), |_| {
-                    CUDA_ERROR_INVALID_HANDLE
-                })?
+                self.found(found, "stream", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)?
             }
         };
         let context = self.streams[&id].context;
@@ -251,12 +231,7 @@ impl Call {
             return Ok(id);
         }
         let device = self.contexts[&current].device;
-        let id = self.new_stream(Stream::new(
-            current,
-            device,
-            StreamKind::PerThread { thread },
-            0,
-        ));
+        let id = self.new_stream(Stream::new(current, device, StreamKind::PerThread { thread }, 0));
         if let Some(context) = self.contexts.get_mut(&current) {
             context.per_thread.insert(thread, id);
         }
@@ -268,13 +243,7 @@ impl Call {
         let mut targets = Vec::new();
         for &id in streams {
             if let Some(stream) = self.streams.get(&id) {
-                targets.push((
-                    Point {
-                        stream: id,
-                        seq: stream.issued,
-                    },
-                    stream.clock.clone(),
-                ));
+                targets.push((Point { stream: id, seq: stream.issued }, stream.clock.clone()));
             }
         }
         for (point, _) in &targets {
@@ -325,9 +294,7 @@ impl Call {
             return;
         };
         let mut state = match patience {
-            None => state::CHANGED
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner),
+            None => state::CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(patience) => {
                 let waited = state::CHANGED.wait_timeout(state, patience);
                 waited.unwrap_or_else(PoisonError::into_inner).0
@@ -363,18 +330,12 @@ impl Call {
 
     /// All streams of a device, in every context.
     pub(crate) fn streams_of_device(&self, device: usize) -> Vec<Id> {
-        let streams = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.device == device);
+        let streams = self.streams.iter().filter(|(_, stream)| stream.device == device);
         streams.map(|(&id, _)| id).collect()
     }
 
     pub(crate) fn streams_of_context(&self, context: Id) -> Vec<Id> {
-        let streams = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.context == context);
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
         streams.map(|(&id, _)| id).collect()
     }
 }

@@ -85,10 +85,7 @@ impl State {
         if let Some(joins) = joins {
             stream_state.clock.join(&joins);
         }
-        stream_state.clock.set(Point {
-            stream,
-            seq: *length,
-        });
+        stream_state.clock.set(Point { stream, seq: *length });
     }
 
     /// Whether the capture is active and valid.
@@ -112,13 +109,8 @@ impl State {
 
     /// Captures of streams that the context's legacy stream is ordered after.
     pub(crate) fn implicit_captures(&self, context: Id) -> Vec<Id> {
-        let here = self
-            .streams
-            .values()
-            .filter(|stream| stream.context == context);
-        here.filter(|stream| stream.joins_legacy())
-            .filter_map(|stream| stream.capture)
-            .collect()
+        let here = self.streams.values().filter(|stream| stream.context == context);
+        here.filter(|stream| stream.joins_legacy()).filter_map(|stream| stream.capture).collect()
     }
 
     pub(crate) fn invalidate(&mut self, capture: Id) {
@@ -196,9 +188,7 @@ impl Call {
 
     /// Ends the capture that began on this stream.
     pub(crate) fn end_capture(&mut self, stream: Id) -> Outcome<Id> {
-        let id = self.streams[&stream]
-            .capture
-            .ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let id = self.streams[&stream].capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         let capture = &self.captures[&id];
         if capture.origin != stream {
             self.invalidate(id);
@@ -233,11 +223,7 @@ impl Call {
                 hit = true;
             }
         }
-        if hit {
-            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-        } else {
-            Ok(())
-        }
+        if hit { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
     /// Called for a call that waits for a whole context: an error while a stream of it captures, in
@@ -249,11 +235,7 @@ impl Call {
         for &capture in &captures {
             self.invalidate(capture);
         }
-        if captures.is_empty() {
-            Ok(())
-        } else {
-            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-        }
+        if captures.is_empty() { Ok(()) } else { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) }
     }
 
     /// Called for a call that waits for this stream or queries it: an error, which invalidates the

@@ -46,15 +46,8 @@ pub(crate) struct Entry {
 }
 
 /// `CUlimit` values with the device's defaults.
-const LIMITS: [(u32, usize); 7] = [
-    (0, 1024),
-    (1, 7 << 20),
-    (2, 8 << 20),
-    (3, 2),
-    (4, 2048),
-    (5, 128),
-    (6, 0),
-];
+const LIMITS: [(u32, usize); 7] =
+    [(0, 1024), (1, 7 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 128), (6, 0)];
 
 impl State {
     pub(crate) fn new_context(&mut self, device: usize, kind: ContextKind, flags: u32) -> Id {
@@ -93,16 +86,10 @@ impl State {
         for other in self.contexts.values_mut() {
             other.peers.remove(&id);
         }
-        let streams = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| stream.context == id);
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == id);
         for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
             if let Some(stream) = self.streams.get_mut(&stream) {
-                let calls = stream
-                    .queue
-                    .iter()
-                    .filter(|op| matches!(op.work, Work::Call { .. }));
+                let calls = stream.queue.iter().filter(|op| matches!(op.work, Work::Call { .. }));
                 self.dropped_calls += calls.count() as u64;
                 stream.queue.clear();
                 stream.completed = stream.issued;
@@ -121,19 +108,11 @@ impl State {
         for module in modules.map(|(&module, _)| module).collect::<Vec<_>>() {
             self.unload(module, call);
         }
-        let blocks = self
-            .space
-            .blocks
-            .iter()
-            .filter(|(_, block)| block.context == Some(id));
+        let blocks = self.space.blocks.iter().filter(|(_, block)| block.context == Some(id));
         for block in blocks.map(|(&block, _)| block).collect::<Vec<_>>() {
             self.release_block(block, call);
         }
-        let pinned = self
-            .pinned
-            .blocks
-            .iter()
-            .filter(|(_, block)| block.context == id);
+        let pinned = self.pinned.blocks.iter().filter(|(_, block)| block.context == id);
         for block in pinned.map(|(&block, _)| block).collect::<Vec<_>>() {
             self.pinned.remove(block, call);
         }

@@ -48,10 +48,7 @@ extern "C" fn report() {
         // If stderr is closed the report is lost.
         let _ = std::io::stderr().write_all(text.as_bytes());
     } else if let Err(error) = std::fs::write(&target, &text) {
-        eprintln!(
-            "cuda-driver-sim: {}: {error}\n{text}",
-            target.to_string_lossy()
-        );
+        eprintln!("cuda-driver-sim: {}: {error}\n{text}", target.to_string_lossy());
     }
 }
 
@@ -62,11 +59,7 @@ fn text() -> String {
         violations: state.log.violations.clone(),
         leaks: leaks::find(&state, 0, 0).into_iter().collect(),
     };
-    let verdict = if report.violations.is_empty() {
-        "no violation"
-    } else {
-        "VIOLATIONS"
-    };
+    let verdict = if report.violations.is_empty() { "no violation" } else { "VIOLATIONS" };
     let total: u64 = state.log.counts.values().sum();
     let mut text = format!("cuda-driver-sim: {verdict}; {total} calls; {report}");
     for (name, count) in &state.log.counts {

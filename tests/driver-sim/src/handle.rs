@@ -26,11 +26,7 @@ const STRIDE: usize = 64;
 
 impl Handles {
     pub(crate) fn new(base: usize) -> Self {
-        Self {
-            base,
-            issued: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { base, issued: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn issue(&mut self, id: Id) -> usize {

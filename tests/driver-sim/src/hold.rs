@@ -34,16 +34,9 @@ impl Session {
     pub fn hold(&self, function: &str) -> Hold<'_> {
         let function = function.to_owned();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        state::lock().log.held = Some(Held {
-            function,
-            number,
-            is_there: false,
-        });
+        state::lock().log.held = Some(Held { function, number, is_there: false });
         state::CHANGED.notify_all();
-        Hold {
-            number,
-            _session: PhantomData,
-        }
+        Hold { number, _session: PhantomData }
     }
 }
 

@@ -16,13 +16,7 @@ const NO_ID: Id = 0;
 pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak> {
     let mut leaks = Vec::new();
     let mut leak = |id: Id, kind, handle: u64, bytes, call| {
-        leaks.push(Leak {
-            kind,
-            handle,
-            bytes,
-            call,
-            origin: state.log.origins.get(&id).cloned(),
-        });
+        leaks.push(Leak { kind, handle, bytes, call, origin: state.log.origins.get(&id).cloned() });
     };
     for (&id, context) in state.contexts.from(baseline) {
         let call = match context.kind {
@@ -54,13 +48,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         }
     }
     for (&id, graph) in state.graphs.from(baseline) {
-        leak(
-            id,
-            LeakKind::Graph,
-            graph.handle as u64,
-            0,
-            "cuStreamEndCapture",
-        );
+        leak(id, LeakKind::Graph, graph.handle as u64, 0, "cuStreamEndCapture");
     }
     for (&id, module) in state.modules.from(baseline) {
         if !state.libraries.has(id) {
@@ -77,13 +65,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     }
     for (&id, block) in state.space.blocks.from(baseline) {
         if state.virtual_memory.reservations.contains_key(&id) {
-            leak(
-                id,
-                LeakKind::Addresses,
-                block.address,
-                block.size,
-                block.call,
-            );
+            leak(id, LeakKind::Addresses, block.address, block.size, block.call);
         } else if block.is_held()
             && !state.images.holds(id)
             && !state.is_global(id)
@@ -97,13 +79,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     for (&id, array) in images.arrays.from(baseline) {
         // What was destroyed with its context is no leak.
         if !array.is_level && held(array.block) {
-            leak(
-                id,
-                LeakKind::Array,
-                array.handle as u64,
-                0,
-                "cuArray3DCreate",
-            );
+            leak(id, LeakKind::Array, array.handle as u64, 0, "cuArray3DCreate");
         }
     }
     for (&id, mipmap) in images.mipmaps.from(baseline) {
@@ -129,13 +105,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     }
     for (&id, memory) in state.external.imported.from(baseline) {
         let handle = memory.handle as u64;
-        leak(
-            id,
-            LeakKind::External,
-            handle,
-            memory.size,
-            "cuImportExternalMemory",
-        );
+        leak(id, LeakKind::External, handle, memory.size, "cuImportExternalMemory");
     }
     for (&id, semaphore) in state.external.semaphores.from(baseline) {
         let (kind, handle) = (LeakKind::Semaphore, semaphore.handle as u64);

@@ -43,10 +43,7 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn count(&mut self, name: &'static str) {
         if self.traces {
-            self.trace.push(Call {
-                name,
-                thread: thread::number(),
-            });
+            self.trace.push(Call { name, thread: thread::number() });
         } else {
             *self.counts.entry(name).or_default() += 1;
         }
@@ -56,11 +53,6 @@ impl Log {
     }
 
     pub(crate) fn violation(&mut self, kind: ViolationKind, call: &'static str, message: String) {
-        self.violations.push(Violation {
-            kind,
-            call,
-            message,
-            thread: thread::number(),
-        });
+        self.violations.push(Violation { kind, call, message, thread: thread::number() });
     }
 }

@@ -153,12 +153,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} violations, {} leaks",
-            self.violations.len(),
-            self.leaks.len()
-        )?;
+        writeln!(f, "{} violations, {} leaks", self.violations.len(), self.leaks.len())?;
         if let Mode::Threaded { .. } = self.mode {
             writeln!(f, "  again: {}", self.mode)?;
         }

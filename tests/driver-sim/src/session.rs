@@ -105,22 +105,14 @@ impl Session {
     /// The calls since a mark, of all threads.
     #[must_use]
     pub fn since(&self, mark: Mark) -> Vec<Call> {
-        state::lock()
-            .log
-            .trace
-            .get(mark.0..)
-            .unwrap_or_default()
-            .to_vec()
+        state::lock().log.trace.get(mark.0..).unwrap_or_default().to_vec()
     }
 
     /// The names that this thread called since a mark.
     #[must_use]
     pub fn names_since(&self, mark: Mark) -> Vec<&'static str> {
         let thread = crate::thread_number();
-        let calls = self
-            .since(mark)
-            .into_iter()
-            .filter(|call| call.thread == thread);
+        let calls = self.since(mark).into_iter().filter(|call| call.thread == thread);
         calls.map(|call| call.name).collect()
     }
 
@@ -149,10 +141,7 @@ impl Session {
     pub fn clear_faults(&self) {
         let mut state = state::lock();
         state.log.faults.clear();
-        state
-            .contexts
-            .values_mut()
-            .for_each(|context| context.lost = None);
+        state.contexts.values_mut().for_each(|context| context.lost = None);
     }
 
     /// After this time, and until the session ends, lets streams that wait for a value in memory go
@@ -200,11 +189,7 @@ impl Session {
     /// Number of operations that are queued and not done, of all streams.
     #[must_use]
     pub fn pending_ops(&self) -> u64 {
-        state::lock()
-            .streams
-            .values()
-            .map(|stream| stream.issued - stream.completed)
-            .sum()
+        state::lock().streams.values().map(|stream| stream.issued - stream.completed).sum()
     }
 
     /// Bytes of a device's memory that are allocated; what pools cache is not counted. A queued
@@ -215,11 +200,7 @@ impl Session {
         let device = device as usize;
         let pools = state.pools.values().filter(|pool| pool.device == device);
         let pooled: usize = pools.map(|pool| pool.used.current).sum();
-        state
-            .devices
-            .get(device)
-            .map_or(0, |device| device.allocated)
-            + pooled
+        state.devices.get(device).map_or(0, |device| device.allocated) + pooled
     }
 
     /// Runs all queued work that can run, and waits for host functions; no driver call is counted.
@@ -243,11 +224,7 @@ impl Session {
     fn report(&self) -> Report {
         // Not in the expression below, which would hold the lock.
         let mode = state::lock().mode;
-        Report {
-            mode,
-            violations: self.violations(),
-            leaks: self.leaks(),
-        }
+        Report { mode, violations: self.violations(), leaks: self.leaks() }
     }
 }
 
@@ -259,10 +236,7 @@ impl Drop for Session {
         }
         state.land_all();
         state.log = Default::default();
-        state
-            .contexts
-            .values_mut()
-            .for_each(|context| context.lost = None);
+        state.contexts.values_mut().for_each(|context| context.lost = None);
         state.set_mode(self.default_mode);
         let thread = state.callbacks.finished_thread();
         drop(state);

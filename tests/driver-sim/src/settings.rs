@@ -23,10 +23,7 @@ impl Config {
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut config = Self::default();
-        let mut settings = Settings {
-            variable,
-            refused: Vec::new(),
-        };
+        let mut settings = Settings { variable, refused: Vec::new() };
         if let Some(devices) = settings.get("CUDA_SIM_DEVICES", parse_devices) {
             config.devices = devices;
         }
@@ -83,9 +80,7 @@ impl<V: Fn(&str) -> Option<String>> Settings<V> {
         parse: impl Fn(&str) -> Parsed<T>,
     ) -> Option<T> {
         let parsed = parse(text);
-        parsed
-            .map_err(|why| self.refused.push(format!("{name}={text}: {why}")))
-            .ok()
+        parsed.map_err(|why| self.refused.push(format!("{name}={text}: {why}"))).ok()
     }
 }
 
@@ -108,9 +103,7 @@ fn parse_mode(text: &str) -> Parsed<Mode> {
         "lazy" => Ok(Mode::Lazy),
         "eager" => Ok(Mode::Eager),
         // A different schedule each time; reports name its seed.
-        "threaded" => Ok(Mode::Threaded {
-            seed: RandomState::new().build_hasher().finish() >> 32,
-        }),
+        "threaded" => Ok(Mode::Threaded { seed: RandomState::new().build_hasher().finish() >> 32 }),
         _ => expected("lazy, eager or threaded"),
     }
 }
@@ -132,9 +125,7 @@ fn parse_memory(text: &str) -> Parsed<usize> {
 
 /// `123`, `64MiB`, `2GiB`.
 fn parse_bytes(text: &str) -> Option<usize> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: usize = text[..digits].parse().ok()?;
     let shift = match text[digits..].trim() {
         "" | "B" => 0,
@@ -226,10 +217,7 @@ mod tests {
         let threaded = ("CUDA_SIM_MODE", "threaded");
         let config = read(&[threaded, ("CUDA_SIM_SEED", "7")]);
         assert_eq!(config.mode, Mode::Threaded { seed: 7 });
-        assert_eq!(
-            config.mode.to_string(),
-            "CUDA_SIM_MODE=threaded CUDA_SIM_SEED=7"
-        );
+        assert_eq!(config.mode.to_string(), "CUDA_SIM_MODE=threaded CUDA_SIM_SEED=7");
         let config = read(&[threaded]);
         assert!(matches!(config.mode, Mode::Threaded { .. }));
         assert_eq!(config.refused, [""; 0]);
@@ -284,11 +272,7 @@ mod tests {
             .filter_map(|refused| refused.split_once(": "))
             .map(|(setting, _)| setting)
             .collect();
-        let wrong = [
-            "CUDA_SIM_MODE=late",
-            "CUDA_SIM_FAULT=nothing:1:2",
-            "CUDA_SIM_FAULT=*:2",
-        ];
+        let wrong = ["CUDA_SIM_MODE=late", "CUDA_SIM_FAULT=nothing:1:2", "CUDA_SIM_FAULT=*:2"];
         assert_eq!(names, wrong);
         assert_eq!(config.faults.len(), 1);
     }

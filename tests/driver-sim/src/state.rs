@@ -141,10 +141,7 @@ impl State {
             values_awaited: false,
             dropped_calls: 0,
             callbacks: Callbacks::default(),
-            log: Log {
-                faults: config.faults.clone(),
-                ..Log::default()
-            },
+            log: Log { faults: config.faults.clone(), ..Log::default() },
             config,
         };
         for device in 0..state.config.devices as usize {
@@ -196,10 +193,7 @@ impl State {
     /// Removes a destroyed stream without work from the tables.
     pub(crate) fn bury(&mut self, id: Id) {
         if let Some(stream) = self.streams.remove(&id) {
-            let point = Point {
-                stream: id,
-                seq: stream.issued,
-            };
+            let point = Point { stream: id, seq: stream.issued };
             self.dead.push(point);
             self.retire_dead();
             let Self { contexts, dead, .. } = self;
@@ -216,9 +210,7 @@ impl State {
     /// Records that the host has waited for everything that `clock` covers.
     pub(crate) fn host_join(&mut self, clock: &Clock) {
         let mut new = Clock::default();
-        new.join_unless(clock, |stream| {
-            is_retired(&self.streams, &self.dead, stream)
-        });
+        new.join_unless(clock, |stream| is_retired(&self.streams, &self.dead, stream));
         self.host.join(new);
         self.retire_dead();
     }

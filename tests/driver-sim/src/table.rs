@@ -162,9 +162,6 @@ mod tests {
         assert_eq!([1, 2, 3, 6].map(last), [None, Some(2), Some(2), Some(6)]);
         assert_eq!(last(u64::MAX), Some(6));
         let from = |key| table.from(key).map(|(&key, _)| key).collect::<Vec<_>>();
-        assert_eq!(
-            (from(3), from(4), from(7)),
-            (vec![4, 6], vec![4, 6], vec![])
-        );
+        assert_eq!((from(3), from(4), from(7)), (vec![4, 6], vec![4, 6], vec![]));
     }
 }

@@ -102,10 +102,7 @@ fn resident() -> usize {
     }
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split_whitespace().nth(1);
-    pages
-        .and_then(|pages| pages.parse::<usize>().ok())
-        .unwrap_or(0)
-        * PAGE
+    pages.and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * PAGE
 }
 
 /// The operations of one thread, repeated.
@@ -118,12 +115,7 @@ struct Rounds<'g> {
 
 impl<'g> Rounds<'g> {
     fn new(thread: u64, shared: &'g DeviceGroup) -> Result<Self> {
-        Ok(Self {
-            shared,
-            devices: Device::all()?.collect(),
-            seed: thread << 32,
-            count: 0,
-        })
+        Ok(Self { shared, devices: Device::all()?.collect(), seed: thread << 32, count: 0 })
     }
 
     fn until(&mut self, end: Instant) -> Result<()> {
@@ -194,8 +186,7 @@ impl<'g> Rounds<'g> {
                 shared.rotate(&copies, &mut next, 1)?;
                 let mut back = vec![0; len * shared.len()];
                 shared.gather_to(&next, &mut back)?;
-                back.chunks(len)
-                    .for_each(|found| same(found, &bytes, &what));
+                back.chunks(len).for_each(|found| same(found, &bytes, &what));
             }
             3 => {
                 // A random group, with some devices twice.

@@ -27,11 +27,7 @@ fn exposed(context: &Context) -> Result<[Stream; 2]> {
 
 /// Allocators that free in different ways.
 fn allocators() -> [Allocator; 3] {
-    [
-        Allocator::cache(),
-        Allocator::driver_pool(),
-        Allocator::plain(),
-    ]
+    [Allocator::cache(), Allocator::driver_pool(), Allocator::plain()]
 }
 
 gpu_test! {
@@ -152,9 +148,7 @@ impl<'a> PerThread<'a> {
     fn begin(context: &'a Context, mode: CUstreamCaptureMode) -> Self {
         stack::with(context.as_raw(), || {
             // SAFETY: the context of the stream is current.
-            check("cuStreamBeginCapture", unsafe {
-                cuStreamBeginCapture_v2(Self::stream(), mode)
-            });
+            check("cuStreamBeginCapture", unsafe { cuStreamBeginCapture_v2(Self::stream(), mode) });
         });
         Self(context)
     }

@@ -42,15 +42,9 @@ fn memory(stream: &Stream, allocator: &Allocator) -> Result<()> {
 const WAITS: [(&str, Act); 11] = [
     ("Stream::synchronize", |_, stream| stream.synchronize()),
     ("Stream::query", |_, stream| stream.query().map(drop)),
-    ("Event::synchronize", |context, stream| {
-        event(context, stream)?.synchronize()
-    }),
-    ("Event::query", |context, stream| {
-        event(context, stream)?.query().map(drop)
-    }),
-    ("Event::reached", |context, stream| {
-        block_on(event(context, stream)?.reached())
-    }),
+    ("Event::synchronize", |context, stream| event(context, stream)?.synchronize()),
+    ("Event::query", |context, stream| event(context, stream)?.query().map(drop)),
+    ("Event::reached", |context, stream| block_on(event(context, stream)?.reached())),
     ("Event::elapsed_since", |_, stream| {
         let start = stream.record_event(EventFlags::DEFAULT)?;
         let end = stream.record_event(EventFlags::DEFAULT)?;
@@ -88,12 +82,8 @@ const MEMORY: [(&str, Act); 9] = [
         stream.synchronize()?;
         pool.trim(0).map(drop)
     }),
-    ("the driver's pool", |_, stream| {
-        memory(stream, &Allocator::driver_pool())
-    }),
-    ("plain memory", |_, stream| {
-        memory(stream, &Allocator::plain())
-    }),
+    ("the driver's pool", |_, stream| memory(stream, &Allocator::driver_pool())),
+    ("plain memory", |_, stream| memory(stream, &Allocator::plain())),
     ("a pool", |context, stream| {
         let pool = MemoryPool::builder(context.device()).build()?;
         drop(stream.alloc_from::<u32>(&pool, LEN)?);
@@ -114,11 +104,8 @@ const MEMORY: [(&str, Act); 9] = [
         error_only(buffer.close())
     }),
     ("registered memory", |context, stream| {
-        let memory = error_only(Registered::new(
-            context,
-            vec![1_u32; LEN],
-            RegisterFlags::default(),
-        ))?;
+        let memory =
+            error_only(Registered::new(context, vec![1_u32; LEN], RegisterFlags::default()))?;
         let mut buffer = stream.alloc(LEN)?;
         stream.upload(&memory, &mut buffer)?;
         drop(memory);
@@ -132,15 +119,8 @@ const MEMORY: [(&str, Act); 9] = [
         Ok(())
     }),
     ("an array", |context, _| {
-        let shape = ArrayShape::D2 {
-            width: 8,
-            height: 4,
-        };
-        drop(CudaArray::<f32>::new(
-            context,
-            shape,
-            ArrayFlags::default(),
-        )?);
+        let shape = ArrayShape::D2 { width: 8, height: 4 };
+        drop(CudaArray::<f32>::new(context, shape, ArrayFlags::default())?);
         Ok(())
     }),
 ];
@@ -159,10 +139,7 @@ const OTHERS: [(&str, Act); 8] = [
         context.set_cache_config(context.cache_config()?)
     }),
     ("a texture", |context, _| {
-        let shape = ArrayShape::D2 {
-            width: 8,
-            height: 4,
-        };
+        let shape = ArrayShape::D2 { width: 8, height: 4 };
         let array = CudaArray::<f32>::new(context, shape, ArrayFlags::default())?;
         drop(Texture::new(&array, &TextureDescriptor::default())?);
         let levels = MipmappedArray::<f32>::new(context, shape, 2, ArrayFlags::default())?;
@@ -185,9 +162,7 @@ const OTHERS: [(&str, Act); 8] = [
         let created = Context::create(context.device(), ContextFlags::default())?;
         error_only(created.close())
     }),
-    ("a module", |context, _| {
-        error_only(Module::from_ptx(context, PTX)?.close())
-    }),
+    ("a module", |context, _| error_only(Module::from_ptx(context, PTX)?.close())),
     ("host functions", |context, stream| {
         let buffer = context.alloc::<u32>(LEN)?;
         // Dropped on one of the library's threads.

@@ -49,10 +49,5 @@ fn warm() -> Result<Stream> {
 #[track_caller]
 fn assert_all(elements: &[u32], value: u32) {
     let wrong = elements.iter().position(|element| *element != value);
-    assert_eq!(
-        wrong,
-        None,
-        "of {} elements, {value} expected",
-        elements.len()
-    );
+    assert_eq!(wrong, None, "of {} elements, {value} expected", elements.len());
 }

@@ -171,14 +171,8 @@ fn looks_through_every_plane(stream: &Stream, kernel: &str, shape: ArrayShape) -
     let texture = Texture::new(&array, &TextureDescriptor::default())?;
     let mut to = stream.alloc_zeroed::<f32>(texels)?;
     let mut launch = stream.kernel(&kernel);
-    launch
-        .elements(texels)
-        .arg(texture.bind(&array)?)
-        .arg(&mut to);
-    launch
-        .arg(extent.width as u32)
-        .arg(extent.height as u32)
-        .arg(texels as u32);
+    launch.elements(texels).arg(texture.bind(&array)?).arg(&mut to);
+    launch.arg(extent.width as u32).arg(extent.height as u32).arg(texels as u32);
     // SAFETY: the parameters of either kernel; as many elements as it writes.
     unsafe { launch.launch() }?;
     drop(launch);

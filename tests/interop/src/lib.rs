@@ -51,10 +51,7 @@ pub unsafe extern "C" fn interop_current(context: *mut *mut c_void) -> c_int {
     let code = unsafe { cuda_sys::symbol::cuCtxGetCurrent(&mut current) };
     let result = match code {
         cuda_sys::CUDA_SUCCESS => Ok(()),
-        code => Err(Error::Driver {
-            op: "cuCtxGetCurrent",
-            code,
-        }),
+        code => Err(Error::Driver { op: "cuCtxGetCurrent", code }),
     };
     tell(result.map(|()| {
         // SAFETY: valid for a write, by this function's contract.
@@ -79,14 +76,10 @@ pub unsafe extern "C" fn interop_work_on(
     // SAFETY: numbers that no other code uses, by this function's contract.
     let numbers = unsafe { slice::from_raw_parts_mut(numbers, length) };
     let context = device(ordinal).and_then(Device::context);
-    tell(
-        context
-            .and_then(|context| work(&context, value, numbers))
-            .map(|on| {
-                // SAFETY: valid for a write, by this function's contract.
-                unsafe { landed.write(on) }
-            }),
-    )
+    tell(context.and_then(|context| work(&context, value, numbers)).map(|on| {
+        // SAFETY: valid for a write, by this function's contract.
+        unsafe { landed.write(on) }
+    }))
 }
 
 /// [`interop_work_on`], in the context that the caller has made current on this thread.
@@ -108,14 +101,10 @@ pub unsafe extern "C" fn interop_work_here(
             code: cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
         })
     });
-    tell(
-        current
-            .and_then(|context| work(&context, value, numbers))
-            .map(|on| {
-                // SAFETY: valid for a write, by this function's contract.
-                unsafe { landed.write(on) }
-            }),
-    )
+    tell(current.and_then(|context| work(&context, value, numbers)).map(|on| {
+        // SAFETY: valid for a write, by this function's contract.
+        unsafe { landed.write(on) }
+    }))
 }
 
 /// The text of this thread's last failed call; valid until its next failed call.

@@ -30,19 +30,11 @@ fn steps() -> (Vec<Step>, usize) {
         match op {
             "allocate" => {
                 let block = blocks;
-                assert!(
-                    live.insert(address, block).is_none(),
-                    "allocated twice: {line}"
-                );
+                assert!(live.insert(address, block).is_none(), "allocated twice: {line}");
                 blocks += 1;
-                Step::Allocate {
-                    block,
-                    bytes: bytes.parse().expect("a size"),
-                }
+                Step::Allocate { block, bytes: bytes.parse().expect("a size") }
             }
-            "deallocate" => Step::Free {
-                block: live.remove(address).expect("freed twice"),
-            },
+            "deallocate" => Step::Free { block: live.remove(address).expect("freed twice") },
             other => panic!("{other}"),
         }
     });
@@ -88,11 +80,7 @@ fn replay(pool: &CachingPool, shares: &[usize], turns: usize) -> Result<()> {
     let stream = device.create_stream()?;
     let (steps, blocks) = steps();
     with_allocator(&pool.allocator(), || -> Result<()> {
-        let turn = || {
-            shares
-                .iter()
-                .map(|share| pass(&stream, &steps, blocks, *share))
-        };
+        let turn = || shares.iter().map(|share| pass(&stream, &steps, blocks, *share));
         let requested = turn().collect::<Result<Vec<_>>>()?;
         assert_eq!(requested[0], noted("# peak requested:"));
         let mark = session.mark();
@@ -105,10 +93,7 @@ fn replay(pool: &CachingPool, shares: &[usize], turns: usize) -> Result<()> {
     let usage = pool.usage(device);
     assert_eq!(usage.used, 0, "{usage:?}");
     let ratio = usage.reserved_peak as f64 / noted("# peak reserved by PyTorch:") as f64;
-    assert!(
-        ratio <= GOAL,
-        "{ratio:.3} of what PyTorch reserved: {usage:?}"
-    );
+    assert!(ratio <= GOAL, "{ratio:.3} of what PyTorch reserved: {usage:?}");
     drop(stream);
     pool.trim(0)?;
     Ok(())

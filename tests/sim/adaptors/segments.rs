@@ -18,10 +18,7 @@ fn tiled(pool: &CachingPool, device: Device, buffers: &[DeviceBuffer<u8>]) {
     for segment in &segments {
         let mut at = segment.address;
         for block in &segment.blocks {
-            assert_eq!(
-                block.address, at,
-                "a gap, or blocks that overlap: {segment:?}"
-            );
+            assert_eq!(block.address, at, "a gap, or blocks that overlap: {segment:?}");
             at += block.bytes as u64;
             match block.state {
                 CacheBlockState::Used => used.push((block.address, block.bytes)),
@@ -34,22 +31,14 @@ fn tiled(pool: &CachingPool, device: Device, buffers: &[DeviceBuffer<u8>]) {
         reserved += segment.bytes;
     }
     let usage = pool.usage(device);
-    assert_eq!(
-        (reserved, free, pending),
-        (usage.reserved, usage.free, usage.pending)
-    );
-    assert_eq!(
-        used.iter().map(|(_, bytes)| bytes).sum::<usize>(),
-        usage.used
-    );
+    assert_eq!((reserved, free, pending), (usage.reserved, usage.free, usage.pending));
+    assert_eq!(used.iter().map(|(_, bytes)| bytes).sum::<usize>(), usage.used);
     let mut expected: Vec<_> = buffers.iter().map(DeviceBuffer::as_raw).collect();
     expected.sort_unstable();
     let found: Vec<_> = used.iter().map(|(address, _)| *address).collect();
     assert_eq!(found, expected);
     for buffer in buffers {
-        let fits = used
-            .iter()
-            .any(|&(at, bytes)| at == buffer.as_raw() && bytes >= buffer.len());
+        let fits = used.iter().any(|&(at, bytes)| at == buffer.as_raw() && bytes >= buffer.len());
         assert!(fits, "{buffer:?}");
     }
 }

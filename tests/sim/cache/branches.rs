@@ -18,11 +18,7 @@ fn pools_on_one_stream_stay_apart() {
     run(|session| {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let pools = [
-            CachingPool::new(),
-            CachingPool::shared()?,
-            CachingPool::new(),
-        ];
+        let pools = [CachingPool::new(), CachingPool::shared()?, CachingPool::new()];
         let all = || -> Result<Vec<_>> {
             let blocks = pools.iter().map(|pool| alloc(&stream, pool, 5000));
             blocks.collect()
@@ -173,9 +169,7 @@ fn a_pool_of_ones_own_as_the_default() {
         drop(stream.alloc::<u8>(1000)?);
         assert_eq!(session.names_since(mark), [""; 0]);
         assert_eq!(pools[0].usage(device).allocations, 2);
-        drop(with_allocator(&pools[1].allocator(), || {
-            stream.alloc::<u8>(1000)
-        })?);
+        drop(with_allocator(&pools[1].allocator(), || stream.alloc::<u8>(1000))?);
         // Where devices have default pools of their own, each of those is used.
         device.set_allocator(Some(&pools[1].allocator()))?;
         drop(stream.alloc::<u8>(1000)?);
@@ -280,10 +274,7 @@ fn s05_sizes_that_a_pool_is_asked_for() {
         drop(alloc(&stream, &pool, 12 * U)?);
         for bytes in [usize::MAX, isize::MAX as usize + 1] {
             let refused = DeviceAllocator::allocate(&pool, &stream, bytes);
-            assert!(
-                matches!(refused, Err(Error::SizeOverflow { .. })),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Err(Error::SizeOverflow { .. })), "{refused:?}");
         }
         Ok(())
     });

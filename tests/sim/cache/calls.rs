@@ -7,20 +7,8 @@ use super::*;
 
 /// Sizes of a program that allocates many kinds of buffers.
 fn mixed(step: usize) -> usize {
-    const SIZES: [usize; 12] = [
-        1,
-        64,
-        300,
-        1024,
-        4096,
-        5000,
-        9999,
-        65_536,
-        100_000,
-        1 << 20,
-        3 << 20,
-        30 << 20,
-    ];
+    const SIZES: [usize; 12] =
+        [1, 64, 300, 1024, 4096, 5000, 9999, 65_536, 100_000, 1 << 20, 3 << 20, 30 << 20];
     SIZES[step * 7 % SIZES.len()]
 }
 
@@ -58,9 +46,7 @@ fn a_hit_calls_no_driver_whatever_thread_frees() {
             let mark = session.mark();
             let buffer = allocate()?;
             let place = buffer.as_raw();
-            std::thread::spawn(move || drop(buffer))
-                .join()
-                .expect("no panic");
+            std::thread::spawn(move || drop(buffer)).join().expect("no panic");
             assert_eq!(allocate()?.as_raw(), place);
             buffer_closed(allocate()?);
             with_allocator(&allocator, || {
@@ -86,28 +72,15 @@ fn growth_asks_once() {
         let pool = CachingPool::new();
         let mark = session.mark();
         let small = (alloc(&stream, &pool, 100)?, alloc(&stream, &pool, 1 << 20)?);
-        assert_eq!(
-            session.calls("cuMemAlloc_v2"),
-            1,
-            "small blocks share a segment"
-        );
-        let large = (
-            alloc(&stream, &pool, 3 << 20)?,
-            alloc(&stream, &pool, 9 << 20)?,
-        );
+        assert_eq!(session.calls("cuMemAlloc_v2"), 1, "small blocks share a segment");
+        let large = (alloc(&stream, &pool, 3 << 20)?, alloc(&stream, &pool, 9 << 20)?);
         assert_eq!(session.calls("cuMemAlloc_v2"), 2, "and so do larger ones");
         let own = alloc(&stream, &pool, 10 << 20)?;
-        assert_eq!(
-            pool.usage(stream.device()).reserved,
-            (2 << 20) + (20 << 20) + (10 << 20)
-        );
+        assert_eq!(pool.usage(stream.device()).reserved, (2 << 20) + (20 << 20) + (10 << 20));
         drop((small, large, own));
         assert_eq!(session.calls("cuMemAlloc_v2"), 3);
         let asked: Vec<_> = session.names_since(mark);
-        assert!(
-            !asked.contains(&"cuMemFree_v2") && !asked.contains(&"cuEventRecord"),
-            "{asked:?}"
-        );
+        assert!(!asked.contains(&"cuMemFree_v2") && !asked.contains(&"cuEventRecord"), "{asked:?}");
         Ok(())
     });
 }
@@ -146,13 +119,7 @@ fn h16_oom_error() {
         let empty = Fault::new(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY).function("cuMemAlloc_v2");
         session.inject(empty.from_then_on());
         match alloc(&stream, &pool, 11 * U) {
-            Err(Error::PoolExhausted {
-                requested,
-                device: 0,
-                usage,
-                memory,
-                ..
-            }) => {
+            Err(Error::PoolExhausted { requested, device: 0, usage, memory, .. }) => {
                 assert_eq!(requested, 11 * U);
                 assert_eq!(*usage, before);
                 assert!(memory.is_some());
@@ -164,11 +131,7 @@ fn h16_oom_error() {
         let other = Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuMemAlloc_v2");
         session.inject(other);
         let error = alloc(&stream, &pool, 11 * U).expect_err("the driver refused");
-        assert_eq!(
-            error.code(),
-            Some(cuda_sys::CUDA_ERROR_UNKNOWN),
-            "its own code"
-        );
+        assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_UNKNOWN), "its own code");
         session.clear_faults();
         drop(alloc(&stream, &pool, 11 * U)?);
         drop(held);
@@ -206,10 +169,7 @@ fn shortage_is_reported_and_relieved() {
             })
             .build()?;
         for _ in 0..4 {
-            spare
-                .lock()
-                .expect("no panic")
-                .push(alloc(&stream, &pool, U)?);
+            spare.lock().expect("no panic").push(alloc(&stream, &pool, U)?);
         }
         let large = alloc(&stream, &pool, 3 * U)?;
         assert_eq!(spare.lock().expect("no panic").len(), 1);

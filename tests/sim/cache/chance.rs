@@ -164,9 +164,7 @@ fn programs_in_a_pool_of_their_own() {
 #[test]
 fn programs_short_of_memory() {
     programs(150, |program| {
-        let pool = CachingPool::builder()
-            .limit(PoolLimit::Bytes(5 * U))
-            .build()?;
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(5 * U)).build()?;
         execute(program, &pool)
     });
 }

@@ -48,9 +48,7 @@ fn kept() -> Vec<(usize, usize, usize)> {
     let shared = CachingPool::shared().expect("the environment sets no limit");
     let devices = Device::all().expect("the simulated driver has devices");
     let usages = devices.map(|device| shared.usage(device));
-    usages
-        .map(|usage| (usage.used, usage.free, usage.pending))
-        .collect()
+    usages.map(|usage| (usage.used, usage.free, usage.pending)).collect()
 }
 
 /// `bytes` from the pool, as one buffer.
@@ -70,11 +68,7 @@ fn fill_up(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<Vec<Devi
 #[track_caller]
 fn used(pool: &CachingPool, device: Device) -> usize {
     let usage = pool.usage(device);
-    assert_eq!(
-        usage.used + usage.free + usage.pending,
-        usage.reserved,
-        "{usage:?}"
-    );
+    assert_eq!(usage.used + usage.free + usage.pending, usage.reserved, "{usage:?}");
     assert!(usage.largest_free <= usage.free, "{usage:?}");
     usage.used
 }

@@ -63,10 +63,7 @@ fn segments_that_an_allocator_refused_are_offered_once_more() {
         for (refusals, asked) in [(0, 1), (1, 2), (2, 2)] {
             for trims in [true, false] {
                 let stream = device.create_stream()?;
-                let stubborn = Arc::new(Stubborn {
-                    refusals: refusals.into(),
-                    asked: 0.into(),
-                });
+                let stubborn = Arc::new(Stubborn { refusals: refusals.into(), asked: 0.into() });
                 let upstream = Allocator::new(stubborn.clone());
                 let pool = CachingPool::builder().upstream(&upstream).build()?;
                 drop(alloc(&stream, &pool, 100)?);
@@ -151,10 +148,7 @@ fn two_requests_beyond_all_memory_are_refused() {
         let refused = alloc(&stream, &pool, isize::MAX as usize).expect_err("beyond all memory");
         assert!(matches!(refused, Error::EmptyPool), "{refused:?}");
         let inner = greedy.refused.lock().expect("no panic").take();
-        assert!(
-            matches!(inner, Some(Error::PoolExhausted { .. })),
-            "{inner:?}"
-        );
+        assert!(matches!(inner, Some(Error::PoolExhausted { .. })), "{inner:?}");
         Ok(())
     });
 }

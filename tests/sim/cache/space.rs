@@ -11,9 +11,7 @@ use super::*;
 
 /// A pool that has one free block of 4 U, in a segment of its own, and the block's address.
 fn freed(stream: &Stream) -> Result<(CachingPool, u64)> {
-    let pool = CachingPool::builder()
-        .limit(PoolLimit::Bytes(4 * U))
-        .build()?;
+    let pool = CachingPool::builder().limit(PoolLimit::Bytes(4 * U)).build()?;
     let place = alloc(stream, &pool, 4 * U)?.as_raw();
     Ok((pool, place))
 }
@@ -24,10 +22,7 @@ fn h03_split() {
         let stream = Device::get(0)?.create_stream()?;
         let (pool, place) = freed(&stream)?;
         let (head, tail) = (alloc(&stream, &pool, 2 * U)?, alloc(&stream, &pool, 2 * U)?);
-        assert_eq!(
-            (head.as_raw(), tail.as_raw()),
-            (place, place + 2 * U as u64)
-        );
+        assert_eq!((head.as_raw(), tail.as_raw()), (place, place + 2 * U as u64));
         assert_eq!(used(&pool, stream.device()), 4 * U);
         Ok(())
     });
@@ -47,11 +42,7 @@ fn h04_merge_both_orders() {
                 drop(head);
                 drop(tail);
             }
-            assert_eq!(
-                alloc(&stream, &pool, 4 * U)?.as_raw(),
-                place,
-                "{tail_first}"
-            );
+            assert_eq!(alloc(&stream, &pool, 4 * U)?.as_raw(), place, "{tail_first}");
         }
         Ok(())
     });
@@ -80,11 +71,8 @@ fn h09_free_all_split() {
 fn memory_of_others_when_there_is_no_more() {
     run(|session| {
         let device = Device::get(0)?;
-        let (one, two, three) = (
-            device.create_stream()?,
-            device.create_stream()?,
-            device.create_stream()?,
-        );
+        let (one, two, three) =
+            (device.create_stream()?, device.create_stream()?, device.create_stream()?);
         let (pool, place) = freed(&one)?;
         // Freed behind work not known to be done: the other stream waits for it on the device.
         let mut buffer = alloc(&one, &pool, 4 * U)?;
@@ -116,15 +104,11 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
         session.set_mode(Mode::Lazy);
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
-        let pool = CachingPool::builder()
-            .limit(PoolLimit::Bytes(2 * U))
-            .build()?;
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(2 * U)).build()?;
         // The whole of a segment for small blocks, and a segment for others.
         let bytes = [U / 2, U / 2, U];
-        let mut blocks = bytes
-            .iter()
-            .map(|bytes| alloc(&one, &pool, *bytes))
-            .collect::<Result<Vec<_>>>()?;
+        let mut blocks =
+            bytes.iter().map(|bytes| alloc(&one, &pool, *bytes)).collect::<Result<Vec<_>>>()?;
         let place = blocks[2].as_raw();
         for block in &mut blocks {
             one.fill(block.slice_mut(..256)?, 1)?;
@@ -190,10 +174,7 @@ fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
         let mut tail = alloc(&three, &pool, 2 * U)?;
         three.fill(tail.slice_mut(..256)?, 3)?;
         go.set(1);
-        assert_eq!(
-            (head.as_raw(), tail.as_raw()),
-            (place, place + 2 * U as u64)
-        );
+        assert_eq!((head.as_raw(), tail.as_raw()), (place, place + 2 * U as u64));
         let mut back = [0; 256];
         three.download_to(tail.slice(..256)?, &mut back)?;
         assert_eq!(back, [3; 256]);
@@ -214,11 +195,7 @@ fn streams_go_with_their_last_handle() {
         let place = buffer.as_raw();
         drop(buffer);
         drop(stream);
-        assert_eq!(
-            session.calls("cuStreamDestroy_v2"),
-            0,
-            "it has another handle"
-        );
+        assert_eq!(session.calls("cuStreamDestroy_v2"), 0, "it has another handle");
         drop(clone);
         assert_eq!(session.calls("cuStreamDestroy_v2"), 1);
         session.settle();
@@ -229,11 +206,7 @@ fn streams_go_with_their_last_handle() {
         let (stream, last) = (device.create_stream()?, ());
         let buffer = alloc(&stream, &pool, 1000)?;
         drop((stream, last));
-        assert_eq!(
-            session.calls("cuStreamDestroy_v2"),
-            1,
-            "the buffer keeps its home"
-        );
+        assert_eq!(session.calls("cuStreamDestroy_v2"), 1, "the buffer keeps its home");
         drop(buffer);
         assert_eq!(session.calls("cuStreamDestroy_v2"), 2);
         used(&pool, device);

@@ -56,10 +56,7 @@ fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
             user.fill(buffer.slice_mut(..end)?, value)?;
             let mut back = [0; 64];
             home.download_to(buffer.slice(..end)?, &mut back[..end])?;
-            assert!(
-                back[..end].iter().all(|byte| *byte == value),
-                "another thread wrote"
-            );
+            assert!(back[..end].iter().all(|byte| *byte == value), "another thread wrote");
             if chance.below(2) == 0 {
                 handed.lock().expect("no panic").push(buffer);
             }
@@ -75,12 +72,9 @@ fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
     };
     let work = &work;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS as u64)
-            .map(|seed| scope.spawn(move || work(seed)))
-            .collect();
-        let ended = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"));
+        let threads: Vec<_> =
+            (0..THREADS as u64).map(|seed| scope.spawn(move || work(seed))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().expect("no panic"));
         ended.collect::<Result<()>>()
     })?;
     handed.into_inner().expect("no panic").clear();
@@ -170,9 +164,7 @@ fn n04_limit_race() {
     run(|_| {
         let device = Device::get(0)?;
         let most = THREADS * U;
-        let pool = CachingPool::builder()
-            .limit(PoolLimit::Bytes(most))
-            .build()?;
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(most)).build()?;
         let together = Barrier::new(THREADS);
         let work = || -> Result<()> {
             let stream = device.create_stream()?;

@@ -14,10 +14,7 @@ fn guarded(call: &'static str) -> Vec<&'static str> {
     entered([EXCHANGE, call, EXCHANGE])
 }
 
-const SHAPE: ArrayShape = ArrayShape::D2 {
-    width: 8,
-    height: 8,
-};
+const SHAPE: ArrayShape = ArrayShape::D2 { width: 8, height: 8 };
 
 #[test]
 fn copies_cost_1() {
@@ -43,9 +40,7 @@ fn copies_cost_1() {
             CudaArray::<u8>::new(&context, ArrayShape::D1 { width: 0 }, ArrayFlags::default())
         });
         array.synchronize()?;
-        driver.expect(guarded("cuArrayDestroy"), || {
-            array.close().map_err(|(error, _)| error)
-        })
+        driver.expect(guarded("cuArrayDestroy"), || array.close().map_err(|(error, _)| error))
     });
 }
 

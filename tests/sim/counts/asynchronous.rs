@@ -37,10 +37,7 @@ fn a_wait_costs_an_event() {
         // Made by the waiter thread.
         let calls = driver.session.since(mark);
         let count = |name| calls.iter().filter(|call| call.name == name).count();
-        assert_eq!(
-            (count("cuEventSynchronize"), count("cuEventDestroy_v2")),
-            (2, 2)
-        );
+        assert_eq!((count("cuEventSynchronize"), count("cuEventDestroy_v2")), (2, 2));
         drop((buffer, host));
         Ok(())
     });
@@ -64,9 +61,8 @@ fn a_thread_that_waits_is_relaxed_once() {
         assert_eq!(waits.len(), 3);
         waits.dedup();
         for thread in waits {
-            let exchanges = calls
-                .iter()
-                .filter(|call| call.thread == thread && call.name == EXCHANGE);
+            let exchanges =
+                calls.iter().filter(|call| call.thread == thread && call.name == EXCHANGE);
             assert_eq!(exchanges.count(), 1);
         }
         Ok(())

@@ -41,22 +41,16 @@ fn creation_costs_1_and_3_for_its_context() {
         let context = Device::get(0)?.context()?;
         let create = || Event::new(&context, EventFlags::DEFAULT);
         let event = driver.expect(entered(["cuEventCreate"]), create)?;
-        driver.expect(["cuEventDestroy_v2"], || {
-            event.close().map_err(|(error, _)| error)
-        })?;
-        let stream = driver.expect(entered(["cuStreamCreateWithPriority"]), || {
-            context.create_stream()
-        })?;
+        driver.expect(["cuEventDestroy_v2"], || event.close().map_err(|(error, _)| error))?;
+        let stream =
+            driver.expect(entered(["cuStreamCreateWithPriority"]), || context.create_stream())?;
         driver.expect(["cuStreamDestroy_v2"], || {
             drop(stream);
             Ok(())
         })?;
-        let pinned = driver.expect(entered(relaxed("cuMemHostAlloc")), || {
-            PinnedBuffer::<u8>::new(&context, 8)
-        })?;
-        driver.expect(relaxed("cuMemFreeHost"), || {
-            pinned.close().map_err(|(error, _)| error)
-        })?;
+        let pinned = driver
+            .expect(entered(relaxed("cuMemHostAlloc")), || PinnedBuffer::<u8>::new(&context, 8))?;
+        driver.expect(relaxed("cuMemFreeHost"), || pinned.close().map_err(|(error, _)| error))?;
 
         let _guard = context.enter()?;
         let create = || Event::new(&context, EventFlags::DISABLE_TIMING);
@@ -71,16 +65,8 @@ fn context_is_created_with_2_calls_and_destroyed_after_a_wait() {
         let device = Device::get(0)?;
         let create = || Context::create(device, ContextFlags::SCHED_AUTO);
         let context = driver.expect(["cuCtxCreate_v2", "cuCtxPopCurrent_v2"], create)?;
-        let destroy = [
-            GET,
-            SET,
-            EXCHANGE,
-            "cuCtxSynchronize",
-            EXCHANGE,
-            SET,
-            GET,
-            "cuCtxDestroy_v2",
-        ];
+        let destroy =
+            [GET, SET, EXCHANGE, "cuCtxSynchronize", EXCHANGE, SET, GET, "cuCtxDestroy_v2"];
         driver.expect(destroy, || {
             drop(context);
             Ok(())
@@ -107,10 +93,7 @@ fn event_operations_cost_1_each_and_waits_are_relaxed() {
         let mark = driver.session.mark();
         end.elapsed_since(&start)?;
         let names = driver.session.names_since(mark);
-        assert!(
-            names.len() == 3 && names[1].starts_with("cuEventElapsedTime"),
-            "{names:?}"
-        );
+        assert!(names.len() == 3 && names[1].starts_with("cuEventElapsedTime"), "{names:?}");
         Ok(())
     });
 }
@@ -124,10 +107,7 @@ fn stack_operations_cost_what_they_say() {
         assert_eq!(driver.session.names_since(mark), ["cuCtxPushCurrent_v2"]);
         let mark = driver.session.mark();
         Context::pop()?;
-        assert_eq!(
-            driver.session.names_since(mark),
-            [GET, "cuCtxPopCurrent_v2"]
-        );
+        assert_eq!(driver.session.names_since(mark), [GET, "cuCtxPopCurrent_v2"]);
 
         let _outer = Device::get(1)?.guard()?;
         let mark = driver.session.mark();
@@ -145,17 +125,12 @@ fn default_stream_costs_its_context_and_a_question_on_top() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let stream = context.default_stream()?;
-        let mut buffer = driver.expect(entered([ASK, EXCHANGE, ALLOC, EXCHANGE]), || {
-            stream.alloc::<u32>(16)
-        })?;
+        let mut buffer =
+            driver.expect(entered([ASK, EXCHANGE, ALLOC, EXCHANGE]), || stream.alloc::<u32>(16))?;
         let host = PinnedBuffer::from_slice(&context, &[7u32; 16])?;
         driver.expect(entered([ASK, UPLOAD]), || stream.upload(&host, &mut buffer))?;
-        driver.expect(entered([ASK, "cuMemsetD32Async"]), || {
-            stream.fill(&mut buffer, 3)
-        })?;
-        driver.expect(entered([ASK, EXCHANGE, SYNC, EXCHANGE]), || {
-            stream.synchronize()
-        })?;
+        driver.expect(entered([ASK, "cuMemsetD32Async"]), || stream.fill(&mut buffer, 3))?;
+        driver.expect(entered([ASK, EXCHANGE, SYNC, EXCHANGE]), || stream.synchronize())?;
         driver.expect(entered([ASK, EXCHANGE, FREE, EXCHANGE]), || {
             drop(buffer);
             Ok(())
@@ -178,8 +153,6 @@ fn per_thread_stream_costs_its_context_a_question_and_a_record_on_top() {
         let first = entered([ASK, "cuMemsetD32Async", GET, "cuEventCreate", RECORD]);
         driver.expect(first, || stream.fill(&mut buffer, 3))?;
         stream.synchronize()?;
-        driver.expect(entered([ASK, "cuMemsetD32Async", RECORD]), || {
-            stream.fill(&mut buffer, 3)
-        })
+        driver.expect(entered([ASK, "cuMemsetD32Async", RECORD]), || stream.fill(&mut buffer, 3))
     });
 }

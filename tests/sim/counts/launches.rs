@@ -25,26 +25,9 @@ fn launches_cost_1() {
         // SAFETY: no parameter.
         unsafe { stream.kernel(&nothing).launch() }?;
         // SAFETY: six addresses, which the kernel ignores.
-        unsafe {
-            stream
-                .kernel(&six)
-                .arg(&*a)
-                .arg(&b)
-                .arg(&c)
-                .arg(&*a)
-                .arg(&b)
-                .arg(&c)
-                .launch()
-        }?;
+        unsafe { stream.kernel(&six).arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c).launch() }?;
         // SAFETY: 16 elements.
-        unsafe {
-            stream
-                .kernel(&add_one)
-                .elements(16)
-                .arg(&mut *a)
-                .arg(16u32)
-                .launch()
-        }?;
+        unsafe { stream.kernel(&add_one).elements(16).arg(&mut *a).arg(16u32).launch() }?;
         for _ in 0..3 {
             // SAFETY: no parameter.
             driver.expect([LAUNCH], || unsafe { stream.kernel(&nothing).launch() })?;
@@ -88,14 +71,7 @@ fn what_is_refused_costs_nothing() {
         let add_one = kernels::get(&context, "add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(16)?;
         // SAFETY: 16 elements.
-        unsafe {
-            stream
-                .kernel(&add_one)
-                .elements(16)
-                .arg(&mut x)
-                .arg(16u32)
-                .launch()
-        }?;
+        unsafe { stream.kernel(&add_one).elements(16).arg(&mut x).arg(16u32).launch() }?;
         driver.expect([], || {
             let mut launch = stream.kernel(&add_one);
             launch.arg(&mut x).arg(16u32);
@@ -193,67 +169,30 @@ fn m_attributes_arrive() {
         let seen = launched(&|launch| {
             launch.priority(-5);
         })?;
-        assert_eq!(
-            seen,
-            LaunchAttributes {
-                priority: Some(-5),
-                ..none
-            }
-        );
+        assert_eq!(seen, LaunchAttributes { priority: Some(-5), ..none });
         let seen = launched(&|launch| {
             launch.programmatic();
         })?;
-        assert_eq!(
-            seen,
-            LaunchAttributes {
-                programmatic: true,
-                ..none
-            }
-        );
+        assert_eq!(seen, LaunchAttributes { programmatic: true, ..none });
         let seen = launched(&|launch| {
             launch.cooperative();
         })?;
-        assert_eq!(
-            seen,
-            LaunchAttributes {
-                cooperative: true,
-                ..none
-            }
-        );
+        assert_eq!(seen, LaunchAttributes { cooperative: true, ..none });
         let seen = launched(&|launch| {
             launch.cluster((4, 1, 1));
         })?;
-        assert_eq!(
-            seen,
-            LaunchAttributes {
-                cluster: Some([4, 1, 1]),
-                ..none
-            }
-        );
-        for (domain, number) in [
-            (MemorySyncDomain::Default, 0),
-            (MemorySyncDomain::Remote, 1),
-        ] {
+        assert_eq!(seen, LaunchAttributes { cluster: Some([4, 1, 1]), ..none });
+        for (domain, number) in [(MemorySyncDomain::Default, 0), (MemorySyncDomain::Remote, 1)] {
             let seen = launched(&|launch| {
                 launch.memory_sync_domain(domain);
             })?;
-            assert_eq!(
-                seen,
-                LaunchAttributes {
-                    memory_sync_domain: number,
-                    ..none
-                }
-            );
+            assert_eq!(seen, LaunchAttributes { memory_sync_domain: number, ..none });
         }
         // An attribute set twice has the last value; the others remain.
         let seen = launched(&|launch| {
             launch.priority(-1).cooperative().priority(-2);
         })?;
-        let both = LaunchAttributes {
-            priority: Some(-2),
-            cooperative: true,
-            ..none
-        };
+        let both = LaunchAttributes { priority: Some(-2), cooperative: true, ..none };
         assert_eq!(seen, both);
         Ok(())
     });

@@ -31,18 +31,12 @@ fn an_upload_to_all_costs_one_each() {
         let group = DeviceGroup::all()?;
         let host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1_u8; 64])?;
         let mut copies = group.alloc::<u8>(64)?;
-        driver.expect([UPLOAD].repeat(DEVICES), || {
-            group.upload_all(&host, &mut copies)
-        })?;
-        driver.expect([], || {
-            group.upload_all(host.slice(..0)?, copies.iter_mut().map(empty))
-        })?;
+        driver.expect([UPLOAD].repeat(DEVICES), || group.upload_all(&host, &mut copies))?;
+        driver.expect([], || group.upload_all(host.slice(..0)?, copies.iter_mut().map(empty)))?;
         idle(&group, &copies)?;
         // Each stream stages small slices in a chunk that it keeps from its first use on.
         group.upload_all_from(&[2; 64], &mut copies)?;
-        driver.expect([UPLOAD].repeat(DEVICES), || {
-            group.upload_all_from(&[3; 64], &mut copies)
-        })?;
+        driver.expect([UPLOAD].repeat(DEVICES), || group.upload_all_from(&[3; 64], &mut copies))?;
         Ok(())
     });
 }
@@ -58,9 +52,8 @@ fn parts_cost_one_each_and_empty_ones_none() {
         let mut host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1_u8; 6])?;
         let lens = [1, 0, 2, 3];
         let streams = group.streams().iter().zip(lens);
-        let mut parts: Vec<_> = streams
-            .map(|(s, len)| s.alloc::<u8>(len))
-            .collect::<Result<_>>()?;
+        let mut parts: Vec<_> =
+            streams.map(|(s, len)| s.alloc::<u8>(len)).collect::<Result<_>>()?;
         driver.expect([UPLOAD].repeat(3), || group.scatter(&host, &mut parts))?;
         idle(&group, &parts)?;
         host.synchronize()?;
@@ -83,13 +76,8 @@ fn copies_between_devices_cost_one_each_once_events_have_been_recorded() {
             driver.expect(ring, || group.rotate(&sources, &mut destinations, by))?;
         }
         group.all_to_all(&sources, &mut destinations)?;
-        let all = [
-            [COPY].repeat(DEVICES),
-            [PEER_COPY].repeat(DEVICES * (DEVICES - 1)),
-        ];
-        driver.expect(all.concat(), || {
-            group.all_to_all(&sources, &mut destinations)
-        })?;
+        let all = [[COPY].repeat(DEVICES), [PEER_COPY].repeat(DEVICES * (DEVICES - 1))];
+        driver.expect(all.concat(), || group.all_to_all(&sources, &mut destinations))?;
         Ok(())
     });
 }
@@ -140,11 +128,8 @@ fn one_device_alone_copies_nothing_between_devices() {
         idle(&group, &buffers)?;
         idle(&group, &others)?;
         driver.expect([], || group.broadcast(0, &mut buffers))?;
-        driver.expect([], || {
-            group
-                .enable_all_peers()
-                .map(|report| assert!(report.is_complete()))
-        })?;
+        driver
+            .expect([], || group.enable_all_peers().map(|report| assert!(report.is_complete())))?;
         driver.expect([COPY], || group.rotate(&buffers, &mut others, 1))?;
         driver.expect([COPY], || group.all_to_all(&buffers, &mut others))
     });

@@ -78,13 +78,10 @@ fn pinned_flags_cost_nothing() {
         let host = driver.expect(alloc(), || PinnedBuffer::<u8>::new(&context, 64))?;
         drop(host);
         let flags = PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
-        let host = driver.expect(alloc(), || {
-            PinnedBuffer::<u8>::with_flags(&context, 64, flags)
-        })?;
+        let host =
+            driver.expect(alloc(), || PinnedBuffer::<u8>::with_flags(&context, 64, flags))?;
         driver.expect(entered(["cuMemHostGetFlags"]), || host.flags())?;
-        driver.expect(entered(["cuMemHostGetDevicePointer_v2"]), || {
-            host.device_ptr()
-        })?;
+        driver.expect(entered(["cuMemHostGetDevicePointer_v2"]), || host.device_ptr())?;
         driver.refused(|| PinnedBuffer::<u8>::with_flags(&context, 64, PinnedFlags::from_bits(16)));
         Ok(())
     });
@@ -106,9 +103,7 @@ fn registering_costs_a_guard() {
         driver.expect([UPLOAD], || stream.upload(&host, &mut buffer))?;
         stream.synchronize()?;
         let unregister = entered([EXCHANGE, "cuMemHostUnregister", EXCHANGE]);
-        driver.expect(unregister.clone(), || {
-            host.into_inner().map_err(|(error, _)| error)
-        })?;
+        driver.expect(unregister.clone(), || host.into_inner().map_err(|(error, _)| error))?;
         let read_only = [&[ATTRIBUTE][..], &register].concat();
         let host = driver.expect(read_only, || {
             Registered::read_only(&context, vec![1_u32; 16], RegisterFlags::NONE)
@@ -143,15 +138,11 @@ fn managed_memory_costs_what_device_memory_does() {
         driver.expect([], || values.as_mut_slice().map(|values| values.fill(1)))?;
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut values, 1))?;
         let here = MemoryLocation::Device(context.device());
-        driver.expect(["cuMemPrefetchAsync"], || {
-            values.prefetch(&stream, .., here)
-        })?;
+        driver.expect(["cuMemPrefetchAsync"], || values.prefetch(&stream, .., here))?;
         driver.expect([], || values.prefetch(&stream, 3..3, here))?;
         let advise = entered(["cuMemAdvise"]);
         driver.expect(advise, || values.advise(.., Advice::SetReadMostly))?;
-        driver.expect(entered(["cuMemRangeGetAttribute"; 4]), || {
-            values.attributes(..)
-        })?;
+        driver.expect(entered(["cuMemRangeGetAttribute"; 4]), || values.attributes(..))?;
         driver.refused(|| values.advise(17.., Advice::SetReadMostly));
         stream.synchronize()?;
         driver.expect([], || values.as_slice().map(|_| ()))?;
@@ -167,9 +158,8 @@ fn pools_cost_one_call_each() {
         let set = "cuMemPoolSetAttribute";
         let create = [ATTRIBUTE, EXCHANGE, "cuMemPoolCreate", set, EXCHANGE];
         let pool = driver.expect(create, || MemoryPool::builder(device).build())?;
-        let buffer = driver.expect(relaxed("cuMemAllocFromPoolAsync"), || {
-            stream.alloc_from::<u8>(&pool, 64)
-        })?;
+        let buffer = driver
+            .expect(relaxed("cuMemAllocFromPoolAsync"), || stream.alloc_from::<u8>(&pool, 64))?;
         driver.expect(relaxed(FREE), || {
             drop(buffer);
             Ok(())

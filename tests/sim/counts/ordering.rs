@@ -25,11 +25,7 @@ fn the_first_dependency_of_a_stream_makes_its_event() {
         let context = Device::get(0)?.context()?;
         let (s, t) = (context.create_stream()?, context.create_stream()?);
         let mut a = s.alloc::<u32>(16)?;
-        let calls = [
-            entered(["cuEventCreate"]),
-            vec![RECORD, WAIT, "cuMemsetD32Async"],
-        ]
-        .concat();
+        let calls = [entered(["cuEventCreate"]), vec![RECORD, WAIT, "cuMemsetD32Async"]].concat();
         driver.expect(calls, || t.fill(&mut a, 1))
     });
 }
@@ -193,13 +189,9 @@ fn the_host_waits_on_one_event() {
         driver.expect([], || host.as_slice().map(drop))?;
         s.download(&a, &mut host)?;
         let wait = [&[RECORD][..], &relaxed("cuEventSynchronize")].concat();
-        driver.expect(wait, || {
-            host.as_slice().map(|host| assert_eq!(host, [0; 16]))
-        })?;
+        driver.expect(wait, || host.as_slice().map(|host| assert_eq!(host, [0; 16])))?;
         driver.expect([], || host.as_slice().map(drop))?;
-        driver.expect([], || {
-            host.try_as_slice().map(|host| assert!(host.is_some()))
-        })?;
+        driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))?;
         driver.expect([], || host.as_mut_slice().map(drop))?;
         // A wait of any kind counts as known afterwards.
         t.wait_stream(&s)?;
@@ -228,15 +220,9 @@ fn polling_costs_a_query_once_recorded() {
         s.download(&a, &mut host)?;
         let pending = |host: Option<&[u32]>| assert!(host.is_none());
         let query = relaxed("cuEventQuery");
-        driver.expect([&[RECORD][..], &query].concat(), || {
-            host.try_as_slice().map(pending)
-        })?;
+        driver.expect([&[RECORD][..], &query].concat(), || host.try_as_slice().map(pending))?;
         driver.expect(query, || host.try_as_slice().map(pending))?;
-        driver.expect(query, || {
-            host.try_as_slice().map(|host| assert!(host.is_some()))
-        })?;
-        driver.expect([], || {
-            host.try_as_slice().map(|host| assert!(host.is_some()))
-        })
+        driver.expect(query, || host.try_as_slice().map(|host| assert!(host.is_some())))?;
+        driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))
     });
 }

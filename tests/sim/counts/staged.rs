@@ -28,12 +28,9 @@ fn copies_to_new_memory_cost_memory_and_the_copy() {
     Counted::run(|driver| {
         let (_, stream, _) = two_streams()?;
         drop(stream.copy_new(&stream.upload_new(&[0_u32; 16])?)?);
-        let buffer = driver.expect([EXCHANGE, ALLOC, EXCHANGE, UPLOAD], || {
-            stream.upload_new(&[1_u32; 16])
-        })?;
-        let copy = driver.expect([EXCHANGE, ALLOC, EXCHANGE, COPY], || {
-            stream.copy_new(&buffer)
-        })?;
+        let buffer = driver
+            .expect([EXCHANGE, ALLOC, EXCHANGE, UPLOAD], || stream.upload_new(&[1_u32; 16]))?;
+        let copy = driver.expect([EXCHANGE, ALLOC, EXCHANGE, COPY], || stream.copy_new(&buffer))?;
         let down = [&[DOWNLOAD][..], &relaxed(SYNC)].concat();
         assert_eq!(driver.expect(down, || stream.download_vec(&copy))?, [1; 16]);
         let nothing = driver.expect([], || stream.upload_new(&[0_u64; 0]))?;
@@ -53,11 +50,8 @@ fn a_scope_of_k_downloads_costs_k_and_a_wait() {
             let mut out = [[0; 16]; 5];
             let wait = (k > 0).then(|| relaxed(SYNC)).into_iter().flatten();
             driver.expect([DOWNLOAD].repeat(k).into_iter().chain(wait), || {
-                stream.scope(|scope| {
-                    out[..k]
-                        .iter_mut()
-                        .try_for_each(|out| scope.download(&a, out))
-                })
+                stream
+                    .scope(|scope| out[..k].iter_mut().try_for_each(|out| scope.download(&a, out)))
             })?;
             assert_eq!(out[..k], [[5; 16]; 5][..k]);
         }
@@ -145,11 +139,8 @@ fn a_large_slice_costs_a_copy_a_piece_and_a_record_a_chunk_or_piece() {
         let calls = UP.map(chunk).concat();
         driver.expect(calls, || stream.upload_from(&slice, &mut buffer))?;
         stream.synchronize()?;
-        let calls = [
-            [DOWNLOAD, RECORD].repeat(DOWN),
-            relaxed("cuEventSynchronize").repeat(DOWN),
-        ]
-        .concat();
+        let calls =
+            [[DOWNLOAD, RECORD].repeat(DOWN), relaxed("cuEventSynchronize").repeat(DOWN)].concat();
         driver.expect(calls, || stream.download_to(&buffer, &mut back))?;
         support::assert_bytes(&back, &slice);
         Ok(())

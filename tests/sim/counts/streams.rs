@@ -132,13 +132,10 @@ fn values_cost_1_and_waits_a_checkpoint_where_work_is_pending() {
         s.write_value(&mut wide, 0)?;
         driver.expect(["cuStreamWriteValue32_v2"], || s.write_value(&mut word, 1))?;
         driver.expect(["cuStreamWriteValue64_v2"], || s.write_value(&mut wide, 1))?;
-        driver.expect([RECORD, "cuStreamWaitValue32_v2"], || {
-            s.wait_value(&word, WaitValue::Eq(1))
-        })?;
+        driver
+            .expect([RECORD, "cuStreamWaitValue32_v2"], || s.wait_value(&word, WaitValue::Eq(1)))?;
         s.synchronize()?;
-        driver.expect(["cuStreamWaitValue64_v2"], || {
-            s.wait_value(&wide, WaitValue::Nor(0))
-        })?;
+        driver.expect(["cuStreamWaitValue64_v2"], || s.wait_value(&wide, WaitValue::Nor(0)))?;
         s.synchronize()?;
         driver.refused(|| s.wait_value(&word, WaitValue::And(0)));
         driver.refused(|| s.write_value(word.slice_mut(..0)?, 1));

@@ -23,9 +23,8 @@ fn rows_cost_1() {
             driver.expect([call], || {
                 stream.copy_pitched(host.pitched(shape)?, a.pitched_mut(shape)?)
             })?;
-            driver.expect([call], || {
-                stream.copy_pitched(a.pitched(shape)?, b.pitched_mut(shape)?)
-            })?;
+            driver
+                .expect([call], || stream.copy_pitched(a.pitched(shape)?, b.pitched_mut(shape)?))?;
             driver.expect([call], || {
                 stream.copy_pitched(b.pitched(shape)?, host.pitched_mut(shape)?)
             })?;
@@ -35,9 +34,7 @@ fn rows_cost_1() {
         driver.expect([fill], || stream.fill_pitched(a.pitched_mut(plane)?, 1))?;
         driver.expect([fill], || stream.fill_pitched(a.pitched_mut(volume)?, 1))?;
         let apart = volume.with_slice_height(6);
-        driver.expect([fill, fill], || {
-            stream.fill_pitched(a.pitched_mut(apart)?, 1)
-        })?;
+        driver.expect([fill, fill], || stream.fill_pitched(a.pitched_mut(apart)?, 1))?;
         driver.expect([COPY], || stream.copy_within(&mut a, ..10, 20))?;
         drop((a, b, host));
         Ok(())
@@ -139,10 +136,7 @@ fn a_driver_without_batches_is_asked_one_by_one() {
             let tried = faults.iter().map(|(function, _)| *function);
             let calls: Vec<_> = tried.chain(then.iter().copied()).collect();
             let made = session.names_since(mark);
-            assert!(
-                made.windows(calls.len()).any(|made| made == calls),
-                "{made:?}"
-            );
+            assert!(made.windows(calls.len()).any(|made| made == calls), "{made:?}");
             let copies = made.iter().filter(|name| name.starts_with("cuMemcpy"));
             assert_eq!(copies.count(), calls.len(), "{made:?}");
             let mut back = [0; 4];
@@ -177,16 +171,8 @@ fn refused_rows_cost_nothing() {
             batch.copy(&a, &mut b)?;
             elsewhere.enqueue(batch)
         });
-        driver.refused(|| {
-            stream
-                .upload_owned(vec![0; 9], &mut b)
-                .map_err(|(error, _)| error)
-        });
-        driver.refused(|| {
-            elsewhere
-                .download_owned(&b, vec![0; 64])
-                .map_err(|(error, _)| error)
-        });
+        driver.refused(|| stream.upload_owned(vec![0; 9], &mut b).map_err(|(error, _)| error));
+        driver.refused(|| elsewhere.download_owned(&b, vec![0; 64]).map_err(|(error, _)| error));
         Ok(())
     });
 }

@@ -17,21 +17,11 @@ fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
 fn growing_costs_3_and_shrinking_2() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
-        let step = context
-            .device()
-            .virtual_memory_granularity(Granularity::Minimum)?;
-        let reserving = [
-            &[ATTRIBUTE, GRANULARITY],
-            &guarded(["cuMemAddressReserve"])[..],
-        ];
-        let mut buffer = driver.expect(reserving.concat(), || {
-            VirtualBuffer::<u8>::reserve(&context, 4 * step)
-        })?;
-        let growing = [
-            guarded(["cuMemCreate"]),
-            guarded(["cuMemMap", "cuMemSetAccess"]),
-        ]
-        .concat();
+        let step = context.device().virtual_memory_granularity(Granularity::Minimum)?;
+        let reserving = [&[ATTRIBUTE, GRANULARITY], &guarded(["cuMemAddressReserve"])[..]];
+        let mut buffer = driver
+            .expect(reserving.concat(), || VirtualBuffer::<u8>::reserve(&context, 4 * step))?;
+        let growing = [guarded(["cuMemCreate"]), guarded(["cuMemMap", "cuMemSetAccess"])].concat();
         driver.expect(growing.clone(), || buffer.grow_to(10))?;
         driver.expect([], || buffer.grow_to(step))?;
         driver.expect(growing, || buffer.grow_to(2 * step))?;
@@ -41,16 +31,8 @@ fn growing_costs_3_and_shrinking_2() {
         driver.expect([], || buffer.shrink_to(step + 1))?;
         let [get, set, exchange, exchange_back, set_back] = [GET, SET, EXCHANGE, EXCHANGE, SET];
         // The release finds the context current and the capture mode relaxed.
-        let shrinking = [
-            get,
-            set,
-            exchange,
-            "cuMemUnmap",
-            GET,
-            "cuMemRelease",
-            exchange_back,
-            set_back,
-        ];
+        let shrinking =
+            [get, set, exchange, "cuMemUnmap", GET, "cuMemRelease", exchange_back, set_back];
         driver.expect(shrinking, || buffer.shrink_to(step))?;
         drop(buffer);
         Ok(())

@@ -23,10 +23,7 @@ fn counts_agree_whatever_fails() {
             report.bytes()
         };
         let played = (|| -> Result<()> {
-            let (one, two) = (
-                Device::get(0)?.create_stream()?,
-                Device::get(1)?.create_stream()?,
-            );
+            let (one, two) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
             let alloc = |stream: &cuda_core::Stream, bytes| {
                 let buffer = with_allocator(&allocator, || stream.alloc::<u8>(bytes));
                 agree();

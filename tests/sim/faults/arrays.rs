@@ -7,10 +7,7 @@ use cuda_core::{
 
 use super::harness::{again, first, sweep};
 
-const SHAPE: ArrayShape = ArrayShape::D2 {
-    width: 4,
-    height: 2,
-};
+const SHAPE: ArrayShape = ArrayShape::D2 { width: 4, height: 2 };
 const TEXELS: [u16; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 #[test]

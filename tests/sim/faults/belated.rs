@@ -102,17 +102,9 @@ fn every(victims: &'static [&str], tried_again: &'static [&str], scenario: Scena
     let sweep = || {
         let modes = [Mode::Lazy, Mode::Eager, Mode::Threaded { seed: 1 }];
         // Under Miri a few calls suffice.
-        let (modes, stride) = if cfg!(miri) {
-            (&modes[2..], 31)
-        } else {
-            (&modes[..], 1)
-        };
+        let (modes, stride) = if cfg!(miri) { (&modes[2..], 31) } else { (&modes[..], 1) };
         for &mode in modes {
-            let run = |fault| Run {
-                mode,
-                fault,
-                tried_again,
-            };
+            let run = |fault| Run { mode, fault, tried_again };
             let calls = attempt(scenario, run(None));
             let hit = (1..).zip(calls).filter(|(_, name)| victims.contains(name));
             let hit: Vec<u64> = hit.map(|(nth, _)| nth).collect();
@@ -146,9 +138,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     cuda_core::flush_deferred_drops();
     assert_eq!(session.fault_fired(), run.fault.is_some(), "{run:?}");
     let calls = session.since(mark).into_iter().map(|call| call.name);
-    let calls: Vec<_> = calls
-        .filter(|name| !name.starts_with("cuGetError"))
-        .collect();
+    let calls: Vec<_> = calls.filter(|name| !name.starts_with("cuGetError")).collect();
     session.clear_faults();
     let after = stack::unwind();
     session.settle();
@@ -196,10 +186,8 @@ fn copies<K: StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let mut b = home.alloc::<u8>(64)?;
     let up = stream.upload(&source, &mut a);
     let across = stream.copy(&a, &mut b);
-    let fills = [
-        stream.fill_bytes(b.slice_mut(..16)?, 1),
-        home.fill_bytes(b.slice_mut(16..32)?, 2),
-    ];
+    let fills =
+        [stream.fill_bytes(b.slice_mut(..16)?, 1), home.fill_bytes(b.slice_mut(16..32)?, 2)];
     let down = home.download(&b, &mut target);
     drop((source, target));
     drop((a, b));
@@ -264,10 +252,7 @@ fn chunks_are_set_aside() {
         let mut back = [9; 64];
         let down = stream.download_to(&a, &mut back);
         assert_eq!(back, if down.is_ok() { [0; 64] } else { [9; 64] });
-        let ups = [
-            stream.upload_from(&[1; 64], &mut a),
-            stream.upload_from(&[2; 64], &mut b),
-        ];
+        let ups = [stream.upload_from(&[1; 64], &mut a), stream.upload_from(&[2; 64], &mut b)];
         let (mut x, mut y) = ([9; 64], [9; 64]);
         let scope = stream.scope(|scope| {
             scope.download(&a, &mut x)?;
@@ -310,10 +295,7 @@ fn streams_wait_for_each_other() {
 #[test]
 fn between_devices() {
     sweep(|| {
-        let (s, t) = (
-            Device::get(0)?.create_stream()?,
-            Device::get(1)?.create_stream()?,
-        );
+        let (s, t) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
         let a = s.alloc_zeroed::<u8>(8)?;
         let mut b = t.alloc::<u8>(8)?;
         let across = t.copy(&a, &mut b);

@@ -24,11 +24,7 @@ fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuff
 /// Bytes in use; asserts that all counters agree.
 fn agree(pool: &CachingPool, stream: &Stream) -> usize {
     let usage = pool.usage(stream.device());
-    assert_eq!(
-        usage.used + usage.free + usage.pending,
-        usage.reserved,
-        "{usage:?}"
-    );
+    assert_eq!(usage.used + usage.free + usage.pending, usage.reserved, "{usage:?}");
     usage.used
 }
 
@@ -64,9 +60,7 @@ fn used_elsewhere() {
     sweep(|| {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
-        let pool = CachingPool::builder()
-            .limit(PoolLimit::Bytes(2 * U))
-            .build()?;
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(2 * U)).build()?;
         for _ in 0..2 {
             let mut buffer = alloc(&one, &pool, 2 * U)?;
             round_trip(&mut buffer, &one, &one)?;

@@ -147,9 +147,7 @@ fn floating_context_on_another_thread() {
         let context = pop()?;
         let elsewhere = std::thread::spawn(move || {
             context.push()?;
-            let used = context
-                .create_stream()
-                .and_then(|stream| stream.alloc_zeroed::<u8>(8));
+            let used = context.create_stream().and_then(|stream| stream.alloc_zeroed::<u8>(8));
             pop()?;
             used.map(drop)
         });
@@ -212,9 +210,7 @@ fn peer_access() {
 fn errors_are_described() {
     sweep(|| {
         let (_, context) = first()?;
-        let error = context
-            .limit(cuda_sys::CUlimit(999))
-            .expect_err("no such limit");
+        let error = context.limit(cuda_sys::CUlimit(999)).expect_err("no such limit");
         assert!(!error.to_string().is_empty());
         Ok(())
     });
@@ -266,12 +262,7 @@ fn library_handles() {
             // Again after a failure: made anew, or the same.
             again(|| {
                 slot.with(context, |handle| {
-                    assert!(
-                        handle
-                            .made_in
-                            .as_ref()
-                            .is_none_or(|made_in| made_in == context)
-                    );
+                    assert!(handle.made_in.as_ref().is_none_or(|made_in| made_in == context));
                     Ok::<_, Error>(())
                 })
             })?;
@@ -290,9 +281,6 @@ fn profiler_ranges() {
         again(|| context.stop_profiler())?;
         drop(context.profile()?);
         let range = context.profile()?;
-        range
-            .close()
-            .or_else(|(_, range)| range.close())
-            .map_err(|(error, _)| error)
+        range.close().or_else(|(_, range)| range.close()).map_err(|(error, _)| error)
     });
 }

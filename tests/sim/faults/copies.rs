@@ -90,10 +90,7 @@ fn every_operation_again() {
         again(|| s.fill(&mut a, 0))?;
         again(|| s.copy(b.slice(4..)?, a.slice_mut(..4)?))?;
         again(|| t.download(&a, &mut target))?;
-        assert_eq!(
-            again(|| target.as_slice().map(<[u32]>::to_vec))?,
-            [5, 6, 7, 8, 0, 0, 0, 0]
-        );
+        assert_eq!(again(|| target.as_slice().map(<[u32]>::to_vec))?, [5, 6, 7, 8, 0, 0, 0, 0]);
         let mut back = [0; 8];
         again(|| s.download_to(&b, &mut back))?;
         assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -138,10 +135,7 @@ fn every_operation_regardless() {
 #[test]
 fn between_devices() {
     sweep(|| {
-        let (s, t) = (
-            Device::get(0)?.create_stream()?,
-            Device::get(1)?.create_stream()?,
-        );
+        let (s, t) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
         let mut a = s.alloc_zeroed::<u32>(8)?;
         let mut b = t.alloc::<u32>(8)?;
         t.fill(&mut b, 5)?;

@@ -48,11 +48,7 @@ impl<T> Case<T> {
         let drops = DropFailures::begin();
         let owner = (self.make)().expect("no fault yet");
         let fault = Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(self.call);
-        session.inject(if takes_effect {
-            fault.takes_effect()
-        } else {
-            fault
-        });
+        session.inject(if takes_effect { fault.takes_effect() } else { fault });
         let before = session.calls(self.call);
         let Err((error, mut owner)) = (self.close)(owner) else {
             panic!("{} fails", self.call);
@@ -97,10 +93,7 @@ fn stream() -> Stream {
     context.create_stream().expect("a stream")
 }
 
-const SHAPE: ArrayShape = ArrayShape::D2 {
-    width: 4,
-    height: 2,
-};
+const SHAPE: ArrayShape = ArrayShape::D2 { width: 4, height: 2 };
 
 #[test]
 fn arrays() {
@@ -115,9 +108,7 @@ fn arrays() {
             refused(Texture::new(&*array, &TextureDescriptor::default()));
             refused(Surface::new(array));
             let stream = stream();
-            stream
-                .upload_to_array(&[1; 8], &mut *array)
-                .expect_err("too long");
+            stream.upload_to_array(&[1; 8], &mut *array).expect_err("too long");
             stream.upload_to_array(&[], array).expect("none to write");
         },
     }
@@ -227,9 +218,7 @@ fn streams() {
             refused(stream.fill(&mut buffer, 1));
             refused(stream.upload_from(&[1; 8], &mut buffer));
             refused(stream.download_to(&buffer, &mut [1; 8]));
-            let guard = stream
-                .enter()
-                .expect("makes no driver call about the stream");
+            let guard = stream.enter().expect("makes no driver call about the stream");
             let event = Event::new(stream.context(), EventFlags::DEFAULT).expect("an event");
             refused(event.record_current());
             drop(guard);

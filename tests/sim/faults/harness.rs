@@ -31,9 +31,9 @@ impl Failure {
         match self {
             Failure::Once(code) => Fault::new(code).nth(nth),
             Failure::Sticky(code) => Fault::new(code).nth(nth).sticky(),
-            Failure::Shutdown => Fault::new(cuda_sys::CUDA_ERROR_DEINITIALIZED)
-                .nth(nth)
-                .from_then_on(),
+            Failure::Shutdown => {
+                Fault::new(cuda_sys::CUDA_ERROR_DEINITIALIZED).nth(nth).from_then_on()
+            }
         }
     }
 }
@@ -102,15 +102,7 @@ pub(super) fn sweep(scenario: Scenario) {
                 // of failure runs with each of them.
                 let befores = if index == 0 { BEFORES } else { &BEFORES[..1] };
                 for &before in befores {
-                    every_call(
-                        scenario,
-                        Run {
-                            mode,
-                            before,
-                            fault: None,
-                        },
-                        failure,
-                    );
+                    every_call(scenario, Run { mode, before, fault: None }, failure);
                     if cfg!(miri) {
                         return;
                     }
@@ -131,10 +123,7 @@ fn every_call(scenario: Scenario, run: Run, failure: Failure) {
     if !cfg!(miri) {
         attempt(scenario, run);
     }
-    let failing = |nth| Run {
-        fault: Some((nth, failure)),
-        ..run
-    };
+    let failing = |nth| Run { fault: Some((nth, failure)), ..run };
     let every = |first: u64| {
         let calls = (first..).step_by(STRIDE as usize);
         let failed = calls.take_while(|&nth| attempt(scenario, failing(nth)));
@@ -177,11 +166,7 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
 
     let here = format!("{run:?}, which hit {:?}", seen.victim);
     let (counted, failures) = (reported.counted, &reported.failures);
-    assert_eq!(
-        counted,
-        failures.len() as u64,
-        "{here}: counter and hook disagree: {failures:#?}"
-    );
+    assert_eq!(counted, failures.len() as u64, "{here}: counter and hook disagree: {failures:#?}");
     if let Err(panic) = seen.outcome {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or(panic.downcast_ref::<&str>().copied());
@@ -193,10 +178,7 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     assert_eq!(alive, 0, "{here}: values of host functions leaked");
     let leaks = session.leaks();
     if !run.shuts_down() {
-        assert_eq!(
-            seen.after, seen.before,
-            "{here}: the context stack changed; {failures:#?}"
-        );
+        assert_eq!(seen.after, seen.before, "{here}: the context stack changed; {failures:#?}");
         let ends = ["cuCtxDestroy_v2", "cuGreenCtxDestroy"];
         let destroyed = ends.iter().any(|call| session.calls(call) > 0);
         let compared = judge::compare(&leaks, &reported, destroyed, |_| false);
@@ -238,13 +220,7 @@ fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
         countable.nth(nth as usize - 1)
     });
     let after = stack::unwind();
-    Seen {
-        outcome,
-        fired,
-        victim,
-        before,
-        after,
-    }
+    Seen { outcome, fired, victim, before, after }
 }
 
 /// Initialises what exists once per process, which is no part of a scenario: `process.rs` tests it.

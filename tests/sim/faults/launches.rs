@@ -22,14 +22,7 @@ fn load_launch_unload() {
         let add_one = module.function("add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(8)?;
         // SAFETY: 8 elements.
-        unsafe {
-            stream
-                .kernel(&add_one)
-                .elements(8)
-                .arg(&mut x)
-                .arg(8u32)
-                .launch()
-        }?;
+        unsafe { stream.kernel(&add_one).elements(8).arg(&mut x).arg(8u32).launch() }?;
         let mut back = [0; 8];
         stream.download_to(&x, &mut back)?;
         assert_eq!(back, [1; 8]);
@@ -47,14 +40,7 @@ fn two_streams_and_pinned_memory() {
         let mut x = PinnedBuffer::from_slice(&context, &[3u32; 4])?;
         for stream in [&one, &two] {
             // SAFETY: 4 elements.
-            unsafe {
-                stream
-                    .kernel(&add_one)
-                    .elements(4)
-                    .arg(&mut x)
-                    .arg(4u32)
-                    .launch()
-            }?;
+            unsafe { stream.kernel(&add_one).elements(4).arg(&mut x).arg(4u32).launch() }?;
         }
         assert_eq!(x.as_slice()?, [5; 4]);
         Ok(())
@@ -70,14 +56,7 @@ fn globals() {
         let bump = module.function("bump")?;
         let mut counter = module.global::<u32>("counter")?;
         // SAFETY: the launch names the memory that the kernel writes.
-        unsafe {
-            stream
-                .kernel(&bump)
-                .block(2)
-                .arg(2u32)
-                .uses(&mut counter)
-                .launch()
-        }?;
+        unsafe { stream.kernel(&bump).block(2).arg(2u32).uses(&mut counter).launch() }?;
         let mut back = [0];
         stream.download_to(&counter, &mut back)?;
         assert_eq!(back, [9]);

@@ -12,10 +12,7 @@ fn managed_memory() {
         let mut values = ManagedBuffer::<u32>::new(&context, 16)?;
         values.as_mut_slice()?.fill(1);
         values.prefetch(&t, .., MemoryLocation::Device(Device::get(1)?))?;
-        values.advise(
-            ..8,
-            Advice::SetPreferredLocation(MemoryLocation::Device(device)),
-        )?;
+        values.advise(..8, Advice::SetPreferredLocation(MemoryLocation::Device(device)))?;
         values.attributes(..)?;
         s.fill(values.slice_mut(8..)?, 2)?;
         assert_eq!(values.as_slice()?[7..9], [1, 2]);

@@ -117,9 +117,7 @@ fn owners_of_registered_memory() {
         let (_, context) = first()?;
         let stream = context.create_stream()?;
         let before = DROPPED.load(Ordering::Relaxed);
-        let host = || Host {
-            elements: vec![0; 64],
-        };
+        let host = || Host { elements: vec![0; 64] };
         let ended = (|| {
             let mut one = error_only(Registered::new(&context, host(), RegisterFlags::NONE))?;
             let buffer = stream.alloc_zeroed::<u8>(64)?;

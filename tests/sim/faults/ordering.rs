@@ -76,10 +76,7 @@ fn many_streams_on_one_buffer() {
         }
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
         keep[0].download(&buffer, &mut host)?;
-        assert_eq!(
-            host.as_slice()?,
-            [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
-        );
+        assert_eq!(host.as_slice()?, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
         Ok(())
     });
 }

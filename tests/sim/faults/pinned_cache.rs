@@ -57,9 +57,7 @@ fn once_more() {
         let buffers = sizes.map(|len| again(|| PinnedBuffer::<u8>::zeroed(&context, len)));
         let buffers = buffers.into_iter().collect::<Result<Vec<_>>>()?;
         assert!(buffers.iter().all(|buffer| {
-            buffer
-                .as_slice()
-                .is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+            buffer.as_slice().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
         }));
         again(trim_pinned)?;
         drop(buffers);

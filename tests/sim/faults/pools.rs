@@ -82,9 +82,7 @@ fn shared_pools() {
     sweep(|| {
         let (device, context) = first()?;
         let stream = context.create_stream()?;
-        let pool = MemoryPool::builder(device)
-            .shareable(ShareableHandle::PosixFd)
-            .build()?;
+        let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
         let buffer = stream.alloc_from::<u32>(&pool, 16)?;
         stream.synchronize()?;
         let fd = pool.export_fd()?;

@@ -27,10 +27,7 @@ fn initialisation_fails_at_each_call() {
                 .expect("the child starts");
             let text = String::from_utf8_lossy(&child.stdout);
             let errors = String::from_utf8_lossy(&child.stderr);
-            assert!(
-                child.status.success(),
-                "call {nth}, code {code}: {text}{errors}"
-            );
+            assert!(child.status.success(), "call {nth}, code {code}: {text}{errors}");
             assert!(text.contains("1 passed"), "the child ran no test: {text}");
             if text.contains(NOT_REACHED) {
                 assert!(nth > 20, "only {nth} calls");
@@ -74,9 +71,5 @@ fn initialisation() {
     cuda_core::trim_staging().expect("no fault is left");
     let report = session.finish();
     assert!(report.violations.is_empty(), "{report}");
-    assert_eq!(
-        report.leaks.len() as u64,
-        cuda_core::drop_failures() - failures,
-        "{report}"
-    );
+    assert_eq!(report.leaks.len() as u64, cuda_core::drop_failures() - failures, "{report}");
 }

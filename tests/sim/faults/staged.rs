@@ -56,11 +56,7 @@ fn scopes() {
             scope.download(&a, &mut x)?;
             scope.download(&b, &mut y)
         });
-        let expected = if done.is_ok() {
-            ([1, 2, 3, 4], [0; 2])
-        } else {
-            ([9; 4], [9; 2])
-        };
+        let expected = if done.is_ok() { ([1, 2, 3, 4], [0; 2]) } else { ([9; 4], [9; 2]) };
         assert_eq!((x, y), expected);
         done?;
         stream.fill_bytes(&mut b, 1)?;
@@ -121,10 +117,7 @@ fn large_slices() {
 }
 
 #[test]
-#[cfg_attr(
-    miri,
-    ignore = "as `large_slices`, its threads are tested by a test of their own"
-)]
+#[cfg_attr(miri, ignore = "as `large_slices`, its threads are tested by a test of their own")]
 fn large_slices_with_help() {
     sweep(|| large(2));
 }

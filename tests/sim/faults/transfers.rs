@@ -13,10 +13,7 @@ fn rows<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<(
     let plane = Shape::plane(1, 4).with_pitch(12);
     stream.copy_pitched(source.pitched(shape)?, a.pitched_mut(shape)?)?;
     stream.fill_pitched(a.slice_mut(1..)?.pitched(plane)?, 9)?;
-    stream.copy_pitched(
-        a.pitched(shape)?,
-        target.pitched_mut(Shape::volume(2, 2, 2))?,
-    )?;
+    stream.copy_pitched(a.pitched(shape)?, target.pitched_mut(Shape::volume(2, 2, 2))?)?;
     assert_eq!(target.as_slice()?, [1, 9, 3, 9, 5, 9, 7, 9]);
     Ok(())
 }
@@ -61,10 +58,7 @@ fn in_batches() {
 #[test]
 fn between_devices() {
     sweep(|| {
-        let (s, t) = (
-            Device::get(0)?.create_stream()?,
-            Device::get(1)?.create_stream()?,
-        );
+        let (s, t) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
         let a = s.alloc_zeroed::<u32>(8)?;
         let mut b = t.alloc::<u32>(8)?;
         t.fill(&mut b, 5)?;

@@ -21,23 +21,16 @@ fn f10_what_cannot_be_mapped_is_the_drivers_to_refuse() -> Result<()> {
         matches!(error, Error::OutOfMemory { requested, .. } if requested == huge),
         "{error:?}"
     );
-    assert_eq!(
-        session.calls(ALLOC),
-        2,
-        "again after all that was idle was given back"
-    );
+    assert_eq!(session.calls(ALLOC), 2, "again after all that was idle was given back");
     assert_eq!(pinned_usage()?.reserved, 0);
     finish(&session)
 }
 
 #[test]
 fn f10_falls_back_to_the_driver() -> Result<()> {
-    for code in [
-        CUDA_ERROR_NOT_SUPPORTED,
-        CUDA_ERROR_OUT_OF_MEMORY,
-        CUDA_ERROR_UNKNOWN,
-        CUresult(123_456),
-    ] {
+    for code in
+        [CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult(123_456)]
+    {
         let session = cached();
         let context = context()?;
         session.fail_nth(Some(REGISTER), 1, code);
@@ -46,9 +39,7 @@ fn f10_falls_back_to_the_driver() -> Result<()> {
         assert_eq!(buffer.as_slice()?, [7; 1000]);
         drop(buffer);
         // Reused nevertheless, and freed by the right call.
-        let again = no_calls(&session, "a hit", || {
-            PinnedBuffer::<u8>::new(&context, 1000)
-        })?;
+        let again = no_calls(&session, "a hit", || PinnedBuffer::<u8>::new(&context, 1000))?;
         drop(again);
         trim_pinned()?;
         assert_eq!((session.calls(FREE), session.calls(UNREGISTER)), (1, 0));
@@ -81,11 +72,7 @@ fn f10_oom_retry() -> Result<()> {
     session.clear_faults();
     // With permanent failures: the cache is released, and the error names the request.
     for name in [REGISTER, ALLOC] {
-        session.inject(
-            Fault::new(CUDA_ERROR_OUT_OF_MEMORY)
-                .function(name)
-                .from_then_on(),
-        );
+        session.inject(Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function(name).from_then_on());
     }
     let error = PinnedBuffer::<u8>::new(&context, 4 * len).expect_err("refused");
     assert!(
@@ -97,11 +84,7 @@ fn f10_oom_retry() -> Result<()> {
     for len in [3, 1000, 3 << 20] {
         there_and_back(&stream, len)?;
     }
-    assert_eq!(
-        pinned_usage()?.reserved,
-        0,
-        "none of it went through pinned memory"
-    );
+    assert_eq!(pinned_usage()?.reserved, 0, "none of it went through pinned memory");
     // Copies use pinned memory again as soon as it can be had.
     session.clear_faults();
     there_and_back(&stream, 3)?;
@@ -126,9 +109,8 @@ fn there_and_back(stream: &Stream, len: usize) -> Result<()> {
 #[test]
 fn f03_what_may_be_gone_is_given_up() -> Result<()> {
     // Mapped and registered, or allocated by the driver; the failing release took effect, or not.
-    for (release, belated) in [UNREGISTER, FREE]
-        .into_iter()
-        .flat_map(|release| [(release, false), (release, true)])
+    for (release, belated) in
+        [UNREGISTER, FREE].into_iter().flat_map(|release| [(release, false), (release, true)])
     {
         let session = cached();
         let mut reports = DropReports::listen();
@@ -180,9 +162,7 @@ fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
     assert_eq!(session.calls(UNREGISTER), 0);
     assert_eq!(pinned_usage()?, usage, "kept");
     assert_eq!(reports.resources(), []);
-    let kept = no_calls(&session, "and used", || {
-        PinnedBuffer::<u8>::new(&context, 1000)
-    })?;
+    let kept = no_calls(&session, "and used", || PinnedBuffer::<u8>::new(&context, 1000))?;
     drop(kept);
     finish(&session)
 }
@@ -211,11 +191,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     trim_pinned()?;
     assert_eq!(reports.resources(), [Resource::PinnedMemory]);
     let usage = pinned_usage()?;
-    assert_eq!(
-        (usage.reserved, usage.pending, usage.cached),
-        (0, 0, 0),
-        "{usage:?}"
-    );
+    assert_eq!((usage.reserved, usage.pending, usage.cached), (0, 0, 0), "{usage:?}");
     let three = PinnedBuffer::from_slice(&context, &[3_u8; 100])?;
     assert_ne!(place(&three), at);
     two.as_mut_slice()?.fill(9);
@@ -224,11 +200,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     session.settle();
     trim_pinned()?;
     let usage = pinned_usage()?;
-    assert_eq!(
-        (usage.reserved, usage.used, usage.cached),
-        (0, 0, 0),
-        "{usage:?}"
-    );
+    assert_eq!((usage.reserved, usage.used, usage.cached), (0, 0, 0), "{usage:?}");
     let leaks = session.leaks();
     let pinned: usize = leaks.iter().map(|leak| leak.bytes).sum();
     assert!(pinned >= reserved, "{leaks:#?}");
@@ -250,9 +222,7 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
     let fault = Fault::new(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS).function("cuMemsetD8Async");
     session.inject(fault.sticky());
     let guard = here.guard()?;
-    stream
-        .fill(&mut buffer, 1)
-        .expect_err("the context is lost");
+    stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
     // Neither waits nor fails: no allocation gets the memory.
     lost.close().map_err(|(error, _)| error)?;

@@ -68,11 +68,7 @@ impl World {
             let stream = context.create_stream()?;
             let buffer = stream.alloc_zeroed(LARGEST)?;
             let bytes = vec![0; LARGEST];
-            Ok(Lane {
-                stream,
-                buffer,
-                bytes,
-            })
+            Ok(Lane { stream, buffer, bytes })
         };
         Ok(Self {
             lanes: (0..STREAMS).map(lane).collect::<Result<_>>()?,
@@ -90,16 +86,9 @@ impl World {
                 let apart = |held: &Held| {
                     start + len <= held.start || held.start + held.bytes.len() <= start
                 };
-                assert!(
-                    self.held.iter().all(apart),
-                    "two buffers have the same bytes"
-                );
+                assert!(self.held.iter().all(apart), "two buffers have the same bytes");
                 let bytes = vec![value; len];
-                self.held.push(Held {
-                    buffer,
-                    start,
-                    bytes,
-                });
+                self.held.push(Held { buffer, start, bytes });
             }
             Step::Drop(at) => {
                 if !self.held.is_empty() {
@@ -110,8 +99,7 @@ impl World {
                 if let Some(held) = self.held.get(at % count) {
                     let lane = &mut self.lanes[on];
                     let len = held.bytes.len();
-                    lane.stream
-                        .upload(&held.buffer, lane.buffer.slice_mut(..len)?)?;
+                    lane.stream.upload(&held.buffer, lane.buffer.slice_mut(..len)?)?;
                     lane.bytes[..len].copy_from_slice(&held.bytes);
                 }
             }
@@ -119,8 +107,7 @@ impl World {
                 if let Some(held) = self.held.get_mut(at % count) {
                     let lane = &self.lanes[on];
                     let len = held.bytes.len();
-                    lane.stream
-                        .download(lane.buffer.slice(..len)?, &mut held.buffer)?;
+                    lane.stream.download(lane.buffer.slice(..len)?, &mut held.buffer)?;
                     held.bytes.copy_from_slice(&lane.bytes[..len]);
                 }
             }
@@ -139,11 +126,7 @@ impl World {
         let usage = pinned_usage()?;
         let used: usize = self.held.iter().map(|held| size(held.bytes.len())).sum();
         assert_eq!(usage.used, used);
-        assert_eq!(
-            usage.reserved,
-            usage.used + usage.cached + usage.pending,
-            "{usage:?}"
-        );
+        assert_eq!(usage.reserved, usage.used + usage.cached + usage.pending, "{usage:?}");
         assert!(usage.used_peak >= usage.used && usage.reserved_peak >= usage.reserved);
         Ok(())
     }
@@ -188,8 +171,7 @@ fn f03_agrees_with_a_model() {
             steps.into_iter().try_for_each(|step| world.step(step))?;
             world.end()
         })();
-        ran.and_then(|()| finish(&session))
-            .map_err(|error| TestCaseError::fail(error.to_string()))
+        ran.and_then(|()| finish(&session)).map_err(|error| TestCaseError::fail(error.to_string()))
     });
     outcome.unwrap_or_else(|wrong| panic!("{wrong}"));
 }

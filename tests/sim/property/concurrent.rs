@@ -55,10 +55,7 @@ fn check(modes: impl Strategy<Value = Mode>) {
         let steps = |steps: &Vec<Step>| -> String {
             steps.iter().map(|step| format!("    {step:?}\n")).collect()
         };
-        program
-            .iter()
-            .map(|thread| format!("  thread:\n{}", steps(thread)))
-            .collect()
+        program.iter().map(|thread| format!("  thread:\n{}", steps(thread))).collect()
     };
     prove(CASES, (modes, program), print, run);
 }
@@ -87,10 +84,7 @@ impl Shared {
         let mut device = streams[0].alloc(LEN)?;
         streams[0].upload_from(&bytes, &mut device)?;
         Ok(Self {
-            pinned: (
-                PinnedBuffer::from_slice(&contexts[0], &bytes)?,
-                contents.clone(),
-            ),
+            pinned: (PinnedBuffer::from_slice(&contexts[0], &bytes)?, contents.clone()),
             device: (device, contents),
             streams,
             contexts,
@@ -120,11 +114,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
         return Err("a drop failed".to_owned());
     }
     let report = session.finish();
-    if report.is_clean() {
-        Ok(())
-    } else {
-        Err(report.to_string())
-    }
+    if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
 }
 
 fn enact(program: Program) -> Result<(), String> {

@@ -75,10 +75,7 @@ const CODES: &[CUresult] = &[
 ];
 
 /// Errors of earlier work. The other codes refuse a call, which then has no effect.
-const OF_WORK: &[CUresult] = &[
-    cuda_sys::CUDA_ERROR_UNKNOWN,
-    cuda_sys::CUDA_ERROR_LAUNCH_FAILED,
-];
+const OF_WORK: &[CUresult] = &[cuda_sys::CUDA_ERROR_UNKNOWN, cuda_sys::CUDA_ERROR_LAUNCH_FAILED];
 
 /// Functions that the generator selects more often.
 const FUNCTIONS: &[&str] = &[

@@ -78,16 +78,9 @@ pub(super) fn programs(
     failure: impl Strategy<Value = Option<Failure>> + 'static,
 ) -> impl Strategy<Value = Vec<Step>> {
     let of = |op: BoxedStrategy<Op>, failure| {
-        (0..3u8, op, failure).prop_map(|(thread, op, failure)| Step {
-            thread,
-            op,
-            failure,
-        })
+        (0..3u8, op, failure).prop_map(|(thread, op, failure)| Step { thread, op, failure })
     };
-    let first = of(
-        memory::ops().prop_map(Op::Memory).boxed(),
-        Just(None).boxed(),
-    );
+    let first = of(memory::ops().prop_map(Op::Memory).boxed(), Just(None).boxed());
     let rest = of(op().boxed(), failure.boxed());
     let room = longest / 6;
     (vec(first, 0..=room), vec(rest, 1..=longest - room)).prop_map(|(mut all, rest)| {

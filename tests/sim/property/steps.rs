@@ -68,8 +68,7 @@ impl World {
                 Work::Copy(work) => self.copies(stream, work),
             }),
             Op::OnTwo([first, second], work) => with_stream!(self, local, first, |first| {
-                with_stream!(self, local, second, |second| self
-                    .parts(first, second, work))
+                with_stream!(self, local, second, |second| self.parts(first, second, work))
             }),
         }
     }

@@ -44,10 +44,7 @@ impl Threads {
     pub(super) fn end(self) -> Result<(), String> {
         self.0.into_iter().try_for_each(|worker| {
             drop(worker.turns);
-            worker
-                .thread
-                .join()
-                .map_err(|_| "a thread panicked".to_owned())
+            worker.thread.join().map_err(|_| "a thread panicked".to_owned())
         })
     }
 }
@@ -61,21 +58,13 @@ impl Worker {
             for (op, mut world) in incoming {
                 let done = world.act(op, &mut local);
                 let current = local.compare();
-                let answer = Answer {
-                    world,
-                    done,
-                    current,
-                };
+                let answer = Answer { world, done, current };
                 if outgoing.send(answer).is_err() {
                     return;
                 }
             }
         });
-        Self {
-            turns,
-            answers,
-            thread,
-        }
+        Self { turns, answers, thread }
     }
 }
 
@@ -160,10 +149,7 @@ impl Local {
         if actual == self.stack {
             return Ok(());
         }
-        let wrong = format!(
-            "the context stack is {actual:x?}, expected {:x?}",
-            self.stack
-        );
+        let wrong = format!("the context stack is {actual:x?}, expected {:x?}", self.stack);
         self.stack = actual;
         Err(wrong)
     }

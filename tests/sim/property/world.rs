@@ -48,29 +48,19 @@ impl Calls {
         let number = self.launched.iter().filter(|(id, _)| *id == stream).count();
         self.launched.push((stream, number));
         let ran = Arc::clone(&self.ran);
-        move || {
-            ran.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((stream, number))
-        }
+        move || ran.lock().unwrap_or_else(PoisonError::into_inner).push((stream, number))
     }
 
     /// Asserts that each has run once, in the order of its stream.
     pub(super) fn compare(&self) -> Result<(), String> {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |calls: &[(u64, usize)], stream: u64| -> Vec<usize> {
-            calls
-                .iter()
-                .filter(|(id, _)| *id == stream)
-                .map(|(_, number)| *number)
-                .collect()
+            calls.iter().filter(|(id, _)| *id == stream).map(|(_, number)| *number).collect()
         };
         for (stream, _) in &self.launched {
             let (expected, actual) = (of(&self.launched, *stream), of(&ran, *stream));
             if actual != expected {
-                return Err(format!(
-                    "host functions of stream {stream} ran as {actual:?}"
-                ));
+                return Err(format!("host functions of stream {stream} ran as {actual:?}"));
             }
         }
         Ok(())

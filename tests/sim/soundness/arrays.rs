@@ -10,11 +10,7 @@ use cuda_sim::register_kernel;
 use super::{clean, device, primary};
 
 fn array(layers: usize) -> Result<CudaArray<u32>> {
-    let shape = ArrayShape::Layered2D {
-        width: 4,
-        height: 4,
-        layers,
-    };
+    let shape = ArrayShape::Layered2D { width: 4, height: 4, layers };
     CudaArray::new(&primary(), shape, ArrayFlags::default())
 }
 
@@ -119,10 +115,7 @@ fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
         let mark = session.mark();
         let mut back = [0; 16];
         two.download_from_array(&array, &mut back)?;
-        assert!(
-            !session.names_since(mark).contains(&"cuStreamWaitEvent"),
-            "both read"
-        );
+        assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"), "both read");
         let mark = session.mark();
         two.upload_to_array(&[1; 16], &mut array)?;
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
@@ -147,10 +140,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let mut target = PinnedBuffer::<u32>::zeroed(&primary(), 16)?;
         let mark = session.mark();
         two.copy_from_array(&array, &mut target)?;
-        assert!(
-            !session.names_since(mark).contains(&"cuStreamWaitEvent"),
-            "both read"
-        );
+        assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"), "both read");
         let mut launch = one.kernel(&kernel);
         launch.arg(surface.bind_mut(&mut array)?);
         // SAFETY: the kernel does nothing.
@@ -170,10 +160,7 @@ fn s02_destroying_waits_for_what_was_noted_by_hand() {
         let (one, two) = (device().create_stream()?, device().create_stream()?);
         let mut unrelated = two.alloc::<u32>(16)?;
         let mut array = array(1)?;
-        let shape = ArrayShape::D2 {
-            width: 8,
-            height: 8,
-        };
+        let shape = ArrayShape::D2 { width: 8, height: 8 };
         let mipmap = MipmappedArray::<u32>::new(&primary(), shape, 2, ArrayFlags::default())?;
         one.upload_to_array(&[1; 16], &mut array)?;
         // Stands for work that the library does not see.

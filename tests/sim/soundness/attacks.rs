@@ -20,9 +20,7 @@ fn s23_unregistered_under_another_owner_s_copy() {
         let shared: Arc<[u32]> = vec![7; 64].into();
         let registered = Registered::new(&primary(), shared.clone(), RegisterFlags::PORTABLE)
             .map_err(|(error, _)| error)?;
-        let flight = stream
-            .upload_owned(shared, &mut buffer)
-            .map_err(|(error, _)| error)?;
+        let flight = stream.upload_owned(shared, &mut buffer).map_err(|(error, _)| error)?;
         assert!(session.pending_ops() > 0, "the copy is a transfer");
         drop(registered);
         assert!(flight.is_done()?, "unregistering waits for it");
@@ -38,10 +36,7 @@ fn s23_unregistered_under_another_owner_s_copy() {
 #[test]
 fn s02_arrays_without_memory() {
     clean(|_| {
-        let shape = ArrayShape::D2 {
-            width: 8,
-            height: 8,
-        };
+        let shape = ArrayShape::D2 { width: 8, height: 8 };
         for bits in [0x80, 0x40, 1, 4] {
             let flags = ArrayFlags::from_bits(bits);
             let array = CudaArray::<f32>::new(&primary(), shape, flags);

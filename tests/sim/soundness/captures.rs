@@ -44,11 +44,7 @@ fn is_captured(stream: &Stream) -> bool {
 
 #[track_caller]
 fn refused<R>(done: Result<R>) {
-    assert!(
-        matches!(done, Err(Error::Capturing { .. })),
-        "{:?}",
-        done.err()
-    );
+    assert!(matches!(done, Err(Error::Capturing { .. })), "{:?}", done.err());
 }
 
 /// The library has checked the stream; the capture begins before it records the event.
@@ -67,10 +63,7 @@ fn s45_a_capture_that_begins_before_the_record() {
             drop(record);
             refused(filling.join().expect("no panic"));
         });
-        assert!(
-            !is_captured(&outside),
-            "it waits for an event of the capture"
-        );
+        assert!(!is_captured(&outside), "it waits for an event of the capture");
         // The record in the capture does not count as an event.
         refused(outside.fill(&mut buffer, 2));
         refused(buffer.synchronize());

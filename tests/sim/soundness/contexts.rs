@@ -19,14 +19,8 @@ fn s04_every_way_to_a_context_yields_the_same() {
         context::set_current(context::primary(0));
         assert_eq!(Some(&primary), Context::current()?.as_ref());
         context::set_current(std::ptr::null_mut());
-        assert_eq!(
-            primary.default_stream()?,
-            device().context()?.default_stream()?
-        );
-        assert_eq!(
-            primary.per_thread_stream()?,
-            device().context()?.per_thread_stream()?
-        );
+        assert_eq!(primary.default_stream()?, device().context()?.default_stream()?);
+        assert_eq!(primary.per_thread_stream()?, device().context()?.per_thread_stream()?);
         Ok(())
     });
 }

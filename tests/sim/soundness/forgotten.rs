@@ -30,12 +30,7 @@ fn s23_forgotten_buffers() {
         session.settle();
         assert_eq!(
             kinds(session),
-            [
-                LeakKind::Stream,
-                LeakKind::Event,
-                LeakKind::Device,
-                LeakKind::Pinned
-            ]
+            [LeakKind::Stream, LeakKind::Event, LeakKind::Device, LeakKind::Pinned]
         );
         Ok(())
     });

@@ -199,11 +199,7 @@ fn s38_a_guard_keeps_what_others_brought_back() {
 /// A failed call may have changed the current context nevertheless.
 #[test]
 fn s38_what_was_changed_by_a_call_that_failed_is_undone_or_kept() {
-    let belated = |call| {
-        Fault::new(CUDA_ERROR_LAUNCH_FAILED)
-            .function(call)
-            .takes_effect()
-    };
+    let belated = |call| Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(call).takes_effect();
     clean(|session| {
         let legacy = device().context()?.default_stream()?;
         let changes: [fn(&Context) -> Result<()>; 3] = [
@@ -258,10 +254,7 @@ fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
     let thread = thread::spawn(move || {
         // Made first, so that it outlives all other locals of the thread.
         LAST.with(|last| drop(last.borrow_mut()));
-        drop(Last {
-            context: context.clone(),
-            function: function.clone(),
-        });
+        drop(Last { context: context.clone(), function: function.clone() });
         LAST.set(Some(Last { context, function }));
     });
     thread.join().expect("it ends");
@@ -355,11 +348,7 @@ fn s31_a_guard_dropped_in_a_function_that_the_driver_calls() {
                 0
             })?;
             let now = Context::current()?;
-            assert_eq!(
-                now.as_ref(),
-                Some(&here),
-                "what the last one saved, by hand: {by_hand}"
-            );
+            assert_eq!(now.as_ref(), Some(&here), "what the last one saved, by hand: {by_hand}");
             here.enter()?.restore()?;
             context::set_current(std::ptr::null_mut());
         }

@@ -142,10 +142,7 @@ fn s31_drop_in_a_host_function() {
         cuda_core::flush_deferred_drops();
         let held = session.leaks();
         let held = held.iter().filter(|leak| {
-            matches!(
-                leak.kind,
-                LeakKind::Device | LeakKind::Context | LeakKind::Stream
-            )
+            matches!(leak.kind, LeakKind::Device | LeakKind::Context | LeakKind::Stream)
         });
         assert_eq!(held.count(), 1, "the stream itself: {:?}", session.leaks());
         Ok(())
@@ -236,9 +233,7 @@ fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
         });
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let launched = stream.launch_host_func(move || drop(buffer));
-        launched
-            .and_then(|()| stream.synchronize())
-            .expect("it runs");
+        launched.and_then(|()| stream.synchronize()).expect("it runs");
         cuda_core::flush_deferred_drops();
         take_drop_hook();
         assert_eq!(count.load(Ordering::Relaxed), 1);
@@ -363,11 +358,8 @@ fn s41_what_came_before_does_not_wait_for_another_streams_stalled_work() {
 #[test]
 fn c16_waits_are_work_too() {
     clean(|_| {
-        let [a, b, c] = [
-            device().create_stream()?,
-            device().create_stream()?,
-            device().create_stream()?,
-        ];
+        let [a, b, c] =
+            [device().create_stream()?, device().create_stream()?, device().create_stream()?];
         let event = Event::new(a.context(), EventFlags::DISABLE_TIMING)?;
         for by_event in [false, true] {
             let release = blocks(&a)?;

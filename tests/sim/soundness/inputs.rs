@@ -26,11 +26,7 @@ fn s05_sizes_do_not_wrap() {
         // No object has more than `isize::MAX` bytes.
         overflows(stream.alloc::<u8>(usize::MAX));
         overflows(PinnedBuffer::<u8>::new(&context, isize::MAX as usize + 1));
-        assert_eq!(
-            session.names_since(mark),
-            [""; 0],
-            "refused before any driver call"
-        );
+        assert_eq!(session.names_since(mark), [""; 0], "refused before any driver call");
         Ok(())
     });
 }
@@ -56,10 +52,7 @@ fn s05_bounds_do_not_wrap() {
         outside(buffer.slice(32..)?.slice(..33));
         outside(buffer.as_view().split_at(65));
         let nothing = buffer.chunks_mut(0).map(drop);
-        assert!(
-            matches!(nothing, Err(Error::NothingGiven { .. })),
-            "{nothing:?}"
-        );
+        assert!(matches!(nothing, Err(Error::NothingGiven { .. })), "{nothing:?}");
         assert_eq!(buffer.chunks(usize::MAX)?.len(), 1);
         assert_eq!(stream.alloc::<u8>(0)?.chunks(3)?.len(), 0);
         outside(pinned(&[0; 4])?.slice(3..5));
@@ -194,14 +187,8 @@ fn s32_more_than_an_allocation_guarantees_is_refused() {
         let stream = device().create_stream()?;
         let context = primary();
         let mark = session.mark();
-        assert!(matches!(
-            stream.alloc::<To512>(1),
-            Err(Error::OverAligned { .. })
-        ));
-        assert!(matches!(
-            stream.alloc::<To512>(0),
-            Err(Error::OverAligned { .. })
-        ));
+        assert!(matches!(stream.alloc::<To512>(1), Err(Error::OverAligned { .. })));
+        assert!(matches!(stream.alloc::<To512>(0), Err(Error::OverAligned { .. })));
         let refused = PinnedBuffer::<To8192>::new(&context, 1);
         assert!(matches!(refused, Err(Error::OverAligned { .. })));
         assert_eq!(session.names_since(mark), [""; 0]);

@@ -43,12 +43,7 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
         run().expect("no operation of the test fails");
     });
     let reported = failures.end();
-    let of = |what| {
-        reported
-            .failures
-            .iter()
-            .filter(move |failure| failure.resource == what)
-    };
+    let of = |what| reported.failures.iter().filter(move |failure| failure.resource == what);
     assert!(of(what).count() > 0, "{reported:?}");
     assert_eq!(of(Resource::Context).count(), 1, "{reported:?}");
     session.settle();

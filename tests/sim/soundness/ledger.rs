@@ -16,11 +16,8 @@ fn two_readers() -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
 }
 
 fn two_readers_of(len: usize) -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
-    let [a, b, home] = [
-        device().create_stream()?,
-        device().create_stream()?,
-        device().create_stream()?,
-    ];
+    let [a, b, home] =
+        [device().create_stream()?, device().create_stream()?, device().create_stream()?];
     let mut buffer = home.alloc(len)?;
     home.fill(&mut buffer, 7)?;
     home.synchronize()?;
@@ -237,11 +234,7 @@ fn s37_more_ranges_than_entries() {
         }
         let mut back = [0; 64];
         home.download_to(&buffer, &mut back)?;
-        assert!(
-            back.iter()
-                .zip(0..)
-                .all(|(element, index)| *element == index)
-        );
+        assert!(back.iter().zip(0..).all(|(element, index)| *element == index));
         Ok(())
     });
 }
@@ -290,9 +283,7 @@ fn s03_readers_of_several_ranges_then_a_writer() {
     clean(|_| {
         let (a, b, home, mut buffer) = two_readers()?;
         let mut targets = [(); 4].map(|()| pinned(&[0u32; 32]));
-        let [w, x, y, z] = targets
-            .each_mut()
-            .map(|target| target.as_mut().expect("memory"));
+        let [w, x, y, z] = targets.each_mut().map(|target| target.as_mut().expect("memory"));
         a.download(buffer.slice(..32)?, &mut *w)?;
         a.checkpoint()?;
         a.download(buffer.slice(32..)?, &mut *x)?;
@@ -406,10 +397,7 @@ fn s37_halves_written_behind_a_reader_of_the_whole() {
 /// A program with a stream for each request, whose weights and kernels live as long as the program.
 /// A wait of another stream covers each request's reads, so that their own end is never queried.
 #[test]
-#[cfg_attr(
-    miri,
-    ignore = "gets to no crowd, which is when streams are asked about"
-)]
+#[cfg_attr(miri, ignore = "gets to no crowd, which is when streams are asked about")]
 fn streams_that_are_gone_do_not_pile_up() {
     const REQUESTS: usize = 200;
     clean(|session| {
@@ -422,11 +410,7 @@ fn streams_that_are_gone_do_not_pile_up() {
             let request = device().create_stream()?;
             let mut answer = server.alloc::<u32>(16)?;
             let mut launch = request.kernel(&copy_words);
-            launch
-                .elements(16)
-                .arg(&mut answer)
-                .arg(&weights)
-                .arg(16u32);
+            launch.elements(16).arg(&mut answer).arg(&weights).arg(16u32);
             // SAFETY: 16 elements of both.
             unsafe { launch.launch() }?;
             server.download_to(&answer, &mut [1; 16])?;

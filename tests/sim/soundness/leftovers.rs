@@ -45,12 +45,7 @@ fn ends(leave: impl FnOnce() -> Result<()> + Send, then: impl FnOnce(), pops: bo
     let (go_on, until) = mpsc::channel();
     let (lost, has_lost) = mpsc::channel();
     let (left, has_left) = mpsc::channel();
-    let late = Late {
-        primary: device().context()?,
-        pops,
-        lost,
-        until,
-    };
+    let late = Late { primary: device().context()?, pops, lost, until };
     thread::scope(|scope| {
         let ends = scope.spawn(move || {
             LATE.with(|place| *place.borrow_mut() = Some(late));
@@ -165,10 +160,8 @@ fn s38_a_context_that_was_created_with_an_error() {
 fn s38_a_green_context_that_stays_current_is_not_destroyed() {
     let session = support::simulator();
     within(|| {
-        let split = device()
-            .sm_resource()
-            .and_then(|all| all.split(8, 1))
-            .expect("there are as many");
+        let split =
+            device().sm_resource().and_then(|all| all.split(8, 1)).expect("there are as many");
         let green = Context::create_green(&[&split.groups[0]]).expect("it can be made");
         let primary = device().context().expect("it is there");
         primary.set_current().expect("it is there");

@@ -28,14 +28,7 @@ fn one_of_each() -> Result<[Slot; 6]> {
     let mut host = PinnedBuffer::<u32>::zeroed(&context, 64)?;
     other.download(&buffer, &mut host)?;
     event.record(&other)?;
-    Ok([
-        slot(context),
-        slot(home),
-        slot(other),
-        slot(event),
-        slot(buffer),
-        slot(host),
-    ])
+    Ok([slot(context), slot(home), slot(other), slot(event), slot(buffer), slot(host)])
 }
 
 /// Calls `f` with each order of `0..N`.
@@ -128,10 +121,7 @@ fn s30_drops_do_not_panic_when_everything_fails() {
         let before = cuda_core::drop_failures();
         session.inject(Fault::new(CUDA_ERROR_UNKNOWN).from_then_on());
         slots.into_iter().flatten().for_each(|drop_it| drop_it());
-        assert!(
-            cuda_core::drop_failures() > before,
-            "what was left is counted"
-        );
+        assert!(cuda_core::drop_failures() > before, "what was left is counted");
         Ok(())
     });
 }

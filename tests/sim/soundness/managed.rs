@@ -16,10 +16,7 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         let waits = || session.calls("cuCtxSynchronize");
         // Another thread could enqueue work while the host reads.
         for refused in [values.as_slice().err(), values.as_mut_slice().err()] {
-            assert!(
-                matches!(refused, Some(Error::Unsupported { .. })),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");
         }
         assert_eq!(waits(), 0);
         // SAFETY: nothing is enqueued while the slice lives.
@@ -46,15 +43,9 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         // Nor do the streams of other devices use it.
         let other = Device::get(1)?.create_stream()?;
         let refused = other.fill(&mut values, 1);
-        assert!(
-            matches!(refused, Err(Error::WrongDevice { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
         // Without managed memory there is nothing to wait for.
-        assert_eq!(
-            ManagedBuffer::<u32>::new(&primary(), 0)?.as_slice()?,
-            [0u32; 0]
-        );
+        assert_eq!(ManagedBuffer::<u32>::new(&primary(), 0)?.as_slice()?, [0u32; 0]);
         assert_eq!(waits(), settled);
         session.set_concurrent_managed_access(true);
         let values = ManagedBuffer::<u32>::new(&primary(), 64)?;

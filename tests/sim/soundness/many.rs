@@ -30,17 +30,11 @@ fn everything(group: &DeviceGroup) -> Result<()> {
     let mut back = vec![0; count * LEN];
     for (buffers, expected) in [
         (&there, support::pattern(1, LEN)),
-        (
-            &parts,
-            (0..count)
-                .flat_map(|from| vec![from as u8; LEN / count])
-                .collect(),
-        ),
+        (&parts, (0..count).flat_map(|from| vec![from as u8; LEN / count]).collect()),
         (&here, vec![2; LEN]),
     ] {
         group.gather_to(buffers, &mut back)?;
-        back.chunks(LEN)
-            .for_each(|found| support::assert_bytes(found, &expected));
+        back.chunks(LEN).for_each(|found| support::assert_bytes(found, &expected));
     }
     support::assert_bytes(host.as_slice()?, &support::pattern(1, LEN));
     Ok(())
@@ -77,9 +71,7 @@ fn s06_a_slice_that_is_changed_while_devices_receive_it() {
             slice.fill(0xEE);
             for copy in &copies {
                 let mut back = vec![0; len];
-                copy.device()
-                    .create_stream()?
-                    .download_to(copy, &mut back)?;
+                copy.device().create_stream()?.download_to(copy, &mut back)?;
                 support::assert_pattern(&back, seed);
             }
             Ok(())
@@ -93,10 +85,7 @@ fn s06_a_slice_that_is_changed_while_devices_receive_it() {
 fn s02_a_copy_that_fails_leaves_the_others_marked() {
     let enqueue = |session: &Session, call: &str, nth| {
         session.inject(
-            Fault::new(cuda_sys::CUDA_ERROR_INVALID_VALUE)
-                .function(call)
-                .nth(nth)
-                .takes_effect(),
+            Fault::new(cuda_sys::CUDA_ERROR_INVALID_VALUE).function(call).nth(nth).takes_effect(),
         );
     };
     for nth in 1..=4 {
@@ -108,15 +97,8 @@ fn s02_a_copy_that_fails_leaves_the_others_marked() {
             // A copy that is refused is repeated, with its context current.
             enqueue(session, "cuMemcpyPeerAsync", nth);
             enqueue(session, "cuMemcpyPeerAsync", nth + 1);
-            let failed = group
-                .rotate(&here, &mut there, 1)
-                .expect_err("a copy fails");
-            assert!(
-                failed
-                    .to_string()
-                    .starts_with(&format!("device {}: ", nth - 1)),
-                "{failed}"
-            );
+            let failed = group.rotate(&here, &mut there, 1).expect_err("a copy fails");
+            assert!(failed.to_string().starts_with(&format!("device {}: ", nth - 1)), "{failed}");
             assert_eq!(failed.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
             session.clear_faults();
             assert!(session.pending_ops() > 0, "copies are under way");

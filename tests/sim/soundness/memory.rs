@@ -128,19 +128,11 @@ fn s42_the_owner_is_dropped_behind_the_copy() {
         let mut buffer = home.alloc::<u8>(64)?;
         home.fill(&mut buffer, 7)?;
         for _ in 0..2 {
-            let mut host = registered(Witness {
-                elements: vec![0; 64],
-                sevens: sevens.clone(),
-            })?;
+            let mut host = registered(Witness { elements: vec![0; 64], sevens: sevens.clone() })?;
             other.download(&buffer, &mut host)?;
             drop(host);
         }
-        assert_eq!(
-            sevens.load(Ordering::Relaxed),
-            128,
-            "{:?}",
-            session.violations()
-        );
+        assert_eq!(sevens.load(Ordering::Relaxed), 128, "{:?}", session.violations());
         Ok(())
     });
 }
@@ -167,10 +159,7 @@ fn s31_registered_memory_dropped_in_a_host_function() {
     clean(|_| {
         let (one, two) = (device().create_stream()?, device().create_stream()?);
         let sevens = Arc::new(AtomicUsize::new(0));
-        let mut host = registered(Witness {
-            elements: vec![0; 64],
-            sevens: sevens.clone(),
-        })?;
+        let mut host = registered(Witness { elements: vec![0; 64], sevens: sevens.clone() })?;
         let mut buffer = one.alloc::<u8>(64)?;
         one.fill(&mut buffer, 7)?;
         one.download(&buffer, &mut host)?;
@@ -279,10 +268,7 @@ unsafe extern "C" fn free(freed: *mut c_void, address: *mut c_void, _: c_int) {
 fn s02_c_functions_free_behind_uncounted_work() {
     clean(|_| {
         let stream = device().create_stream()?;
-        let freed = Freed {
-            stream: stream.as_raw(),
-            busy: AtomicUsize::new(0),
-        };
+        let freed = Freed { stream: stream.as_raw(), busy: AtomicUsize::new(0) };
         let parameter = (&raw const freed).cast_mut().cast();
         // SAFETY: the functions fulfil the contract, on any thread; `freed` outlives all blocks.
         let inner = unsafe { Allocator::from_functions(allocate, free, parameter, Box::new(())) };
@@ -301,11 +287,7 @@ fn s02_c_functions_free_behind_uncounted_work() {
         stream.fill(&mut buffer, 1)?;
         stream.synchronize()?;
         drop(buffer);
-        assert_eq!(
-            freed.busy.load(Ordering::Relaxed),
-            0,
-            "freed before the wipe had run"
-        );
+        assert_eq!(freed.busy.load(Ordering::Relaxed), 0, "freed before the wipe had run");
         Ok(())
     });
 }

@@ -219,10 +219,7 @@ fn s42_a_launch_prepared_before_access_was_taken_away() {
             assert_eq!(session.pending_ops(), 0);
             // SAFETY: refused.
             let refused = unsafe { launch.launch() };
-            assert!(
-                matches!(refused, Err(Error::WrongDevice { memory: 1, .. })),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Err(Error::WrongDevice { memory: 1, .. })), "{refused:?}");
         }
         Ok(())
     });
@@ -251,17 +248,9 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
         drop((memory, pool));
         let mut other = there.alloc_zeroed::<u32>(64)?;
         // SAFETY: refused.
-        let refused = unsafe {
-            here.kernel(&add_one)
-                .elements(64)
-                .arg(&mut other)
-                .arg(64u32)
-                .launch()
-        };
-        assert!(
-            matches!(refused, Err(Error::WrongDevice { .. })),
-            "{refused:?}"
-        );
+        let refused =
+            unsafe { here.kernel(&add_one).elements(64).arg(&mut other).arg(64u32).launch() };
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
         Ok(())
     });
 }
@@ -333,11 +322,7 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
         };
         body().expect("no operation of the test fails");
     });
-    assert_eq!(
-        calls.load(Ordering::Relaxed),
-        1,
-        "the scenario calls the hook once"
-    );
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "the scenario calls the hook once");
     assert_eq!(session.violations(), []);
 }
 
@@ -379,10 +364,7 @@ fn launched(context: &Context, memory: &mut DeviceBuffer<u32>) -> Result<()> {
 }
 
 fn no_access(result: Result<()>) {
-    assert!(
-        matches!(result, Err(Error::WrongDevice { .. })),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(Error::WrongDevice { .. })), "{result:?}");
 }
 
 /// The driver, too, grants access from context to context.
@@ -456,10 +438,7 @@ fn s42_access_ends_with_the_context_whose_memory_it_was_to() {
         one.enable_peer_access(&created)?;
         drop(created);
         let refused = launched(&one, &mut memory);
-        assert!(
-            matches!(refused, Err(Error::WrongDevice { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
         Ok(())
     });
 }
@@ -472,10 +451,7 @@ fn s27_memory_of_another_context_of_the_device() {
         for allocate in [cached, limited, cut_from_limited] {
             let mut memory = allocate(&primary)?;
             let refused = launched(&created, &mut memory);
-            assert!(
-                matches!(refused, Err(Error::WrongContext { .. })),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
             launched(&primary, &mut memory)?;
         }
         Ok(())

@@ -31,9 +31,7 @@ fn s39_work_of_another_threads_stream_is_waited_for() {
         })?;
         // Both streams have the same handle.
         let mut host = pinned(&[0; 64])?;
-        primary()
-            .per_thread_stream()?
-            .download(&buffer, &mut host)?;
+        primary().per_thread_stream()?.download(&buffer, &mut host)?;
         assert_eq!(host.as_slice()?, [7; 64]);
         Ok(())
     });

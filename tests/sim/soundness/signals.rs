@@ -20,23 +20,15 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
         let place = signal.as_raw();
         stream.write_signal(&signal, 1)?;
         drop(signal);
-        let taken: Vec<_> = (0..70)
-            .map(|_| Signal::new(device(), 0u32))
-            .collect::<Result<_>>()?;
+        let taken: Vec<_> = (0..70).map(|_| Signal::new(device(), 0u32)).collect::<Result<_>>()?;
         assert!(taken.iter().all(|other| other.as_raw() != place));
         let distinct: HashSet<_> = taken.iter().map(Signal::as_raw).collect();
         assert_eq!(distinct.len(), taken.len());
         stream.synchronize()?;
-        assert!(
-            taken.iter().all(|other| other.get() == 0),
-            "no stream wrote there"
-        );
+        assert!(taken.iter().all(|other| other.get() == 0), "no stream wrote there");
         drop(taken);
         cuda_core::trim_staging()?;
-        assert_eq!(
-            session.calls("cuMemHostAlloc"),
-            session.calls("cuMemFreeHost")
-        );
+        assert_eq!(session.calls("cuMemHostAlloc"), session.calls("cuMemFreeHost"));
         Ok(())
     });
 }
@@ -50,9 +42,8 @@ fn s02_a_wait_that_cannot_end_keeps_its_slot_and_blocks_nothing() {
         stream.wait_signal(&signal, WaitValue::Eq(1))?;
         drop((signal, stream));
         for _ in 0..10 {
-            let others: Vec<_> = (0..64)
-                .map(|_| Signal::new(device(), 1u32))
-                .collect::<Result<_>>()?;
+            let others: Vec<_> =
+                (0..64).map(|_| Signal::new(device(), 1u32)).collect::<Result<_>>()?;
             assert!(others.iter().all(|other| other.as_raw() != place));
         }
         assert_ne!(session.pending_ops(), 0, "it waits still");
@@ -133,10 +124,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_small_copies_of_another() {
             }
         }
         let allocated = session.calls("cuMemHostAlloc") - allocated;
-        assert!(
-            allocated <= 4,
-            "{allocated} allocations where four chunks suffice"
-        );
+        assert!(allocated <= 4, "{allocated} allocations where four chunks suffice");
         signal.set(1);
         a.synchronize()
     });

@@ -109,11 +109,7 @@ fn s06_a_failed_wait_leaves_the_destination_alone() {
         session.fail_nth(Some("cuStreamSynchronize"), 1, CUDA_ERROR_UNKNOWN);
         assert!(stream.download_to(&buffer, &mut one).is_err());
         session.fail_nth(Some("cuStreamSynchronize"), 1, CUDA_ERROR_UNKNOWN);
-        assert!(
-            stream
-                .scope(|scope| scope.download(&buffer, &mut two))
-                .is_err()
-        );
+        assert!(stream.scope(|scope| scope.download(&buffer, &mut two)).is_err());
         assert_eq!((one, two), ([1; 64], [2; 64]));
         session.clear_faults();
         // The failed copies that are in flight must not affect later ones.

@@ -77,10 +77,7 @@ fn s28_a_wait_whose_work_failed_is_passed_on() {
             sees.store(looks.load(Ordering::Acquire), Ordering::Release);
         })?;
         last.synchronize()?;
-        assert!(
-            saw.load(Ordering::Acquire),
-            "the last came before the first"
-        );
+        assert!(saw.load(Ordering::Acquire), "the last came before the first");
         Ok(())
     });
 }

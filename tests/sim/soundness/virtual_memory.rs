@@ -154,11 +154,7 @@ fn s42_what_was_mapped_with_an_error_is_no_obstacle() {
             session.inject(map);
             assert!(buffer.grow_to(2 * step).is_err());
             assert_eq!(buffer.capacity(), step);
-            assert_eq!(
-                device().memory_info()?.free,
-                free,
-                "it was given back at once"
-            );
+            assert_eq!(device().memory_info()?.free, free, "it was given back at once");
         }
         buffer.grow_to(2 * step)?;
         device().create_stream()?.fill(&mut buffer, 3)

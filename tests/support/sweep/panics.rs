@@ -41,12 +41,7 @@ impl Panics {
     }
 
     pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(
-            &mut *self
-                .unexcused
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        std::mem::take(&mut *self.unexcused.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -64,9 +59,7 @@ impl Drop for Panics {
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let formatted = panic.downcast_ref::<String>().map(String::as_str);
     let literal = || panic.downcast_ref::<&str>().copied();
-    formatted
-        .or_else(literal)
-        .unwrap_or("a value that is no text")
+    formatted.or_else(literal).unwrap_or("a value that is no text")
 }
 
 /// Whether the panic is an assertion or `unwrap` in a test, or in the support library that the

@@ -24,15 +24,8 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn write(&self, path: &str) {
-        let Self {
-            runs,
-            calls,
-            stride,
-            current_unknown,
-        } = self;
-        add(&format!(
-            "{path}\t{runs}\t{calls}\t{stride}\t{current_unknown}\n"
-        ));
+        let Self { runs, calls, stride, current_unknown } = self;
+        add(&format!("{path}\t{runs}\t{calls}\t{stride}\t{current_unknown}\n"));
     }
 }
 

@@ -16,10 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [include, package, out, symbols @ ..] = &arguments[..] else {
         return Err("xtask-bindgen INCLUDE PACKAGE OUT SYMBOL..".into());
     };
-    let kept: Vec<&str> = generate::FLOOR
-        .lines()
-        .chain(symbols.iter().map(String::as_str))
-        .collect();
+    let kept: Vec<&str> =
+        generate::FLOOR.lines().chain(symbols.iter().map(String::as_str)).collect();
     let bindings = generate::generate(Path::new(include), Path::new(package), &kept)?;
     Ok(bindings.write(Path::new(out), None)?)
 }

@@ -170,24 +170,15 @@ mod tests {
         let least = Goal::Absolute(200.0, Unit::Millions);
         assert_eq!(least.limit(&pairs), Some(0.0025));
         let pairs = Measured::new(Unit::Millions, 210.0, None);
-        assert_eq!(
-            Goal::Absolute(200.0, Unit::Millions).met(&pairs),
-            Some(true)
-        );
-        assert_eq!(
-            Goal::Absolute(220.0, Unit::Millions).met(&pairs),
-            Some(false)
-        );
+        assert_eq!(Goal::Absolute(200.0, Unit::Millions).met(&pairs), Some(true));
+        assert_eq!(Goal::Absolute(220.0, Unit::Millions).met(&pairs), Some(false));
     }
 
     #[test]
     fn what_cannot_be_compared_meets_no_goal() {
         let alone = Measured::new(Unit::Nanoseconds, 1.0, None);
         assert_eq!(Goal::Ratio(1.05).met(&alone), Some(false));
-        assert_eq!(
-            Goal::Absolute(1.0, Unit::Gigabytes).met(&alone),
-            Some(false)
-        );
+        assert_eq!(Goal::Absolute(1.0, Unit::Gigabytes).met(&alone), Some(false));
         assert_eq!(Goal::None("for its own sake".into()).met(&alone), None);
     }
 

@@ -30,11 +30,7 @@ impl Many {
     /// From parts of `bytes` each, and the nanoseconds that each takes alone.
     pub(crate) fn new(devices: usize, bytes: usize, alone: &[f64], links: Option<Links>) -> Self {
         let singles = alone.iter().map(|&time| rate(bytes, time));
-        Self {
-            devices,
-            singles: (alone.len() > 1).then(|| singles.sum()),
-            links,
-        }
+        Self { devices, singles: (alone.len() > 1).then(|| singles.sum()), links }
     }
 
     /// The total capacity of all devices' links.
@@ -52,11 +48,7 @@ impl Links {
             rates.fold(0.0, f64::max)
         };
         let one_way = best(bytes, one_way);
-        Self {
-            one_way,
-            both_ways: best(2 * bytes, both_ways),
-            limit: one_way * senders as f64,
-        }
+        Self { one_way, both_ways: best(2 * bytes, both_ways), limit: one_way * senders as f64 }
     }
 
     /// The faster of both, for each figure.
@@ -92,11 +84,7 @@ mod tests {
     fn the_best_pair_limits_all_that_send() {
         // One way 100, 200 and 125 GB/s; both ways 250 and 400.
         let links = Links::new(1000, &[10.0, 5.0, 8.0], &[8.0, 5.0], 3);
-        let expected = Links {
-            one_way: 200.0,
-            both_ways: 400.0,
-            limit: 600.0,
-        };
+        let expected = Links { one_way: 200.0, both_ways: 400.0, limit: 600.0 };
         assert_eq!(links, expected);
         let other = Links::new(1000, &[4.0], &[10.0], 1);
         let best = links.best(other);

@@ -20,29 +20,14 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    pub(crate) const FULL: Self = Self {
-        batches: 1001,
-        processes: 5,
-        shrink: 1,
-    };
-    pub(crate) const QUICK: Self = Self {
-        batches: 31,
-        processes: 1,
-        shrink: 1,
-    };
+    pub(crate) const FULL: Self = Self { batches: 1001, processes: 5, shrink: 1 };
+    pub(crate) const QUICK: Self = Self { batches: 31, processes: 1, shrink: 1 };
     /// The simulated driver shows that the operations work, not what they cost.
-    pub(crate) const SIMULATED: Self = Self {
-        batches: 3,
-        processes: 1,
-        shrink: 256,
-    };
+    pub(crate) const SIMULATED: Self = Self { batches: 3, processes: 1, shrink: 256 };
 
     /// The same with at most this many batches.
     pub(crate) fn at_most(self, batches: usize) -> Self {
-        Self {
-            batches: self.batches.min(batches),
-            ..self
-        }
+        Self { batches: self.batches.min(batches), ..self }
     }
 
     /// The size to use for an operation of `bytes`: smaller, from one MiB on.
@@ -111,13 +96,7 @@ impl Measured {
             Unit::Nanoseconds => ours / raw,
             Unit::Gigabytes | Unit::Millions => raw / ours,
         });
-        Self {
-            unit,
-            ours,
-            raw,
-            ratio,
-            many: None,
-        }
+        Self { unit, ours, raw, ratio, many: None }
     }
 
     /// The same as a bandwidth: the timed work moves `bytes`.
@@ -132,10 +111,7 @@ impl Measured {
 
     /// Adds the rates of each device alone.
     pub(crate) fn among(self, many: Many) -> Self {
-        Self {
-            many: Some(many),
-            ..self
-        }
+        Self { many: Some(many), ..self }
     }
 
     /// How many nanoseconds more than the raw calls, if times were measured.
@@ -285,14 +261,7 @@ mod tests {
                 count(&both);
                 Ok(())
             };
-            pair_and_alone(
-                Effort::SIMULATED,
-                2,
-                ours,
-                || count(&both),
-                || Ok(()),
-                calls,
-            )
+            pair_and_alone(Effort::SIMULATED, 2, ours, || count(&both), || Ok(()), calls)
         };
         let calls: Alone<'_> = Box::new(|| {
             // The two batches that are compared run directly one after the other.

@@ -63,12 +63,7 @@ impl Operation {
     }
 
     fn of(name: String, way: Way) -> Self {
-        Self {
-            name,
-            goal: Goal::Beside { calls: 1 },
-            gpus: 1,
-            way,
-        }
+        Self { name, goal: Goal::Beside { calls: 1 }, gpus: 1, way }
     }
 
     /// Beside this many raw calls.

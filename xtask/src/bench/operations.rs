@@ -21,46 +21,14 @@ const SMALL: usize = 4096;
 
 /// All groups, in the order of the table.
 pub(crate) const GROUPS: [Group; 12] = [
-    Group {
-        name: "contexts and guards",
-        operations: guards::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "streams and events",
-        operations: streams::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "enqueues",
-        operations: enqueues::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "launches",
-        operations: launches::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "allocation",
-        operations: allocation::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "pinned memory",
-        operations: pinned::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "pinned transfers",
-        operations: transfers::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "pageable copies",
-        operations: pageable::operations,
-        when: When::Always,
-    },
+    Group { name: "contexts and guards", operations: guards::operations, when: When::Always },
+    Group { name: "streams and events", operations: streams::operations, when: When::Always },
+    Group { name: "enqueues", operations: enqueues::operations, when: When::Always },
+    Group { name: "launches", operations: launches::operations, when: When::Always },
+    Group { name: "allocation", operations: allocation::operations, when: When::Always },
+    Group { name: "pinned memory", operations: pinned::operations, when: When::Always },
+    Group { name: "pinned transfers", operations: transfers::operations, when: When::Always },
+    Group { name: "pageable copies", operations: pageable::operations, when: When::Always },
     Group {
         name: "large pageable copies",
         operations: crate::bench::pageable::goals,
@@ -71,16 +39,8 @@ pub(crate) const GROUPS: [Group; 12] = [
         operations: crate::bench::pageable::matrix,
         when: When::Asked,
     },
-    Group {
-        name: "peer copies",
-        operations: peer_copies::operations,
-        when: When::Always,
-    },
-    Group {
-        name: "groups of devices",
-        operations: groups::operations,
-        when: When::Always,
-    },
+    Group { name: "peer copies", operations: peer_copies::operations, when: When::Always },
+    Group { name: "groups of devices", operations: groups::operations, when: When::Always },
 ];
 
 #[cfg(test)]

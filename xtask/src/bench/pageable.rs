@@ -43,17 +43,11 @@ pub(super) fn goals() -> Vec<Operation> {
     let mut operations = Vec::new();
     for direction in Direction::BOTH {
         for (mebibytes, share) in SHARES {
-            let name = format!(
-                "{} + wait {mebibytes} MiB beside pinned memory",
-                name(direction)
-            );
+            let name = format!("{} + wait {mebibytes} MiB beside pinned memory", name(direction));
             let run = move |fixture: &Fixture| beside_pinned(fixture, mebibytes << 20, direction);
             operations.push(Operation::new(name, run).goal(Goal::Share(share)));
         }
-        let name = format!(
-            "{}, the worst of all powers of two up to 1 GiB",
-            name(direction)
-        );
+        let name = format!("{}, the worst of all powers of two up to 1 GiB", name(direction));
         let run = move |fixture: &Fixture| worst(fixture, direction);
         operations.push(Operation::new(name, run).goal(Goal::Ratio(1.05)));
     }
@@ -101,10 +95,7 @@ impl Ends {
         let mut buffer = fixture.stream.alloc(bytes)?;
         fixture.stream.fill(&mut buffer, 7)?;
         fixture.settle()?;
-        Ok(Self {
-            slice: vec![7; bytes],
-            buffer,
-        })
+        Ok(Self { slice: vec![7; bytes], buffer })
     }
 
     fn copy(

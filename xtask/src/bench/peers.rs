@@ -30,21 +30,10 @@ const BATCHES: usize = 201;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Absent {
-        absent: String,
-    },
-    Version {
-        version: String,
-    },
-    Figure {
-        name: String,
-        figure: f64,
-        unit: Unit,
-    },
-    Error {
-        name: String,
-        error: String,
-    },
+    Absent { absent: String },
+    Version { version: String },
+    Figure { name: String, figure: f64, unit: Unit },
+    Error { name: String, error: String },
 }
 
 /// The results of a package.
@@ -102,10 +91,7 @@ impl Answer {
             (Some(version), _) => version,
             (None, why) => Err(why.unwrap_or_else(|| "it said nothing".to_owned())),
         };
-        report.peers.push(Peer {
-            name: peer.to_owned(),
-            version,
-        });
+        report.peers.push(Peer { name: peer.to_owned(), version });
     }
 }
 
@@ -141,13 +127,8 @@ fn ask(
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         // A script that ends early does not read all of its input.
-        let _ = stdin
-            .take()
-            .map(|mut stdin| stdin.write_all(SCRIPT.as_bytes()));
-        for line in stdout
-            .into_iter()
-            .flat_map(|out| BufReader::new(out).lines())
-        {
+        let _ = stdin.take().map(|mut stdin| stdin.write_all(SCRIPT.as_bytes()));
+        for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
             if line.is_ok_and(|line| sender.send(line).is_err()) {
                 break;
             }
@@ -187,13 +168,9 @@ mod tests {
         let calls = SCRIPT.split("bench.time(").skip(1);
         let called = calls.filter_map(|rest| rest.trim_start().strip_prefix('"'));
         let listed = ["(True, ", "(False, "];
-        let listed = listed
-            .into_iter()
-            .flat_map(|from| SCRIPT.split(from).skip(1));
+        let listed = listed.into_iter().flat_map(|from| SCRIPT.split(from).skip(1));
         let listed = listed.filter_map(|rest| rest.split_once(", \"").map(|(_, rest)| rest));
-        let names = called
-            .chain(listed)
-            .filter_map(|rest| rest.split('"').next());
+        let names = called.chain(listed).filter_map(|rest| rest.split('"').next());
         names.collect()
     }
 

@@ -104,10 +104,7 @@ fn figures(row: &Row) -> Vec<f64> {
 fn beside_many(measured: &Measured) -> (Option<f64>, Option<f64>) {
     let place = |rate: Option<f64>| multiple(measured, rate?);
     let many = measured.many.as_ref();
-    (
-        place(many.and_then(|many| many.singles)),
-        place(many.and_then(Many::limit)),
-    )
+    (place(many.and_then(|many| many.singles)), place(many.and_then(Many::limit)))
 }
 
 /// The multiple of the raw time for `figure`.
@@ -126,13 +123,7 @@ fn heading(report: &Report) -> String {
 fn head(svg: &mut String, report: &Report) {
     text(svg, MARGIN, 38.0, "title", &heading(report));
     let peers: Vec<String> = table::present(report)
-        .map(|peer| {
-            format!(
-                "{} {}",
-                peer.name,
-                peer.version.as_deref().unwrap_or_default()
-            )
-        })
+        .map(|peer| format!("{} {}", peer.name, peer.version.as_deref().unwrap_or_default()))
         .collect();
     let mut under = report.driver.clone();
     if !peers.is_empty() {
@@ -144,13 +135,7 @@ fn head(svg: &mut String, report: &Report) {
         text(svg, x, HEAD + 4.0, "small quiet end", name);
     }
     text(svg, VERDICT, HEAD + 4.0, "small quiet", "goal");
-    text(
-        svg,
-        LEFT,
-        HEAD - 14.0,
-        "small quiet",
-        "\u{2190} faster than raw",
-    );
+    text(svg, LEFT, HEAD - 14.0, "small quiet", "\u{2190} faster than raw");
     let slower = "slower than raw \u{2192}";
     text(svg, LEFT + LENGTH, HEAD - 14.0, "small quiet end", slower);
 }
@@ -163,31 +148,20 @@ fn legend(svg: &mut String, report: &Report, y: f64) {
         text(svg, x + 11.0, y, "", name);
         x += 32.0 + 7.2 * name.chars().count() as f64;
     };
-    for (name, verdict) in [
-        ("goal met", Verdict::Met),
-        ("goal missed", Verdict::Missed),
-        ("no goal", Verdict::NoGoal),
-    ] {
-        entry(svg, name, &|svg, x| {
-            marks::ours(svg, Place::Inside(x), middle, verdict)
-        });
+    for (name, verdict) in
+        [("goal met", Verdict::Met), ("goal missed", Verdict::Missed), ("no goal", Verdict::NoGoal)]
+    {
+        entry(svg, name, &|svg, x| marks::ours(svg, Place::Inside(x), middle, verdict));
     }
     entry(svg, "the goal", &|svg, x| marks::goal(svg, x, middle));
     for (index, present) in table::present(report).enumerate() {
-        entry(svg, &present.name, &|svg, x| {
-            marks::peer(svg, x, middle, index)
-        });
+        entry(svg, &present.name, &|svg, x| marks::peer(svg, x, middle, index));
     }
     let all = |of: fn(&Many) -> Option<f64>| {
-        report
-            .rows
-            .iter()
-            .find_map(|row| of(&row.measured()?.many?))
+        report.rows.iter().find_map(|row| of(&row.measured()?.many?))
     };
     if all(|many| many.singles).is_some() {
-        entry(svg, "each device alone, summed", &|svg, x| {
-            marks::singles(svg, x, middle)
-        });
+        entry(svg, "each device alone, summed", &|svg, x| marks::singles(svg, x, middle));
     }
     if all(Many::limit).is_some() {
         entry(svg, "link limit", &|svg, x| marks::links(svg, x, middle));
@@ -263,13 +237,7 @@ fn not_run(svg: &mut String, rows: &[Row], why: &str, y: f64) {
     };
     let _ = writeln!(svg, "<g><title>{}</title>", escape(&names.join("; ")));
     text(svg, MARGIN + 8.0, y + 4.5, "quiet", &what);
-    text(
-        svg,
-        LEFT + 8.0,
-        y + 4.5,
-        "quiet",
-        &format!("not run: {why}"),
-    );
+    text(svg, LEFT + 8.0, y + 4.5, "quiet", &format!("not run: {why}"));
     svg.push_str("</g>\n");
 }
 
@@ -283,11 +251,7 @@ fn tooltip(row: &Row) -> String {
         }
         let many = measured.many.as_ref();
         if let Some(singles) = many.and_then(|many| many.singles) {
-            let _ = write!(
-                tooltip,
-                ", each device alone, summed {}",
-                measured.unit.show(singles)
-            );
+            let _ = write!(tooltip, ", each device alone, summed {}", measured.unit.show(singles));
         }
         if let Some(limit) = many.and_then(Many::limit) {
             let _ = write!(tooltip, ", link limit {}", measured.unit.show(limit));
@@ -334,17 +298,11 @@ fn marks(svg: &mut String, report: &Report, row: &Row, measured: &Measured, axis
 
 fn text(svg: &mut String, x: f64, y: f64, class: &str, content: &str) {
     let content = escape(content);
-    let _ = writeln!(
-        svg,
-        r#"<text class="{class}" x="{x:.1}" y="{y}">{content}</text>"#
-    );
+    let _ = writeln!(svg, r#"<text class="{class}" x="{x:.1}" y="{y}">{content}</text>"#);
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -381,11 +339,7 @@ mod tests {
                 open.push(tag.split(' ').next().unwrap_or_default());
             }
         }
-        if open.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("open: {open:?}"))
-        }
+        if open.is_empty() { Ok(()) } else { Err(format!("open: {open:?}")) }
     }
 
     #[test]
@@ -393,13 +347,7 @@ mod tests {
         check(&render(&sample())).unwrap();
         check(&render(&Report::new("no rows".into(), true, 3))).unwrap();
         // A control: the check detects each error.
-        for broken in [
-            "<a><b></a></b>",
-            "<a>x & y</a>",
-            "<a>",
-            "<a b=\"></a>",
-            "<a>1 > 0</a>",
-        ] {
+        for broken in ["<a><b></a></b>", "<a>x & y</a>", "<a>", "<a b=\"></a>", "<a>1 > 0</a>"] {
             assert!(check(broken).is_err(), "{broken}");
         }
     }
@@ -414,14 +362,8 @@ mod tests {
         };
         let svg = render(&report);
         let (met, missed) = (line(&svg, "guard"), line(&svg, "upload"));
-        assert!(
-            met.contains("class=\"met\"") && !met.contains("missed"),
-            "{met}"
-        );
-        assert!(
-            missed.contains("class=\"bar missed\"") && !missed.contains("\"met\""),
-            "{missed}"
-        );
+        assert!(met.contains("class=\"met\"") && !met.contains("missed"), "{met}");
+        assert!(missed.contains("class=\"bar missed\"") && !missed.contains("\"met\""), "{missed}");
         assert!(STYLE.contains("text.missed { fill: #cf222e }"));
     }
 
@@ -447,10 +389,7 @@ mod tests {
         let brackets = svg.matches("path class=\"many\"").count();
         // Two rows of each, and the legend.
         assert_eq!((rings, brackets), (3, 3));
-        assert!(
-            svg.contains(", each device alone, summed 220 GB/s<"),
-            "{svg}"
-        );
+        assert!(svg.contains(", each device alone, summed 220 GB/s<"), "{svg}");
         assert!(svg.contains(", link limit 396 GB/s<"), "{svg}");
         let gather = report.rows.iter().find(|row| row.name == "gather").unwrap();
         let (singles, links) = beside_many(gather.measured().unwrap());
@@ -461,10 +400,7 @@ mod tests {
     fn what_did_not_run_for_one_reason_shares_a_line() {
         let mut report = sample();
         let none = Finding::NotRun("needs 2 devices".into());
-        report.rows.insert(
-            6,
-            Row::new("several devices", "ring", &Goal::Share(0.97), none),
-        );
+        report.rows.insert(6, Row::new("several devices", "ring", &Goal::Share(0.97), none));
         report.judge();
         let svg = render(&report);
         assert_eq!(svg.matches("not run: needs 2 devices").count(), 1);

@@ -139,10 +139,7 @@ impl Report {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut report: Self = serde_json::from_str(text)?;
         let format = report.format;
-        ensure!(
-            format == FORMAT,
-            "format {format}, this program reads {FORMAT}"
-        );
+        ensure!(format == FORMAT, "format {format}, this program reads {FORMAT}");
         report.judge();
         Ok(report)
     }
@@ -164,10 +161,7 @@ impl Report {
     }
 
     pub(crate) fn count(&self, verdict: Verdict) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| row.verdict == verdict)
-            .count()
+        self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
     /// The number of goals that were met, and of all goals.
@@ -190,36 +184,15 @@ pub(super) mod tests {
         let one = Goal::Beside { calls: 1 };
         let mut report = Report::new("1 × NVIDIA <H200> & \"driver\"".into(), false, 31);
         report.peers = vec![
-            Peer {
-                name: "CuPy".into(),
-                version: Ok("14.2.0".into()),
-            },
-            Peer {
-                name: "PyTorch".into(),
-                version: Err("not there".into()),
-            },
+            Peer { name: "CuPy".into(), version: Ok("14.2.0".into()) },
+            Peer { name: "PyTorch".into(), version: Err("not there".into()) },
         ];
         let none = Goal::None("the raw calls do less".into());
         report.rows = vec![
             Row::new("guards", "guard", &one, time(18.0, Some(12.0))),
-            Row::new(
-                "enqueues",
-                "upload <4 KiB>",
-                &one,
-                time(1100.0, Some(1020.0)),
-            ),
-            Row::new(
-                "enqueues",
-                "host function",
-                &none,
-                time(12_596.0, Some(12_436.0)),
-            ),
-            Row::new(
-                "pageable copies",
-                "upload 64 MiB",
-                &Goal::Share(0.8),
-                rate(47.0, Some(55.3)),
-            ),
+            Row::new("enqueues", "upload <4 KiB>", &one, time(1100.0, Some(1020.0))),
+            Row::new("enqueues", "host function", &none, time(12_596.0, Some(12_436.0))),
+            Row::new("pageable copies", "upload 64 MiB", &Goal::Share(0.8), rate(47.0, Some(55.3))),
             Row::new(
                 "pinned memory",
                 "first 1 GiB",
@@ -232,12 +205,7 @@ pub(super) mod tests {
                 &one,
                 Finding::NotRun("needs 2 devices".into()),
             ),
-            Row::new(
-                "several devices",
-                "broadcast",
-                &one,
-                Finding::Failed("out of memory".into()),
-            ),
+            Row::new("several devices", "broadcast", &one, Finding::Failed("out of memory".into())),
         ];
         report.rows[1].peers.insert("CuPy".into(), 7410.0);
         report.judge();
@@ -247,16 +215,8 @@ pub(super) mod tests {
     /// Rows of four devices: with the host, with each other, and from one of them.
     pub(crate) fn many() -> Vec<Row> {
         let row = |name, ours, raw, singles, limit: Option<f64>| {
-            let links = limit.map(|limit| Links {
-                one_way: 396.0,
-                both_ways: 779.0,
-                limit,
-            });
-            let many = Many {
-                devices: 4,
-                singles,
-                links,
-            };
+            let links = limit.map(|limit| Links { one_way: 396.0, both_ways: 779.0, limit });
+            let many = Many { devices: 4, singles, links };
             let measured = Measured::new(Unit::Gigabytes, ours, Some(raw)).among(many);
             let finding = Finding::Measured(measured);
             Row::new("groups", name, &Goal::Share(0.95), finding)

@@ -75,11 +75,7 @@ impl Plan {
             }
         }
         let measured = beside(&ours, &raw);
-        Ok(if with_raw {
-            measured
-        } else {
-            Measured::new(measured.unit, measured.ours, None)
-        })
+        Ok(if with_raw { measured } else { Measured::new(measured.unit, measured.ours, None) })
     }
 
     fn sample(&self, name: &str, side: &str) -> anyhow::Result<f64> {
@@ -97,10 +93,7 @@ impl Plan {
             _ => bail!("in a fresh process: {said}"),
         }
         let answer = String::from_utf8_lossy(&output.stdout);
-        answer
-            .trim()
-            .parse()
-            .with_context(|| format!("a fresh process answered {answer:?}"))
+        answer.trim().parse().with_context(|| format!("a fresh process answered {answer:?}"))
     }
 }
 

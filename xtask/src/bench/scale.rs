@@ -100,9 +100,7 @@ fn sample_elsewhere(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
     let stdout = child.stdout.take().context("it was piped")?;
     { stdout }.read_to_string(&mut answer)?;
     let cost = answer.trim().parse();
-    Ok(Some(cost.with_context(|| {
-        format!("a fresh process answered {answer:?}")
-    })?))
+    Ok(Some(cost.with_context(|| format!("a fresh process answered {answer:?}"))?))
 }
 
 /// Waits for a process, and kills it if it takes too long.

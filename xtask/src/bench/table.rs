@@ -74,11 +74,8 @@ pub(crate) fn conclusion(report: &Report) -> String {
         lines.push(format!("beside it: {}", peers.join("; ")));
     }
     let (met, goals) = report.goals();
-    let mut last = if report.simulated {
-        SIMULATED.to_owned()
-    } else {
-        format!("{met} of {goals} goals met")
-    };
+    let mut last =
+        if report.simulated { SIMULATED.to_owned() } else { format!("{met} of {goals} goals met") };
     for (verdict, what) in [(Verdict::Failed, "failed"), (Verdict::NotRun, "not run")] {
         match report.count(verdict) {
             0 => {}
@@ -214,10 +211,7 @@ mod tests {
         assert!(text.contains("not run: 1 × needs 2 devices"), "{text}");
         assert!(text.contains("FAILED: broadcast: out of memory"), "{text}");
         assert!(text.contains("CuPy 14.2.0; PyTorch: not there"), "{text}");
-        assert!(
-            text.contains("3 of 4 goals met, 1 failed, 1 not run"),
-            "{text}"
-        );
+        assert!(text.contains("3 of 4 goals met, 1 failed, 1 not run"), "{text}");
     }
 
     #[test]

@@ -15,11 +15,7 @@ use crate::suite::build::cargo;
 const FLOOR: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
 
 /// Symbols that first appeared after the floor's header and that the newest no longer declares.
-const DROPPED: [&str; 3] = [
-    "cuGraphAddNode",
-    "cuMemcpy3DBatchAsync",
-    "cuMemcpyBatchAsync",
-];
+const DROPPED: [&str; 3] = ["cuGraphAddNode", "cuMemcpy3DBatchAsync", "cuMemcpyBatchAsync"];
 
 /// Where `check` has the bindings written to, below the workspace.
 const FRESH: &str = "target/bindings";
@@ -34,11 +30,7 @@ pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     };
     let directory = directory(root);
     generate(root, &include, &directory)?;
-    println!(
-        "{} is of CUDA {}",
-        directory.display(),
-        fetch::version(&include)?
-    );
+    println!("{} is of CUDA {}", directory.display(), fetch::version(&include)?);
     Ok(Outcome::Passed)
 }
 
@@ -60,10 +52,7 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
         let found = fs::read_to_string(&path).unwrap_or_default();
         let text = fs::read_to_string(fresh.join(file)).unwrap_or_default();
         if let Some(difference) = difference(&found, &text) {
-            println!(
-                "{} is not what cuda.h {version} yields:\n{difference}",
-                path.display()
-            );
+            println!("{} is not what cuda.h {version} yields:\n{difference}", path.display());
             differs = true;
         }
     }
@@ -150,11 +139,7 @@ fn difference(found: &str, expected: &str) -> Option<String> {
     if found == expected {
         return None;
     }
-    let same = found
-        .lines()
-        .zip(expected.lines())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let same = found.lines().zip(expected.lines()).take_while(|(a, b)| a == b).count();
     let mut text = format!("  from line {} on\n", same + 1);
     for (sign, side) in [('-', found), ('+', expected)] {
         for line in side.lines().skip(same).take(SHOWN) {

@@ -33,12 +33,7 @@ pub(crate) struct Suite {
 
 impl Manifest {
     pub(crate) fn new(suites: Vec<Suite>, simulator: String) -> Self {
-        Self {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").into(),
-            suites,
-            simulator,
-        }
+        Self { format: FORMAT, version: env!("CARGO_PKG_VERSION").into(), suites, simulator }
     }
 
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
@@ -53,11 +48,7 @@ impl Manifest {
         let manifest: Self =
             serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         if manifest.format != FORMAT {
-            bail!(
-                "{}: format {}, this runner reads {FORMAT}",
-                path.display(),
-                manifest.format
-            );
+            bail!("{}: format {}, this runner reads {FORMAT}", path.display(), manifest.format);
         }
         Ok(manifest)
     }

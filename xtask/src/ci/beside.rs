@@ -14,10 +14,7 @@ pub(super) fn run(step: &Step, depth: Depth) -> Ran {
     let started = Instant::now();
     let output = own_program().and_then(|task| {
         let mut command = Command::new(task);
-        command
-            .args(words(step.name, depth))
-            .stdin(Stdio::null())
-            .output()
+        command.args(words(step.name, depth)).stdin(Stdio::null()).output()
     });
     let (text, verdict) = match output {
         Ok(output) => (text(&output), verdict(step.name, output.status.code())),
@@ -30,11 +27,7 @@ pub(super) fn run(step: &Step, depth: Depth) -> Ran {
 /// This program. A build may have put another file in its place, which the path of Linux does not mind.
 fn own_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
-    if own.exists() {
-        Ok(own.to_owned())
-    } else {
-        env::current_exe()
-    }
+    if own.exists() { Ok(own.to_owned()) } else { env::current_exe() }
 }
 
 fn words(step: &str, depth: Depth) -> Vec<String> {
@@ -46,9 +39,7 @@ fn words(step: &str, depth: Depth) -> Vec<String> {
 }
 
 fn text(output: &Output) -> String {
-    [&output.stderr, &output.stdout]
-        .map(|bytes| String::from_utf8_lossy(bytes))
-        .concat()
+    [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes)).concat()
 }
 
 /// What the exit code of `cargo xtask ci` says of its one step.

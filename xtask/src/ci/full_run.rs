@@ -58,9 +58,7 @@ pub(super) fn complaint(root: &Path) -> Option<String> {
         return None;
     };
     let Some(commit) = text.split_whitespace().next() else {
-        return Some(format!(
-            "{FILE}: names no commit: cargo xtask ci --full writes it"
-        ));
+        return Some(format!("{FILE}: names no commit: cargo xtask ci --full writes it"));
     };
     let range = format!("{commit}..HEAD");
     let since = git(root, &["rev-list", "--count", &range]).and_then(|count| count.parse().ok());

@@ -26,8 +26,7 @@ pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) 
 /// Words of `source`, without lines that are only a comment.
 pub(crate) fn words_in(source: &str) -> impl Iterator<Item = &str> {
     let code = source.lines().map(str::trim_start);
-    code.filter(|line| !line.starts_with("//"))
-        .flat_map(words_of)
+    code.filter(|line| !line.starts_with("//")).flat_map(words_of)
 }
 
 /// Calls `f` with each cell of a table line, or with the whole line outside of tables, and with

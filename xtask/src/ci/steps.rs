@@ -28,24 +28,14 @@ pub(crate) struct Step {
 }
 
 pub(crate) static STEPS: [Step; 9] = [
-    Step {
-        name: "tidy",
-        about: "rules about files",
-        beside: false,
-        run: check_files,
-    },
+    Step { name: "tidy", about: "rules about files", beside: false, run: check_files },
     Step {
         name: "lints",
         about: "format, and clippy with and without default features",
         beside: false,
         run: lints,
     },
-    Step {
-        name: "docs",
-        about: "rustdoc without warnings",
-        beside: false,
-        run: docs,
-    },
+    Step { name: "docs", about: "rustdoc without warnings", beside: false, run: docs },
     Step {
         name: "msrv",
         about: "both libraries on the oldest supported Rust",
@@ -139,17 +129,9 @@ fn task(words: &[&str]) -> anyhow::Result<Verdict> {
 /// Prints and runs each command until one fails.
 fn commands(commands: &mut [Command]) -> anyhow::Result<Verdict> {
     for command in commands {
-        let words: Vec<_> = command
-            .get_args()
-            .map(|word| word.to_string_lossy())
-            .collect();
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         println!("cargo {}", words.join(" "));
-        if !command
-            .stdin(Stdio::null())
-            .status()
-            .context("cargo")?
-            .success()
-        {
+        if !command.stdin(Stdio::null()).status().context("cargo")?.success() {
             return Ok(Verdict::Wrong);
         }
     }
@@ -175,14 +157,8 @@ fn missing(component: &str, subcommand: &str) -> Option<Verdict> {
 
 fn check_files(_: Depth) -> anyhow::Result<Verdict> {
     let complaints = tidy::check(&workspace_root()?)?;
-    complaints
-        .iter()
-        .for_each(|complaint| println!("{complaint}"));
-    Ok(if complaints.is_empty() {
-        Verdict::Fine
-    } else {
-        Verdict::Wrong
-    })
+    complaints.iter().for_each(|complaint| println!("{complaint}"));
+    Ok(if complaints.is_empty() { Verdict::Fine } else { Verdict::Wrong })
 }
 
 fn lints(_: Depth) -> anyhow::Result<Verdict> {
@@ -199,12 +175,7 @@ fn lints(_: Depth) -> anyhow::Result<Verdict> {
 }
 
 fn docs(_: Depth) -> anyhow::Result<Verdict> {
-    let mut doc = with(&[
-        "doc",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-    ]);
+    let mut doc = with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     doc.env("RUSTDOCFLAGS", "--deny warnings");
     let mut public = with(&["doc", "--no-deps", "-p", "cuda-sys", "-p", "cuda-core"]);
     public.env("RUSTDOCFLAGS", "--deny warnings");
@@ -217,21 +188,12 @@ fn msrv(_: Depth) -> anyhow::Result<Verdict> {
     let rustup = |words: &[&str]| {
         // Not `$CARGO`, which is the toolchain's own and does not accept `+version`.
         let mut command = Command::new("cargo");
-        command
-            .arg(&toolchain)
-            .args(words)
-            .env_remove("RUSTC")
-            .env_remove("RUSTUP_TOOLCHAIN");
+        command.arg(&toolchain).args(words).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
         command
     };
-    let answer = rustup(&["--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let answer = rustup(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !answer.is_ok_and(|status| status.success()) {
-        return Ok(Verdict::NotRun(format!(
-            "rustup toolchain install {version}"
-        )));
+        return Ok(Verdict::NotRun(format!("rustup toolchain install {version}")));
     }
     commands(&mut [rustup(&[
         "check",
@@ -272,10 +234,7 @@ mod tests {
         let mut had = Vec::new();
         for rotation in 500..500 + runs {
             let (rows, left) = sampled_rows(&all, Depth::Sampled { rotation });
-            assert!(
-                rows.contains(&EVERY_TIME) && rows.len() <= ROWS + 1,
-                "{rows:?}"
-            );
+            assert!(rows.contains(&EVERY_TIME) && rows.len() <= ROWS + 1, "{rows:?}");
             assert_eq!(rows.len() + left.len(), all.len());
             had.extend(rows.into_iter().filter(|row| *row != EVERY_TIME));
         }

@@ -46,12 +46,8 @@ const MARKS: [&str; 6] = [
 ];
 
 /// Directories that exist only on one developer's machine.
-const MACHINE_PATHS: [&str; 4] = [
-    concat!("/ho", "me/"),
-    concat!("/ro", "ot/"),
-    concat!("/Us", "ers/"),
-    concat!("/wo", "rk/"),
-];
+const MACHINE_PATHS: [&str; 4] =
+    [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
 /// Violations in the files of the repository, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
@@ -113,21 +109,12 @@ fn tests_of(name: &str, text: &str) -> Vec<String> {
 /// Files that are in the repository or could be added to it.
 fn files(root: &Path) -> anyhow::Result<Vec<String>> {
     let output = Command::new("git")
-        .args([
-            "ls-files",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "-z",
-        ])
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
         .current_dir(root)
         .output()
         .context("git")?;
     if !output.status.success() {
-        bail!(
-            "git ls-files: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let names = String::from_utf8(output.stdout)?;
     Ok(names.split_terminator('\0').map(str::to_owned).collect())
@@ -175,15 +162,9 @@ mod tests {
         assert_eq!(complaints_of("a.rs", &long), ["a.rs: over 500 lines"]);
         assert!(complaints_of("cuda-sys/src/bindings/types.rs", &long).is_empty());
         assert_eq!(complaints_of("a", "x"), ["a: no line break at the end"]);
-        assert_eq!(
-            complaints_of("a", "x \n"),
-            ["a:1: space at the end of the line"]
-        );
+        assert_eq!(complaints_of("a", "x \n"), ["a:1: space at the end of the line"]);
         assert_eq!(complaints_of("a", &format!("// {}\n", MARKS[0])).len(), 1);
-        assert_eq!(
-            complaints_of("a", &format!("cd {}me\n", MACHINE_PATHS[0])).len(),
-            1
-        );
+        assert_eq!(complaints_of("a", &format!("cd {}me\n", MACHINE_PATHS[0])).len(), 1);
     }
 
     #[test]
@@ -198,10 +179,7 @@ mod tests {
             tests_of("tests/misuse/a26_guard_cloned.rs", "fn main() {}"),
             ["a26_guard_cloned"]
         );
-        assert_eq!(
-            tests_of("cuda-core/examples/ipc.rs", "fn main() {}"),
-            ["ipc"]
-        );
+        assert_eq!(tests_of("cuda-core/examples/ipc.rs", "fn main() {}"), ["ipc"]);
         assert_eq!(tests_of(SCRIPT, "def main(): pass"), [SCRIPT]);
         assert_eq!(tests_of("tests/gpu/guards.rs", "fn nests() {}"), ["nests"]);
         assert!(tests_of("xtask/src/main.rs", "fn main() {}").is_empty());

@@ -114,12 +114,7 @@ impl Report {
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gib = self.memory as f64 / f64::from(1 << 30);
-        let GuardReport {
-            before,
-            inside,
-            after,
-            restored,
-        } = &self.guard;
+        let GuardReport { before, inside, after, restored } = &self.guard;
         writeln!(
             f,
             "device {}: {}, {gib:.0} GiB, compute capability {}",
@@ -137,11 +132,7 @@ impl fmt::Display for DeviceReport {
         ] {
             writeln!(f, "  {what:<16}{:>8.1} ({:.1})", rate.safe, rate.raw)?;
         }
-        let verdict = if self.verified {
-            "equal"
-        } else {
-            "WRONG BYTES"
-        };
+        let verdict = if self.verified { "equal" } else { "WRONG BYTES" };
         writeln!(f, "  every byte      {verdict}\n")
     }
 }

@@ -128,10 +128,7 @@ pub(crate) fn compare(
         }
     }
     let rate = |times: &[Duration]| bytes as f64 / median(&times[1..]).as_secs_f64() / 1e9;
-    Ok(Rate {
-        safe: rate(&safe_times),
-        raw: rate(&raw_times),
-    })
+    Ok(Rate { safe: rate(&safe_times), raw: rate(&raw_times) })
 }
 
 fn median(times: &[Duration]) -> Duration {

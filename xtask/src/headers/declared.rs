@@ -62,9 +62,6 @@ mod tests {
                     CUresult cuInit(unsigned int Flags);\n\
                     __attribute__((deprecated)) CUresult\ncuMemAlloc_v2 (size_t n);\n\
                     CUresult cuOther(CUresult error, const char **pStr);\n";
-        assert_eq!(
-            Vec::from_iter(scan(text)),
-            ["cuInit", "cuMemAlloc_v2", "cuOther"]
-        );
+        assert_eq!(Vec::from_iter(scan(text)), ["cuInit", "cuMemAlloc_v2", "cuOther"]);
     }
 }

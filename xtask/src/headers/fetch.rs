@@ -24,36 +24,20 @@ pub(crate) struct Release {
 }
 
 /// The oldest header, and the source of `cuda-sys/build/floor_11_8.txt`.
-pub(crate) const FLOOR: Release = Release {
-    name: "11.8",
-    requirement: "nvidia-cuda-runtime-cu11==11.8.*",
-};
+pub(crate) const FLOOR: Release =
+    Release { name: "11.8", requirement: "nvidia-cuda-runtime-cu11==11.8.*" };
 
 /// The newest header, and the source of the checked-in bindings.
-pub(crate) const NEWEST: Release = Release {
-    name: "13",
-    requirement: "nvidia-cuda-runtime>=13,<14",
-};
+pub(crate) const NEWEST: Release =
+    Release { name: "13", requirement: "nvidia-cuda-runtime>=13,<14" };
 
 /// All headers to build with.
 pub(crate) const RELEASES: [Release; 6] = [
     FLOOR,
-    Release {
-        name: "12.0",
-        requirement: "nvidia-cuda-runtime-cu12==12.0.*",
-    },
-    Release {
-        name: "12.4",
-        requirement: "nvidia-cuda-runtime-cu12==12.4.*",
-    },
-    Release {
-        name: "12.9",
-        requirement: "nvidia-cuda-runtime-cu12==12.9.*",
-    },
-    Release {
-        name: "13.0",
-        requirement: "nvidia-cuda-runtime==13.0.*",
-    },
+    Release { name: "12.0", requirement: "nvidia-cuda-runtime-cu12==12.0.*" },
+    Release { name: "12.4", requirement: "nvidia-cuda-runtime-cu12==12.4.*" },
+    Release { name: "12.9", requirement: "nvidia-cuda-runtime-cu12==12.9.*" },
+    Release { name: "13.0", requirement: "nvidia-cuda-runtime==13.0.*" },
     NEWEST,
 ];
 
@@ -81,23 +65,11 @@ pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> 
 
 fn download(release: Release, directory: &Path) -> anyhow::Result<()> {
     let mut pip = python();
-    pip.args([
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-    ])
-    .args([
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--platform",
-        "manylinux2014_x86_64",
-    ])
-    .arg("--dest")
-    .arg(directory)
-    .arg(release.requirement);
+    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"])
+        .args(["--no-deps", "--only-binary", ":all:", "--platform", "manylinux2014_x86_64"])
+        .arg("--dest")
+        .arg(directory)
+        .arg(release.requirement);
     run(&mut pip)
 }
 
@@ -118,10 +90,7 @@ fn unpack(directory: &Path) -> anyhow::Result<()> {
 
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| {
-        format!(
-            "{} is needed to fetch headers",
-            command.get_program().to_string_lossy()
-        )
+        format!("{} is needed to fetch headers", command.get_program().to_string_lossy())
     })?;
     if !status.success() {
         bail!("{command:?}: {status}");
@@ -135,27 +104,17 @@ fn find(directory: &Path) -> Option<PathBuf> {
         return Some(directory.to_owned());
     }
     let entries = fs::read_dir(directory).ok()?;
-    entries
-        .flatten()
-        .filter(|entry| entry.path().is_dir())
-        .find_map(|entry| find(&entry.path()))
+    entries.flatten().filter(|entry| entry.path().is_dir()).find_map(|entry| find(&entry.path()))
 }
 
 /// `12.4` for a header with 12040.
 pub(crate) fn version(include: &Path) -> anyhow::Result<String> {
     let header = include.join("cuda.h");
     let text = fs::read_to_string(&header).with_context(|| header.display().to_string())?;
-    let version: Option<u32> = text.lines().find_map(|line| {
-        line.strip_prefix("#define CUDA_VERSION ")?
-            .trim()
-            .parse()
-            .ok()
-    });
+    let version: Option<u32> = text
+        .lines()
+        .find_map(|line| line.strip_prefix("#define CUDA_VERSION ")?.trim().parse().ok());
     let version = version.with_context(|| format!("{}: no CUDA_VERSION", header.display()))?;
-    ensure!(
-        version >= 1000,
-        "{}: CUDA_VERSION is {version}",
-        header.display()
-    );
+    ensure!(version >= 1000, "{}: CUDA_VERSION is {version}", header.display());
     Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }

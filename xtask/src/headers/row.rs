@@ -79,10 +79,7 @@ impl Row {
         let oracle = test(root, include, &oracle)?;
         row.count(&oracle, "the comparison with C");
         let assertions = oracle.text.lines().find_map(|line| {
-            let count = line
-                .split_once("abi oracle: ")?
-                .1
-                .strip_suffix(" assertions passed")?;
+            let count = line.split_once("abi oracle: ")?.1.strip_suffix(" assertions passed")?;
             count.parse().ok()
         });
         match assertions {
@@ -91,16 +88,8 @@ impl Row {
         }
 
         // Functions that older headers lack, with their own test, on the simulated driver.
-        let newer = [
-            "-p",
-            "cuda-sys",
-            "-p",
-            "cuda-core",
-            "-p",
-            "cuda-tests",
-            "--test",
-            "one_interface",
-        ];
+        let newer =
+            ["-p", "cuda-sys", "-p", "cuda-core", "-p", "cuda-tests", "--test", "one_interface"];
         let newer = test(root, include, &newer)?;
         row.count(&newer, "what later drivers bring");
         Ok(row)
@@ -115,16 +104,12 @@ impl Row {
     ) {
         self.bound = bound.len();
         self.completed = bound.difference(declared).count();
-        for name in declared
-            .union(bundled)
-            .filter(|name| !bound.contains(*name))
-        {
+        for name in declared.union(bundled).filter(|name| !bound.contains(*name)) {
             self.problems.push(format!("{name} is not bound"));
         }
         for name in bound {
             if !declared.contains(name) && !bundled.contains(name) {
-                self.problems
-                    .push(format!("{name} is bound, but nothing declares it"));
+                self.problems.push(format!("{name} is bound, but nothing declares it"));
             }
         }
     }
@@ -157,12 +142,7 @@ impl Row {
             self.assertions.to_string(),
             self.tests.passed.to_string(),
             self.tests.ignored.to_string(),
-            if self.problems.is_empty() {
-                "passed"
-            } else {
-                "FAILED"
-            }
-            .to_owned(),
+            if self.problems.is_empty() { "passed" } else { "FAILED" }.to_owned(),
         ]
     }
 
@@ -195,30 +175,16 @@ fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
     }
 
     let output = cargo_for(root, include)
-        .args([
-            "build",
-            "-p",
-            "cuda-sys",
-            "--message-format=json-render-diagnostics",
-        ])
+        .args(["build", "-p", "cuda-sys", "--message-format=json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output()
         .context("cargo build")?;
-    ensure!(
-        output.status.success(),
-        "cuda-sys does not build: {}",
-        output.status
-    );
+    ensure!(output.status.success(), "cuda-sys does not build: {}", output.status);
     let out_dir = String::from_utf8(output.stdout)?
         .lines()
         .filter_map(|line| serde_json::from_str::<Message>(line).ok())
         .filter(|message| message.reason == "build-script-executed")
-        .filter(|message| {
-            message
-                .package_id
-                .as_ref()
-                .is_some_and(|id| id.contains("/cuda-sys#"))
-        })
+        .filter(|message| message.package_id.as_ref().is_some_and(|id| id.contains("/cuda-sys#")))
         .find_map(|message| message.out_dir)
         .context("cargo does not say where the bindings are")?;
     functions(&out_dir.join("bindings/functions.rs"))
@@ -241,11 +207,7 @@ struct Run {
 
 fn test(root: &Path, include: &Path, arguments: &[&str]) -> anyhow::Result<Run> {
     let output = cargo_for(root, include)
-        .args([
-            OsStr::new("test"),
-            OsStr::new("--quiet"),
-            OsStr::new("--no-fail-fast"),
-        ])
+        .args([OsStr::new("test"), OsStr::new("--quiet"), OsStr::new("--no-fail-fast")])
         .args(arguments)
         .output()
         .context("cargo test")?;

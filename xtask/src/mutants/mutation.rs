@@ -39,11 +39,7 @@ pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
     let text = fs::read_to_string(root.join(FILE)).context(FILE)?;
     let mutations: Vec<Mutation> = serde_json::from_str(&text).context(FILE)?;
     for mutation in &mutations {
-        ensure!(
-            !mutation.tests.is_empty(),
-            "{FILE}: {} names no test",
-            mutation.name
-        );
+        ensure!(!mutation.tests.is_empty(), "{FILE}: {} names no test", mutation.name);
     }
     Ok(mutations)
 }
@@ -85,11 +81,7 @@ mod tests {
     use super::*;
 
     fn edit(find: &str) -> Edit {
-        Edit {
-            file: "guard.rs".into(),
-            find: find.into(),
-            replace: "new".into(),
-        }
+        Edit { file: "guard.rs".into(), find: find.into(), replace: "new".into() }
     }
 
     #[test]
@@ -102,10 +94,7 @@ mod tests {
         for (text, times) in [("a c", "0 times"), ("b b", "2 times")] {
             let error = edit("b").apply(text).expect_err("no single place");
             let message = error.to_string();
-            assert!(
-                message.contains(times) && message.contains("\"b\""),
-                "{message}"
-            );
+            assert!(message.contains(times) && message.contains("\"b\""), "{message}");
         }
     }
 }

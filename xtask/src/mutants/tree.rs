@@ -17,10 +17,7 @@ impl Tree {
     /// there keep their times, so that cargo rebuilds only what has changed.
     pub(super) fn copy(root: &Path) -> anyhow::Result<Self> {
         let scratch = root.join("target/mutants");
-        let tree = Self {
-            path: scratch.join("tree"),
-            target: scratch.join("build"),
-        };
+        let tree = Self { path: scratch.join("tree"), target: scratch.join("build") };
         let files = files(root)?;
         for file in &files {
             let text = fs::read(root.join(file)).with_context(|| file.display().to_string())?;
@@ -65,10 +62,7 @@ impl Tree {
                 let path = entry?.path();
                 if path.is_dir() {
                     folders.push(path);
-                } else if !path
-                    .strip_prefix(&self.path)
-                    .is_ok_and(|file| files.contains(file))
-                {
+                } else if !path.strip_prefix(&self.path).is_ok_and(|file| files.contains(file)) {
                     fs::remove_file(path)?;
                 }
             }
@@ -80,13 +74,7 @@ impl Tree {
 /// The workspace's files, within `root`.
 fn files(root: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
         .output()
         .context("git ls-files")?;

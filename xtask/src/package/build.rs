@@ -48,17 +48,14 @@ impl Built {
     fn note(&mut self, message: &Value) {
         let strings = |value: &Value| -> Vec<String> {
             let all = value.as_array().into_iter().flatten();
-            all.filter_map(|text| Some(text.as_str()?.to_owned()))
-                .collect()
+            all.filter_map(|text| Some(text.as_str()?.to_owned())).collect()
         };
         match message["reason"].as_str() {
             Some("compiler-artifact") => {
                 let Some(name) = message["target"]["name"].as_str() else {
                     return;
                 };
-                let paths = strings(&message["filenames"])
-                    .into_iter()
-                    .map(PathBuf::from);
+                let paths = strings(&message["filenames"]).into_iter().map(PathBuf::from);
                 self.files.insert(name.to_owned(), paths.collect());
             }
             Some("build-script-executed") => {
@@ -103,9 +100,7 @@ impl Built {
 
     /// The output of the build script of `package`.
     pub(super) fn script(&self, package: &str) -> anyhow::Result<&Script> {
-        self.scripts
-            .get(package)
-            .with_context(|| format!("no build script of {package} ran"))
+        self.scripts.get(package).with_context(|| format!("no build script of {package} ran"))
     }
 
     /// Whether a build script of `package` ran.
@@ -115,18 +110,11 @@ impl Built {
 
     /// The only file of target `name` that satisfies `is`.
     pub(super) fn file(&self, name: &str, is: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
-        let files = self
-            .files
-            .get(name)
-            .with_context(|| format!("cargo built no {name}"))?;
-        let found = files.iter().find(|file| {
-            file.file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(&is)
-        });
-        found
-            .cloned()
-            .with_context(|| format!("not among {files:?}"))
+        let files = self.files.get(name).with_context(|| format!("cargo built no {name}"))?;
+        let found = files
+            .iter()
+            .find(|file| file.file_name().and_then(|name| name.to_str()).is_some_and(&is));
+        found.cloned().with_context(|| format!("not among {files:?}"))
     }
 }
 
@@ -142,13 +130,8 @@ fn package_name(id: &str) -> &str {
 /// Runs a command that must succeed and returns its output.
 pub(super) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
-        .output()
-        .with_context(|| format!("{program} could not be started"))?;
+    let Output { status, stdout, stderr } =
+        command.output().with_context(|| format!("{program} could not be started"))?;
     let errors = String::from_utf8_lossy(&stderr);
     if !status.success() {
         bail!("{} failed ({status}):\n{}", program, last_lines(&errors));

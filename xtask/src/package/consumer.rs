@@ -134,10 +134,7 @@ impl Consumer {
         }
         fs::write(directory.join("Cargo.toml"), manifest)?;
         // The versions that the workspace was tested with, which are already downloaded.
-        fs::copy(
-            workshop.source().join("Cargo.lock"),
-            directory.join("Cargo.lock"),
-        )?;
+        fs::copy(workshop.source().join("Cargo.lock"), directory.join("Cargo.lock"))?;
         Ok(Self { directory, crates })
     }
 
@@ -154,10 +151,7 @@ impl Consumer {
         workshop: &Workshop,
         environment: &[(&str, &OsStr)],
     ) -> anyhow::Result<Built> {
-        Built::run(
-            self.cargo(workshop, "build")?
-                .envs(environment.iter().copied()),
-        )
+        Built::run(self.cargo(workshop, "build")?.envs(environment.iter().copied()))
     }
 
     /// Runs every program on the simulated driver.
@@ -176,9 +170,7 @@ impl Consumer {
         prepare: impl Fn(&mut Command),
     ) -> anyhow::Result<()> {
         for program in self.programs() {
-            let mut command = workshop
-                .machine
-                .command(built.program(program)?.as_os_str());
+            let mut command = workshop.machine.command(built.program(program)?.as_os_str());
             command.env("CUDA_SIM_DEVICES", DEVICES);
             prepare(&mut command);
             let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
@@ -202,9 +194,7 @@ impl Consumer {
 impl Built {
     /// The path of one of the consumer's programs.
     pub(super) fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
-        self.file(name, |file| {
-            Path::new(file).file_stem() == Some(OsStr::new(name))
-        })
+        self.file(name, |file| Path::new(file).file_stem() == Some(OsStr::new(name)))
     }
 
     /// What the consumer's build script received, which must agree with what cuda-sys compiles.
@@ -222,11 +212,7 @@ impl Built {
             include: path("SEEN_INCLUDE"),
             root: path("SEEN_ROOT"),
             generated: self.has_script("cuda-sys")
-                && self
-                    .script("cuda-sys")?
-                    .cfgs
-                    .iter()
-                    .any(|cfg| cfg == "cuda_sys_generated"),
+                && self.script("cuda-sys")?.cfgs.iter().any(|cfg| cfg == "cuda_sys_generated"),
         };
         ensure!(
             seen.generated == (seen.bindings == "system"),
@@ -240,20 +226,14 @@ impl Built {
     /// Asserts that the checked-in bindings were used.
     pub(super) fn is_bundled(&self) -> anyhow::Result<Seen> {
         let seen = self.seen()?;
-        ensure!(
-            seen.bindings == "bundled",
-            "expected bundled bindings, got {seen:?}"
-        );
+        ensure!(seen.bindings == "bundled", "expected bundled bindings, got {seen:?}");
         Ok(seen)
     }
 
     /// Asserts the number of warnings that cuda-sys printed.
     pub(super) fn warns(&self, times: usize) -> anyhow::Result<()> {
         let warnings = self.script_warnings("cuda-sys");
-        ensure!(
-            warnings.len() == times,
-            "expected {times} warnings, got {warnings:#?}"
-        );
+        ensure!(warnings.len() == times, "expected {times} warnings, got {warnings:#?}");
         Ok(())
     }
 }

@@ -27,17 +27,10 @@ pub(super) struct Headers {
 
 impl Headers {
     pub(super) fn new(named: &[PathBuf], root: &Path) -> anyhow::Result<Self> {
-        let mut named: Vec<Header> = named
-            .iter()
-            .map(|file| read(file))
-            .collect::<Result<_, _>>()?;
+        let mut named: Vec<Header> =
+            named.iter().map(|file| read(file)).collect::<Result<_, _>>()?;
         named.sort_by_key(|header| header.version);
-        Ok(Self {
-            root: root.to_owned(),
-            named,
-            newest: OnceCell::new(),
-            oldest: OnceCell::new(),
-        })
+        Ok(Self { root: root.to_owned(), named, newest: OnceCell::new(), oldest: OnceCell::new() })
     }
 
     /// The newest header; without one, a row that needs it counts as not run.
@@ -68,9 +61,7 @@ impl Headers {
                 .map_err(|error| format!("{error:#}"))
         });
         header.as_ref().map_err(|why| {
-            not_run(format!(
-                "no cuda.h: {why}; --header FILE names one of this machine's"
-            ))
+            not_run(format!("no cuda.h: {why}; --header FILE names one of this machine's"))
         })
     }
 }
@@ -79,12 +70,7 @@ fn read(file: &Path) -> anyhow::Result<Header> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let version = text
         .lines()
-        .find_map(|line| {
-            line.strip_prefix("#define CUDA_VERSION ")?
-                .trim()
-                .parse()
-                .ok()
-        })
+        .find_map(|line| line.strip_prefix("#define CUDA_VERSION ")?.trim().parse().ok())
         .with_context(|| format!("{} does not define CUDA_VERSION", file.display()))?;
     let file = std::path::absolute(file)?;
     Ok(Header { version, file })

@@ -41,23 +41,15 @@ const PASSED_ON: [&str; 28] = [
 ];
 
 /// Directories in which cuda-sys searches without being pointed there.
-const CUSTOMARY: [&str; 4] = [
-    "/usr/local/cuda",
-    "/opt/cuda",
-    "/usr/include/cuda.h",
-    "/usr/bin/nvcc",
-];
+const CUSTOMARY: [&str; 4] =
+    ["/usr/local/cuda", "/opt/cuda", "/usr/include/cuda.h", "/usr/bin/nvcc"];
 
 /// A change to the file system that a command sees.
 pub(super) enum Mount {
     /// An empty directory, or an unreadable file, over the path.
     Cover(PathBuf),
     /// The files of `upper` among those of `lower`.
-    Overlay {
-        lower: PathBuf,
-        upper: PathBuf,
-        scratch: PathBuf,
-    },
+    Overlay { lower: PathBuf, upper: PathBuf, scratch: PathBuf },
 }
 
 pub(super) struct Machine {
@@ -77,15 +69,8 @@ impl Machine {
                 *value = without_nvcc(value);
             }
         }
-        let toolkits = CUSTOMARY
-            .map(PathBuf::from)
-            .into_iter()
-            .filter(|path| path.exists());
-        Self {
-            environment,
-            toolkits: toolkits.collect(),
-            namespaces: namespaces(),
-        }
+        let toolkits = CUSTOMARY.map(PathBuf::from).into_iter().filter(|path| path.exists());
+        Self { environment, toolkits: toolkits.collect(), namespaces: namespaces() }
     }
 
     /// Whether toolkits can be hidden from rows; otherwise why not.
@@ -124,12 +109,8 @@ impl Machine {
             command.arg(script(mounts)).arg("sh").arg(program);
             command
         };
-        command
-            .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
-            .env("CARGO_TERM_COLOR", "never")
-            .env("CARGO_TERM_PROGRESS_WHEN", "never");
+        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
         command.stdin(Stdio::null());
         command
     }
@@ -170,11 +151,7 @@ fn script(mounts: &[Mount]) -> String {
                      else mount --bind /dev/null {path}; fi\n"
                 );
             }
-            Mount::Overlay {
-                lower,
-                upper,
-                scratch,
-            } => {
+            Mount::Overlay { lower, upper, scratch } => {
                 let option = format!(
                     "lowerdir={},upperdir={},workdir={}",
                     lower.display(),
@@ -206,10 +183,7 @@ mod tests {
     fn a_command_inherits_nothing_of_cuda() {
         let machine = Machine::look();
         let command = machine.command(OsStr::new("cargo"));
-        let names: Vec<_> = command
-            .get_envs()
-            .map(|(name, _)| name.to_owned())
-            .collect();
+        let names: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
         assert!(names.iter().any(|name| name == "PATH"));
         let cuda = |name: &&OsString| name.to_string_lossy().contains("CUDA");
         assert_eq!(names.iter().find(cuda), None);

@@ -120,11 +120,7 @@ mod tests {
     use super::*;
 
     fn rows(verdicts: Vec<Verdict>) -> Vec<Finished> {
-        let row = |verdict| Finished {
-            name: "a-row",
-            verdict,
-            time: Duration::from_millis(1500),
-        };
+        let row = |verdict| Finished { name: "a-row", verdict, time: Duration::from_millis(1500) };
         verdicts.into_iter().map(row).collect()
     }
 
@@ -133,10 +129,7 @@ mod tests {
         let passed = || Verdict::Passed(String::new());
         let failed = || Verdict::Failed(String::new());
         let skipped = || Verdict::NotRun("no cc".into());
-        assert_eq!(
-            outcome(&rows(vec![passed(), failed(), skipped()])),
-            Outcome::Failed
-        );
+        assert_eq!(outcome(&rows(vec![passed(), failed(), skipped()])), Outcome::Failed);
         assert_eq!(outcome(&rows(vec![passed(), skipped()])), Outcome::Passed);
         assert_eq!(outcome(&rows(vec![skipped()])), Outcome::CouldNotRun);
         assert_eq!(outcome(&rows(vec![])), Outcome::CouldNotRun);

@@ -45,9 +45,7 @@ impl Workshop {
             "--format-version=1",
         ]))?;
         let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-        let target = metadata["target_directory"]
-            .as_str()
-            .context("cargo names its target")?;
+        let target = metadata["target_directory"].as_str().context("cargo names its target")?;
         let folder = Path::new(target).join("xtask-package");
         let mut workshop = Self {
             cargo: std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
@@ -108,11 +106,7 @@ impl Workshop {
         directory: &Path,
         target: Target,
     ) -> anyhow::Result<Command> {
-        self.prepare(
-            self.machine.command_among(&self.cargo, mounts),
-            directory,
-            target,
-        )
+        self.prepare(self.machine.command_among(&self.cargo, mounts), directory, target)
     }
 
     fn prepare(
@@ -142,13 +136,9 @@ impl Workshop {
         }
         let mut cargo = self.cargo(&self.source(), Target::Shared)?;
         cargo.args(["build", "--locked", "--package=cuda-driver-sim"]);
-        let built = Built::run(&mut cargo)?
-            .succeeded()
-            .context("the simulated driver")?;
+        let built = Built::run(&mut cargo)?.succeeded().context("the simulated driver")?;
         let library = built.file("cuda_sim", |name| {
-            [".so", ".dll", ".dylib"]
-                .iter()
-                .any(|end| name.ends_with(end))
+            [".so", ".dll", ".dylib"].iter().any(|end| name.ends_with(end))
         })?;
         Ok(self.simulator.get_or_init(|| library))
     }
@@ -157,8 +147,7 @@ impl Workshop {
     pub(super) fn host(&self) -> anyhow::Result<String> {
         let text = output(self.machine.command("rustc".as_ref()).arg("-vV"))?;
         let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-        host.map(str::to_owned)
-            .ok_or_else(|| anyhow!("rustc does not name its host"))
+        host.map(str::to_owned).ok_or_else(|| anyhow!("rustc does not name its host"))
     }
 
     /// An error if a toolkit is visible.
@@ -196,8 +185,7 @@ impl Workshop {
     fn snapshot(&self, root: &Path) -> anyhow::Result<String> {
         let git = |directory: &Path| {
             let mut git = self.machine.command("git".as_ref());
-            git.current_dir(directory)
-                .env("GIT_CONFIG_GLOBAL", "/dev/null");
+            git.current_dir(directory).env("GIT_CONFIG_GLOBAL", "/dev/null");
             git
         };
         let listed = output(git(root).args([
@@ -238,9 +226,7 @@ impl Workshop {
             "--allow-empty",
             "--message=The working tree",
         ]))?;
-        Ok(output(git(&source).args(["rev-parse", "HEAD"]))?
-            .trim()
-            .to_owned())
+        Ok(output(git(&source).args(["rev-parse", "HEAD"]))?.trim().to_owned())
     }
 }
 

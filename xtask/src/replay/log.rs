@@ -95,12 +95,7 @@ impl Log {
     /// of bytes.
     pub(crate) fn peak(&self) -> (usize, u64) {
         let after = self.in_use().into_iter().enumerate();
-        after.fold(
-            (0, 0),
-            |peak, (step, bytes)| {
-                if bytes > peak.1 { (step, bytes) } else { peak }
-            },
-        )
+        after.fold((0, 0), |peak, (step, bytes)| if bytes > peak.1 { (step, bytes) } else { peak })
     }
 }
 
@@ -172,12 +167,7 @@ impl Reader {
             bail!("the address is allocated already");
         }
         self.freed.remove(&address);
-        self.log.blocks.push(Block {
-            bytes,
-            stream,
-            from: self.log.steps.len(),
-            until: None,
-        });
+        self.log.blocks.push(Block { bytes, stream, from: self.log.steps.len(), until: None });
         self.log.steps.push(Step::Allocate(block));
         Ok(())
     }

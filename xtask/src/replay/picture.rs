@@ -84,10 +84,7 @@ impl Plot {
         let columns = (0..in_use.len()).step_by(wide).map(|first| {
             let last = (first + wide).min(in_use.len());
             // The first of several equal ones, as for the peak itself.
-            (first..last)
-                .rev()
-                .max_by_key(|step| in_use[*step])
-                .unwrap_or(first)
+            (first..last).rev().max_by_key(|step| in_use[*step]).unwrap_or(first)
         });
         let columns = columns.collect();
         let peak = log.peak();
@@ -95,12 +92,7 @@ impl Plot {
         let near = |bytes: &u64| *bytes <= 2 * peak.1;
         let levels = reserved.iter().map(|(_, bytes)| *bytes);
         let highest = levels.filter(near).max().unwrap_or(0);
-        Self {
-            columns,
-            in_use,
-            peak,
-            top: (highest.max(peak.1).max(1) as f64 * 1.06) as u64,
-        }
+        Self { columns, in_use, peak, top: (highest.max(peak.1).max(1) as f64 * 1.06) as u64 }
     }
 
     fn x(&self, step: usize) -> f64 {
@@ -160,19 +152,9 @@ impl Plot {
                 *bytes += block.bytes as u64;
             }
             let letter = letter(index);
-            let about = format!(
-                "{letter}: block {number}, {}, {}",
-                size(block.bytes as u64),
-                life(block)
-            );
-            self.area(
-                svg,
-                first,
-                &lower,
-                &base[first..=last],
-                COLOURS[index],
-                &about,
-            );
+            let about =
+                format!("{letter}: block {number}, {}, {}", size(block.bytes as u64), life(block));
+            self.area(svg, first, &lower, &base[first..=last], COLOURS[index], &about);
             self.letter(svg, first, &lower, block, letter);
         }
         let all: Vec<_> = self.columns.iter().map(|step| self.in_use[*step]).collect();
@@ -386,9 +368,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

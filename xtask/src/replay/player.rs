@@ -113,10 +113,7 @@ mod tests {
 
     /// Streams of two devices, each used by two threads, and addresses that are reused at once.
     fn record(logged: &Allocator) -> anyhow::Result<()> {
-        let streams = [
-            Device::get(0)?.create_stream()?,
-            Device::get(1)?.create_stream()?,
-        ];
+        let streams = [Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?];
         let work = |stream: &Stream, seed: usize| -> cuda_core::Result<()> {
             for round in 0..50 {
                 let bytes = |index: usize| 1 + (seed * 37 + round * 11 + index * 101) % 1000;
@@ -130,9 +127,7 @@ mod tests {
             let (streams, work) = (&streams, &work);
             let threads = (0..4).map(|index| scope.spawn(move || work(&streams[index % 2], index)));
             let threads: Vec<_> = threads.collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().expect("no panic"))
+            threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
         })?;
         // Stays allocated.
         std::mem::forget(with_allocator(logged, || streams[0].alloc::<u8>(5000))?);
@@ -156,10 +151,7 @@ mod tests {
         let mut steps = 0;
         player.pass(&allocator, |_| steps += 1)?;
         let counters = statistics.counters();
-        assert_eq!(
-            (steps, counters.blocks.total, counters.blocks.value),
-            (801, 401, 0)
-        );
+        assert_eq!((steps, counters.blocks.total, counters.blocks.value), (801, 401, 0));
         assert_eq!(counters.bytes.peak as u64, log.peak().1);
         assert_eq!(player.devices().len(), 2);
 
@@ -173,11 +165,7 @@ mod tests {
         let segments: Vec<_> = segments.iter().map(Segment::from).collect();
         Rows::new(&segments, 900.0).draw(&mut svg, "segments", 0.0);
         drop(held);
-        for part in [
-            "segments: 1, 2 MiB",
-            "1 MiB of 2 MiB, in use",
-            "1 MiB of 2 MiB, free",
-        ] {
+        for part in ["segments: 1, 2 MiB", "1 MiB of 2 MiB, in use", "1 MiB of 2 MiB, free"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         Ok(())

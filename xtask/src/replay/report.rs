@@ -79,14 +79,8 @@ impl Report {
 
     /// Levels for the picture: the peak of each allocator.
     pub(crate) fn levels(&self) -> Vec<(String, u64)> {
-        let own = self
-            .rows
-            .iter()
-            .map(|row| (row.allocator.name().to_owned(), row.reserved));
-        let others = self
-            .others
-            .iter()
-            .map(|other| (other.allocator.clone(), other.reserved));
+        let own = self.rows.iter().map(|row| (row.allocator.name().to_owned(), row.reserved));
+        let others = self.others.iter().map(|other| (other.allocator.clone(), other.reserved));
         own.chain(others).collect()
     }
 
@@ -105,10 +99,8 @@ impl Report {
             text += &format!("recorded with {source}\n");
         }
         if self.orphans > 0 {
-            text += &format!(
-                "left out: {} frees of blocks from before the log began\n",
-                self.orphans
-            );
+            text +=
+                &format!("left out: {} frees of blocks from before the log began\n", self.orphans);
         }
         text + "\nallocator    pairs/s  peak reserved  reserved/requested  driver calls a pass\n"
     }
@@ -120,8 +112,7 @@ impl Report {
             rate(row.pairs_per_second),
             size(row.reserved),
             row.fragmentation,
-            row.driver_calls
-                .map_or("-".to_owned(), |calls| format!("{calls:.1}"))
+            row.driver_calls.map_or("-".to_owned(), |calls| format!("{calls:.1}"))
         )
     }
 

@@ -93,11 +93,7 @@ impl<'a> Rows<'a> {
             at += wide + GAP;
             place
         });
-        Self {
-            segments,
-            places: places.collect(),
-            bytes_to_width,
-        }
+        Self { segments, places: places.collect(), bytes_to_width }
     }
 
     pub(crate) fn height(&self) -> f64 {

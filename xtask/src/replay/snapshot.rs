@@ -36,11 +36,7 @@ pub(crate) fn is_one(text: &str) -> bool {
 impl Snapshot {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let snapshot: Self = serde_json::from_str(text)?;
-        ensure!(
-            snapshot.version == 1,
-            "a snapshot of version {}, not 1",
-            snapshot.version
-        );
+        ensure!(snapshot.version == 1, "a snapshot of version {}, not 1", snapshot.version);
         Ok(snapshot)
     }
 
@@ -98,9 +94,7 @@ mod tests {
         let tracking = Arc::new(Tracking::new(pool.allocator()));
         let allocator = Allocator::new(Arc::clone(&tracking));
         let held = stream.alloc_with::<u8>(&allocator, 1 << 20)?;
-        let json = adaptors::Snapshot::of(&*tracking)
-            .with_pool(&pool)?
-            .to_json();
+        let json = adaptors::Snapshot::of(&*tracking).with_pool(&pool)?.to_json();
         drop(held);
 
         assert!(is_one(&json));

@@ -49,11 +49,7 @@ impl Subject {
             }
             free += device.context()?.memory_info()?.free as u64;
         }
-        Ok(Meter {
-            source,
-            devices,
-            free,
-        })
+        Ok(Meter { source, devices, free })
     }
 }
 
@@ -95,10 +91,7 @@ impl Meter {
         let Source::Pool(pool) = &self.source else {
             return Vec::new();
         };
-        let segments = self
-            .devices
-            .iter()
-            .flat_map(|device| pool.segments(*device));
+        let segments = self.devices.iter().flat_map(|device| pool.segments(*device));
         segments.collect()
     }
 

@@ -26,10 +26,7 @@ pub(crate) fn workspace_root() -> anyhow::Result<PathBuf> {
         bail!("the current directory is not inside the workspace");
     }
     let manifest = PathBuf::from(String::from_utf8(output.stdout)?.trim_end());
-    manifest
-        .parent()
-        .map(Path::to_path_buf)
-        .context("a manifest lies in a directory")
+    manifest.parent().map(Path::to_path_buf).context("a manifest lies in a directory")
 }
 
 /// A file that cargo built.
@@ -89,11 +86,7 @@ pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
 
 /// The C library built from a crate.
 pub(crate) fn library(built: &[Artifact], name: &str) -> anyhow::Result<PathBuf> {
-    let file = format!(
-        "{}{name}{}",
-        env::consts::DLL_PREFIX,
-        env::consts::DLL_SUFFIX
-    );
+    let file = format!("{}{name}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
     let path = built.iter().find_map(|artifact| match artifact {
         Artifact::Cdylib(path) if path.file_name() == Some(file.as_ref()) => Some(path.clone()),
         _ => None,
@@ -112,11 +105,7 @@ fn artifact(message: Message) -> Option<Artifact> {
                 "test" => format!("{package}::{}", target.name),
                 _ => format!("{package} (unit tests)"),
             };
-            Some(Artifact::Test(Program {
-                suite,
-                path,
-                directory: Some(directory),
-            }))
+            Some(Artifact::Test(Program { suite, path, directory: Some(directory) }))
         }
         Some(path) => Some(Artifact::Binary(target.name, path)),
         None => {
@@ -146,13 +135,7 @@ mod tests {
 
     #[test]
     fn package_names() {
-        assert_eq!(
-            package_name("path+file:///somewhere/cuda-sys#0.1.0"),
-            "cuda-sys"
-        );
-        assert_eq!(
-            package_name("path+file:///somewhere#cuda-tests@0.1.0"),
-            "cuda-tests"
-        );
+        assert_eq!(package_name("path+file:///somewhere/cuda-sys#0.1.0"), "cuda-sys");
+        assert_eq!(package_name("path+file:///somewhere#cuda-tests@0.1.0"), "cuda-tests");
     }
 }

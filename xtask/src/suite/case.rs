@@ -37,17 +37,11 @@ impl Tag {
 
     /// The word in the test's path.
     pub(crate) fn name(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, tag)| *tag == self)
-            .map_or("", |(name, _)| name)
+        Self::ALL.iter().find(|(_, tag)| *tag == self).map_or("", |(name, _)| name)
     }
 
     fn parse(segment: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|(name, _)| *name == segment)
-            .map(|(_, tag)| *tag)
+        Self::ALL.iter().find(|(name, _)| *name == segment).map(|(_, tag)| *tag)
     }
 }
 
@@ -72,11 +66,7 @@ impl Case {
             Some(_) => segments.map_while(Tag::parse).collect(),
             None => Vec::new(),
         };
-        Self {
-            name: name.into(),
-            needs: needs.unwrap_or(0),
-            tags,
-        }
+        Self { name: name.into(), needs: needs.unwrap_or(0), tags }
     }
 
     /// The path without requirement and tags.

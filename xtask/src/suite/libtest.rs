@@ -53,9 +53,8 @@ impl Parser {
 
     /// Takes one line, without its line break.
     pub(crate) fn line(&mut self, line: &str) {
-        if let Some(name) = line
-            .strip_prefix("---- ")
-            .and_then(|rest| rest.strip_suffix(" stdout ----"))
+        if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
         {
             self.section = Some(name.into());
         } else if line.starts_with("test result: ") {
@@ -104,11 +103,7 @@ impl Parser {
             let now = Instant::now();
             let time = now - self.last;
             self.last = now;
-            self.finished.push(Finished {
-                name,
-                verdict,
-                time,
-            });
+            self.finished.push(Finished { name, verdict, time });
         }
     }
 
@@ -135,10 +130,7 @@ impl Parser {
 /// `running 12 tests`.
 fn is_announcement(line: &str) -> bool {
     line.strip_prefix("running ")
-        .and_then(|rest| {
-            rest.strip_suffix(" tests")
-                .or_else(|| rest.strip_suffix(" test"))
-        })
+        .and_then(|rest| rest.strip_suffix(" tests").or_else(|| rest.strip_suffix(" test")))
         .is_some_and(|count| count.parse::<usize>().is_ok())
 }
 
@@ -150,11 +142,7 @@ fn announced(line: &str) -> Option<(&str, &str)> {
 
 /// Names from `--list --format terse`.
 pub(crate) fn listed(output: &str) -> Vec<String> {
-    output
-        .lines()
-        .filter_map(|line| line.strip_suffix(": test"))
-        .map(Into::into)
-        .collect()
+    output.lines().filter_map(|line| line.strip_suffix(": test")).map(Into::into).collect()
 }
 
 #[cfg(test)]
@@ -178,21 +166,15 @@ mod tests {
              test result: FAILED. 2 passed; 1 failed; 1 ignored\n",
         );
         assert!(output.complete);
-        let verdicts: Vec<_> = output
-            .finished
-            .iter()
-            .map(|test| (test.name.as_str(), test.verdict.clone()))
-            .collect();
+        let verdicts: Vec<_> =
+            output.finished.iter().map(|test| (test.name.as_str(), test.verdict.clone())).collect();
         assert_eq!(
             verdicts,
             [
                 ("a", Verdict::Passed),
                 ("b", Verdict::Passed),
                 ("c", Verdict::Ignored("needs 2 GPUs".into())),
-                (
-                    "d",
-                    Verdict::Failed("thread 'd' panicked\nleft: 1\n\n".into())
-                ),
+                ("d", Verdict::Failed("thread 'd' panicked\nleft: 1\n\n".into())),
             ]
         );
     }
@@ -201,12 +183,7 @@ mod tests {
     fn output_between_name_and_verdict() {
         let output = parse("running 2 tests\ntest a ... hello\n========= x\nok\ntest b ... ok\n");
         assert_eq!(output.finished.len(), 2);
-        assert!(
-            output
-                .finished
-                .iter()
-                .all(|test| test.verdict == Verdict::Passed)
-        );
+        assert!(output.finished.iter().all(|test| test.verdict == Verdict::Passed));
         assert!(!output.complete, "there was no summary");
     }
 

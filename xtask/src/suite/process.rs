@@ -90,41 +90,27 @@ impl Program {
             let finished = mem::take(&mut ended.output.finished);
             let reported: HashSet<&str> = finished.iter().map(|test| test.name.as_str()).collect();
             remaining.retain(|name| !reported.contains(name));
-            let failed = finished
-                .iter()
-                .any(|test| matches!(test.verdict, Verdict::Failed(_)));
+            let failed = finished.iter().any(|test| matches!(test.verdict, Verdict::Failed(_)));
             run.finished.extend(finished);
             if ended.output.complete {
                 if !ended.status.success() && !failed {
                     run.complaint = Some(ended.report());
                 }
-                run.finished.extend(
-                    remaining
-                        .drain(..)
-                        .map(|name| lost(name, "it reported nothing")),
-                );
+                run.finished
+                    .extend(remaining.drain(..).map(|name| lost(name, "it reported nothing")));
                 break;
             }
             let report = format!("the process ended: {}", ended.report());
-            match ended
-                .output
-                .interrupted
-                .filter(|name| remaining.contains(&name.as_str()))
-            {
+            match ended.output.interrupted.filter(|name| remaining.contains(&name.as_str())) {
                 Some(name) => {
                     remaining.retain(|other| *other != name);
                     let verdict = Verdict::Failed(report);
-                    run.finished.push(Finished {
-                        name,
-                        verdict,
-                        time: ended.unfinished,
-                    });
+                    run.finished.push(Finished { name, verdict, time: ended.unfinished });
                 }
                 // Several tests ran at once; running them one at a time will show which one failed.
                 None if !serial => {}
                 None => {
-                    run.finished
-                        .extend(remaining.drain(..).map(|name| lost(name, &report)));
+                    run.finished.extend(remaining.drain(..).map(|name| lost(name, &report)));
                 }
             }
             serial = true;
@@ -163,16 +149,9 @@ impl Program {
             None => Command::new(&self.path),
         };
         if let Some(directory) = &self.directory {
-            command
-                .current_dir(directory)
-                .env("CARGO_MANIFEST_DIR", directory);
+            command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
-        command.envs(
-            invocation
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        );
+        command.envs(invocation.environment.iter().map(|(name, value)| (name, value)));
         if invocation.ignored {
             command.arg("--include-ignored");
         }
@@ -186,11 +165,7 @@ impl Program {
 
 fn lost(name: &str, report: &str) -> Finished {
     let verdict = Verdict::Failed(report.into());
-    Finished {
-        name: name.into(),
-        verdict,
-        time: Duration::ZERO,
-    }
+    Finished { name: name.into(), verdict, time: Duration::ZERO }
 }
 
 /// A process that has ended.
@@ -225,10 +200,7 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| command.get_program().to_string_lossy().into_owned())?;
-    let errors = child
-        .stderr
-        .take()
-        .map(|stderr| thread::spawn(move || tail(stderr)));
+    let errors = child.stderr.take().map(|stderr| thread::spawn(move || tail(stderr)));
     let mut parser = Parser::new();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);
@@ -247,13 +219,7 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
         _ => Default::default(),
     };
     let unfinished = parser.since_last();
-    Ok(Ended {
-        status,
-        output: parser.finish(),
-        errors,
-        notes,
-        unfinished,
-    })
+    Ok(Ended { status, output: parser.finish(), errors, notes, unfinished })
 }
 
 /// Passes error output on, and keeps its end and all reports of tests.

@@ -22,9 +22,7 @@ pub(crate) fn each<T: Send, R: Send>(
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(some)).collect();
         let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .flat_map(|done| done.expect("work does not panic"))
-            .collect()
+        joined.flat_map(|done| done.expect("work does not panic")).collect()
     });
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()

@@ -9,9 +9,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Self {
-        Self {
-            rows: vec![headings.map(String::from).to_vec()],
-        }
+        Self { rows: vec![headings.map(String::from).to_vec()] }
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
@@ -23,11 +21,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |column: usize| {
-            self.rows
-                .iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
+            self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.rows {
@@ -54,9 +48,6 @@ mod tests {
         let mut table = Table::new(["suite", "passed"]);
         table.row(["a".into(), "7".into()]);
         table.row(["longer".into(), "12".into()]);
-        assert_eq!(
-            table.to_string(),
-            "suite   passed\na            7\nlonger      12\n"
-        );
+        assert_eq!(table.to_string(), "suite   passed\na            7\nlonger      12\n");
     }
 }

@@ -17,12 +17,8 @@ const NVRTC: &str = "CUDA_CORE_NVRTC";
 
 /// File names of libcudart, newest first.
 #[cfg(not(windows))]
-const NAMES: [&str; 4] = [
-    "libcudart.so.13",
-    "libcudart.so.12",
-    "libcudart.so.11.0",
-    "libcudart.so",
-];
+const NAMES: [&str; 4] =
+    ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"];
 #[cfg(windows)]
 const NAMES: [&str; 3] = ["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"];
 
@@ -45,10 +41,7 @@ pub(crate) struct Library {
 impl Libraries {
     /// Loads them, in a process that does nothing else.
     pub(super) fn probe() -> Self {
-        Self {
-            runtime: runtime(),
-            nvrtc: nvrtc(),
-        }
+        Self { runtime: runtime(), nvrtc: nvrtc() }
     }
 }
 
@@ -66,10 +59,7 @@ impl fmt::Display for Libraries {
 
 impl Library {
     fn of(file: &str, name: &str, version: Version) -> Self {
-        Self {
-            path: mapped(file).unwrap_or_else(|| name.to_owned()),
-            version: version.to_string(),
-        }
+        Self { path: mapped(file).unwrap_or_else(|| name.to_owned()), version: version.to_string() }
     }
 }
 
@@ -136,10 +126,7 @@ fn mapped(file: &str) -> Option<String> {
 /// A machine without any, for tests.
 #[cfg(test)]
 pub(crate) fn none() -> Libraries {
-    Libraries {
-        runtime: Err("nowhere".into()),
-        nvrtc: Err("nowhere".into()),
-    }
+    Libraries { runtime: Err("nowhere".into()), nvrtc: Err("nowhere".into()) }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -32,9 +32,7 @@ impl Depth {
             text.trim().parse().ok()
         });
         // Without history, any sample will do.
-        Self::Sampled {
-            rotation: number.unwrap_or(0),
-        }
+        Self::Sampled { rotation: number.unwrap_or(0) }
     }
 
     /// Which of `shares` shares a run has, unless it has all.
@@ -75,9 +73,8 @@ mod tests {
 
     #[test]
     fn rotations_in_a_row_have_each_share_once() {
-        let mut had: Vec<_> = (1000..1007)
-            .map(|rotation| Depth::Sampled { rotation }.share(7))
-            .collect();
+        let mut had: Vec<_> =
+            (1000..1007).map(|rotation| Depth::Sampled { rotation }.share(7)).collect();
         had.sort_unstable();
         assert_eq!(had, (0..7).map(Some).collect::<Vec<_>>());
         assert_eq!(Depth::Full.share(7), None);

@@ -31,10 +31,7 @@ pub(super) fn run(
             Artifact::Binary(name, path) => Some((name.as_str(), path.as_path())),
             _ => None,
         })
-        .filter(|(_, path)| {
-            path.parent()
-                .is_some_and(|folder| folder.ends_with("examples"))
-        })
+        .filter(|(_, path)| path.parent().is_some_and(|folder| folder.ends_with("examples")))
         .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)))
         .collect();
     if examples.is_empty() {
@@ -48,15 +45,8 @@ pub(super) fn run(
         match example(path, &simulator, devices).with_context(|| name.to_owned())? {
             Ok(verdict) => {
                 let passed = verdict == Verdict::Passed;
-                println!(
-                    "example {name} ... {}",
-                    if passed { "ok" } else { "FAILED" }
-                );
-                finished.push(Finished {
-                    name: name.into(),
-                    verdict,
-                    time: started.elapsed(),
-                });
+                println!("example {name} ... {}", if passed { "ok" } else { "FAILED" });
+                finished.push(Finished { name: name.into(), verdict, time: started.elapsed() });
             }
             Err(reason) => {
                 report.not_run(SUITE, name, &format!("on the simulated driver {reason}"))
@@ -81,18 +71,13 @@ fn example(path: &Path, simulator: &Path, devices: u32) -> anyhow::Result<Result
     let _ = fs::remove_file(&said);
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let clean = simulated
-        .lines()
-        .next()
-        .is_some_and(|line| line.contains("no violation"));
+    let clean = simulated.lines().next().is_some_and(|line| line.contains("no violation"));
     Ok(match output.status.code() {
         Some(0) if clean => Ok(Verdict::Passed),
         Some(COULD_NOT_RUN) if clean => Err(lacking(&errors).into()),
         _ => {
             let status = output.status;
-            Ok(Verdict::Failed(format!(
-                "{status}\n{printed}\n{errors}\n{simulated}"
-            )))
+            Ok(Verdict::Failed(format!("{status}\n{printed}\n{errors}\n{simulated}")))
         }
     })
 }

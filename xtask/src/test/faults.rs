@@ -38,10 +38,7 @@ pub(super) fn run(
         environment: vec![
             ("CUDA_TESTS_SIM".into(), devices.to_string()),
             ("CUDA_SIM_MODE".into(), "lazy".into()),
-            (
-                "CUDA_TESTS_FAULTS".into(),
-                record.path.display().to_string(),
-            ),
+            ("CUDA_TESTS_FAULTS".into(), record.path.display().to_string()),
         ],
         ignored: true,
         devices,
@@ -49,9 +46,7 @@ pub(super) fn run(
     };
     pass.environment.extend(depth.environment());
     let cases = program.list()?;
-    let able = cases
-        .iter()
-        .filter(|case| plan::obstacle(case, &pass).is_none());
+    let able = cases.iter().filter(|case| plan::obstacle(case, &pass).is_none());
     let names: Vec<&str> = able
         .map(|case| case.name.as_str())
         .filter(|name| filter.is_none_or(|filter| name.contains(filter)))
@@ -111,11 +106,7 @@ fn repeating(depth: Depth, test: &str) -> String {
 /// The slowest tests: those to shrink if a run takes too long.
 fn slowest(run: &Run) -> String {
     const NAMED: usize = 10;
-    let mut times: Vec<_> = run
-        .finished
-        .iter()
-        .map(|test| (test.time, &test.name))
-        .collect();
+    let mut times: Vec<_> = run.finished.iter().map(|test| (test.time, &test.name)).collect();
     times.sort_unstable();
     let mut text = format!("{LABEL}: the slowest tests:");
     for (time, name) in times.iter().rev().take(NAMED) {
@@ -132,9 +123,7 @@ struct Record {
 impl Record {
     fn new() -> Self {
         let name = format!("cuda-tests-faults-{}", process::id());
-        Self {
-            path: env::temp_dir().join(name),
-        }
+        Self { path: env::temp_dir().join(name) }
     }
 
     fn read(&self) -> anyhow::Result<Swept> {
@@ -195,10 +184,10 @@ impl Swept {
     /// the suite's name in front; the test's name ends in that function's.
     fn reason(&self, test: &str) -> Option<&str> {
         let module = test.rsplit_once("::").map_or(test, |(module, _)| module);
-        let found = self.not_swept.iter().find(|(path, _)| {
-            path.split_once("::")
-                .is_some_and(|(_, path)| path == module)
-        });
+        let found = self
+            .not_swept
+            .iter()
+            .find(|(path, _)| path.split_once("::").is_some_and(|(_, path)| path == module));
         found.map(|(_, reason)| reason.as_str())
     }
 

@@ -53,10 +53,7 @@ pub(super) fn run(
     let simulated = fs::read_to_string(&said).unwrap_or_default();
     // The file does not exist if the simulated driver wrote no report.
     let _ = fs::remove_file(&said);
-    let clean = simulated
-        .lines()
-        .next()
-        .is_some_and(|line| line.contains("no violation"));
+    let clean = simulated.lines().next().is_some_and(|line| line.contains("no violation"));
     let verdict = if output.status.success() && clean {
         Verdict::Passed
     } else {
@@ -67,11 +64,7 @@ pub(super) fn run(
         Verdict::Failed(format!("{status}\n{failed}\n{errors}\n{simulated}"))
     };
     let name = NAME.into();
-    let finished = Finished {
-        name,
-        verdict,
-        time,
-    };
+    let finished = Finished { name, verdict, time };
     report.suite(format!("{SUITE}, simulated"), vec![finished], None);
     Ok(())
 }

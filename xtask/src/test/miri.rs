@@ -29,9 +29,7 @@ const LEFT_OUT: [(Tag, &str); 3] = [
 
 /// Modules of the GPU suite that are fast enough for Miri, beside those that go by addresses; the sim suite
 /// covers the paths of the others, with less data.
-const GPU_MODULES: [&str; 6] = [
-    "guards", "contexts", "streams", "events", "errors", "harness",
-];
+const GPU_MODULES: [&str; 6] = ["guards", "contexts", "streams", "events", "errors", "harness"];
 
 /// Number of Miri processes at a time. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
@@ -236,13 +234,11 @@ impl Part {
         if ended.status.success() && output.complete {
             return lost;
         }
-        output
-            .finished
-            .extend(lost.into_iter().map(|name| Finished {
-                name,
-                verdict: Verdict::Failed("the interpreter did not get to it".into()),
-                time: Duration::ZERO,
-            }));
+        output.finished.extend(lost.into_iter().map(|name| Finished {
+            name,
+            verdict: Verdict::Failed("the interpreter did not get to it".into()),
+            time: Duration::ZERO,
+        }));
         Vec::new()
     }
 }
@@ -278,30 +274,17 @@ mod tests {
         assert!(!wanted("streams::b01_create::heavy::needs_1"));
         assert!(!wanted("managed::g01_on_every_devices_streams::needs_2"));
         assert!(!wanted("soundness::contexts::s38_two_writers::needs_2"));
-        assert!(!wanted(
-            "foreign_streams::c22_external_owner_alive::needs_1"
-        ));
+        assert!(!wanted("foreign_streams::c22_external_owner_alive::needs_1"));
     }
 
     #[test]
     fn what_uses_addresses_is_interpreted_permissively_alone() {
-        for name in [
-            "managed::g01_round_trip::needs_1",
-            "pointers::f09_mapped::needs_1",
-        ] {
+        for name in ["managed::g01_round_trip::needs_1", "pointers::f09_mapped::needs_1"] {
             assert!(wanted(BY_ADDRESS, name, None), "{name}");
             assert!(!wanted(GPU, name, Some("")), "{name}");
         }
-        assert!(!wanted(
-            BY_ADDRESS,
-            "streams::b01_create::needs_1",
-            Some("b01")
-        ));
-        assert!(!wanted(
-            BY_ADDRESS,
-            "managed::many_gibibytes::heavy::needs_1",
-            None
-        ));
+        assert!(!wanted(BY_ADDRESS, "streams::b01_create::needs_1", Some("b01")));
+        assert!(!wanted(BY_ADDRESS, "managed::many_gibibytes::heavy::needs_1", None));
     }
 
     #[test]
@@ -350,9 +333,7 @@ mod tests {
             let turns = |provenance| {
                 let suites = SUITES.iter().filter(|suite| suite.provenance == provenance);
                 let paces = suites.map(|suite| suite.turn.pace());
-                paces
-                    .filter(|(pace, first)| sample % pace == *first)
-                    .count()
+                paces.filter(|(pace, first)| sample % pace == *first).count()
             };
             assert_eq!(turns(Provenance::Strict), 2, "{sample}");
             assert_eq!(turns(Provenance::Permissive), 1, "{sample}");
@@ -361,10 +342,7 @@ mod tests {
 
     #[test]
     fn what_an_interpreter_that_fails_did_not_get_to_has_failed() {
-        let part = Part {
-            suite: SIM,
-            tests: vec!["a".into(), "b".into()],
-        };
+        let part = Part { suite: SIM, tests: vec!["a".into(), "b".into()] };
         let ended = |status, text: &str| {
             let mut parser = Parser::new();
             text.lines().for_each(|line| parser.line(line));
@@ -376,16 +354,12 @@ mod tests {
                 unfinished: Duration::ZERO,
             }
         };
-        let mut whole = ended(
-            0,
-            "running 1 test\ntest a ... ok\ntest result: ok. 1 passed",
-        );
+        let mut whole = ended(0, "running 1 test\ntest a ... ok\ntest result: ok. 1 passed");
         assert_eq!(part.account(&mut whole), ["b"]);
         assert_eq!(whole.output.finished.len(), 1);
-        for text in [
-            "running 2 tests\ntest a ... ok",
-            "running 1 test\ntest a ... ok\ntest result: x",
-        ] {
+        for text in
+            ["running 2 tests\ntest a ... ok", "running 1 test\ntest a ... ok\ntest result: x"]
+        {
             let mut broken = ended(256, text);
             assert!(part.account(&mut broken).is_empty());
             let last = broken.output.finished.last().expect("two tests");

@@ -65,16 +65,12 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
         devices,
         driver: None,
     };
-    let mut passes: Vec<_> = ["lazy", "eager"]
-        .map(|work| pass(format!("simulated, {work}"), work))
-        .into();
+    let mut passes: Vec<_> =
+        ["lazy", "eager"].map(|work| pass(format!("simulated, {work}"), work)).into();
     // Tests in processes of their own are about how a process ends, which the schedule does not
     // affect.
     if mode == Mode::Together {
-        let mut threaded = pass(
-            format!("simulated, threaded, {seed}={schedule}"),
-            "threaded",
-        );
+        let mut threaded = pass(format!("simulated, threaded, {seed}={schedule}"), "threaded");
         threaded.environment.push((seed.into(), schedule));
         passes.push(threaded);
         // The passes above use the cache, which is the default.
@@ -106,12 +102,8 @@ pub(crate) fn obstacle(case: &Case, pass: &Pass) -> Option<String> {
         return Some("the simulated driver has no timing: cargo xtask test-gpu".into());
     }
     let lacks = case.needs > pass.devices;
-    lacks.then(|| {
-        format!(
-            "needs {} devices, the simulated driver has {}",
-            case.needs, pass.devices
-        )
-    })
+    lacks
+        .then(|| format!("needs {} devices, the simulated driver has {}", case.needs, pass.devices))
 }
 
 /// The CUDA version that a test needs and the pass's driver lacks, if any: unlike an [`obstacle`],
@@ -131,11 +123,7 @@ mod tests {
     use super::*;
 
     fn program(suite: &str) -> Program {
-        Program {
-            suite: suite.into(),
-            path: "x".into(),
-            directory: None,
-        }
+        Program { suite: suite.into(), path: "x".into(), directory: None }
     }
 
     #[test]
@@ -173,15 +161,8 @@ mod tests {
     fn tests_apart_run_lazily_and_eagerly() {
         let passes = passes(&program("cuda-tests::sticky"), 4);
         assert_eq!(passes.len(), 2);
-        assert!(
-            passes
-                .iter()
-                .all(|pass| pass.mode == Mode::Apart && pass.ignored)
-        );
-        assert_eq!(
-            passes[1].environment[1],
-            ("CUDA_SIM_MODE".into(), "eager".into())
-        );
+        assert!(passes.iter().all(|pass| pass.mode == Mode::Apart && pass.ignored));
+        assert_eq!(passes[1].environment[1], ("CUDA_SIM_MODE".into(), "eager".into()));
     }
 
     #[test]

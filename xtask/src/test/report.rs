@@ -31,8 +31,7 @@ impl Report {
         let mut counts = Counts::of(&finished);
         for test in finished {
             if let Verdict::Failed(output) = test.verdict {
-                self.failures
-                    .push((format!("{name}: {}", test.name), output));
+                self.failures.push((format!("{name}: {}", test.name), output));
             }
         }
         if let Some(complaint) = complaint {
@@ -60,11 +59,7 @@ impl Report {
         let mut finished = std::mem::take(&mut ended.output.finished);
         if let Some(test) = ended.output.interrupted.take() {
             let verdict = Verdict::Failed(ended.report());
-            finished.push(Finished {
-                name: test,
-                verdict,
-                time: ended.unfinished,
-            });
+            finished.push(Finished { name: test, verdict, time: ended.unfinished });
         }
         for test in &finished {
             if let Verdict::Ignored(reason) = &test.verdict {
@@ -77,15 +72,8 @@ impl Report {
 
     /// Adds a test, or a whole suite, that did not run.
     pub(crate) fn not_run(&mut self, suite: &str, name: &str, reason: &str) {
-        let reason = if reason.is_empty() {
-            "ignored, no reason given"
-        } else {
-            reason
-        };
-        self.not_run
-            .entry(reason.into())
-            .or_default()
-            .insert(format!("{suite}: {name}"));
+        let reason = if reason.is_empty() { "ignored, no reason given" } else { reason };
+        self.not_run.entry(reason.into()).or_default().insert(format!("{suite}: {name}"));
     }
 
     /// Adds another remark.
@@ -104,9 +92,7 @@ impl Report {
     }
 
     fn total(&self) -> Counts {
-        self.suites
-            .iter()
-            .fold(Counts::default(), |sum, (_, counts)| sum.plus(*counts))
+        self.suites.iter().fold(Counts::default(), |sum, (_, counts)| sum.plus(*counts))
     }
 
     pub(crate) fn outcome(&self) -> Outcome {

@@ -8,9 +8,7 @@ pub(super) fn deal<T>(items: Vec<T>, count: usize, seconds: impl Fn(&T) -> f64) 
     let mut loads = vec![0.0_f64; count.max(1)];
     let mut of = vec![0; items.len()];
     for at in by_time {
-        let least = (0..loads.len())
-            .min_by(|&a, &b| loads[a].total_cmp(&loads[b]))
-            .unwrap_or(0);
+        let least = (0..loads.len()).min_by(|&a, &b| loads[a].total_cmp(&loads[b])).unwrap_or(0);
         loads[least] += seconds(&items[at]);
         of[at] = least;
     }

@@ -26,12 +26,8 @@ fn suite(xml: &mut String, row: &RowResult) {
         return;
     }
     let tests = row.tests.len() + row.left_out.len() + row.complaints.len();
-    let failures = row
-        .tests
-        .iter()
-        .filter(|test| test.failure.is_some())
-        .count()
-        + row.complaints.len();
+    let failures =
+        row.tests.iter().filter(|test| test.failure.is_some()).count() + row.complaints.len();
     *xml += &format!(
         "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" \
          skipped=\"{}\" time=\"{:.3}\">\n",
@@ -69,17 +65,8 @@ fn suite(xml: &mut String, row: &RowResult) {
 }
 
 fn failure(xml: &mut String, output: &str) {
-    let first = escape(
-        output
-            .lines()
-            .find(|line| !line.is_empty())
-            .unwrap_or("failed"),
-    );
-    let _ = writeln!(
-        xml,
-        "><failure message=\"{first}\">{}</failure></testcase>",
-        escape(output)
-    );
+    let first = escape(output.lines().find(|line| !line.is_empty()).unwrap_or("failed"));
+    let _ = writeln!(xml, "><failure message=\"{first}\">{}</failure></testcase>", escape(output));
 }
 
 /// XML cannot represent most control characters, so they are replaced.

@@ -36,12 +36,7 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    const REAL: [Self; 4] = [
-        Self::Default,
-        Self::Blocking,
-        Self::EagerLoading,
-        Self::Memcheck,
-    ];
+    const REAL: [Self; 4] = [Self::Default, Self::Blocking, Self::EagerLoading, Self::Memcheck];
     const SIMULATED: [Self; 4] = [Self::Lazy, Self::Eager, Self::Threaded, Self::Library];
 
     fn name(self) -> &'static str {
@@ -97,20 +92,13 @@ pub(crate) fn rows(target: &Target) -> Vec<Row> {
         Target::Simulated { .. } => &Variant::SIMULATED,
     };
     let row = |devices| move |&variant| Row { devices, variant };
-    DEVICES
-        .into_iter()
-        .flat_map(|devices| variants.iter().map(row(devices)))
-        .collect()
+    DEVICES.into_iter().flat_map(|devices| variants.iter().map(row(devices))).collect()
 }
 
 /// The program that must run the row's tests, if any; or why the row cannot run.
 pub(crate) fn obstacle(row: &Row, target: &Target) -> Result<Vec<OsString>, String> {
     if target.devices() < row.devices {
-        return Err(format!(
-            "needs {} devices, {} visible",
-            row.devices,
-            target.devices()
-        ));
+        return Err(format!("needs {} devices, {} visible", row.devices, target.devices()));
     }
     match row.variant {
         Variant::Memcheck => match sanitizer() {
@@ -137,15 +125,11 @@ fn sanitizer() -> Option<PathBuf> {
     if let Ok(entries) = Path::new("/usr/local").read_dir() {
         let toolkits = entries.flatten().map(|entry| entry.path());
         let is_cuda = |path: &PathBuf| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("cuda"))
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda"))
         };
         directories.extend(toolkits.filter(is_cuda).map(|toolkit| toolkit.join("bin")));
     }
-    directories
-        .into_iter()
-        .map(|bin| bin.join("compute-sanitizer"))
-        .find(|path| path.is_file())
+    directories.into_iter().map(|bin| bin.join("compute-sanitizer")).find(|path| path.is_file())
 }
 
 impl Row {
@@ -172,10 +156,7 @@ impl Row {
         let runtime = libraries.and_then(|libraries| libraries.runtime.as_ref().ok());
         let runtime = runtime.map(|library| (RUNTIME, library.path.clone()));
         let in_process = |mode: &str| {
-            vec![
-                ("CUDA_TESTS_SIM", devices.clone()),
-                ("CUDA_SIM_MODE", mode.to_owned()),
-            ]
+            vec![("CUDA_TESTS_SIM", devices.clone()), ("CUDA_SIM_MODE", mode.to_owned())]
         };
         let variables = match self.variant {
             Variant::Default => vec![visible],
@@ -190,11 +171,7 @@ impl Row {
                 ("CUDA_SIM_DEVICES", devices.clone()),
             ],
         };
-        variables
-            .into_iter()
-            .chain(runtime)
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        variables.into_iter().chain(runtime).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -235,27 +212,12 @@ mod tests {
         let target = real(2);
         let case = Case::parse("a::asynchronous::needs_1");
         assert_eq!(row(1, Variant::Default).leaves_out(&case, &target), None);
-        assert_eq!(
-            row(1, Variant::EagerLoading).leaves_out(&case, &target),
-            None
-        );
-        assert!(
-            row(1, Variant::Blocking)
-                .leaves_out(&case, &target)
-                .is_some()
-        );
+        assert_eq!(row(1, Variant::EagerLoading).leaves_out(&case, &target), None);
+        assert!(row(1, Variant::Blocking).leaves_out(&case, &target).is_some());
         let plain = Case::parse("a::asks_no_device");
         assert_eq!(row(1, Variant::Default).leaves_out(&plain, &target), None);
-        assert!(
-            row(1, Variant::Memcheck)
-                .leaves_out(&plain, &target)
-                .is_some()
-        );
-        assert!(
-            row(1, Variant::Memcheck)
-                .leaves_out(&case, &target)
-                .is_some()
-        );
+        assert!(row(1, Variant::Memcheck).leaves_out(&plain, &target).is_some());
+        assert!(row(1, Variant::Memcheck).leaves_out(&case, &target).is_some());
         let case = Case::parse("a::needs_2");
         assert_eq!(
             row(1, Variant::Default).leaves_out(&case, &target),
@@ -267,14 +229,8 @@ mod tests {
     fn tests_are_left_out_that_lack_a_library_or_a_newer_driver() {
         let target = real(1);
         let reason = |path| row(1, Variant::Default).leaves_out(&Case::parse(path), &target);
-        assert_eq!(
-            reason("a::real::nvrtc::needs_1"),
-            Some("nvrtc: nowhere".into())
-        );
-        assert_eq!(
-            reason("a::real::runtime::needs_1"),
-            Some("runtime: nowhere".into())
-        );
+        assert_eq!(reason("a::real::nvrtc::needs_1"), Some("nvrtc: nowhere".into()));
+        assert_eq!(reason("a::real::runtime::needs_1"), Some("runtime: nowhere".into()));
         assert_eq!(
             reason("a::cuda_12_4::needs_1"),
             Some("cuda_12_4: the driver is for CUDA 12.2".into())
@@ -289,13 +245,7 @@ mod tests {
     #[test]
     fn a_row_shows_its_devices_only() {
         let environment = row(2, Variant::Blocking).environment(&real(8), Path::new("x"));
-        let expected = [
-            ("CUDA_VISIBLE_DEVICES", "0,1"),
-            ("CUDA_LAUNCH_BLOCKING", "1"),
-        ];
-        assert_eq!(
-            environment,
-            expected.map(|(n, v)| (n.to_owned(), v.to_owned()))
-        );
+        let expected = [("CUDA_VISIBLE_DEVICES", "0,1"), ("CUDA_LAUNCH_BLOCKING", "1")];
+        assert_eq!(environment, expected.map(|(n, v)| (n.to_owned(), v.to_owned())));
     }
 }

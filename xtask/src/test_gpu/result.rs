@@ -91,12 +91,7 @@ impl RowResult {
         for name in missing {
             let failure = Some("it was asked for and did not run".into());
             let name = Case::parse(name).title().into();
-            self.tests.push(Test {
-                suite: suite.into(),
-                name,
-                seconds: 0.0,
-                failure,
-            });
+            self.tests.push(Test { suite: suite.into(), name, seconds: 0.0, failure });
         }
         self.complaints.extend(run.complaint);
         self.notes.extend(run.notes);
@@ -110,10 +105,7 @@ impl RowResult {
     }
 
     fn passed(&self) -> usize {
-        self.tests
-            .iter()
-            .filter(|test| test.failure.is_none())
-            .count()
+        self.tests.iter().filter(|test| test.failure.is_none()).count()
     }
 
     fn failed(&self) -> usize {
@@ -125,10 +117,7 @@ impl RowResult {
 fn by_reason(left_out: &[LeftOut]) -> BTreeMap<&str, Vec<&str>> {
     let mut reasons = BTreeMap::<_, Vec<_>>::new();
     for LeftOut { test, reason, .. } in left_out {
-        reasons
-            .entry(reason.as_str())
-            .or_default()
-            .push(test.as_str());
+        reasons.entry(reason.as_str()).or_default().push(test.as_str());
     }
     reasons
 }
@@ -154,12 +143,7 @@ impl fmt::Display for RowResult {
             if reason.starts_with("needs ") {
                 writeln!(f, "    left out, {}: {reason}", tests.len())?;
             } else {
-                writeln!(
-                    f,
-                    "    left out, {}: {reason}: {}",
-                    tests.len(),
-                    tests.join(", ")
-                )?;
+                writeln!(f, "    left out, {}: {reason}: {}", tests.len(), tests.join(", "))?;
             }
         }
         for test in &self.tests {
@@ -180,9 +164,7 @@ impl fmt::Display for RowResult {
 }
 
 fn indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.trim_end()
-        .lines()
-        .try_for_each(|line| writeln!(f, "        {line}"))
+    text.trim_end().lines().try_for_each(|line| writeln!(f, "        {line}"))
 }
 
 /// Every row, and the tests that they cover together.
@@ -208,9 +190,7 @@ impl Matrix {
         let names: Vec<String> = programs
             .iter()
             .flat_map(|(program, cases)| {
-                cases
-                    .iter()
-                    .map(|case| format!("{}: {}", program.suite, case.title()))
+                cases.iter().map(|case| format!("{}: {}", program.suite, case.title()))
             })
             .collect();
         Self {
@@ -233,22 +213,13 @@ impl Matrix {
             .flat_map(|row| &row.tests)
             .map(|test| format!("{}: {}", test.suite, test.name))
             .collect();
-        self.never_ran = self
-            .names
-            .iter()
-            .filter(|name| !ran.contains(*name))
-            .cloned()
-            .collect();
+        self.never_ran = self.names.iter().filter(|name| !ran.contains(*name)).cloned().collect();
         self.ran = self.exist - self.never_ran.len();
         self.shortfall = self.find_shortfall(require);
     }
 
     fn find_shortfall(&self, require: Option<u32>) -> Option<String> {
-        if self
-            .rows
-            .iter()
-            .all(|row| matches!(row.status, Status::NotRun(_)))
-        {
+        if self.rows.iter().all(|row| matches!(row.status, Status::NotRun(_))) {
             return Some("no row ran".into());
         }
         let devices = require?;
@@ -283,13 +254,7 @@ impl fmt::Display for Matrix {
         let mut table = Table::new(["row", "passed", "failed", "left out", "seconds"]);
         for row in &self.rows {
             if let Status::NotRun(_) = row.status {
-                table.row([
-                    row.name.clone(),
-                    "not run".into(),
-                    "".into(),
-                    "".into(),
-                    "".into(),
-                ]);
+                table.row([row.name.clone(), "not run".into(), "".into(), "".into(), "".into()]);
             } else {
                 table.row([
                     row.name.clone(),
@@ -301,11 +266,7 @@ impl fmt::Display for Matrix {
             }
         }
         writeln!(f, "{table}")?;
-        writeln!(
-            f,
-            "{}: {} of {} tests ran in some row",
-            self.target, self.ran, self.exist
-        )?;
+        writeln!(f, "{}: {} of {} tests ran in some row", self.target, self.ran, self.exist)?;
         for name in &self.never_ran {
             writeln!(f, "    never ran: {name}")?;
         }
@@ -314,15 +275,8 @@ impl fmt::Display for Matrix {
         }
         let passed: usize = self.rows.iter().map(RowResult::passed).sum();
         let failed: usize = self.rows.iter().map(RowResult::failed).sum();
-        let not_run = self
-            .rows
-            .iter()
-            .filter(|row| matches!(row.status, Status::NotRun(_)));
-        writeln!(
-            f,
-            "{passed} passed, {failed} failed, {} rows not run",
-            not_run.count()
-        )
+        let not_run = self.rows.iter().filter(|row| matches!(row.status, Status::NotRun(_)));
+        writeln!(f, "{passed} passed, {failed} failed, {} rows not run", not_run.count())
     }
 }
 
@@ -333,11 +287,7 @@ mod tests {
     use crate::test_gpu::matrix::Variant;
 
     fn matrix(rows: Vec<RowResult>) -> Matrix {
-        let program = Program {
-            suite: "gpu".into(),
-            path: "gpu".into(),
-            directory: None,
-        };
+        let program = Program { suite: "gpu".into(), path: "gpu".into(), directory: None };
         let cases = vec![Case::parse("a::needs_1"), Case::parse("b::needs_2")];
         let mut matrix = Matrix::new(&Target::Simulated { devices: 2 }, &[(program, cases)]);
         matrix.rows = rows;
@@ -345,22 +295,12 @@ mod tests {
     }
 
     fn row(devices: u32) -> RowResult {
-        RowResult::new(&Row {
-            devices,
-            variant: Variant::Lazy,
-        })
+        RowResult::new(&Row { devices, variant: Variant::Lazy })
     }
 
     fn run(name: &str, verdict: Verdict) -> Run {
-        let finished = vec![Finished {
-            name: name.into(),
-            verdict,
-            time: Duration::ZERO,
-        }];
-        Run {
-            finished,
-            ..Run::default()
-        }
+        let finished = vec![Finished { name: name.into(), verdict, time: Duration::ZERO }];
+        Run { finished, ..Run::default() }
     }
 
     #[test]
@@ -374,21 +314,13 @@ mod tests {
         assert_eq!(matrix.never_ran, ["gpu: b"]);
         assert_eq!(matrix.outcome(), Outcome::Passed);
         matrix.conclude(Some(2));
-        assert_eq!(
-            matrix.outcome(),
-            Outcome::CouldNotRun,
-            "no row had two devices"
-        );
+        assert_eq!(matrix.outcome(), Outcome::CouldNotRun, "no row had two devices");
     }
 
     #[test]
     fn a_test_that_was_asked_for_and_vanished_has_failed() {
         let mut one = row(1);
-        one.add(
-            "gpu",
-            &["a::needs_1", "c::needs_1"],
-            run("a::needs_1", Verdict::Passed),
-        );
+        one.add("gpu", &["a::needs_1", "c::needs_1"], run("a::needs_1", Verdict::Passed));
         one.conclude(Duration::ZERO);
         assert_eq!((one.passed(), one.failed()), (1, 1));
         assert_eq!(one.status, Status::Failed);
@@ -397,11 +329,7 @@ mod tests {
     #[test]
     fn a_skip_in_a_row_is_a_failure() {
         let mut one = row(1);
-        one.add(
-            "gpu",
-            &["a::needs_1"],
-            run("a::needs_1", Verdict::Ignored("why".into())),
-        );
+        one.add("gpu", &["a::needs_1"], run("a::needs_1", Verdict::Ignored("why".into())));
         one.conclude(Duration::ZERO);
         assert_eq!(one.status, Status::Failed);
     }

@@ -121,10 +121,7 @@ impl<A> Hooks<A> {
     /// Wraps `inner`, without hooks yet.
     pub fn new(inner: A) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self {
-            inner,
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-        }
+        Self { inner, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// The inner allocator.
@@ -197,35 +194,23 @@ impl Drop for HookScope {
 
 impl<A: fmt::Debug> fmt::Debug for Hooks<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        f.debug_struct("Hooks").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
 // SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        self.call_hooks(
-            stream,
-            HookPoint::BeforeAllocate,
-            bytes,
-            HookedBlock::default(),
-        );
+        self.call_hooks(stream, HookPoint::BeforeAllocate, bytes, HookedBlock::default());
         let result = ask(&self.inner, stream, bytes);
-        let block = HookedBlock {
-            address: result.as_ref().ok().copied(),
-            error: result.as_ref().err(),
-        };
+        let block =
+            HookedBlock { address: result.as_ref().ok().copied(), error: result.as_ref().err() };
         self.call_hooks(stream, HookPoint::AfterAllocate, bytes, block);
         result
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        let mut block = HookedBlock {
-            address: Some(address),
-            error: None,
-        };
+        let mut block = HookedBlock { address: Some(address), error: None };
         self.call_hooks(stream, HookPoint::BeforeDeallocate, bytes, block);
         // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         let result = unsafe { self.inner.deallocate(stream, address, bytes) };

@@ -39,11 +39,7 @@ pub struct Limiting<A> {
 impl<A> Limiting<A> {
     /// Hands out at most `limit` bytes of `inner`.
     pub fn new(inner: A, limit: usize) -> Self {
-        Self {
-            inner,
-            used: AtomicUsize::new(0),
-            limit: AtomicUsize::new(limit),
-        }
+        Self { inner, used: AtomicUsize::new(0), limit: AtomicUsize::new(limit) }
     }
 
     /// The inner allocator.
@@ -72,20 +68,14 @@ impl<A> Limiting<A> {
         // Relaxed, since the counter orders no other memory accesses.
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
-            .map_err(|used| AllocatorError::LimitExceeded {
-                requested: bytes,
-                used,
-                limit,
-            })?;
+            .map_err(|used| AllocatorError::LimitExceeded { requested: bytes, used, limit })?;
         Ok(())
     }
 
     fn release(&self, bytes: usize) {
         let less = |used: usize| Some(used.saturating_sub(bytes));
         // The closure always returns `Some`.
-        let _ = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 

@@ -84,10 +84,7 @@ impl<A> Logging<A> {
         Ok(Self {
             inner,
             began: Instant::now(),
-            log: Mutex::new(Log {
-                writer,
-                error: None,
-            }),
+            log: Mutex::new(Log { writer, error: None }),
             lost: AtomicU64::new(0),
         })
     }

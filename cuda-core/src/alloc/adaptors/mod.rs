@@ -92,7 +92,5 @@ fn thread_number() -> u64 {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     // A thread whose thread-locals are destroyed gets an id for this one call.
-    NUMBER
-        .try_with(|number| *number)
-        .unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
+    NUMBER.try_with(|number| *number).unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
 }

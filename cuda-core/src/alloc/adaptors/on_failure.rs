@@ -91,11 +91,7 @@ impl<A> OnFailure<A> {
         inner: A,
         callback: impl Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync + 'static,
     ) -> Self {
-        Self {
-            inner,
-            callback: Box::new(callback),
-            max_retries: MAX_RETRIES,
-        }
+        Self { inner, callback: Box::new(callback), max_retries: MAX_RETRIES }
     }
 
     /// Sets how often an allocation is tried again at most, whatever the callback returns: 16 times
@@ -147,12 +143,8 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
             if attempt > self.max_retries {
                 return Err(error);
             }
-            let failure = AllocationFailure {
-                bytes,
-                device: stream.device(),
-                attempt,
-                error: &error,
-            };
+            let failure =
+                AllocationFailure { bytes, device: stream.device(), attempt, error: &error };
             if contained(|| (self.callback)(&failure)) != Some(Verdict::Retry) {
                 return Err(error);
             }

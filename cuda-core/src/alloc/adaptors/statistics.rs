@@ -133,10 +133,7 @@ struct Stack {
 impl<A> Statistics<A> {
     /// Counts what `inner` hands out from now on.
     pub fn new(inner: A) -> Self {
-        Self {
-            inner,
-            counters: Mutex::default(),
-        }
+        Self { inner, counters: Mutex::default() }
     }
 
     /// The inner allocator.

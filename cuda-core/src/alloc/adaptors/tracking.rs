@@ -109,20 +109,13 @@ struct TrackingState {
 impl<A> Tracking<A> {
     /// Remembers what `inner` hands out from now on.
     pub fn new(inner: A) -> Self {
-        Self {
-            inner,
-            backtraces: false,
-            state: Mutex::default(),
-        }
+        Self { inner, backtraces: false, state: Mutex::default() }
     }
 
     /// [`Tracking::new`], but records the backtrace of each allocation too, whatever
     /// `RUST_BACKTRACE` says. That takes some microseconds per allocation.
     pub fn with_backtraces(inner: A) -> Self {
-        Self {
-            backtraces: true,
-            ..Self::new(inner)
-        }
+        Self { backtraces: true, ..Self::new(inner) }
     }
 
     /// The inner allocator.
@@ -153,30 +146,16 @@ impl<A> Tracking<A> {
         let (mismatches, mismatched) = (state.mismatches.clone(), state.mismatched);
         drop(state);
         blocks.sort_unstable_by_key(|block| block.number);
-        OutstandingReport {
-            blocks,
-            mismatches,
-            mismatched,
-        }
+        OutstandingReport { blocks, mismatches, mismatched }
     }
 
     fn remember(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) {
-        let backtrace = self
-            .backtraces
-            .then(|| Arc::new(Backtrace::force_capture()));
+        let backtrace = self.backtraces.then(|| Arc::new(Backtrace::force_capture()));
         let (device, stream, thread) = (stream.device(), stream.id(), thread_number());
         let mut state = lock(&self.state);
         let number = state.allocations;
         state.allocations += 1;
-        let block = Outstanding {
-            number,
-            address,
-            bytes,
-            device,
-            stream,
-            thread,
-            backtrace,
-        };
+        let block = Outstanding { number, address, bytes, device, stream, thread, backtrace };
         state.live.insert(address, block);
     }
 
@@ -189,11 +168,7 @@ impl<A> Tracking<A> {
             state.mismatched += 1;
             if state.mismatches.len() < MISMATCHES {
                 let allocated = block.bytes;
-                state.mismatches.push(SizeMismatch {
-                    address,
-                    allocated,
-                    given,
-                });
+                state.mismatches.push(SizeMismatch { address, allocated, given });
             }
         }
         Ok(block)
@@ -248,11 +223,7 @@ impl fmt::Display for OutstandingReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.blocks.len() == 1 { "" } else { "s" };
         let blocks = self.blocks.len();
-        write!(
-            f,
-            "Outstanding: {blocks} block{plural}, {}",
-            ByteCount(self.bytes())
-        )?;
+        write!(f, "Outstanding: {blocks} block{plural}, {}", ByteCount(self.bytes()))?;
         for block in &self.blocks {
             write!(
                 f,

@@ -93,11 +93,7 @@ impl<T> Awaiting<T> {
 
 impl<T> Default for Awaiting<T> {
     fn default() -> Self {
-        Self {
-            lines: Turns::new(),
-            asked: 0,
-            entered: 0,
-        }
+        Self { lines: Turns::new(), asked: 0, entered: 0 }
     }
 }
 

@@ -70,17 +70,12 @@ pub(super) struct Cached {
 impl Cached {
     /// The heap it was cut from.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
-        self.branch
-            .as_ref()
-            .or_else(|| self.home.stream_cache.heap())
+        self.branch.as_ref().or_else(|| self.home.stream_cache.heap())
     }
 
     fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
         gone.push((self.home, self.branch));
-        let mark = Mark {
-            timeline: self.timeline,
-            seq: self.seq,
-        };
+        let mark = Mark { timeline: self.timeline, seq: self.seq };
         (self.address, mark)
     }
 }
@@ -214,10 +209,7 @@ impl Bins {
     fn no_more_pending(&mut self, pending: Vec<(Cached, Fences)>) -> Contents {
         let bytes: usize = pending.iter().map(|(block, _)| block.bytes).sum();
         self.counts.pending -= bytes;
-        Contents {
-            bins: Vec::new(),
-            pending,
-        }
+        Contents { bins: Vec::new(), pending }
     }
 
     /// The marks to query, of streams that may still use pending blocks.
@@ -238,20 +230,14 @@ impl Bins {
     pub(super) fn take_from(&mut self, needed: usize) -> Contents {
         let first = class::bin(needed).min(self.bins.len());
         let bins: Vec<_> = self.bins[first..].iter_mut().map(std::mem::take).collect();
-        Contents {
-            bins,
-            pending: Vec::new(),
-        }
+        Contents { bins, pending: Vec::new() }
     }
 }
 
 impl Contents {
     /// A block that other streams may still use.
     pub(super) fn behind(block: Cached, fences: Fences) -> Self {
-        Self {
-            bins: Vec::new(),
-            pending: vec![(block, fences)],
-        }
+        Self { bins: Vec::new(), pending: vec![(block, fences)] }
     }
 
     /// The blocks, as free and pending. To be called where no stream cache is locked.

@@ -85,12 +85,7 @@ pub struct CachingPoolBuilder {
 
 impl CachingPoolBuilder {
     pub(super) const fn new() -> Self {
-        Self {
-            upstream: Allocator::plain(),
-            limit: PoolLimit::None,
-            initial: 0,
-            on_shortage: None,
-        }
+        Self { upstream: Allocator::plain(), limit: PoolLimit::None, initial: 0, on_shortage: None }
     }
 
     /// Sets the allocator that segments come from; `cuMemAlloc` by default.
@@ -149,16 +144,12 @@ impl CachingPoolBuilder {
             _ => isize::MAX as usize,
         };
         let initial =
-            initial
-                .filter(|initial| *initial <= most)
-                .ok_or_else(|| Error::Malformed {
-                    what: "a first segment for that limit",
-                    text: self.initial.to_string(),
-                    form: "at most as many bytes as the limit",
-                })?;
-        Ok(CachingPool::of(
-            self.initial(initial).into_settings(numbered()),
-        ))
+            initial.filter(|initial| *initial <= most).ok_or_else(|| Error::Malformed {
+                what: "a first segment for that limit",
+                text: self.initial.to_string(),
+                form: "at most as many bytes as the limit",
+            })?;
+        Ok(CachingPool::of(self.initial(initial).into_settings(numbered())))
     }
 
     /// These options, for the pool with id `pool`.

@@ -47,11 +47,7 @@ impl SegmentKind {
 
     /// The kind of segment for blocks of `bytes`.
     pub(super) const fn of(bytes: usize) -> Self {
-        if bytes <= SMALL {
-            Self::Small
-        } else {
-            Self::Large
-        }
+        if bytes <= SMALL { Self::Small } else { Self::Large }
     }
 
     /// The smallest remainder that is cut off as a block of its own.
@@ -103,11 +99,7 @@ pub(super) const fn fits(bytes: usize, needed: usize) -> bool {
 /// The segment size to allocate for a block of `bytes`, and the smallest that would do.
 pub(super) const fn segments(bytes: usize) -> (usize, usize) {
     let least = bytes.next_multiple_of(SEGMENT);
-    if bytes <= SMALL || bytes >= LARGE {
-        (least, least)
-    } else {
-        (SHARED, least)
-    }
+    if bytes <= SMALL || bytes >= LARGE { (least, least) } else { (SHARED, least) }
 }
 
 #[cfg(test)]

@@ -143,11 +143,8 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenR
     let id = core.timeline().id();
     let mut busy = vec![id];
     while busy.len() <= ASKED {
-        let (address, mark) = heap.with(|state| {
-            state
-                .space
-                .take_of_others(&busy, SegmentKind::of(bytes), bytes)
-        })?;
+        let (address, mark) =
+            heap.with(|state| state.space.take_of_others(&busy, SegmentKind::of(bytes), bytes))?;
         let idle = mark.timeline.query(mark.seq).unwrap_or(false);
         let other = mark.timeline.id();
         busy.push(other);
@@ -264,13 +261,8 @@ fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Take
 /// Allocates a segment from the upstream allocator. The mark is the point behind which it may be
 /// used.
 fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment, Option<Mark>)> {
-    let segment = |base, home| Segment {
-        base,
-        bytes,
-        kind: SegmentKind::Large,
-        home,
-        fate: Fate::Kept,
-    };
+    let segment =
+        |base, home| Segment { base, bytes, kind: SegmentKind::Large, home, fate: Fate::Kept };
     let allocator = &heap.settings.upstream;
     if let Choice::Plain = allocator.0 {
         let base = plain::allocate(&heap.context, bytes)?;
@@ -279,10 +271,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
     let (base, _) = custom::allocate(allocator, core, bytes)?;
     let timeline = core.timeline().clone();
     let seq = timeline.issued();
-    Ok((
-        segment(base, Some(core.clone())),
-        Some(Mark { timeline, seq }),
-    ))
+    Ok((segment(base, Some(core.clone())), Some(Mark { timeline, seq })))
 }
 
 /// Gives a segment that no work uses back to the upstream allocator.
@@ -292,13 +281,7 @@ fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease
         // SAFETY: `obtain` allocated it on this stream from this allocator; no work uses it any
         // more.
         Some(home) => unsafe {
-            custom::free(
-                &settings.upstream,
-                home,
-                segment.base,
-                segment.bytes,
-                &Fences::none(),
-            )
+            custom::free(&settings.upstream, home, segment.base, segment.bytes, &Fences::none())
         },
     }
 }
@@ -379,10 +362,8 @@ impl Heap {
     /// proven.
     fn give_up_lost(&self) {
         let lost: Vec<_> = self.marks();
-        let lost: Vec<_> = lost
-            .into_iter()
-            .filter(|mark| mark.timeline.is_lost(mark.seq))
-            .collect();
+        let lost: Vec<_> =
+            lost.into_iter().filter(|mark| mark.timeline.is_lost(mark.seq)).collect();
         if lost.is_empty() {
             return;
         }

@@ -189,10 +189,7 @@ impl Heap {
         let Some(heap) = block.heap().cloned() else {
             return;
         };
-        let mark = Mark {
-            timeline: block.timeline,
-            seq: block.seq,
-        };
+        let mark = Mark { timeline: block.timeline, seq: block.seq };
         // A stream that has handles keeps all its small blocks in its stream cache.
         let rest = match SegmentKind::of(block.bytes) {
             SegmentKind::Small => Rest::Stays,
@@ -257,11 +254,7 @@ impl HeapState {
     pub(super) fn keep_pending(&mut self, address: CUdeviceptr, home: Mark, fences: Fences) {
         let bytes = self.space.taken(address).unwrap_or(0);
         self.pending_bytes += bytes;
-        let pending = PendingBlock {
-            address,
-            bytes,
-            home,
-        };
+        let pending = PendingBlock { address, bytes, home };
         self.pending.enter(pending, fences);
     }
 

@@ -89,11 +89,7 @@ mod tests {
 
     #[test]
     fn h14_zero_is_no_limit() {
-        for zero in [
-            PoolLimit::Bytes(0),
-            PoolLimit::Fraction(0.0),
-            PoolLimit::Fraction(-0.0),
-        ] {
+        for zero in [PoolLimit::Bytes(0), PoolLimit::Fraction(0.0), PoolLimit::Fraction(-0.0)] {
             assert_eq!(zero.check().unwrap(), PoolLimit::None, "{zero:?}");
         }
         let least = PoolLimit::Fraction(f64::MIN_POSITIVE);
@@ -108,9 +104,7 @@ mod tests {
         assert_eq!(parsed("100%").unwrap(), PoolLimit::Fraction(1.0));
         assert_eq!(parsed("0").unwrap(), PoolLimit::None);
         assert_eq!(parsed("0%").unwrap(), PoolLimit::None);
-        for bad in [
-            "101%", "-1", "abc", "", "%", "5 %", "+5", "inf%", "1e999%", "nan%",
-        ] {
+        for bad in ["101%", "-1", "abc", "", "%", "5 %", "+5", "inf%", "1e999%", "nan%"] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
     }

@@ -100,10 +100,7 @@ pub(crate) fn allocate(
 /// A cached block, as an allocated one of `bytes`.
 #[inline]
 fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
-    let mark = Mark {
-        timeline: cached.timeline,
-        seq: cached.seq,
-    };
+    let mark = Mark { timeline: cached.timeline, seq: cached.seq };
     Block {
         address: cached.address,
         bytes,

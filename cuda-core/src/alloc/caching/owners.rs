@@ -45,9 +45,7 @@ pub(super) struct Free {
 
 impl RangeOwner {
     fn largest(&self, kind: SegmentKind) -> Option<usize> {
-        self.free[kind as usize]
-            .last()
-            .map(|((bytes, _), ())| bytes)
+        self.free[kind as usize].last().map(|((bytes, _), ())| bytes)
     }
 
     /// The ranges on which the owner's work is not known to be complete.
@@ -69,10 +67,7 @@ impl RangeOwner {
 
     /// The point behind which all its ranges are free.
     fn last(&self) -> Option<Mark> {
-        Some(Mark {
-            timeline: self.timeline.clone()?,
-            seq: self.points.last()?.0.0,
-        })
+        Some(Mark { timeline: self.timeline.clone()?, seq: self.points.last()?.0.0 })
     }
 }
 

@@ -123,10 +123,7 @@ impl CachingPool {
     }
 
     pub(super) fn of(settings: Settings) -> Self {
-        Self(Arc::new(CachingPoolInner {
-            settings: Arc::new(settings),
-            heaps: Mutex::default(),
-        }))
+        Self(Arc::new(CachingPoolInner { settings: Arc::new(settings), heaps: Mutex::default() }))
     }
 
     /// The id under which streams file the pool's blocks.
@@ -355,10 +352,7 @@ unsafe impl DeviceAllocator for CachingPool {
         let core = stream.core();
         core.ensure()?;
         if bytes > isize::MAX as usize {
-            return Err(Error::SizeOverflow {
-                len: bytes,
-                element_size: 1,
-            });
+            return Err(Error::SizeOverflow { len: bytes, element_size: 1 });
         }
         let heap = self.heap_of(core);
         let needed = class::rounded(bytes.max(1));

@@ -152,11 +152,7 @@ impl Space {
         let (base, bytes) = (segment.base, segment.bytes);
         self.reserved += bytes;
         self.segments.insert(base, segment);
-        let range = Range {
-            bytes,
-            segment: base,
-            state: RangeState::Taken,
-        };
+        let range = Range { bytes, segment: base, state: RangeState::Taken };
         self.ranges.insert(base, range);
     }
 
@@ -206,29 +202,16 @@ impl Space {
         if cut {
             self.resize(address, |_| needed);
             let rest = address + needed as CUdeviceptr;
-            self.ranges.insert(
-                rest,
-                Range {
-                    bytes: room,
-                    segment,
-                    state: RangeState::Taken,
-                },
-            );
+            self.ranges.insert(rest, Range { bytes: room, segment, state: RangeState::Taken });
             self.insert(rest, owner, seq, timeline);
         } else {
             self.spent.extend(timeline);
         }
-        TakenRange {
-            address,
-            bytes: if cut { needed } else { bytes },
-            seq,
-        }
+        TakenRange { address, bytes: if cut { needed } else { bytes }, seq }
     }
 
     fn kind_of(&self, segment: CUdeviceptr) -> SegmentKind {
-        self.segments
-            .get(segment)
-            .map_or(SegmentKind::Large, |s| s.kind)
+        self.segments.get(segment).map_or(SegmentKind::Large, |s| s.kind)
     }
 
     /// The size of the taken range at `address`, if there is one.
@@ -308,10 +291,7 @@ impl Space {
     /// Adds a segment again that could not be given back; nothing is allocated from it.
     pub(super) fn keep_refused(&mut self, segment: Segment) {
         let base = segment.base;
-        self.add(Segment {
-            fate: Fate::Refused,
-            ..segment
-        });
+        self.add(Segment { fate: Fate::Refused, ..segment });
         self.lose(base);
     }
 
@@ -338,9 +318,7 @@ impl Space {
             .flat_map(|owner| owner.unfinished())
             .collect();
         let given_up = lost.into_iter();
-        given_up
-            .filter_map(|address| self.give_up_around(address))
-            .collect()
+        given_up.filter_map(|address| self.give_up_around(address)).collect()
     }
 
     /// Gives up the segment around the address, unless it already is: nothing is allocated from it
@@ -375,10 +353,7 @@ impl Space {
     /// Gives up all segments.
     pub(super) fn give_up_all(&mut self) -> Vec<(CUdeviceptr, usize)> {
         let bases: Vec<_> = self.segments.keys().collect();
-        bases
-            .into_iter()
-            .filter_map(|base| self.give_up_around(base))
-            .collect()
+        bases.into_iter().filter_map(|base| self.give_up_around(base)).collect()
     }
 
     /// Turns a taken range into a free one.
@@ -396,12 +371,7 @@ impl Space {
         let (bytes, segment) = (range.bytes, range.segment);
         let kind = self.kind_of(segment);
         self.free += bytes;
-        let free = Free {
-            address,
-            bytes,
-            kind,
-            seq,
-        };
+        let free = Free { address, bytes, kind, seq };
         self.spent.extend(self.owners.insert(owner, timeline, free));
     }
 
@@ -417,12 +387,7 @@ impl Space {
         range.state = RangeState::Taken;
         let kind = self.kind_of(segment);
         self.free -= bytes;
-        let free = Free {
-            address,
-            bytes,
-            kind,
-            seq,
-        };
+        let free = Free { address, bytes, kind, seq };
         self.spent.extend(self.owners.remove(owner, free));
         (segment, bytes)
     }

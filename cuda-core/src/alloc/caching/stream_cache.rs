@@ -110,11 +110,7 @@ impl StreamCache {
     pub(super) fn add_branch(&self, pool: u64, heap: &Arc<Heap>) {
         let mut blocks = self.lock();
         if blocks.of(heap).is_none() {
-            blocks.branches.push(Branch {
-                pool,
-                heap: heap.clone(),
-                bins: Bins::default(),
-            });
+            blocks.branches.push(Branch { pool, heap: heap.clone(), bins: Bins::default() });
         }
     }
 

@@ -190,9 +190,7 @@ impl MemoryPool {
         let before = reserved()?;
         // SAFETY: `self` keeps the pool alive, and `live` refuses one that may be gone; any number
         // of bytes is valid.
-        check("cuMemPoolTrimTo", unsafe {
-            cu::cuMemPoolTrimTo(pool, keep)
-        })?;
+        check("cuMemPoolTrimTo", unsafe { cu::cuMemPoolTrimTo(pool, keep) })?;
         Ok(before.saturating_sub(reserved()?))
     }
 

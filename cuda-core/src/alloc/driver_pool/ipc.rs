@@ -163,9 +163,7 @@ impl MemoryPool {
         self.live()?;
         let block = buffer.storage.block();
         if block.bytes == 0 {
-            return Err(Error::NotShareable {
-                why: "the buffer is empty",
-            });
+            return Err(Error::NotShareable { why: "the buffer is empty" });
         }
         if block.backing.is_cached() {
             return Err(Error::NotShareable {
@@ -201,9 +199,7 @@ impl MemoryPool {
         let op = "cuMemPoolImportPointer";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
-            return Err(Error::NotShareable {
-                why: "there are no elements to open",
-            });
+            return Err(Error::NotShareable { why: "there are no elements to open" });
         }
         if context.device() != self.device() {
             return Err(Error::WrongDevice {
@@ -220,9 +216,7 @@ impl MemoryPool {
             // locals that outlive it; `self` keeps the pool.
             unsafe { cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast()) }
         })?;
-        let owner = ImportedBlock {
-            _pool: self.clone(),
-        };
+        let owner = ImportedBlock { _pool: self.clone() };
         Ok(owned(context, address, bytes, owner, len))
     }
 }

@@ -87,12 +87,7 @@ impl Drop for PoolInner {
         let raw = self.raw;
         deferred::run_or_defer(move || {
             if let Err(error) = destroy(raw) {
-                drop_hook::report(
-                    Resource::MemoryPool,
-                    raw.0.addr() as u64,
-                    0,
-                    Some(error.into()),
-                );
+                drop_hook::report(Resource::MemoryPool, raw.0.addr() as u64, 0, Some(error.into()));
             }
         });
     }
@@ -146,10 +141,7 @@ impl MemoryPoolBuilder {
     /// requested; the driver's.
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
-        let unsupported = |feature| Error::Unsupported {
-            feature,
-            device: device.ordinal(),
-        };
+        let unsupported = |feature| Error::Unsupported { feature, device: device.ordinal() };
         if device.default_pool()?.is_none() {
             return Err(unsupported("memory pools"));
         }
@@ -170,9 +162,7 @@ impl MemoryPoolBuilder {
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; the properties are
         // zero where they are reserved.
-        check("cuMemPoolCreate", unsafe {
-            cu::cuMemPoolCreate(&mut raw, &properties)
-        })?;
+        check("cuMemPoolCreate", unsafe { cu::cuMemPoolCreate(&mut raw, &properties) })?;
         let pool = MemoryPool::made(raw, device, PoolKind::Created);
         pool.set_release_threshold(self.release_threshold)?;
         Ok(pool)
@@ -195,10 +185,9 @@ impl Device {
     /// ```
     pub fn default_memory_pool(self) -> Result<MemoryPool> {
         driver::ensure()?;
-        let raw = self.default_pool()?.ok_or(Error::Unsupported {
-            feature: "memory pools",
-            device: self.ordinal(),
-        })?;
+        let raw = self
+            .default_pool()?
+            .ok_or(Error::Unsupported { feature: "memory pools", device: self.ordinal() })?;
         Ok(MemoryPool::new(raw.0, self, PoolKind::Default))
     }
 
@@ -212,9 +201,7 @@ impl Device {
         let mut raw = ptr::null_mut();
         // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
         // local that outlives it.
-        check("cuDeviceGetMemPool", unsafe {
-            cu::cuDeviceGetMemPool(&mut raw, self.as_raw())
-        })?;
+        check("cuDeviceGetMemPool", unsafe { cu::cuDeviceGetMemPool(&mut raw, self.as_raw()) })?;
         if raw == default.as_raw() {
             return Ok(Some(default));
         }
@@ -256,9 +243,7 @@ impl Device {
         pool.can_allocate()?;
         // SAFETY: the pool is live, and the driver goes back to the default pool when it is
         // destroyed.
-        check("cuDeviceSetMemPool", unsafe {
-            cu::cuDeviceSetMemPool(self.as_raw(), raw)
-        })
+        check("cuDeviceSetMemPool", unsafe { cu::cuDeviceSetMemPool(self.as_raw(), raw) })
     }
 }
 
@@ -459,12 +444,7 @@ impl Stream {
             // Another stream may use the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
-        let block = Block {
-            address,
-            bytes,
-            ledger,
-            backing: DeviceBacking::Home(core.clone()),
-        };
+        let block = Block { address, bytes, ledger, backing: DeviceBacking::Home(core.clone()) };
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 }

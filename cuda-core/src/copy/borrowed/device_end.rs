@@ -16,10 +16,7 @@ pub(crate) struct DeviceEnd<'s, V> {
 
 impl<V> DeviceEnd<'_, V> {
     fn failure(&self, error: Error) -> Failure {
-        Failure {
-            device: self.core.device(),
-            error,
-        }
+        Failure { device: self.core.device(), error }
     }
 }
 

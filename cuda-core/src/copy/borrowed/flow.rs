@@ -54,10 +54,7 @@ pub(super) struct FlowLimits {
 
 impl FlowLimits {
     pub(super) fn new(helpers: usize, most: usize) -> Self {
-        Self {
-            enough: helpers + 1,
-            most,
-        }
+        Self { enough: helpers + 1, most }
     }
 }
 

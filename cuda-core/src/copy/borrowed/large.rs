@@ -36,17 +36,9 @@ struct Plan {
 impl Plan {
     fn of(bytes: usize) -> Result<Self> {
         let StagingOptions { threads, chunk } = staging_options()?;
-        let chunk = if bytes <= SMALL {
-            CHUNK.min(chunk)
-        } else {
-            chunk
-        };
+        let chunk = if bytes <= SMALL { CHUNK.min(chunk) } else { chunk };
         let is_large = is_more_than(bytes, ALONE);
-        Ok(Self {
-            chunk,
-            helpers: if is_large { threads } else { 0 },
-            is_large,
-        })
+        Ok(Self { chunk, helpers: if is_large { threads } else { 0 }, is_large })
     }
 
     fn pieces(&self, parts: &[usize], sizes: Sizes) -> Vec<Piece> {
@@ -81,11 +73,7 @@ pub(crate) fn upload<'s>(
     };
     let sizes = Sizes::up(source.len(), parts.len(), chunk);
     let pieces = plan.pieces(&parts, sizes);
-    let share = Share::of(
-        pieces.iter().map(|piece| piece.of(source)),
-        chunk,
-        plan.helpers + 1,
-    );
+    let share = Share::of(pieces.iter().map(|piece| piece.of(source)), chunk, plan.helpers + 1);
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
     let helpers = plan.helpers(&share);
     let limits = FlowLimits::new(helpers, AHEAD * chunk);

@@ -65,12 +65,7 @@ impl<K: StreamKind> Stream<K> {
         }
         if is_more_than(bytes.len(), large::ALONE) {
             let memory = destination.cast()?;
-            return large::upload(
-                bytes,
-                vec![DeviceEnd { core, memory }],
-                Split::Whole,
-                unchanged,
-            );
+            return large::upload(bytes, vec![DeviceEnd { core, memory }], Split::Whole, unchanged);
         }
         let stream = core.bind(op)?;
         let mut region = staging::reserve(&stream, bytes.len())?;
@@ -135,12 +130,8 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn scope<'env, R>(&self, f: impl FnOnce(&mut Scope<'_, 'env>) -> Result<R>) -> Result<R> {
-        let mut scope = Scope {
-            core: self.core(),
-            staged: Vec::new(),
-            bytes: 0,
-            _not_send: PhantomData,
-        };
+        let mut scope =
+            Scope { core: self.core(), staged: Vec::new(), bytes: 0, _not_send: PhantomData };
         let value = f(&mut scope)?;
         scope.finish()?;
         Ok(value)
@@ -173,9 +164,7 @@ pub struct Scope<'s, 'env> {
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope")
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
+        f.debug_struct("Scope").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 

@@ -100,13 +100,7 @@ impl<T: Pod> VirtualBuffer<T> {
                 owner: Box::new(SharedMapping(mapping.clone())),
             },
         };
-        Ok(Self {
-            storage: Storage::new(block),
-            mapping,
-            len: 0,
-            max_len,
-            _elements: PhantomData,
-        })
+        Ok(Self { storage: Storage::new(block), mapping, len: 0, max_len, _elements: PhantomData })
     }
 
     /// The number of elements.
@@ -371,11 +365,7 @@ impl<T: Pod> VirtualBuffer<T> {
         if len <= self.max_len {
             return Ok(());
         }
-        Err(Error::OutOfBounds {
-            start: self.len,
-            end: len,
-            len: self.max_len,
-        })
+        Err(Error::OutOfBounds { start: self.len, end: len, len: self.max_len })
     }
 
     fn wait_for(&self, range: &Bytes) -> Result<()> {

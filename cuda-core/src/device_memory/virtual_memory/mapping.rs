@@ -89,10 +89,7 @@ impl VirtualMapping {
                 unsafe { cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0) }
             })?;
         }
-        let own = (
-            context.device(),
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        );
+        let own = (context.device(), cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         Ok(Self {
             context: context.clone(),
             address,
@@ -187,10 +184,8 @@ impl VirtualMapping {
         bytes: usize,
         access: &[(Device, CUmemAccess_flags)],
     ) -> Result<()> {
-        let descriptors: Vec<_> = access
-            .iter()
-            .map(|&(device, flags)| mem_location::access(device, flags))
-            .collect();
+        let descriptors: Vec<_> =
+            access.iter().map(|&(device, flags)| mem_location::access(device, flags)).collect();
         let at = self.address + start as CUdeviceptr;
         // SAFETY: this value owns the addresses, and they are mapped; the descriptors are as many
         // as counted. A caller that revokes access has waited for the work that needs it.
@@ -204,8 +199,7 @@ impl VirtualMapping {
     pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
         if self.accessible > 0 {
             let own = [(device, flags)];
-            self.context
-                .relaxed(|| self.open(0, self.accessible, &own))??;
+            self.context.relaxed(|| self.open(0, self.accessible, &own))??;
         }
         self.access.retain(|(known, _)| *known != device);
         if flags != cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE {
@@ -262,9 +256,7 @@ impl VirtualMapping {
         self.chunks.clear();
         unmapped.map_err(FailedRelease::Unknown)?;
         // SAFETY: reserved by this value with this size, nothing is mapped in them, and freed once.
-        released("cuMemAddressFree", unsafe {
-            cu::cuMemAddressFree(self.address, reserved)
-        })
+        released("cuMemAddressFree", unsafe { cu::cuMemAddressFree(self.address, reserved) })
     }
 }
 

@@ -77,10 +77,7 @@ impl PhysicalMemory {
         shareable: ShareableHandle,
     ) -> Result<Self> {
         if size == 0 {
-            return Ok(Self {
-                allocation: None,
-                context: context.clone(),
-            });
+            return Ok(Self { allocation: None, context: context.clone() });
         }
         let properties = properties(context.device(), shareable.as_raw());
         let mut handle = 0;
@@ -93,15 +90,8 @@ impl PhysicalMemory {
     }
 
     fn own(context: &Context, handle: CUmemGenericAllocationHandle, size: usize) -> Self {
-        let allocation = Allocation {
-            handle,
-            context: context.clone(),
-            size,
-        };
-        Self {
-            allocation: Some(Owned::new(allocation)),
-            context: context.clone(),
-        }
+        let allocation = Allocation { handle, context: context.clone(), size };
+        Self { allocation: Some(Owned::new(allocation)), context: context.clone() }
     }
 
     fn live(&self) -> Option<&Allocation> {
@@ -168,10 +158,7 @@ impl PhysicalMemory {
         driver::ensure()?;
         let op = "cuMemExportToShareableHandle";
         let Some(Allocation { handle, .. }) = self.live() else {
-            return Err(Error::Driver {
-                op,
-                code: cuda_sys::CUDA_ERROR_INVALID_VALUE,
-            });
+            return Err(Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_VALUE });
         };
         let mut fd: std::ffi::c_int = -1;
         // SAFETY: for this type of handle the pointer is to an int; the memory's handle is live;
@@ -240,10 +227,7 @@ pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
     let rounded = bytes.checked_next_multiple_of(step);
     rounded
         .filter(|rounded| *rounded <= isize::MAX as usize)
-        .ok_or(Error::SizeOverflow {
-            len: bytes,
-            element_size: 1,
-        })
+        .ok_or(Error::SizeOverflow { len: bytes, element_size: 1 })
 }
 
 impl Release for Allocation {

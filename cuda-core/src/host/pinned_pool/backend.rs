@@ -89,10 +89,7 @@ mod tests {
     #[test]
     fn the_setting_is_read_or_refused() {
         let parsed = |text: &str| parsed(Some(OsStr::new(text))).ok();
-        assert_eq!(
-            (parsed("slab"), parsed("driver")),
-            (Some(SLAB), Some(DRIVER))
-        );
+        assert_eq!((parsed("slab"), parsed("driver")), (Some(SLAB), Some(DRIVER)));
         for text in ["", "Driver", "drivers", "0"] {
             assert_eq!(parsed(text), None, "{text:?}");
         }

@@ -349,11 +349,7 @@ impl Shelf {
     }
 
     fn spans(&mut self, large: bool) -> &mut Spans {
-        if large {
-            &mut self.large
-        } else {
-            &mut self.small
-        }
+        if large { &mut self.large } else { &mut self.small }
     }
 }
 

@@ -80,11 +80,7 @@ mod tests {
         for bytes in sizes() {
             let size = rounded(bytes);
             assert!(size >= bytes && size % GRANULE == 0, "{bytes}: {size}");
-            let most = if bytes <= LINEAR {
-                bytes + GRANULE - 1
-            } else {
-                bytes + bytes / 8
-            };
+            let most = if bytes <= LINEAR { bytes + GRANULE - 1 } else { bytes + bytes / 8 };
             assert!(bytes > LARGEST || size <= most, "{bytes}: {size}");
         }
     }

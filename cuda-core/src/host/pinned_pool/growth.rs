@@ -81,14 +81,9 @@ pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<Pi
 /// Reports the size that was requested instead of the slab's.
 fn of_request(error: Error, asked: usize) -> Error {
     match error {
-        Error::OutOfMemory {
-            op, device, memory, ..
-        } => Error::OutOfMemory {
-            op,
-            requested: asked,
-            device,
-            memory,
-        },
+        Error::OutOfMemory { op, device, memory, .. } => {
+            Error::OutOfMemory { op, requested: asked, device, memory }
+        }
         other => other,
     }
 }

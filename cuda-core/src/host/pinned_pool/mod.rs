@@ -53,11 +53,7 @@ pub(crate) struct PinnedChunk {
 
 impl PinnedChunk {
     fn span(&self, slab: SlabId) -> Span {
-        Span {
-            slab,
-            offset: self.offset,
-            bytes: self.bytes,
-        }
+        Span { slab, offset: self.offset, bytes: self.bytes }
     }
 
     /// Whether it is part of a slab rather than an allocation of the driver's.

@@ -51,9 +51,7 @@ impl NumaNode {
             return Self::ANY;
         }
         let id = device.pci_bus_id().ok();
-        id.map_or(Self::ANY, |id| {
-            Self::at(Path::new("/sys/bus/pci/devices"), &id)
-        })
+        id.map_or(Self::ANY, |id| Self::at(Path::new("/sys/bus/pci/devices"), &id))
     }
 
     /// The node of the device with this PCI address; `devices` is the folder that has an entry for
@@ -113,9 +111,6 @@ mod tests {
     #[test]
     fn nodes_have_shelves_of_their_own() {
         assert_eq!((NumaNode::ANY.number(), NumaNode::ANY.index()), (None, 0));
-        assert_eq!(
-            (NumaNode::ZERO.number(), NumaNode::ZERO.index()),
-            (Some(0), 1)
-        );
+        assert_eq!((NumaNode::ZERO.number(), NumaNode::ZERO.index()), (Some(0), 1));
     }
 }

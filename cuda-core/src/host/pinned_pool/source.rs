@@ -102,11 +102,7 @@ impl Slab {
     }
 
     pub(super) fn whole(&self) -> Span {
-        Span {
-            slab: self.id,
-            offset: 0,
-            bytes: self.bytes,
-        }
+        Span { slab: self.id, offset: 0, bytes: self.bytes }
     }
 
     pub(super) fn id(&self) -> SlabId {

@@ -18,11 +18,7 @@ pub(super) struct Span {
 impl Span {
     /// The first `bytes`, which it must have, and the rest.
     pub(super) fn split(self, bytes: usize) -> (Self, Option<Self>) {
-        let rest = Self {
-            offset: self.offset + bytes,
-            bytes: self.bytes - bytes,
-            ..self
-        };
+        let rest = Self { offset: self.offset + bytes, bytes: self.bytes - bytes, ..self };
         (Self { bytes, ..self }, (rest.bytes > 0).then_some(rest))
     }
 
@@ -63,11 +59,8 @@ impl Spans {
     /// Takes `bytes` out of the smallest stretch that has them.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Span> {
         let ((size, slab, offset), ()) = self.sizes.first_from((bytes as u64, 0, 0))?;
-        let found = Span {
-            slab: SlabId::new(slab)?,
-            offset: offset as usize,
-            bytes: size as usize,
-        };
+        let found =
+            Span { slab: SlabId::new(slab)?, offset: offset as usize, bytes: size as usize };
         self.forget(found);
         let (taken, rest) = found.split(bytes);
         if let Some(rest) = rest {
@@ -99,22 +92,14 @@ impl Spans {
     fn last_before(&self, slab: SlabId, offset: usize) -> Option<Span> {
         let before = (slab.get(), 0, 0)..(slab.get(), offset as u64, 0);
         let ((_, offset, bytes), ()) = self.places.range(before).next_back()?;
-        Some(Span {
-            slab,
-            offset: offset as usize,
-            bytes: bytes as usize,
-        })
+        Some(Span { slab, offset: offset as usize, bytes: bytes as usize })
     }
 
     /// The stretch of a slab that begins at `offset`.
     fn at(&self, slab: SlabId, offset: usize) -> Option<Span> {
         let place = (slab.get(), offset as u64);
         let ((of, at, bytes), ()) = self.places.first_from((place.0, place.1, 0))?;
-        (place == (of, at)).then_some(Span {
-            slab,
-            offset,
-            bytes: bytes as usize,
-        })
+        (place == (of, at)).then_some(Span { slab, offset, bytes: bytes as usize })
     }
 
     fn remember(&mut self, span: Span) {
@@ -140,11 +125,7 @@ mod tests {
 
     fn span(id: u64, offset: usize, bytes: usize) -> Span {
         let slab = slab(id);
-        Span {
-            slab,
-            offset,
-            bytes,
-        }
+        Span { slab, offset, bytes }
     }
 
     #[test]
@@ -169,10 +150,7 @@ mod tests {
         spans.insert(span(2, 30, 10));
         assert!(!spans.take_whole(span(1, 0, 40)));
         assert!(spans.take_whole(span(1, 0, 30)));
-        assert_eq!(
-            (spans.take_rest(slab(1)), spans.take_rest(slab(2))),
-            (0, 10)
-        );
+        assert_eq!((spans.take_rest(slab(1)), spans.take_rest(slab(2))), (0, 10));
         assert_eq!(spans.take(1), None);
     }
 

@@ -99,11 +99,7 @@ impl<T: Texel> MipmappedArray<T> {
             check("cuMipmappedArrayGetLevel", unsafe {
                 cu::cuMipmappedArrayGetLevel(&mut single, raw, level)
             })?;
-            array.levels.push(Level {
-                raw: Handle(single),
-                extent,
-                start,
-            });
+            array.levels.push(Level { raw: Handle(single), extent, start });
         }
         Ok(array)
     }
@@ -208,12 +204,7 @@ impl<T: Texel> MipmappedArray<T> {
                 Ok(()) => (self.shape, self.levels),
                 Err(_) => (ArrayShape::D1 { width: 0 }, Vec::new()),
             };
-            let array = Self {
-                storage,
-                levels,
-                shape,
-                _texels: PhantomData,
-            };
+            let array = Self { storage, levels, shape, _texels: PhantomData };
             (error, array)
         })
     }

@@ -54,9 +54,7 @@ impl memory::MemoryKind for ArrayMemory {
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
         let mut fences = Fences::none();
-        block
-            .ledger
-            .conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        block.ledger.conflicts_exclusive(&range, Access::Write, None, &mut fences);
         fences.wait_host()?;
         let context = &block.backing;
         match block.address {
@@ -207,10 +205,7 @@ impl<T: Texel> CudaArray<T> {
         check("cuArrayGetMemoryRequirements", unsafe {
             cu::cuArrayGetMemoryRequirements(&mut requirements, empty.as_raw(), device.as_raw())
         })?;
-        Ok(ArrayMemoryRequirements {
-            size: requirements.size,
-            alignment: requirements.alignment,
-        })
+        Ok(ArrayMemoryRequirements { size: requirements.size, alignment: requirements.alignment })
     }
 
     /// Its shape.
@@ -280,11 +275,7 @@ impl<T: Texel> CudaArray<T> {
     }
 
     fn level(&self) -> Level {
-        Level {
-            raw: Handle(self.as_raw()),
-            extent: self.extent(),
-            start: 0,
-        }
+        Level { raw: Handle(self.as_raw()), extent: self.extent(), start: 0 }
     }
 
     /// A view of a part: its origin and its size, `region((16, 8), (64, 64))`.
@@ -359,12 +350,7 @@ impl<T: Texel> CudaArray<T> {
                 Ok(()) => self.shape,
                 Err(_) => ArrayShape::D1 { width: 0 },
             };
-            let array = Self {
-                storage,
-                shape,
-                flags: self.flags,
-                _texels: PhantomData,
-            };
+            let array = Self { storage, shape, flags: self.flags, _texels: PhantomData };
             (error, array)
         })
     }

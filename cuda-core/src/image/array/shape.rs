@@ -188,17 +188,9 @@ impl ArrayShape {
         let (width, height, depth) = match self {
             Self::D1 { width } => (width, 1, 1),
             Self::D2 { width, height } => (width, height, 1),
-            Self::D3 {
-                width,
-                height,
-                depth,
-            } => (width, height, depth),
+            Self::D3 { width, height, depth } => (width, height, depth),
             Self::Layered1D { width, layers } => (width, 1, layers),
-            Self::Layered2D {
-                width,
-                height,
-                layers,
-            } => (width, height, layers),
+            Self::Layered2D { width, height, layers } => (width, height, layers),
             Self::Cubemap { width } => (width, width, 6),
             Self::LayeredCubemap { width, cubes } => (width, width, cubes.saturating_mul(6)),
         };
@@ -211,20 +203,13 @@ impl ArrayShape {
         let half = whole.halved(level);
         match self {
             Self::D1 { .. } | Self::D2 { .. } | Self::D3 { .. } => half,
-            _ => Extent {
-                depth: whole.depth,
-                ..half
-            },
+            _ => Extent { depth: whole.depth, ..half },
         }
     }
 
     /// The number of levels of a whole mipmap, down to one texel.
     pub(super) fn most_levels(self) -> u32 {
-        let Extent {
-            width,
-            height,
-            depth,
-        } = self.extent();
+        let Extent { width, height, depth } = self.extent();
         let largest = match self {
             Self::D3 { .. } => width.max(height).max(depth),
             _ => width.max(height),
@@ -245,10 +230,7 @@ impl ArrayShape {
         let bytes = texels.checked_mul(size_of::<T>());
         match bytes.filter(|bytes| *bytes <= isize::MAX as usize) {
             Some(_) => Ok(()),
-            None => Err(Error::SizeOverflow {
-                len: texels,
-                element_size: size_of::<T>(),
-            }),
+            None => Err(Error::SizeOverflow { len: texels, element_size: size_of::<T>() }),
         }
     }
 
@@ -262,11 +244,9 @@ impl ArrayShape {
             Self::Layered1D { .. } => (0, extent.depth, ArrayFlags::LAYERED),
             Self::Layered2D { .. } => (extent.height, extent.depth, ArrayFlags::LAYERED),
             Self::Cubemap { .. } => (extent.height, extent.depth, ArrayFlags::CUBEMAP),
-            Self::LayeredCubemap { .. } => (
-                extent.height,
-                extent.depth,
-                ArrayFlags::CUBEMAP | ArrayFlags::LAYERED,
-            ),
+            Self::LayeredCubemap { .. } => {
+                (extent.height, extent.depth, ArrayFlags::CUBEMAP | ArrayFlags::LAYERED)
+            }
         };
         CUDA_ARRAY3D_DESCRIPTOR {
             Width: extent.width,
@@ -285,19 +265,11 @@ mod tests {
 
     #[test]
     fn levels_halve_what_is_filtered_and_keep_layers() {
-        let volume = ArrayShape::D3 {
-            width: 9,
-            height: 4,
-            depth: 2,
-        };
+        let volume = ArrayShape::D3 { width: 9, height: 4, depth: 2 };
         assert_eq!(volume.most_levels(), 4);
         let last = volume.level(3);
         assert_eq!((last.width, last.height, last.depth), (1, 1, 1));
-        let layers = ArrayShape::Layered2D {
-            width: 8,
-            height: 8,
-            layers: 5,
-        };
+        let layers = ArrayShape::Layered2D { width: 8, height: 8, layers: 5 };
         let second = layers.level(1);
         assert_eq!((second.width, second.height, second.depth), (4, 4, 5));
         assert_eq!(ArrayShape::D1 { width: 1 }.most_levels(), 1);

@@ -159,11 +159,7 @@ impl<K: StreamKind> Stream<K> {
 /// Parts of `extent` that fit a chunk each, in the order of their texels: whole slices, whole rows
 /// of a slice, or parts of a row.
 fn pieces<T: Texel>(extent: Extent) -> impl Iterator<Item = (Origin, Extent)> {
-    let Extent {
-        width,
-        height,
-        depth,
-    } = extent;
+    let Extent { width, height, depth } = extent;
     let most = CHUNK / size_of::<T>();
     let step = if width.saturating_mul(height) <= most {
         Extent::new(width, height, most / (width * height).max(1))

@@ -106,19 +106,11 @@ impl TexelSide {
     }
 
     fn of_memory<T: Texel, M: Endpoint>(view: &Slice<'_, T, M>) -> Self {
-        Self::Linear {
-            place: view.place(),
-            on: view.on(),
-            rows: Rows::Tight(view.len()),
-        }
+        Self::Linear { place: view.place(), on: view.on(), rows: Rows::Tight(view.len()) }
     }
 
     fn of_rows<M: Endpoint>(bytes: &Slice<'_, u8, M>, geometry: Geometry) -> Self {
-        Self::Linear {
-            place: bytes.place(),
-            on: bytes.on(),
-            rows: Rows::Apart(geometry),
-        }
+        Self::Linear { place: bytes.place(), on: bytes.on(), rows: Rows::Apart(geometry) }
     }
 
     /// Refuses a side that has not exactly the extent of the array on the other side, or that the
@@ -132,17 +124,11 @@ impl TexelSide {
             same_device(op, core, device)?;
         }
         let here = match self {
-            TexelSide::Linear {
-                rows: Rows::Tight(len),
-                ..
-            } => {
+            TexelSide::Linear { rows: Rows::Tight(len), .. } => {
                 let (from, to) = role.order(len, array.texels().unwrap_or(usize::MAX));
                 return same_len(op, from, to);
             }
-            TexelSide::Linear {
-                rows: Rows::Apart(geometry),
-                ..
-            } => geometry.extent,
+            TexelSide::Linear { rows: Rows::Apart(geometry), .. } => geometry.extent,
             TexelSide::Array { extent, .. } => extent,
         };
         if here == array {
@@ -282,30 +268,19 @@ pub(super) fn enter_extent<T: Texel>(extent: Extent, copy: &mut CUDA_MEMCPY3D) {
 /// The touch of a write through a view that was consumed: still exclusive, since the borrow goes
 /// on.
 fn writing(touch: Touch<'_>) -> Touch<'_> {
-    Touch {
-        access: Access::Write,
-        ..touch
-    }
+    Touch { access: Access::Write, ..touch }
 }
 
 impl<'a, T: Texel, M: Endpoint> From<Slice<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Slice<'a, T, M>) -> Self {
-        Self {
-            end: TexelSide::of_memory(&view),
-            touch: view.read(),
-            _texels: PhantomData,
-        }
+        Self { end: TexelSide::of_memory(&view), touch: view.read(), _texels: PhantomData }
     }
 }
 
 impl<'a, T: Texel, M: Endpoint> From<SliceMut<'a, T, M>> for TexelDestination<'a, T> {
     fn from(view: SliceMut<'a, T, M>) -> Self {
         let view = view.into_view();
-        Self {
-            end: TexelSide::of_memory(&view),
-            touch: writing(view.read()),
-            _texels: PhantomData,
-        }
+        Self { end: TexelSide::of_memory(&view), touch: writing(view.read()), _texels: PhantomData }
     }
 }
 
@@ -334,22 +309,14 @@ impl<'a, T: Texel, M: Endpoint> From<PitchedMut<'a, T, M>> for TexelDestination<
 
 impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
     fn from(view: ArraySlice<'a, T>) -> Self {
-        Self {
-            end: TexelSide::of_array(&view),
-            touch: view.read(),
-            _texels: PhantomData,
-        }
+        Self { end: TexelSide::of_array(&view), touch: view.read(), _texels: PhantomData }
     }
 }
 
 impl<'a, T: Texel> From<ArraySliceMut<'a, T>> for TexelDestination<'a, T> {
     fn from(view: ArraySliceMut<'a, T>) -> Self {
         let view = view.into_view();
-        Self {
-            end: TexelSide::of_array(&view),
-            touch: writing(view.read()),
-            _texels: PhantomData,
-        }
+        Self { end: TexelSide::of_array(&view), touch: writing(view.read()), _texels: PhantomData }
     }
 }
 

@@ -65,13 +65,7 @@ pub struct ArraySliceMut<'a, T: Texel> {
 
 impl<'a, T: Texel> ArraySlice<'a, T> {
     pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
-        Self {
-            storage,
-            level,
-            origin: Origin::ZERO,
-            extent: level.extent,
-            _texels: PhantomData,
-        }
+        Self { storage, level, origin: Origin::ZERO, extent: level.extent, _texels: PhantomData }
     }
 
     /// Its size in texels.
@@ -139,11 +133,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
             return self.level.start..self.level.start;
         }
         let first = texel(at.x, at.y, at.z);
-        let last = texel(
-            at.x + size.width - 1,
-            at.y + size.height - 1,
-            at.z + size.depth - 1,
-        );
+        let last = texel(at.x + size.width - 1, at.y + size.height - 1, at.z + size.depth - 1);
         let byte = |texel: usize| self.level.start + texel * size_of::<T>();
         byte(first)..byte(last + 1)
     }
@@ -164,10 +154,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
 impl<'a, T: Texel> ArraySliceMut<'a, T> {
     /// The caller creates no other view of the level while this one lives.
     pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
-        Self {
-            view: ArraySlice::whole(storage, level),
-            _exclusive: PhantomData,
-        }
+        Self { view: ArraySlice::whole(storage, level), _exclusive: PhantomData }
     }
 
     /// Its size in texels.
@@ -199,19 +186,13 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
         origin: impl Into<Origin>,
         extent: impl Into<Extent>,
     ) -> Result<ArraySliceMut<'_, T>> {
-        ArraySliceMut {
-            view: self.view,
-            _exclusive: PhantomData,
-        }
-        .into_region(origin.into(), extent.into())
+        ArraySliceMut { view: self.view, _exclusive: PhantomData }
+            .into_region(origin.into(), extent.into())
     }
 
     /// [`ArraySliceMut::region_mut`] for as long as `self` was borrowed.
     pub(super) fn into_region(self, origin: Origin, extent: Extent) -> Result<Self> {
-        Ok(Self {
-            view: self.view.region(origin, extent)?,
-            _exclusive: PhantomData,
-        })
+        Ok(Self { view: self.view.region(origin, extent)?, _exclusive: PhantomData })
     }
 
     /// The same texels for as long as `self` was borrowed, still exclusive.
@@ -228,9 +209,7 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
 pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
     let block = storage.block();
     let mut fences = Fences::none();
-    block
-        .ledger
-        .conflicts(&block.whole(), Access::Write, None, &mut fences);
+    block.ledger.conflicts(&block.whole(), Access::Write, None, &mut fences);
     fences.wait_host()?;
     block.ledger.prune(&block.whole());
     Ok(())

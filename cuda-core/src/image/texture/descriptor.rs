@@ -250,11 +250,7 @@ impl TextureDescriptor {
         Self {
             address: raw.addressMode.map(AddressMode::from_raw),
             filter: FilterMode::from_raw(raw.filterMode),
-            read: if has(READ_AS_INTEGER) {
-                ReadMode::Element
-            } else {
-                ReadMode::NormalizedFloat
-            },
+            read: if has(READ_AS_INTEGER) { ReadMode::Element } else { ReadMode::NormalizedFloat },
             coordinates: if has(NORMALIZED_COORDINATES) {
                 Coordinates::Normalized
             } else {
@@ -322,11 +318,7 @@ mod tests {
             srgb: true,
             max_anisotropy: 4,
             border: [0.25, 0.5, 0.75, 1.0],
-            mipmap: MipmapSampling {
-                filter: FilterMode::Linear,
-                bias: 0.5,
-                levels: (1.0, 3.0),
-            },
+            mipmap: MipmapSampling { filter: FilterMode::Linear, bias: 0.5, levels: (1.0, 3.0) },
         };
         let back = TextureDescriptor::from_raw(&descriptor.as_raw());
         assert_eq!(back, descriptor);
@@ -337,27 +329,15 @@ mod tests {
     #[test]
     fn what_cuda_does_not_define_is_refused() {
         let plain = TextureDescriptor::default();
-        let linear = TextureDescriptor {
-            filter: FilterMode::Linear,
-            ..plain
-        };
+        let linear = TextureDescriptor { filter: FilterMode::Linear, ..plain };
         assert!(linear.check::<f32>("op").is_ok());
         assert!(linear.check::<u8>("op").is_err());
-        let wrapped = TextureDescriptor {
-            address: [AddressMode::Wrap; 3],
-            ..plain
-        };
+        let wrapped = TextureDescriptor { address: [AddressMode::Wrap; 3], ..plain };
         assert!(wrapped.check::<f32>("op").is_err());
-        let normalized = TextureDescriptor {
-            read: ReadMode::NormalizedFloat,
-            ..plain
-        };
+        let normalized = TextureDescriptor { read: ReadMode::NormalizedFloat, ..plain };
         assert!(normalized.check::<[u16; 2]>("op").is_ok());
         assert!(normalized.check::<i32>("op").is_err());
-        let srgb = TextureDescriptor {
-            srgb: true,
-            ..plain
-        };
+        let srgb = TextureDescriptor { srgb: true, ..plain };
         assert!(srgb.check::<[u8; 4]>("op").is_ok());
         assert!(srgb.check::<u16>("op").is_err());
     }

@@ -138,11 +138,7 @@ impl<T: Texel> Texture<T> {
             return Err(other_memory(op));
         }
         let (object, context) = self.object.touch()?;
-        Ok(BoundTexture {
-            handle: self.as_raw(),
-            context,
-            touches: [object, source.read()],
-        })
+        Ok(BoundTexture { handle: self.as_raw(), context, touches: [object, source.read()] })
     }
 
     /// How the texture samples, as the driver reports: `cuTexObjectGetTextureDesc`.
@@ -150,13 +146,11 @@ impl<T: Texel> Texture<T> {
     /// # Errors
     /// The driver's.
     pub fn descriptor(&self) -> Result<TextureDescriptor> {
-        let raw = self
-            .object
-            .ask("cuTexObjectGetTextureDesc", |handle, raw| {
-                // SAFETY: the handle is live while `self` is; the call writes one structure of this
-                // type, to a local of `ask` that outlives it.
-                unsafe { cu::cuTexObjectGetTextureDesc(raw, handle) }
-            })?;
+        let raw = self.object.ask("cuTexObjectGetTextureDesc", |handle, raw| {
+            // SAFETY: the handle is live while `self` is; the call writes one structure of this
+            // type, to a local of `ask` that outlives it.
+            unsafe { cu::cuTexObjectGetTextureDesc(raw, handle) }
+        })?;
         Ok(TextureDescriptor::from_raw(&raw))
     }
 
@@ -219,8 +213,6 @@ impl<T: Texel> fmt::Debug for Texture<T> {
 
 impl fmt::Debug for BoundTexture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoundTexture")
-            .field("handle", &self.handle)
-            .finish()
+        f.debug_struct("BoundTexture").field("handle", &self.handle).finish()
     }
 }

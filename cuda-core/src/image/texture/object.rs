@@ -116,8 +116,7 @@ impl<K: ObjectKind> Release for Live<K> {
 
     fn release(&mut self) -> Result<(), FailedRelease> {
         let mut fences = Fences::none();
-        self.ledger
-            .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
+        self.ledger.conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
         fences.wait_host()?;
         self.context.release(K::DESTROY, || {
             // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
@@ -129,16 +128,10 @@ impl<K: ObjectKind> Release for Live<K> {
 
 /// A resource description of this type, otherwise empty.
 pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
-    CUDA_RESOURCE_DESC {
-        resType: kind,
-        ..CUDA_RESOURCE_DESC::default()
-    }
+    CUDA_RESOURCE_DESC { resType: kind, ..CUDA_RESOURCE_DESC::default() }
 }
 
 /// The error for memory that the object was not created from.
 pub(super) fn other_memory(op: &'static str) -> Error {
-    Error::Flags {
-        op,
-        why: "made of other memory than it is used with",
-    }
+    Error::Flags { op, why: "made of other memory than it is used with" }
 }

@@ -71,10 +71,7 @@ impl<T: Texel> Surface<T> {
         driver::ensure()?;
         let op = "cuSurfObjectCreate";
         if !array.flags().contains(ArrayFlags::SURFACE_LOAD_STORE) {
-            return Err(Error::Flags {
-                op,
-                why: "the array was made without SURFACE_LOAD_STORE",
-            });
+            return Err(Error::Flags { op, why: "the array was made without SURFACE_LOAD_STORE" });
         }
         array.storage().ensure()?;
         let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_ARRAY);
@@ -207,8 +204,6 @@ impl<T: Texel> fmt::Debug for Surface<T> {
 
 impl fmt::Debug for BoundSurface<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoundSurface")
-            .field("handle", &self.handle)
-            .finish()
+        f.debug_struct("BoundSurface").field("handle", &self.handle).finish()
     }
 }

@@ -70,11 +70,7 @@ pub(super) enum Made {
     Array(Arc<Storage<ArrayMemory>>),
     /// Linear memory, which its owner frees. The texture cannot be used without it. The context is
     /// compared, too, since another context may have other memory at the same address.
-    Memory {
-        context: RawContext,
-        address: CUdeviceptr,
-        bytes: usize,
-    },
+    Memory { context: RawContext, address: CUdeviceptr, bytes: usize },
 }
 
 impl<'a, T: Texel> TextureSource<'a, T> {
@@ -93,25 +89,15 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     /// ```
     pub fn plane(rows: Pitched<'a, T, DeviceMemory>) -> Result<Self> {
         let (bytes, geometry) = rows.into_parts();
-        let Extent {
-            width,
-            height,
-            depth,
-        } = geometry.extent;
+        let Extent { width, height, depth } = geometry.extent;
         if width == 0 || height == 0 || depth != 1 {
             return Err(Error::Shape {
                 op: "cuTexObjectCreate",
                 why: "a plane has at least one texel and exactly one slice",
             });
         }
-        let plane = Plane {
-            width,
-            height,
-            pitch: geometry.pitch,
-        };
-        Ok(Self {
-            of: Of::Plane(bytes, plane),
-        })
+        let plane = Plane { width, height, pitch: geometry.pitch };
+        Ok(Self { of: Of::Plane(bytes, plane) })
     }
 
     pub(super) fn context(&self) -> &'a Context {
@@ -218,11 +204,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
 /// An access to all of an array.
 pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_> {
     let block = storage.block();
-    Touch {
-        ledger: LedgerOf::Shared(&block.ledger),
-        range: block.whole(),
-        access,
-    }
+    Touch { ledger: LedgerOf::Shared(&block.ledger), range: block.whole(), access }
 }
 
 impl Made {
@@ -239,16 +221,8 @@ impl Made {
         match (self, other) {
             (Made::Array(one), Made::Array(two)) => Arc::ptr_eq(one, two),
             (
-                Made::Memory {
-                    context,
-                    address,
-                    bytes,
-                },
-                Made::Memory {
-                    context: of,
-                    address: start,
-                    bytes: len,
-                },
+                Made::Memory { context, address, bytes },
+                Made::Memory { context: of, address: start, bytes: len },
             ) => (context, address, bytes) == (of, start, len),
             _ => false,
         }
@@ -265,17 +239,13 @@ impl Made {
 
 impl<'a, T: Texel> From<&'a CudaArray<T>> for TextureSource<'a, T> {
     fn from(array: &'a CudaArray<T>) -> Self {
-        Self {
-            of: Of::Array(array),
-        }
+        Self { of: Of::Array(array) }
     }
 }
 
 impl<'a, T: Texel> From<&'a MipmappedArray<T>> for TextureSource<'a, T> {
     fn from(array: &'a MipmappedArray<T>) -> Self {
-        Self {
-            of: Of::Mipmapped(array),
-        }
+        Self { of: Of::Mipmapped(array) }
     }
 }
 

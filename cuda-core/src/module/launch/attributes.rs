@@ -42,11 +42,7 @@ impl Attributes {
         value.pad = pad;
         match self.0.iter_mut().find(|attribute| attribute.id == id) {
             Some(attribute) => attribute.value = value,
-            None => self.0.push(CUlaunchAttribute {
-                id,
-                value,
-                ..Default::default()
-            }),
+            None => self.0.push(CUlaunchAttribute { id, value, ..Default::default() }),
         }
     }
 
@@ -71,8 +67,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// ```
     pub fn cluster(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
         let Dimensions { x, y, z } = blocks.into();
-        self.attributes
-            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
+        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
         self
     }
 
@@ -91,8 +86,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn cooperative(&mut self) -> &mut Self {
-        self.attributes
-            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
+        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
         self
     }
 
@@ -110,10 +104,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn priority(&mut self, priority: i32) -> &mut Self {
-        self.attributes.set(
-            cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY,
-            [priority as u32, 0, 0],
-        );
+        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY, [priority as u32, 0, 0]);
         self
     }
 
@@ -134,10 +125,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn programmatic(&mut self) -> &mut Self {
-        self.attributes.set(
-            cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            [1, 0, 0],
-        );
+        self.attributes
+            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]);
         self
     }
 
@@ -160,10 +149,7 @@ impl<K: StreamKind> Launch<'_, K> {
             MemorySyncDomain::Default => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
             MemorySyncDomain::Remote => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE,
         };
-        self.attributes.set(
-            cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
-            [domain.0 as _, 0, 0],
-        );
+        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, [domain.0 as _, 0, 0]);
         self
     }
 }

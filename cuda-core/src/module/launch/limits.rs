@@ -106,9 +106,7 @@ impl LaunchLimits {
                 given: given.len(),
             }));
         }
-        let differs = given
-            .zip(parameters)
-            .position(|(given, size)| given != *size);
+        let differs = given.zip(parameters).position(|(given, size)| given != *size);
         match differs {
             None => Ok(()),
             Some(index) => Err(Error::Launch(LaunchError::ArgumentSize {

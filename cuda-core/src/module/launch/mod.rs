@@ -207,9 +207,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         config.hStream = bound.raw();
         let _crossings = self.touched.cross()?;
         let function = self.function.as_raw();
-        let Self {
-            arguments, touched, ..
-        } = self;
+        let Self { arguments, touched, .. } = self;
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
@@ -228,10 +226,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     fn config(&mut self) -> Result<CUlaunchConfig> {
         let context = self.stream.context();
         if self.function.context() != context {
-            return Err(Error::WrongContext {
-                op: "cuLaunchKernelEx",
-                what: "the kernel",
-            });
+            return Err(Error::WrongContext { op: "cuLaunchKernelEx", what: "the kernel" });
         }
         let limits = self.function.limits()?;
         limits.check_grid(self.grid)?;

@@ -87,32 +87,15 @@ const OVERRIDE: &str = "CUDA_CORE_NVRTC";
 
 /// The library's names, newest first.
 #[cfg(not(windows))]
-const NAMES: [&str; 4] = [
-    "libnvrtc.so.13",
-    "libnvrtc.so.12",
-    "libnvrtc.so.11.2",
-    "libnvrtc.so",
-];
+const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
 #[cfg(windows)]
-const NAMES: [&str; 3] = [
-    "nvrtc64_130_0.dll",
-    "nvrtc64_120_0.dll",
-    "nvrtc64_112_0.dll",
-];
+const NAMES: [&str; 3] = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"];
 
 /// The library's folder in a toolkit: on Windows one from CUDA 13 on, and another before.
-const FOLDERS: &[&str] = if cfg!(windows) {
-    &["bin/x64", "bin"]
-} else {
-    &["lib64"]
-};
+const FOLDERS: &[&str] = if cfg!(windows) { &["bin/x64", "bin"] } else { &["lib64"] };
 
 /// The default location of a toolkit. Miri accesses no files.
-const ROOT: Option<&str> = if cfg!(any(windows, miri)) {
-    None
-} else {
-    Some("/usr/local/cuda")
-};
+const ROOT: Option<&str> = if cfg!(any(windows, miri)) { None } else { Some("/usr/local/cuda") };
 
 fn open() -> Result<Api> {
     let mut tried = String::new();
@@ -159,11 +142,7 @@ fn candidates() -> Vec<PathBuf> {
         in_folders.extend(folders.flat_map(|folder| NAMES.map(|name| folder.join(name))));
     }
     in_folders.retain(|library| library.exists());
-    if cfg!(windows) {
-        [in_folders, by_name].concat()
-    } else {
-        [by_name, in_folders].concat()
-    }
+    if cfg!(windows) { [in_folders, by_name].concat() } else { [by_name, in_folders].concat() }
 }
 
 fn load(library: &Path) -> Result<Api, String> {

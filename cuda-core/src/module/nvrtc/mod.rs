@@ -73,9 +73,7 @@ pub fn version() -> Result<Version> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: "nvrtcResult nvrtcVersion(int *, int *)" writes two ints, to locals that outlive the
     // call.
-    api.check("nvrtcVersion", unsafe {
-        (api.version)(&mut major, &mut minor)
-    })?;
+    api.check("nvrtcVersion", unsafe { (api.version)(&mut major, &mut minor) })?;
     // Neither is ever negative.
     Ok(Version::new(major as u32, minor as u32))
 }
@@ -88,9 +86,7 @@ pub fn supported_architectures() -> Result<Vec<u32>> {
     let api = api()?;
     let mut count = 0;
     // SAFETY: the function writes one int, to a local that outlives the call.
-    api.check("nvrtcGetNumSupportedArchs", unsafe {
-        (api.num_supported_archs)(&mut count)
-    })?;
+    api.check("nvrtcGetNumSupportedArchs", unsafe { (api.num_supported_archs)(&mut count) })?;
     let mut architectures = vec![0; usize::try_from(count).unwrap_or(0)];
     // SAFETY: there is room for as many numbers as NVRTC reported.
     api.check("nvrtcGetSupportedArchs", unsafe {
@@ -341,16 +337,9 @@ impl Api {
             format!("error {code}")
         } else {
             // SAFETY: a static C string.
-            unsafe { CStr::from_ptr(reason) }
-                .to_string_lossy()
-                .into_owned()
+            unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned()
         };
-        Err(Error::Nvrtc {
-            op,
-            code,
-            reason,
-            log: log(),
-        })
+        Err(Error::Nvrtc { op, code, reason, log: log() })
     }
 }
 
@@ -361,9 +350,5 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 
 /// An array's address; null for an empty one.
 fn array<T>(array: &[T]) -> *const T {
-    if array.is_empty() {
-        ptr::null()
-    } else {
-        array.as_ptr()
-    }
+    if array.is_empty() { ptr::null() } else { array.as_ptr() }
 }

@@ -93,10 +93,7 @@ impl Cubin {
     /// `image`, which is not empty, must be what the driver's linker wrote, unchanged.
     pub(crate) fn linked(image: Vec<u8>, log: String) -> Self {
         let names = Vec::new();
-        Self {
-            image,
-            output: Output { log, names },
-        }
+        Self { image, output: Output { log, names } }
     }
 
     /// The image.

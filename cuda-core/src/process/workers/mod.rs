@@ -68,11 +68,8 @@ struct Team {
     generation: u64,
 }
 
-static TEAM: Mutex<Team> = Mutex::new(Team {
-    jobs: Vec::new(),
-    threads: Vec::new(),
-    generation: 0,
-});
+static TEAM: Mutex<Team> =
+    Mutex::new(Team { jobs: Vec::new(), threads: Vec::new(), generation: 0 });
 
 /// Notified when there is something to do.
 static CALLED: Condvar = Condvar::new();
@@ -107,10 +104,7 @@ pub(crate) fn with_help<R>(
     helpers: usize,
     body: impl FnOnce(&Help<'_>) -> R,
 ) -> R {
-    let alone = Help {
-        job: None,
-        _not_send: PhantomData,
-    };
+    let alone = Help { job: None, _not_send: PhantomData };
     if helpers == 0 {
         return body(&alone);
     }
@@ -123,10 +117,7 @@ pub(crate) fn with_help<R>(
     };
     let value = {
         let _enlisted = Enlisted::new(&job, helpers.min(MOST));
-        body(&Help {
-            job: Some(&job),
-            ..alone
-        })
+        body(&Help { job: Some(&job), ..alone })
     };
     let panic = lock(&job.panic).take();
     if let Some(payload) = panic {
@@ -146,8 +137,7 @@ impl Help<'_> {
 
     /// Whether a step panicked on another thread: its piece will not be done.
     pub(crate) fn has_failed(&self) -> bool {
-        self.job
-            .is_some_and(|job| job.has_panicked.load(Ordering::Acquire))
+        self.job.is_some_and(|job| job.has_panicked.load(Ordering::Acquire))
     }
 }
 
@@ -175,10 +165,7 @@ impl<'j> Enlisted<'j> {
     fn new(job: &'j HelpJob<'j>, helpers: usize) -> Self {
         let mut team = lock(&TEAM);
         team.start(helpers);
-        team.jobs.push(Listed {
-            job: NonNull::from(job).cast(),
-            helpers,
-        });
+        team.jobs.push(Listed { job: NonNull::from(job).cast(), helpers });
         Self { job }
     }
 }

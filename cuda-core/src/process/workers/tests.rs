@@ -65,10 +65,7 @@ fn every_piece_is_done_once() {
                     thread::yield_now();
                 }
             });
-            let crossed = list
-                .crossed
-                .iter()
-                .map(|times| times.load(Ordering::Relaxed));
+            let crossed = list.crossed.iter().map(|times| times.load(Ordering::Relaxed));
             assert!(crossed.into_iter().all(|times| times == 1));
         }
     }
@@ -124,11 +121,7 @@ impl<F: Fn() + Sync> Work for Elsewhere<F> {
 }
 
 fn elsewhere<F: Fn() + Sync>(step: F) -> Elsewhere<F> {
-    Elsewhere {
-        here: thread::current().id(),
-        open: AtomicUsize::new(1),
-        step,
-    }
+    Elsewhere { here: thread::current().id(), open: AtomicUsize::new(1), step }
 }
 
 #[test]

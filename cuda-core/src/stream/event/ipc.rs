@@ -64,19 +64,14 @@ impl Event {
         let op = "cuIpcGetEventHandle";
         let event = self.live()?;
         if !self.flags().contains(EventFlags::INTERPROCESS) {
-            return Err(Error::Flags {
-                op,
-                why: "the event was created without INTERPROCESS",
-            });
+            return Err(Error::Flags { op, why: "the event was created without INTERPROCESS" });
         }
         // Older drivers depend on the current context.
         let _entered = self.context().enter_briefly()?;
         let mut handle = [0; BYTES];
         // SAFETY: the call writes a handle of this size, which is an array of bytes, to a local
         // that outlives it; the caller holds the event.
-        check(op, unsafe {
-            cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw())
-        })?;
+        check(op, unsafe { cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw()) })?;
         Ok(IpcEventHandle(handle))
     }
 
@@ -104,9 +99,7 @@ impl Event {
     /// ```
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
         let mut raw = ptr::null_mut();
-        let handle = CUipcEventHandle {
-            reserved: handle.0.map(|byte| byte as _),
-        };
+        let handle = CUipcEventHandle { reserved: handle.0.map(|byte| byte as _) };
         context.call("cuIpcOpenEventHandle", || {
             // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
             // handle, by the caller's promise; a live context is current.

@@ -120,9 +120,7 @@ impl Event {
         self.held_up.fetch_or(held_up, Ordering::AcqRel);
         // SAFETY: `self` keeps the event alive and `bound` the stream, with its context current if
         // it needs that; a pairing that CUDA does not allow is an error.
-        check("cuEventRecord", unsafe {
-            cu::cuEventRecord(event.as_raw(), bound.raw())
-        })
+        check("cuEventRecord", unsafe { cu::cuEventRecord(event.as_raw(), bound.raw()) })
     }
 
     /// Whether the event may take any time, as far as this crate has recorded it.
@@ -219,10 +217,7 @@ impl Event {
         }
         let mut milliseconds = 0.0;
         let _relaxed = RelaxedCaptureMode::enter()?;
-        check(
-            "cuEventElapsedTime",
-            elapsed(&mut milliseconds, start.as_raw(), end.as_raw()),
-        )?;
+        check("cuEventElapsedTime", elapsed(&mut milliseconds, start.as_raw(), end.as_raw()))?;
         let seconds = f64::from(milliseconds).max(0.0) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }

@@ -140,16 +140,9 @@ impl Entries {
             }
             Self::Many(_) => false,
         };
-        let mark = || Mark {
-            timeline: stream.clone(),
-            seq,
-        };
+        let mark = || Mark { timeline: stream.clone(), seq };
         if superseded {
-            let new = Self::One(LedgerEntry {
-                range: range.clone(),
-                access,
-                mark: mark(),
-            });
+            let new = Self::One(LedgerEntry { range: range.clone(), access, mark: mark() });
             if let Self::One(earlier) = mem::replace(self, new) {
                 spent.push(earlier.mark);
             }
@@ -165,11 +158,7 @@ impl Entries {
             many.enter(range, access, mark(), spent);
         }
         let one_more = many.streams() > streams;
-        let asked = if one_more {
-            many.next_asked()
-        } else {
-            Vec::new()
-        };
+        let asked = if one_more { many.next_asked() } else { Vec::new() };
         *self = many.packed();
         // A write may have removed another stream's last entry.
         (access == Access::Write || !raised).then_some(asked)

@@ -26,16 +26,14 @@ impl Fences {
     pub(super) fn extend<'a>(&mut self, marks: impl Iterator<Item = &'a Mark>) {
         self.0.extend(marks.cloned());
         // The later point of a timeline comes first, so `dedup` keeps it.
-        self.0
-            .sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
+        self.0.sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
         self.0.dedup_by_key(|mark| mark.timeline.id());
     }
 
     /// The index of the mark of that timeline, or where it would be inserted.
     fn place(&self, mark: &Mark) -> std::result::Result<usize, usize> {
         let id = mark.timeline.id();
-        self.0
-            .binary_search_by_key(&id, |known| known.timeline.id())
+        self.0.binary_search_by_key(&id, |known| known.timeline.id())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -55,13 +55,7 @@ impl EntryKey {
 
     /// The smallest possible key of this scale that begins at `start` or later.
     fn first(scale: u32, start: usize) -> Self {
-        Self {
-            scale,
-            start,
-            end: 0,
-            access: Access::Read,
-            stream: 0,
-        }
+        Self { scale, start, end: 0, access: Access::Read, stream: 0 }
     }
 
     fn range(&self) -> Bytes {
@@ -83,10 +77,7 @@ impl EntryKey {
 
     /// The smallest possible key after those of the same bytes and kind.
     fn next_kind(self) -> Self {
-        Self {
-            stream: u64::MAX,
-            ..self
-        }
+        Self { stream: u64::MAX, ..self }
     }
 }
 
@@ -102,11 +93,9 @@ impl Many {
         }
         match self.entries.pop_first() {
             None => Entries::None,
-            Some((key, mark)) => Entries::One(LedgerEntry {
-                range: key.range(),
-                access: key.access,
-                mark,
-            }),
+            Some((key, mark)) => {
+                Entries::One(LedgerEntry { range: key.range(), access: key.access, mark })
+            }
         }
     }
 
@@ -164,9 +153,7 @@ impl Many {
         let unwanted = found.filter(|(key, mark)| unwanted(key, mark));
         let keys: Vec<_> = unwanted.map(|(key, _)| key).collect();
         let taken = keys.into_iter();
-        taken
-            .filter_map(|key| Some((key, self.remove(key)?)))
-            .collect()
+        taken.filter_map(|key| Some((key, self.remove(key)?))).collect()
     }
 
     /// Removes the entries about these bytes that are known to have completed.
@@ -216,9 +203,7 @@ impl Many {
     }
 
     fn is_crowded(&self, stream: u64) -> bool {
-        self.streams
-            .get(stream)
-            .is_some_and(|keys| keys.len() >= MOST)
+        self.streams.get(stream).is_some_and(|keys| keys.len() >= MOST)
     }
 
     /// Adds an entry for an access that comes after what conflicts with it.
@@ -231,9 +216,8 @@ impl Many {
     ) {
         let stream = mark.timeline.id();
         // The new entry covers earlier accesses of the same kind and stream within its bytes.
-        let earlier = self.keys_of(stream, |key| {
-            key.access == access && within(&key.range(), range)
-        });
+        let earlier =
+            self.keys_of(stream, |key| key.access == access && within(&key.range(), range));
         for earlier in earlier {
             if let Some(earlier) = self.remove(earlier) {
                 mark.seq = mark.seq.max(earlier.seq);
@@ -257,9 +241,8 @@ impl Many {
         let stream = mark.timeline.id();
         if self.is_crowded(stream) {
             let same = self.keys_of(stream, |key| key.access == access);
-            if let Some((key, earlier)) = same
-                .first()
-                .and_then(|key| Some((*key, self.remove(*key)?)))
+            if let Some((key, earlier)) =
+                same.first().and_then(|key| Some((*key, self.remove(*key)?)))
             {
                 range = range.start.min(key.start)..range.end.max(key.end);
                 mark.seq = mark.seq.max(earlier.seq);

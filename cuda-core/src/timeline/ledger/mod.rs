@@ -81,20 +81,14 @@ const SEVERAL: u64 = u64::MAX;
 
 impl Reader {
     fn mark(&self) -> Mark {
-        Mark {
-            timeline: self.timeline.clone(),
-            seq: self.seq.load(Ordering::Acquire),
-        }
+        Mark { timeline: self.timeline.clone(), seq: self.seq.load(Ordering::Acquire) }
     }
 
     fn into_entry(self) -> LedgerEntry {
         LedgerEntry {
             range: self.range,
             access: Access::Read,
-            mark: Mark {
-                timeline: self.timeline,
-                seq: self.seq.into_inner(),
-            },
+            mark: Mark { timeline: self.timeline, seq: self.seq.into_inner() },
         }
     }
 }
@@ -162,11 +156,7 @@ impl Ledger {
         Self {
             only: AtomicU64::new(mark.timeline.id()),
             reader: OnceLock::new(),
-            entries: Mutex::new(Entries::One(LedgerEntry {
-                range,
-                access: Access::Write,
-                mark,
-            })),
+            entries: Mutex::new(Entries::One(LedgerEntry { range, access: Access::Write, mark })),
         }
     }
 
@@ -241,10 +231,7 @@ impl Ledger {
         if self.is_quiet(stream) {
             return;
         }
-        let entries = self
-            .entries
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
         entries.conflicts(range, access, stream, fences);
         self.conflict_of_reader(range, access, stream, fences);
     }
@@ -310,8 +297,7 @@ impl Ledger {
         }
         let marked = entries.mark(range, access, stream, seq, fences, &mut spent);
         if marked.is_some() {
-            self.only
-                .store(entries.only(self.reader()), Ordering::Release);
+            self.only.store(entries.only(self.reader()), Ordering::Release);
         }
         drop(entries);
         drop(spent);
@@ -344,10 +330,7 @@ impl Ledger {
         seq: u64,
         fences: &Fences,
     ) {
-        let entries = self
-            .entries
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut spent = Vec::new();
         let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, stream);
         if self.reader.get().is_some_and(other) {
@@ -372,8 +355,7 @@ impl Ledger {
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
         f(&mut entries, &mut spent);
-        self.only
-            .store(entries.only(self.reader()), Ordering::Release);
+        self.only.store(entries.only(self.reader()), Ordering::Release);
         drop(entries);
         drop(spent);
     }

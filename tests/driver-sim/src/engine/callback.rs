@@ -58,13 +58,7 @@ impl State {
         };
         stream.in_callback = true;
         let before = op.tells.unwrap_or_default();
-        self.callbacks.jobs.push_back(Job {
-            stream: id,
-            seq: op.seq,
-            function,
-            data,
-            before,
-        });
+        self.callbacks.jobs.push_back(Job { stream: id, seq: op.seq, function, data, before });
         if !self.callbacks.active {
             self.callbacks.active = true;
             // The previous thread is about to end; it is not joined here, where the lock is held.

@@ -22,12 +22,7 @@ pub(crate) struct Submission {
 
 impl Submission {
     pub(crate) fn new(stream: Id, work: Work) -> Self {
-        Self {
-            stream,
-            work,
-            accesses: Vec::new(),
-            waits: None,
-        }
+        Self { stream, work, accesses: Vec::new(), waits: None }
     }
 }
 
@@ -39,12 +34,7 @@ impl State {
         call: &'static str,
         submission: Submission,
     ) -> Result<Option<Point>, CUresult> {
-        let Submission {
-            stream: id,
-            work,
-            accesses,
-            waits,
-        } = submission;
+        let Submission { stream: id, work, accesses, waits } = submission;
         let stream = self.streams.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         if let Some(capture) = stream.capture {
             if !self.captures_still(capture) {
@@ -67,10 +57,7 @@ impl State {
         for other in self.implicit_dependencies(id, context, kind) {
             let other_stream = &self.streams[&other];
             clock.join(&other_stream.clock);
-            deps.push(Point {
-                stream: other,
-                seq: other_stream.issued,
-            });
+            deps.push(Point { stream: other, seq: other_stream.issued });
         }
         deps.retain(|&dep| !self.is_complete(dep));
 
@@ -85,13 +72,7 @@ impl State {
             stream.issued = seq;
             let tells = work.shows().then(|| clock.clone());
             stream.clock = clock;
-            stream.queue.push_back(Op {
-                seq,
-                call,
-                deps,
-                tells,
-                work,
-            });
+            stream.queue.push_back(Op { seq, call, deps, tells, work });
         }
         if self.mode == Mode::Eager {
             self.advance_all();
@@ -110,31 +91,15 @@ impl State {
             other != id
                 && stream.context == context
                 && stream.capture.is_none()
-                && if is_legacy {
-                    stream.joins_legacy()
-                } else {
-                    stream.kind == StreamKind::Legacy
-                }
+                && if is_legacy { stream.joins_legacy() } else { stream.kind == StreamKind::Legacy }
         });
         joins.map(|(&other, _)| other).collect()
     }
 
     /// Reports earlier accesses that this one conflicts with, and records it.
     fn check_access(&mut self, call: &'static str, access: Access, at: Point, clock: &Clock) {
-        let Access {
-            target,
-            range,
-            kind,
-        } = access;
-        let Self {
-            log,
-            space,
-            pinned,
-            host,
-            streams,
-            dead,
-            ..
-        } = self;
+        let Access { target, range, kind } = access;
+        let Self { log, space, pinned, host, streams, dead, .. } = self;
         let (history, what) = match target {
             Target::Device(id) => {
                 let Some(block) = space.blocks.get_mut(&id) else {
@@ -182,15 +147,7 @@ impl State {
         target: Target,
         range: std::ops::Range<usize>,
     ) {
-        let Self {
-            log,
-            space,
-            pinned,
-            host,
-            streams,
-            dead,
-            ..
-        } = self;
+        let Self { log, space, pinned, host, streams, dead, .. } = self;
         let (history, what) = match target {
             Target::Device(id) => {
                 let Some(block) = space.blocks.get(&id) else {

@@ -28,10 +28,7 @@ pub(crate) static DOOR: Door = Door::new();
 
 impl Door {
     const fn new() -> Self {
-        Self {
-            arriving: AtomicUsize::new(0),
-            waits: AtomicU64::new(0),
-        }
+        Self { arriving: AtomicUsize::new(0), waits: AtomicU64::new(0) }
     }
 
     pub(crate) fn arrive(&self) -> Arrival {
@@ -60,12 +57,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(door: &'static Door) -> Self {
-        Self {
-            door,
-            known: Clock::default(),
-            recent: Vec::new(),
-            arrival: Arrival(0),
-        }
+        Self { door, known: Clock::default(), recent: Vec::new(), arrival: Arrival(0) }
     }
 
     /// A call has the lock for the first time.
@@ -124,11 +116,7 @@ impl Host {
 
     fn settle(&mut self) {
         let all = self.door.arriving.load(Ordering::SeqCst) == 0;
-        let old = if all {
-            self.recent.len()
-        } else {
-            self.recent.len().saturating_sub(MOST)
-        };
+        let old = if all { self.recent.len() } else { self.recent.len().saturating_sub(MOST) };
         if let Some((_, last)) = self.recent.drain(..old).next_back() {
             self.known.join(&last);
         }

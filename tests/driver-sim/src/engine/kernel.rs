@@ -87,10 +87,7 @@ pub fn register_kernel(
     touches: impl Fn(&Arguments) -> Vec<Region> + Send + Sync + 'static,
     body: impl Fn(&Arguments, &mut Memory<'_>) -> Result<(), Trap> + Send + Sync + 'static,
 ) {
-    let kernel = Kernel {
-        touches: Arc::new(touches),
-        body: Arc::new(body),
-    };
+    let kernel = Kernel { touches: Arc::new(touches), body: Arc::new(body) };
     let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
     kernels.insert(name.to_owned(), kernel);
 }
@@ -166,22 +163,14 @@ impl Region {
     #[must_use]
     pub fn read(address: u64, bytes: usize) -> Self {
         let kind = AccessKind::Read;
-        Self {
-            address,
-            bytes,
-            kind,
-        }
+        Self { address, bytes, kind }
     }
 
     /// Bytes that the kernel writes, and may read.
     #[must_use]
     pub fn write(address: u64, bytes: usize) -> Self {
         let kind = AccessKind::Write;
-        Self {
-            address,
-            bytes,
-            kind,
-        }
+        Self { address, bytes, kind }
     }
 }
 
@@ -233,10 +222,7 @@ impl Memory<'_> {
         let inside = |start: u64, size: usize| {
             address >= start && end.is_some_and(|end| end <= start + size as u64)
         };
-        let bound = self
-            .bound
-            .iter()
-            .find(|(start, size, _)| inside(*start, *size));
+        let bound = self.bound.iter().find(|(start, size, _)| inside(*start, *size));
         if let Some((start, _, place)) = bound {
             let place = match *place {
                 Place::Device { block, offset } => Place::Device { block, offset },
@@ -274,9 +260,7 @@ pub(crate) struct Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run")
-            .field("arguments", &self.arguments)
-            .finish_non_exhaustive()
+        f.debug_struct("Run").field("arguments", &self.arguments).finish_non_exhaustive()
     }
 }
 
@@ -302,24 +286,14 @@ impl State {
             let place = self.device_place(call, region.address, region.bytes)?;
             bound.push((region.address, region.bytes, place));
         }
-        let run = Run {
-            kernel,
-            arguments,
-            bound,
-            context,
-            spun: false,
-        };
+        let run = Run { kernel, arguments, bound, context, spun: false };
         Ok(Some((run, regions)))
     }
 
     /// Runs a launch; `false` if it spins and has to be run again.
     pub(super) fn run_kernel(&mut self, call: &'static str, run: &mut Run) -> bool {
         let body = Arc::clone(&run.kernel.body);
-        let mut memory = Memory {
-            state: self,
-            call,
-            bound: &run.bound,
-        };
+        let mut memory = Memory { state: self, call, bound: &run.bound };
         match body(&run.arguments, &mut memory) {
             Ok(()) => true,
             Err(Trap::Spins) => {

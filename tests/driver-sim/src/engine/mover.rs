@@ -124,24 +124,14 @@ pub(super) fn touches_host(work: &Work) -> bool {
 impl State {
     /// Starts a thread for what an operation does to host memory.
     pub(super) fn start(&mut self, op: Op) -> Moving {
-        let Op {
-            seq, call, work, ..
-        } = op;
+        let Op { seq, call, work, .. } = op;
         let works = match work {
             Work::Each(works) => works,
             work => vec![work],
         };
         let mut users = Vec::new();
-        let hauls = works
-            .iter()
-            .map(|work| self.haul(call, work, &mut users))
-            .collect();
-        Moving {
-            seq,
-            call,
-            works,
-            mover: Mover::start(hauls, users),
-        }
+        let hauls = works.iter().map(|work| self.haul(call, work, &mut users)).collect();
+        Moving { seq, call, works, mover: Mover::start(hauls, users) }
     }
 
     fn haul(&mut self, call: &'static str, work: &Work, users: &mut Vec<Arc<()>>) -> Haul {
@@ -163,16 +153,10 @@ impl State {
                     _ => Haul::Nothing,
                 }
             }
-            Work::Fill {
-                dst,
-                pattern,
-                width,
-                count,
-            } => match self.host_end(dst, users) {
-                Some(to) => Haul::Scatter {
-                    bytes: pattern.to_le_bytes()[..*width].repeat(*count),
-                    to,
-                },
+            Work::Fill { dst, pattern, width, count } => match self.host_end(dst, users) {
+                Some(to) => {
+                    Haul::Scatter { bytes: pattern.to_le_bytes()[..*width].repeat(*count), to }
+                }
                 None => Haul::Nothing,
             },
             _ => Haul::Nothing,
@@ -194,17 +178,8 @@ impl State {
 
     /// Joins the thread of a stream's operation and ends the operation; `false` if none has begun.
     pub(super) fn land(&mut self, stream: Id) -> bool {
-        let moving = self
-            .streams
-            .get_mut(&stream)
-            .and_then(|stream| stream.moving.take());
-        let Some(Moving {
-            seq,
-            call,
-            works,
-            mover,
-        }) = moving
-        else {
+        let moving = self.streams.get_mut(&stream).and_then(|stream| stream.moving.take());
+        let Some(Moving { seq, call, works, mover }) = moving else {
             return false;
         };
         for (work, gathered) in works.into_iter().zip(mover.end()) {

@@ -80,11 +80,6 @@ impl History {
             self.past.retain(|past| !forever(past.point));
             self.full = 2 * self.past.len();
         }
-        self.past.push(Past {
-            range,
-            kind,
-            point,
-            call,
-        });
+        self.past.push(Past { range, kind, point, call });
     }
 }

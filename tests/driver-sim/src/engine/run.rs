@@ -24,9 +24,7 @@ const CHUNK: usize = 64 << 10;
 
 impl State {
     pub(crate) fn is_complete(&self, point: Point) -> bool {
-        self.streams
-            .get(&point.stream)
-            .is_none_or(|stream| stream.completed >= point.seq)
+        self.streams.get(&point.stream).is_none_or(|stream| stream.completed >= point.seq)
     }
 
     /// Runs what `target` needs, in order. `false`: a host function or a value wait is not done.
@@ -117,13 +115,7 @@ impl State {
         let Some(op) = self.streams.get_mut(&id).and_then(|s| s.queue.pop_front()) else {
             return Step::Blocked;
         };
-        if let Work::WaitValue {
-            src,
-            value,
-            width,
-            compare,
-        } = &op.work
-        {
+        if let Work::WaitValue { src, value, width, compare } = &op.work {
             if !self.value_arrived(op.call, src, *value, *width, *compare) {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.queue.push_front(op);
@@ -171,12 +163,7 @@ impl State {
         match work {
             Work::Nothing | Work::WaitValue { .. } | Work::Kernel { .. } | Work::Call { .. } => {}
             Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
-            Work::Fill {
-                dst,
-                pattern,
-                width,
-                count,
-            } => {
+            Work::Fill { dst, pattern, width, count } => {
                 let pattern = &pattern.to_le_bytes()[..width];
                 let chunk = pattern.repeat((CHUNK / width).min(count));
                 let mut done = 0;
@@ -328,8 +315,7 @@ impl State {
                 Some(pinned) => Some(pinned.base.0.wrapping_add(offset + at)),
                 None => {
                     let message = "its work ran after the pinned memory was freed".to_owned();
-                    self.log
-                        .violation(ViolationKind::UseAfterFree, call, message);
+                    self.log.violation(ViolationKind::UseAfterFree, call, message);
                     None
                 }
             },

@@ -18,10 +18,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            state: seed,
-            pace: PACES[1],
-        }
+        Self { state: seed, pace: PACES[1] }
     }
 
     /// Whether the device performs one more step before the call returns.

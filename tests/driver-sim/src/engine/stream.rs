@@ -69,10 +69,7 @@ impl Stream {
 
     /// Whether this stream and the legacy stream wait for each other.
     pub(crate) fn joins_legacy(&self) -> bool {
-        matches!(
-            self.kind,
-            StreamKind::Blocking | StreamKind::PerThread { .. }
-        )
+        matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread { .. })
     }
 }
 
@@ -89,13 +86,6 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum Recorded {
     Never,
-    On {
-        point: Point,
-        clock: Clock,
-        reached: Option<Instant>,
-    },
-    Captured {
-        capture: Id,
-        clock: Clock,
-    },
+    On { point: Point, clock: Clock, reached: Option<Instant> },
+    Captured { capture: Id, clock: Clock },
 }

@@ -149,14 +149,8 @@ impl Place {
     /// The place `at` bytes behind this one.
     pub(super) fn behind(self, at: usize) -> Self {
         match self {
-            Self::Device { block, offset } => Self::Device {
-                block,
-                offset: offset + at,
-            },
-            Self::Pinned { block, offset } => Self::Pinned {
-                block,
-                offset: offset + at,
-            },
+            Self::Device { block, offset } => Self::Device { block, offset: offset + at },
+            Self::Pinned { block, offset } => Self::Pinned { block, offset: offset + at },
             other => other,
         }
     }
@@ -168,10 +162,6 @@ impl Place {
             Place::Pinned { block, offset } => (Target::Pinned(block), offset),
             Place::Pageable(_) | Place::Staged(_) => return None,
         };
-        Some(Access {
-            target,
-            range: offset..offset + bytes,
-            kind,
-        })
+        Some(Access { target, range: offset..offset + bytes, kind })
     }
 }

@@ -151,11 +151,7 @@ unsafe fn read(descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> Outcome<Descriptor
     // SAFETY: this function's contract.
     let descriptor = unsafe { descriptor.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let descriptor = Descriptor::read(descriptor);
-    if descriptor.is_valid() {
-        Ok(descriptor)
-    } else {
-        Err(CUDA_ERROR_INVALID_VALUE)
-    }
+    if descriptor.is_valid() { Ok(descriptor) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
 impl Call {
@@ -203,8 +199,7 @@ impl Call {
     pub(crate) fn no_image(&mut self, what: &str, handle: usize) -> CUresult {
         let name = self.name;
         let message = format!("there is no {what} {handle:#x}");
-        self.log
-            .violation(ViolationKind::DanglingHandle, name, message);
+        self.log.violation(ViolationKind::DanglingHandle, name, message);
         CUDA_ERROR_INVALID_HANDLE
     }
 }

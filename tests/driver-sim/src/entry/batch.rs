@@ -60,15 +60,7 @@ impl Batch {
     /// # Safety
     /// Three lists of `count` entries, and two of `sets`.
     unsafe fn enqueue(self, call: &mut Call, stream: CUstream) -> Outcome {
-        let Self {
-            to,
-            from,
-            sizes,
-            count,
-            attributes,
-            since,
-            sets,
-        } = self;
+        let Self { to, from, sizes, count, attributes, since, sets } = self;
         // "Must not be legacy NULL stream."
         let legacy = stream.addr() <= 1;
         if count == 0 || sets != 1 || legacy {
@@ -142,9 +134,6 @@ fn dependent(accesses: &[Access]) -> Option<(&Access, &Access)> {
     };
     accesses.iter().enumerate().find_map(|(at, one)| {
         let later = &accesses[at + 1..];
-        later
-            .iter()
-            .find(|other| conflict(one, other))
-            .map(|other| (one, other))
+        later.iter().find(|other| conflict(one, other)).map(|other| (one, other))
     })
 }

@@ -95,10 +95,7 @@ fn status_of(call: &mut Call, stream: Id) -> Outcome<(CUstreamCaptureStatus, Opt
         return Ok((CU_STREAM_CAPTURE_STATUS_NONE, None));
     };
     let valid = call.captures.get(&id).is_some_and(|capture| capture.valid);
-    let status = if valid {
-        CU_STREAM_CAPTURE_STATUS_ACTIVE
-    } else {
-        CU_STREAM_CAPTURE_STATUS_INVALIDATED
-    };
+    let status =
+        if valid { CU_STREAM_CAPTURE_STATUS_ACTIVE } else { CU_STREAM_CAPTURE_STATUS_INVALIDATED };
     Ok((status, Some(id)))
 }

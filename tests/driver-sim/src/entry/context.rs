@@ -186,28 +186,18 @@ unsafe fn create(
     }
     let id = call.new_context(device, ContextKind::Created, flags);
     let handle = call.contexts[&id].handle;
-    let entry = Entry {
-        context: id,
-        handle,
-    };
+    let entry = Entry { context: id, handle };
     call.stacks.row(thread::number()).push(entry);
     // SAFETY: the caller's contract.
     unsafe { put(context, pointer(handle)) }
 }
 
 fn entry(call: &mut Call, context: CUcontext) -> Outcome<Entry> {
-    Ok(Entry {
-        context: call.context(context)?,
-        handle: context.addr(),
-    })
+    Ok(Entry { context: call.context(context)?, handle: context.addr() })
 }
 
 fn current_or(call: &mut Call, context: CUcontext) -> Outcome<u64> {
-    if context.is_null() {
-        call.current()
-    } else {
-        call.context(context)
-    }
+    if context.is_null() { call.current() } else { call.context(context) }
 }
 
 fn synchronize(call: &mut Call, context: u64) -> Outcome {
@@ -216,10 +206,7 @@ fn synchronize(call: &mut Call, context: u64) -> Outcome {
     let streams = call.streams_of_context(context);
     call.synchronize(&streams);
     // Also for work of destroyed streams that is done.
-    let buried = call
-        .contexts
-        .get(&context)
-        .map(|context| context.buried.clone());
+    let buried = call.contexts.get(&context).map(|context| context.buried.clone());
     call.host_join(&buried.unwrap_or_default());
     Ok(())
 }

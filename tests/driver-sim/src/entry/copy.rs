@@ -201,8 +201,7 @@ pub(super) fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]
                 let message = "without access of one device to the other's pool, and without a \
                                current context, the driver crashes";
                 let name = call.name;
-                call.log
-                    .violation(ViolationKind::Crash, name, message.to_owned());
+                call.log.violation(ViolationKind::Crash, name, message.to_owned());
             }
             open
         }
@@ -211,11 +210,7 @@ pub(super) fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]
             current.is_none_or(|device| blocks.iter().all(|(_, pool)| pool.is_open_to(device)))
         }
     };
-    if open {
-        Ok(())
-    } else {
-        Err(CUDA_ERROR_INVALID_VALUE)
-    }
+    if open { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
 fn submit(

@@ -112,26 +112,11 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
         return Ok(());
     }
     // The record is stored before the work is enqueued: in eager mode the work runs at once.
-    let point = Point {
-        stream,
-        seq: call.streams[&stream].issued + 1,
-    };
-    set_record(
-        call,
-        id,
-        Recorded::On {
-            point,
-            clock: Clock::default(),
-            reached: None,
-        },
-    );
+    let point = Point { stream, seq: call.streams[&stream].issued + 1 };
+    set_record(call, id, Recorded::On { point, clock: Clock::default(), reached: None });
     call.enqueue(name, Submission::new(stream, Work::Record { event: id }))?;
     let before = call.streams.get(&stream).map(|stream| stream.clock.clone());
-    if let Some(Event {
-        recorded: Recorded::On { clock, .. },
-        ..
-    }) = call.events.get_mut(&id)
-    {
+    if let Some(Event { recorded: Recorded::On { clock, .. }, .. }) = call.events.get_mut(&id) {
         *clock = before.unwrap_or_default();
     }
     Ok(())
@@ -195,9 +180,7 @@ unsafe fn elapsed(call: &mut Call, ms: *mut f32, start: CUevent, end: CUevent) -
     let [Some(from), Some(to)] = times else {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     };
-    let forward = to
-        .checked_duration_since(from)
-        .map(|time| time.as_secs_f32());
+    let forward = to.checked_duration_since(from).map(|time| time.as_secs_f32());
     let seconds = forward.unwrap_or_else(|| -from.duration_since(to).as_secs_f32());
     // SAFETY: the caller's contract.
     unsafe { put(ms, seconds * 1000.0) }

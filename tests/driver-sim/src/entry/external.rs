@@ -107,7 +107,5 @@ entries! {
 
 fn find(call: &mut Call, memory: CUexternalMemory) -> Outcome<Id> {
     let found = call.external.handles.resolve(memory);
-    call.found(found, "external memory", memory.addr(), |_| {
-        CUDA_ERROR_INVALID_HANDLE
-    })
+    call.found(found, "external memory", memory.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }

@@ -121,23 +121,12 @@ fn fill(
     let bytes = count.checked_mul(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let dst = call.device_place(name, dst, bytes)?;
     let device = call.streams[&home].device;
-    if call
-        .device_block(&dst)
-        .is_some_and(|block| block.device != device)
-    {
+    if call.device_block(&dst).is_some_and(|block| block.device != device) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let wait = stream.is_none() && matches!(dst, Place::Pinned { .. });
     let access = dst.access(bytes, AccessKind::Write);
-    let mut submission = Submission::new(
-        home,
-        Work::Fill {
-            dst,
-            pattern,
-            width,
-            count,
-        },
-    );
+    let mut submission = Submission::new(home, Work::Fill { dst, pattern, width, count });
     submission.accesses.extend(access);
     let point = call.enqueue(name, submission)?;
     if let (true, Some(point)) = (wait, point) {
@@ -170,19 +159,11 @@ fn fill_rows(
     let (mut works, mut accesses) = (Vec::new(), Vec::new());
     for y in 0..height {
         let dst = call.device_place(name, dst + (y * pitch) as u64, bytes)?;
-        if call
-            .device_block(&dst)
-            .is_some_and(|block| block.device != device)
-        {
+        if call.device_block(&dst).is_some_and(|block| block.device != device) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         accesses.extend(dst.access(bytes, AccessKind::Write));
-        works.push(Work::Fill {
-            dst,
-            pattern,
-            width,
-            count,
-        });
+        works.push(Work::Fill { dst, pattern, width, count });
     }
     let mut submission = Submission::new(home, Work::Each(works));
     submission.accesses = accesses;

@@ -85,13 +85,7 @@ fn close(call: &mut Call, address: CUdeviceptr) -> Outcome {
 }
 
 fn handle_of(process: u64, device: usize, address: u64, bytes: usize) -> Handle {
-    Handle {
-        process,
-        device: device as u64,
-        address,
-        bytes: bytes as u64,
-        unused: [0; 4],
-    }
+    Handle { process, device: device as u64, address, bytes: bytes as u64, unused: [0; 4] }
 }
 
 fn bytes_of(handle: Handle) -> [u8; 64] {

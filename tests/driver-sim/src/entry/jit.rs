@@ -119,10 +119,7 @@ impl Options {
             // SAFETY: one of the caller's values, which the option allows the driver to write.
             unsafe { value.write(milliseconds) };
         }
-        for (log, text) in [
-            (&self.info_log, &self.info),
-            (&self.error_log, &self.errors),
-        ] {
+        for (log, text) in [(&self.info_log, &self.info), (&self.error_log, &self.errors)] {
             let (Some(HostPtr(buffer)), Some((index, size))) = (log.buffer, log.size) else {
                 continue;
             };

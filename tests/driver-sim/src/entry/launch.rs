@@ -150,14 +150,11 @@ fn resident(threads: u64, shared: u64) -> u64 {
         return 0;
     }
     let by_threads = 2048 / threads.next_multiple_of(32);
-    by_threads
-        .min(32)
-        .min(MULTIPROCESSOR_SHARED / (shared + RESERVED))
+    by_threads.min(32).min(MULTIPROCESSOR_SHARED / (shared + RESERVED))
 }
 
 fn volume(size: [c_uint; 3]) -> u64 {
-    size.iter()
-        .fold(1, |all, &size| all.saturating_mul(size.into()))
+    size.iter().fold(1, |all, &size| all.saturating_mul(size.into()))
 }
 
 /// The dimensions and attributes of a launch.
@@ -221,9 +218,7 @@ impl Shape {
     /// The checks of a real driver.
     fn check(&self, max_dynamic: c_int) -> Outcome {
         let within = |size: [c_uint; 3], limits: [c_uint; 3]| {
-            size.iter()
-                .zip(limits)
-                .all(|(&size, limit)| (1..=limit).contains(&size))
+            size.iter().zip(limits).all(|(&size, limit)| (1..=limit).contains(&size))
         };
         if !within(self.grid, [i32::MAX as c_uint, 65_535, 65_535])
             || !within(self.block, [1024, 1024, 64])
@@ -283,9 +278,7 @@ unsafe fn launch(
         shared: shape.shared,
         attributes: shape.attributes,
         parameters: given,
-        globals: globals
-            .map(|(name, &(_, at, _))| (name.clone(), at))
-            .collect(),
+        globals: globals.map(|(name, &(_, at, _))| (name.clone(), at)).collect(),
     };
     enqueue(call, stream, context, (module, function), arguments)
 }
@@ -304,16 +297,13 @@ fn enqueue(
         Some((run, regions)) => {
             for region in regions {
                 let place = call.device_place(name, region.address, region.bytes)?;
-                submission
-                    .accesses
-                    .extend(place.access(region.bytes, region.kind));
+                submission.accesses.extend(place.access(region.bytes, region.kind));
             }
             submission.work = Work::Kernel { run };
         }
         None => {
             let message = format!("no closure is registered for the kernel `{kernel}`");
-            call.log
-                .violation(ViolationKind::UnknownKernel, name, message);
+            call.log.violation(ViolationKind::UnknownKernel, name, message);
         }
     }
     if let Some(point) = call.enqueue(name, submission)? {

@@ -135,9 +135,7 @@ entries! {
 
 fn find(call: &mut Call, library: *mut u8) -> Outcome<Id> {
     let found = call.libraries.handles.resolve(library);
-    call.found(found, "library", library.addr(), |_| {
-        CUDA_ERROR_INVALID_HANDLE
-    })
+    call.found(found, "library", library.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
 fn new_kernel(call: &mut Call, library: Id, name: String) -> Id {
@@ -146,21 +144,14 @@ fn new_kernel(call: &mut Call, library: Id, name: String) -> Id {
     if let Some(library) = call.libraries.loaded.get_mut(&library) {
         library.kernels.insert(name.clone(), id);
     }
-    let kernel = Kernel {
-        handle,
-        library,
-        name,
-    };
+    let kernel = Kernel { handle, library, name };
     call.libraries.kernels.insert(id, kernel);
     id
 }
 
 /// The library's module in a context, loaded there at its first use.
 fn module_in(call: &mut Call, library: Id, context: Id) -> Outcome<Id> {
-    let known = call.libraries.loaded[&library]
-        .modules
-        .get(&context)
-        .copied();
+    let known = call.libraries.loaded[&library].modules.get(&context).copied();
     if let Some(module) = known.filter(|module| call.modules.contains_key(module)) {
         return Ok(module);
     }

@@ -100,9 +100,7 @@ entries! {
 
 fn find(call: &mut Call, state: CUlinkState) -> Outcome<Id> {
     let found = call.links.handles.resolve(state);
-    call.found(found, "link state", state.addr(), |_| {
-        CUDA_ERROR_INVALID_HANDLE
-    })
+    call.found(found, "link state", state.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// Runs an operation on a link state, and writes its log to the caller's options.

@@ -194,18 +194,12 @@ fn prefetch(
     note_advice(call, id, &range, Subject::Prefetch, location?);
     let name = call.name;
     let mut submission = Submission::new(stream, Work::Nothing);
-    submission
-        .accesses
-        .push(access(id, range, AccessKind::Read));
+    submission.accesses.push(access(id, range, AccessKind::Read));
     call.enqueue(name, submission).map(drop)
 }
 
 fn access(id: Id, range: Range<usize>, kind: AccessKind) -> Access {
-    Access {
-        target: Target::Pinned(id),
-        range,
-        kind,
-    }
+    Access { target: Target::Pinned(id), range, kind }
 }
 
 /// The managed block that contains the bytes, and their range in it.
@@ -230,10 +224,6 @@ fn place(call: &Call, location: CUdevice) -> Outcome<CUdevice> {
 
 fn note_advice(call: &mut Call, id: Id, range: &Range<usize>, subject: Subject, value: c_int) {
     if let Some(block) = call.pinned.blocks.get_mut(&id) {
-        block.advice.push(Advised {
-            range: range.clone(),
-            subject,
-            value,
-        });
+        block.advice.push(Advised { range: range.clone(), subject, value });
     }
 }

@@ -185,11 +185,7 @@ unsafe fn alloc_async(
 /// Allocating and freeing count as writes of the whole block.
 fn whole(call: &Call, id: Id) -> Access {
     let size = call.space.blocks[&id].size;
-    Access {
-        target: Target::Device(id),
-        range: 0..size,
-        kind: AccessKind::Write,
-    }
+    Access { target: Target::Device(id), range: 0..size, kind: AccessKind::Write }
 }
 
 impl Call {

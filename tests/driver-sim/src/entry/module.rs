@@ -166,16 +166,12 @@ const UNASKED: c_int = 48 << 10;
 impl Call {
     pub(crate) fn module(&mut self, handle: CUmodule) -> Outcome<Id> {
         let found = self.module_handles.resolve(handle);
-        self.found(found, "module", handle.addr(), |_| {
-            CUDA_ERROR_INVALID_HANDLE
-        })
+        self.found(found, "module", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn function(&mut self, handle: CUfunction) -> Outcome<Id> {
         let found = self.function_handles.resolve(handle);
-        self.found(found, "function", handle.addr(), |_| {
-            CUDA_ERROR_INVALID_HANDLE
-        })
+        self.found(found, "function", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
     }
 }
 

@@ -115,11 +115,7 @@ fn find(call: &Call, address: CUdeviceptr) -> Option<Found> {
             device: block.device,
             start: address - offset as u64,
             size: block.size,
-            kind: if managed {
-                CU_MEMORYTYPE_DEVICE
-            } else {
-                CU_MEMORYTYPE_HOST
-            },
+            kind: if managed { CU_MEMORYTYPE_DEVICE } else { CU_MEMORYTYPE_HOST },
             host: Some(block.base.0.wrapping_add(offset).cast()),
             pool: None,
             managed,

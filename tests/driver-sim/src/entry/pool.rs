@@ -320,11 +320,7 @@ entries! {
 }
 
 fn supported(call: &Call) -> Outcome {
-    if call.config.memory_pools {
-        Ok(())
-    } else {
-        Err(CUDA_ERROR_NOT_SUPPORTED)
-    }
+    if call.config.memory_pools { Ok(()) } else { Err(CUDA_ERROR_NOT_SUPPORTED) }
 }
 
 fn reuse_index(attribute: CUmemPool_attribute) -> Option<usize> {

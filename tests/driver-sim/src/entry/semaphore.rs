@@ -133,9 +133,7 @@ unsafe fn nth<P: Copy>(
 
 fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
     let found = call.external.semaphore_handles.resolve(semaphore);
-    call.found(found, "semaphore", semaphore.addr(), |_| {
-        CUDA_ERROR_INVALID_HANDLE
-    })
+    call.found(found, "semaphore", semaphore.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// The place of its value, and whether it is binary.

@@ -149,11 +149,7 @@ pub(super) unsafe fn create_in(
     }
     // Streams of a green context never block, whatever flags were passed.
     let green = call.contexts[&context].kind == ContextKind::Green;
-    let kind = if flags == 0 && !green {
-        StreamKind::Blocking
-    } else {
-        StreamKind::NonBlocking
-    };
+    let kind = if flags == 0 && !green { StreamKind::Blocking } else { StreamKind::NonBlocking };
     let device = call.contexts[&context].device;
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
     let id = call.new_stream(Stream::new(context, device, kind, priority));

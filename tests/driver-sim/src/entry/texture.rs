@@ -158,13 +158,7 @@ fn new_object(
 ) -> usize {
     let id = call.new_id();
     let handle = call.images.object_handles.issue(id);
-    let object = Object {
-        handle,
-        kind,
-        resource,
-        texture,
-        view,
-    };
+    let object = Object { handle, kind, resource, texture, view };
     call.images.objects.insert(id, object);
     handle
 }

@@ -53,9 +53,7 @@ entries! {
 fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> {
     let name = call.name;
     let place = call.device_place(name, address, width)?;
-    let pooled = call
-        .device_block(&place)
-        .is_some_and(|block| block.pool.is_some());
+    let pooled = call.device_block(&place).is_some_and(|block| block.pool.is_some());
     if pooled {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -81,10 +79,7 @@ fn write(
     }
     let name = call.name;
     let dst = place(call, address, width)?;
-    call.enqueue(
-        name,
-        Submission::new(id, Work::WriteValue { dst, value, width }),
-    )?;
+    call.enqueue(name, Submission::new(id, Work::WriteValue { dst, value, width }))?;
     Ok(())
 }
 
@@ -113,17 +108,6 @@ fn wait(
     }
     let name = call.name;
     let src = place(call, address, width)?;
-    call.enqueue(
-        name,
-        Submission::new(
-            id,
-            Work::WaitValue {
-                src,
-                value,
-                width,
-                compare,
-            },
-        ),
-    )?;
+    call.enqueue(name, Submission::new(id, Work::WaitValue { src, value, width, compare }))?;
     Ok(())
 }

@@ -321,23 +321,16 @@ unsafe fn properties_of(
     if properties.kind != PINNED || properties.location.kind != LOCATION_DEVICE {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    Ok((
-        call.device(properties.location.id)?,
-        properties.handle_types,
-    ))
+    Ok((call.device(properties.location.id)?, properties.handle_types))
 }
 
 /// The memory of a handle.
 fn physical(call: &mut Call, handle: CUmemGenericAllocationHandle) -> Outcome<Id> {
-    let found = call
-        .virtual_memory
-        .handles
-        .resolve(pointer::<c_void>(handle as usize));
+    let found = call.virtual_memory.handles.resolve(pointer::<c_void>(handle as usize));
     found.map_err(|_| {
         let name = call.name;
         let message = format!("there is no physical memory {handle:#x}");
-        call.log
-            .violation(ViolationKind::DanglingHandle, name, message);
+        call.log.violation(ViolationKind::DanglingHandle, name, message);
         CUDA_ERROR_INVALID_VALUE
     })
 }

@@ -103,13 +103,7 @@ impl Descriptor {
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        let Self {
-            width,
-            height,
-            depth,
-            flags,
-            ..
-        } = *self;
+        let Self { width, height, depth, flags, .. } = *self;
         let (layered, cubemap) = (flags & LAYERED != 0, flags & CUBEMAP != 0);
         let faces = width == height && depth % 6 == 0 && depth > 0;
         let shaped = match (layered, cubemap) {
@@ -118,11 +112,7 @@ impl Descriptor {
             (false, false) => depth == 0 || height > 0,
         };
         let gathers = flags & GATHER == 0 || height > 0 && depth == 0;
-        let largest = if depth > 0 && !layered {
-            16 << 10
-        } else {
-            128 << 10
-        };
+        let largest = if depth > 0 && !layered { 16 << 10 } else { 128 << 10 };
         width > 0
             && width <= largest
             && height <= largest
@@ -167,11 +157,7 @@ impl Descriptor {
         Self {
             width: half(self.width),
             height: half(self.height),
-            depth: if keeps_depth {
-                self.depth
-            } else {
-                half(self.depth)
-            },
+            depth: if keeps_depth { self.depth } else { half(self.depth) },
             ..*self
         }
     }
@@ -216,13 +202,7 @@ impl State {
     ) -> Id {
         let id = self.new_id();
         let handle = self.images.array_handles.issue(id);
-        let array = Array {
-            handle,
-            block,
-            start,
-            descriptor,
-            is_level,
-        };
+        let array = Array { handle, block, start, descriptor, is_level };
         self.images.arrays.insert(id, array);
         id
     }

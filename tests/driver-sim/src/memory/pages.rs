@@ -27,10 +27,7 @@ struct Window {
 
 impl Pages {
     pub(crate) fn new(size: usize) -> Self {
-        Self {
-            size,
-            ..Self::default()
-        }
+        Self { size, ..Self::default() }
     }
 
     /// From now on the bytes from `start` on are those of `pages`.
@@ -60,10 +57,8 @@ impl Pages {
     fn piece(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let (index, start) = (offset / PAGE, offset % PAGE);
         let page_len = PAGE.min(self.size - index * PAGE);
-        let page = self
-            .pages
-            .entry(index)
-            .or_insert_with(|| vec![POISON; page_len].into_boxed_slice());
+        let page =
+            self.pages.entry(index).or_insert_with(|| vec![POISON; page_len].into_boxed_slice());
         // Ends where the next window begins.
         let next = self.windows.range(offset..).next();
         let len = next.map_or(len, |(window, _)| len.min(window - offset));

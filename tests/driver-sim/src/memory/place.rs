@@ -19,13 +19,7 @@ impl State {
         bytes: usize,
     ) -> Result<Place, CUresult> {
         if let Some((block, offset)) = self.pinned.find(address as usize) {
-            self.check_range(
-                call,
-                address,
-                offset,
-                bytes,
-                self.pinned.blocks[&block].size,
-            )?;
+            self.check_range(call, address, offset, bytes, self.pinned.blocks[&block].size)?;
             return Ok(Place::Pinned { block, offset });
         }
         let Some(id) = self.space.find(address) else {
@@ -35,8 +29,7 @@ impl State {
         let offset = (address - block.address) as usize;
         if let Phase::Freed(free) = block.phase {
             let message = format!("{address:#x} was freed by {free}");
-            self.log
-                .violation(ViolationKind::UseAfterFree, call, message);
+            self.log.violation(ViolationKind::UseAfterFree, call, message);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         self.check_range(call, address, offset, bytes, block.size)?;
@@ -74,8 +67,7 @@ impl State {
             Some(free) => format!("{address:#x} was freed by {free}"),
             None => format!("{address:#x} is in no allocation"),
         };
-        self.log
-            .violation(ViolationKind::UnknownAddress, call, message);
+        self.log.violation(ViolationKind::UnknownAddress, call, message);
         CUDA_ERROR_INVALID_VALUE
     }
 
@@ -101,9 +93,7 @@ impl State {
     pub(crate) fn free_bytes(&self, device: usize) -> usize {
         let pools = self.pools.values().filter(|pool| pool.device == device);
         let reserved: usize = pools.map(|pool| pool.reserved.current).sum();
-        self.config
-            .memory
-            .saturating_sub(self.devices[device].allocated + reserved)
+        self.config.memory.saturating_sub(self.devices[device].allocated + reserved)
     }
 
     /// Finds room for `size` more bytes outside pools, or in this one.
@@ -131,9 +121,7 @@ impl State {
                     self.trim_pools(device);
                 }
             }
-            let grow = pool
-                .and_then(|id| self.pools.get(&id))
-                .map_or(size, |p| p.growth(size));
+            let grow = pool.and_then(|id| self.pools.get(&id)).map_or(size, |p| p.growth(size));
             if grow <= self.free_bytes(device) {
                 return Ok(());
             }

@@ -65,8 +65,7 @@ impl Pool {
 
     pub(crate) fn take(&mut self, size: usize) {
         self.used.set(self.used.current + size);
-        self.reserved
-            .set(self.reserved.current.max(self.used.current));
+        self.reserved.set(self.reserved.current.max(self.used.current));
     }
 
     pub(crate) fn give(&mut self, size: usize) {

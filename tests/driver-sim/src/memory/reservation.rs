@@ -146,14 +146,9 @@ impl State {
             let chunk = chunks.iter().find(|chunk| chunk.range().contains(&at));
             let open = chunk.filter(|chunk| chunk.access.contains_key(&chunk.device));
             let Some(open) = open else {
-                let how = if chunk.is_some() {
-                    "closed"
-                } else {
-                    "not mapped"
-                };
+                let how = if chunk.is_some() { "closed" } else { "not mapped" };
                 let message = format!("byte {at} of a reservation is {how}");
-                self.log
-                    .violation(ViolationKind::UnknownAddress, call, message);
+                self.log.violation(ViolationKind::UnknownAddress, call, message);
                 return Err(CUDA_ERROR_INVALID_VALUE);
             };
             at = open.range().end;
@@ -205,11 +200,7 @@ impl State {
         let Some(id) = self.space.find(address) else {
             return;
         };
-        let chunks = self
-            .virtual_memory
-            .reservations
-            .get(&id)
-            .map_or(0, Vec::len);
+        let chunks = self.virtual_memory.reservations.get(&id).map_or(0, Vec::len);
         (0..chunks).for_each(|_| self.unmap_chunk(CALL, id, 0));
         self.end_reservation(CALL, id);
     }

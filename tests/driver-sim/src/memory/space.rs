@@ -28,10 +28,7 @@ pub(crate) struct Space {
 impl Space {
     pub(crate) fn new(devices: usize) -> Self {
         let next = (0..devices as u64).map(|device| BASE + (device << DEVICE_SHIFT) + (1 << 21));
-        Self {
-            next: next.collect(),
-            ..Self::default()
-        }
+        Self { next: next.collect(), ..Self::default() }
     }
 
     /// An address for a block of `size` bytes. A recycled range is preferred.

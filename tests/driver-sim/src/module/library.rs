@@ -46,10 +46,7 @@ impl Libraries {
 
     /// Whether a module belongs to a library, which is reported itself.
     pub(crate) fn has(&self, module: Id) -> bool {
-        let mut modules = self
-            .loaded
-            .values()
-            .flat_map(|library| library.modules.values());
+        let mut modules = self.loaded.values().flat_map(|library| library.modules.values());
         modules.any(|&other| other == module)
     }
 }

@@ -32,10 +32,7 @@ pub(crate) struct Input {
 
 impl Links {
     pub(crate) fn new() -> Self {
-        Self {
-            states: Table::new(),
-            handles: Handles::new(0xa000_0000),
-        }
+        Self { states: Table::new(), handles: Handles::new(0xa000_0000) }
     }
 }
 
@@ -44,10 +41,7 @@ impl Link {
     pub(crate) fn link(&self) -> Result<Vec<u8>, String> {
         let mut complaints = String::new();
         let mut defined = BTreeMap::new();
-        for Input {
-            name: input, ptx, ..
-        } in &self.inputs
-        {
+        for Input { name: input, ptx, .. } in &self.inputs {
             for name in ptx.defines() {
                 if let Some(first) = defined.insert(name, input) {
                     complaints += &format!(
@@ -57,10 +51,7 @@ impl Link {
                 }
             }
         }
-        for Input {
-            name: input, ptx, ..
-        } in &self.inputs
-        {
+        for Input { name: input, ptx, .. } in &self.inputs {
             for name in ptx.needs.iter().filter(|name| !defined.contains_key(name)) {
                 complaints += &format!("error   : Undefined reference to '{name}' in '{input}'\n");
             }

@@ -48,10 +48,7 @@ const FEW: usize = 8;
 impl State {
     /// Whether a block is a module's variable, which is freed with the module.
     pub(crate) fn is_global(&self, block: Id) -> bool {
-        let mut globals = self
-            .modules
-            .values()
-            .flat_map(|module| module.globals.values());
+        let mut globals = self.modules.values().flat_map(|module| module.globals.values());
         globals.any(|&(global, ..)| global == block)
     }
 
@@ -99,12 +96,8 @@ impl State {
         };
         let globals: Vec<Id> = module.globals.values().map(|&(block, ..)| block).collect();
         if let Some(point) = running {
-            let message = format!(
-                "a kernel of the module is queued on stream #{}",
-                point.stream
-            );
-            self.log
-                .violation(ViolationKind::UseAfterFree, call, message);
+            let message = format!("a kernel of the module is queued on stream #{}", point.stream);
+            self.log.violation(ViolationKind::UseAfterFree, call, message);
         }
         for block in globals {
             self.check_free(call, block);

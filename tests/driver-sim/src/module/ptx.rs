@@ -312,20 +312,13 @@ fn declare(ptx: &mut Ptx, words: &[Token<'_>]) {
     let is = words.iter().position(|token| token.text == "=");
     let (declaration, value) = words.split_at(is.unwrap_or(words.len()));
     let (element, size) = extent(declaration);
-    let name = declaration
-        .iter()
-        .map(|token| token.text)
-        .find(|word| is_name(word));
-    let numbers = value
-        .iter()
-        .filter_map(|token| token.text.parse::<i64>().ok());
-    let mut initial: Vec<u8> = numbers
-        .flat_map(|number| number.to_le_bytes().into_iter().take(element))
-        .collect();
+    let name = declaration.iter().map(|token| token.text).find(|word| is_name(word));
+    let numbers = value.iter().filter_map(|token| token.text.parse::<i64>().ok());
+    let mut initial: Vec<u8> =
+        numbers.flat_map(|number| number.to_le_bytes().into_iter().take(element)).collect();
     initial.resize(size, 0);
     if let Some(name) = name.filter(|_| size > 0) {
-        ptx.globals
-            .insert(name.to_owned(), Global { size, initial });
+        ptx.globals.insert(name.to_owned(), Global { size, initial });
     }
 }
 
@@ -351,9 +344,7 @@ fn check_body(body: &[Token<'_>]) -> Result<(), Complaint> {
             let line = first.line;
             let is_line = matches!(first.text, ".loc" | ".pragma" | ".file" | ".section");
             let skip = if is_line {
-                rest.iter()
-                    .position(|token| token.line != line)
-                    .unwrap_or(rest.len())
+                rest.iter().position(|token| token.line != line).unwrap_or(rest.len())
             } else {
                 end + 1
             };
@@ -363,10 +354,7 @@ fn check_body(body: &[Token<'_>]) -> Result<(), Complaint> {
         if let Some(instruction) = statement.first() {
             let opcode = instruction.text.split('.').next().unwrap_or_default();
             if !OPCODES.contains(opcode) {
-                return Err(complaint(
-                    instruction,
-                    "Not a name of any known instruction:",
-                ));
+                return Err(complaint(instruction, "Not a name of any known instruction:"));
             }
         }
         rest = &rest[end + 1..];
@@ -427,15 +415,8 @@ mod tests {
     fn words_marks_text_and_comments_are_distinguished() {
         let text = "a.b%1/*\n*/ \"x y\"{//\n é;\n\n@!";
         let found: Vec<_> = tokens(text).iter().map(|t| (t.text, t.line)).collect();
-        let expected = [
-            ("a.b%1", 1),
-            ("\"x y\"", 2),
-            ("{", 2),
-            ("é", 3),
-            (";", 3),
-            ("@", 5),
-            ("!", 5),
-        ];
+        let expected =
+            [("a.b%1", 1), ("\"x y\"", 2), ("{", 2), ("é", 3), (";", 3), ("@", 5), ("!", 5)];
         assert_eq!(found, expected);
     }
 
@@ -457,10 +438,7 @@ mod tests {
     fn says_what_is_wrong_and_where() {
         assert!(parse("").unwrap_err().contains(".version"));
         let error = parse(".version 7.0\n.entry f()\n{\n  oops %r1;\n}").unwrap_err();
-        assert!(
-            error.contains("line 4") && error.contains("'oops'"),
-            "{error}"
-        );
+        assert!(error.contains("line 4") && error.contains("'oops'"), "{error}");
         assert!(parse(".version 7.0 .entry f() { ret;").is_err());
     }
 }

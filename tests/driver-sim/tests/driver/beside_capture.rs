@@ -14,10 +14,8 @@ const MODES: [CUstreamCaptureMode; 3] = [GLOBAL, THREAD_LOCAL, RELAXED];
 
 /// The result of the call beside the capture, and that of ending the capture.
 const FINE: (CUresult, CUresult) = (CUDA_SUCCESS, CUDA_SUCCESS);
-const ENDS_IT: (CUresult, CUresult) = (
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-);
+const ENDS_IT: (CUresult, CUresult) =
+    (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 
 /// Objects that are independent of the capturing stream.
 struct Beside {
@@ -40,14 +38,7 @@ impl Beside {
         ok!(cuStreamSynchronize(stream));
         let mut pinned = null_mut();
         ok!(cuMemHostAlloc(&mut pinned, 8, 0));
-        Self {
-            stream,
-            event,
-            pooled,
-            plain: alloc(8),
-            pinned,
-            pool: pool(),
-        }
+        Self { stream, event, pooled, plain: alloc(8), pinned, pool: pool() }
     }
 
     fn close(self) {
@@ -70,13 +61,9 @@ type Act = fn(&mut Beside) -> CUresult;
 /// Calls that invalidate the captures that forbid them.
 const UNSAFE: [(&str, Act); 13] = [
     ("cuStreamQuery", |it| call!(cuStreamQuery(it.stream))),
-    ("cuStreamSynchronize", |it| {
-        call!(cuStreamSynchronize(it.stream))
-    }),
+    ("cuStreamSynchronize", |it| call!(cuStreamSynchronize(it.stream))),
     ("cuEventQuery", |it| call!(cuEventQuery(it.event))),
-    ("cuEventSynchronize", |it| {
-        call!(cuEventSynchronize(it.event))
-    }),
+    ("cuEventSynchronize", |it| call!(cuEventSynchronize(it.event))),
     ("cuMemHostAlloc", |_| {
         let mut pointer = null_mut();
         let code = call!(cuMemHostAlloc(&mut pointer, 8, 0));
@@ -177,48 +164,22 @@ const SAFE: [(&str, Act); 15] = [
         ok!(cuCtxCreate_v2(&mut made, 0, device));
         call!(cuCtxDestroy_v2(made))
     }),
-    ("cuEventRecord", |it| {
-        call!(cuEventRecord(it.event, it.stream))
-    }),
-    ("cuStreamWaitEvent", |it| {
-        call!(cuStreamWaitEvent(it.stream, it.event, 0))
-    }),
-    ("cuMemcpyHtoDAsync", |it| {
-        call!(cuMemcpyHtoDAsync_v2(it.pooled, it.pinned, 8, it.stream))
-    }),
-    ("cuMemcpyDtoHAsync", |it| {
-        call!(cuMemcpyDtoHAsync_v2(it.pinned, it.pooled, 8, it.stream))
-    }),
-    ("cuMemcpyDtoDAsync", |it| {
-        call!(cuMemcpyDtoDAsync_v2(it.pooled + 4, it.pooled, 4, it.stream))
-    }),
-    ("cuMemcpyAsync", |it| {
-        call!(cuMemcpyAsync(it.pooled + 4, it.pooled, 4, it.stream))
-    }),
-    ("cuMemsetD8Async", |it| {
-        call!(cuMemsetD8Async(it.pooled, 0, 8, it.stream))
-    }),
-    ("cuEventCreate and cuEventDestroy", |_| {
-        call!(cuEventDestroy_v2(event()))
-    }),
-    ("cuStreamCreate and cuStreamDestroy", |_| {
-        call!(cuStreamDestroy_v2(stream()))
-    }),
+    ("cuEventRecord", |it| call!(cuEventRecord(it.event, it.stream))),
+    ("cuStreamWaitEvent", |it| call!(cuStreamWaitEvent(it.stream, it.event, 0))),
+    ("cuMemcpyHtoDAsync", |it| call!(cuMemcpyHtoDAsync_v2(it.pooled, it.pinned, 8, it.stream))),
+    ("cuMemcpyDtoHAsync", |it| call!(cuMemcpyDtoHAsync_v2(it.pinned, it.pooled, 8, it.stream))),
+    ("cuMemcpyDtoDAsync", |it| call!(cuMemcpyDtoDAsync_v2(it.pooled + 4, it.pooled, 4, it.stream))),
+    ("cuMemcpyAsync", |it| call!(cuMemcpyAsync(it.pooled + 4, it.pooled, 4, it.stream))),
+    ("cuMemsetD8Async", |it| call!(cuMemsetD8Async(it.pooled, 0, 8, it.stream))),
+    ("cuEventCreate and cuEventDestroy", |_| call!(cuEventDestroy_v2(event()))),
+    ("cuStreamCreate and cuStreamDestroy", |_| call!(cuStreamDestroy_v2(stream()))),
     ("cuMemGetInfo", |_| call!(cuMemGetInfo_v2(&mut 0, &mut 0))),
-    ("cuCtxGetCurrent and cuCtxSetCurrent", |_| {
-        call!(cuCtxSetCurrent(current()))
-    }),
-    ("cuMemcpyHtoD", |it| {
-        call!(cuMemcpyHtoD_v2(it.plain, [1_u8; 8].as_ptr().cast(), 8))
-    }),
+    ("cuCtxGetCurrent and cuCtxSetCurrent", |_| call!(cuCtxSetCurrent(current()))),
+    ("cuMemcpyHtoD", |it| call!(cuMemcpyHtoD_v2(it.plain, [1_u8; 8].as_ptr().cast(), 8))),
     ("cuPointerGetAttribute", |it| {
         let mut kind = 0_u32;
         let attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        call!(cuPointerGetAttribute(
-            (&raw mut kind).cast(),
-            attribute,
-            it.pooled
-        ))
+        call!(cuPointerGetAttribute((&raw mut kind).cast(), attribute, it.pooled))
     }),
 ];
 
@@ -315,15 +276,9 @@ fn the_mode_is_the_thread_s_own_and_global_at_first() {
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(exchange(RELAXED), GLOBAL));
     });
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuThreadExchangeStreamCaptureMode(null_mut())
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuThreadExchangeStreamCaptureMode(null_mut()));
     let mut unknown = CUstreamCaptureMode(3);
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuThreadExchangeStreamCaptureMode(&mut unknown)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuThreadExchangeStreamCaptureMode(&mut unknown));
     assert_eq!(exchange(GLOBAL), RELAXED, "unchanged by the failed call");
     assert_eq!(session.calls("cuThreadExchangeStreamCaptureMode"), 6);
     session.assert_clean();

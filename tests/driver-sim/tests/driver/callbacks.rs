@@ -25,12 +25,7 @@ impl Stall {
         let stall = unsafe { &*data.cast::<Stall>() };
         stall.started.store(true, Ordering::Release);
         let released = stall.released.lock().unwrap();
-        drop(
-            stall
-                .changed
-                .wait_while(released, |released| !*released)
-                .unwrap(),
-        );
+        drop(stall.changed.wait_while(released, |released| !*released).unwrap());
     }
 
     fn enqueue(&self, stream: CUstream) {
@@ -94,10 +89,7 @@ fn it_may_not_call_the_driver() {
     let s = stream();
     ok!(cuLaunchHostFunc(s, Some(calls_back), null_mut()));
     ok!(cuStreamSynchronize(s));
-    assert_eq!(
-        CUresult(CODE.load(Ordering::SeqCst)),
-        CUDA_ERROR_NOT_PERMITTED
-    );
+    assert_eq!(CUresult(CODE.load(Ordering::SeqCst)), CUDA_ERROR_NOT_PERMITTED);
     assert_eq!(violations(&session), [ViolationKind::CallInCallback]);
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();

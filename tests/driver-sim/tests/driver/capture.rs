@@ -34,15 +34,9 @@ fn waiting_invalidates() {
     bind(0);
     let s = stream();
     ok!(cuStreamBeginCapture_v2(s, GLOBAL));
-    fails!(
-        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-        cuStreamSynchronize(s)
-    );
+    fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize(s));
     let mut graph = null_mut();
-    fails!(
-        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-        cuStreamEndCapture(s, &mut graph)
-    );
+    fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &mut graph));
     assert!(graph.is_null());
     ok!(cuStreamSynchronize(s));
     ok!(cuStreamDestroy_v2(s));
@@ -67,10 +61,7 @@ fn a_global_capture_forbids_unsafe_calls_on_every_thread() {
         });
         assert_eq!(other.join().unwrap() == CUDA_SUCCESS, allocates);
         let mut graph = null_mut();
-        assert_eq!(
-            call!(cuStreamEndCapture(s, &mut graph)) == CUDA_SUCCESS,
-            allocates
-        );
+        assert_eq!(call!(cuStreamEndCapture(s, &mut graph)) == CUDA_SUCCESS, allocates);
         if allocates {
             ok!(cuGraphDestroy(graph));
         }
@@ -95,10 +86,7 @@ fn forked_streams_must_join() {
             ok!(cuStreamEndCapture(s, &mut graph));
             ok!(cuGraphDestroy(graph));
         } else {
-            fails!(
-                CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-                cuStreamEndCapture(s, &mut graph)
-            );
+            fails!(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, cuStreamEndCapture(s, &mut graph));
         }
         ok!(cuStreamQuery(t));
     }
@@ -118,21 +106,12 @@ fn the_legacy_stream_beside_a_capture() {
     let mut s = null_mut();
     ok!(cuStreamCreate(&mut s, 0));
     let mut graph = null_mut();
-    fails!(
-        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-        cuStreamBeginCapture_v2(null_mut(), RELAXED)
-    );
+    fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(null_mut(), RELAXED));
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
-    fails!(
-        CUDA_ERROR_ILLEGAL_STATE,
-        cuStreamBeginCapture_v2(s, RELAXED)
-    );
+    fails!(CUDA_ERROR_ILLEGAL_STATE, cuStreamBeginCapture_v2(s, RELAXED));
     // A status query is harmless; any other use of the stream ends the capture.
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    fails!(
-        CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-        cuStreamIsCapturing(null_mut(), &mut status)
-    );
+    fails!(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(null_mut(), &mut status));
     ok!(cuStreamEndCapture(s, &mut graph));
     ok!(cuGraphDestroy(graph));
     let (d, e) = (alloc(4), event());
@@ -145,10 +124,7 @@ fn the_legacy_stream_beside_a_capture() {
     for used in uses {
         ok!(cuStreamBeginCapture_v2(s, RELAXED));
         assert_eq!(used(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-        fails!(
-            CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-            cuStreamEndCapture(s, &mut graph)
-        );
+        fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &mut graph));
     }
     ok!(cuMemFree_v2(d));
     ok!(cuEventDestroy_v2(e));
@@ -169,10 +145,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
     fails!(CUDA_ERROR_INVALID_VALUE, cuEventSynchronize(e));
     fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(t, e, 0));
     fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuEventRecord(e, s));
-    fails!(
-        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-        cuStreamEndCapture(s, &mut graph)
-    );
+    fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(s, &mut graph));
     // Afterwards it counts as unrecorded until it is recorded again.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));

@@ -83,10 +83,7 @@ fn a_created_context_is_pushed_and_its_end_is_seen_elsewhere() {
     assert_eq!(current(), context);
     fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
     fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSetCurrent(context));
-    assert_eq!(
-        violations(&session),
-        [cuda_sim::ViolationKind::DanglingHandle]
-    );
+    assert_eq!(violations(&session), [cuda_sim::ViolationKind::DanglingHandle]);
     // The handle is reused at once for another context; the old entry does not mean that one.
     let mut next = null_mut();
     ok!(cuCtxCreate_v2(&mut next, 0, 2));
@@ -128,25 +125,13 @@ fn what_needs_a_current_context() {
     ok!(cuCtxPopCurrent_v2(null_mut()));
 
     let mut out = [0_u8; 16];
-    fails!(
-        CUDA_ERROR_INVALID_CONTEXT,
-        cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), d, 16)
-    );
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), d, 16));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemsetD8_v2(d, 0, 16));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(null_mut()));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc_v2(&mut 0, 16));
-    fails!(
-        CUDA_ERROR_INVALID_CONTEXT,
-        cuMemHostAlloc(&mut null_mut(), 16, 0)
-    );
-    fails!(
-        CUDA_ERROR_INVALID_CONTEXT,
-        cuStreamCreate(&mut null_mut(), 0)
-    );
-    fails!(
-        CUDA_ERROR_INVALID_CONTEXT,
-        cuEventCreate(&mut null_mut(), 0)
-    );
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemHostAlloc(&mut null_mut(), 16, 0));
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&mut null_mut(), 0));
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuEventCreate(&mut null_mut(), 0));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemGetInfo_v2(&mut 0, &mut 0));
     fails!(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
 

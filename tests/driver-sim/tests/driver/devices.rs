@@ -17,17 +17,10 @@ fn looking_retains_nothing() {
     fails!(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&mut device, 4));
     fails!(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&mut device, -1));
     let mut major = 0;
-    ok!(cuDeviceGetAttribute(
-        &mut major,
-        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-        3
-    ));
+    ok!(cuDeviceGetAttribute(&mut major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 3));
     assert_eq!(major, 9);
     let unknown = CUdevice_attribute(100_000);
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuDeviceGetAttribute(&mut major, unknown, 3)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceGetAttribute(&mut major, unknown, 3));
     let (mut flags, mut active) = (0, 1);
     ok!(cuDevicePrimaryCtxGetState(3, &mut flags, &mut active));
     assert_eq!(active, 0, "no test retains device 3");
@@ -42,15 +35,9 @@ fn bus_ids() {
     let mut device = -1;
     ok!(cuDeviceGetByPCIBusId(&mut device, id.as_ptr()));
     assert_eq!(device, 2);
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuDeviceGetByPCIBusId(&mut device, c"fake:id".as_ptr())
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceGetByPCIBusId(&mut device, c"fake:id".as_ptr()));
     let absent = c"0000:FE:00.0".as_ptr();
-    fails!(
-        CUDA_ERROR_INVALID_DEVICE,
-        cuDeviceGetByPCIBusId(&mut device, absent)
-    );
+    fails!(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetByPCIBusId(&mut device, absent));
     session.assert_clean();
 }
 
@@ -61,10 +48,7 @@ fn codes_have_names() {
     ok!(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &mut text));
     // SAFETY: the driver's names are static strings.
     assert_eq!(unsafe { CStr::from_ptr(text) }, c"CUDA_ERROR_OUT_OF_MEMORY");
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuGetErrorString(CUresult(12_345), &mut text)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuGetErrorString(CUresult(12_345), &mut text));
     assert!(text.is_null());
     session.assert_clean();
 }
@@ -78,27 +62,12 @@ fn peers() {
     assert_eq!(can, 1);
     ok!(cuDeviceCanAccessPeer(&mut can, 0, 0));
     assert_eq!(can, 0);
-    fails!(
-        CUDA_ERROR_INVALID_DEVICE,
-        cuDeviceCanAccessPeer(&mut can, 0, 100)
-    );
-    fails!(
-        CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
-        cuCtxDisablePeerAccess(b)
-    );
+    fails!(CUDA_ERROR_INVALID_DEVICE, cuDeviceCanAccessPeer(&mut can, 0, 100));
+    fails!(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(b));
     ok!(cuCtxEnablePeerAccess(b, 0));
-    fails!(
-        CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
-        cuCtxEnablePeerAccess(b, 0)
-    );
+    fails!(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(b, 0));
     ok!(cuCtxDisablePeerAccess(b));
-    fails!(
-        CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-        cuCtxEnablePeerAccess(a, 0)
-    );
-    fails!(
-        CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
-        cuCtxDisablePeerAccess(a)
-    );
+    fails!(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(a, 0));
+    fails!(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(a));
     session.assert_clean();
 }

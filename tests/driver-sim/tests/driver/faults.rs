@@ -16,10 +16,7 @@ fn calls_are_counted_and_traced() {
     let s = stream();
     ok!(cuStreamDestroy_v2(s));
     assert_eq!(session.calls("cuStreamCreate"), before + 1);
-    assert_eq!(
-        session.names_since(mark),
-        ["cuStreamCreate", "cuStreamDestroy_v2"]
-    );
+    assert_eq!(session.names_since(mark), ["cuStreamCreate", "cuStreamDestroy_v2"]);
     session.assert_clean();
 }
 
@@ -54,11 +51,7 @@ fn any_function_can_fail() {
 #[test]
 fn faults_of_one_thread_leave_others_alone() {
     let session = begin();
-    session.inject(
-        Fault::new(CUDA_ERROR_UNKNOWN)
-            .on_this_thread()
-            .from_then_on(),
-    );
+    session.inject(Fault::new(CUDA_ERROR_UNKNOWN).on_this_thread().from_then_on());
     let mut count = 0;
     fails!(CUDA_ERROR_UNKNOWN, cuDeviceGetCount(&mut count));
     std::thread::scope(|scope| {
@@ -75,9 +68,7 @@ fn a_lost_context_stays_lost() {
     let session = begin();
     bind(0);
     let s = stream();
-    let lost = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS)
-        .function("cuStreamSynchronize")
-        .sticky();
+    let lost = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuStreamSynchronize").sticky();
     session.inject(lost);
     fails!(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(s));
     fails!(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemAlloc_v2(&mut 0, 16));
@@ -97,22 +88,16 @@ fn a_call_that_took_effect_and_says_that_it_failed() {
     let (s, d) = (stream(), alloc(16));
     let p = Pinned::new(&[0; 16]);
     ok!(cuMemsetD8Async(d, 3, 16, s));
-    let fault = Fault::new(CUDA_ERROR_LAUNCH_FAILED)
-        .function("cuMemcpyDtoHAsync_v2")
-        .takes_effect();
+    let fault =
+        Fault::new(CUDA_ERROR_LAUNCH_FAILED).function("cuMemcpyDtoHAsync_v2").takes_effect();
     session.inject(fault);
-    fails!(
-        CUDA_ERROR_LAUNCH_FAILED,
-        cuMemcpyDtoHAsync_v2(p.0, d, 16, s)
-    );
+    fails!(CUDA_ERROR_LAUNCH_FAILED, cuMemcpyDtoHAsync_v2(p.0, d, 16, s));
     assert!(session.fault_fired());
     assert_eq!(session.pending_ops(), 2);
     ok!(cuStreamSynchronize(s));
     assert_eq!(p.read(), [3; 16]);
     // With a sticky fault the context is lost as well.
-    let lost = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS)
-        .sticky()
-        .takes_effect();
+    let lost = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).sticky().takes_effect();
     session.inject(lost);
     fails!(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemFree_v2(d));
     fails!(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamQuery(s));

@@ -44,10 +44,8 @@ fn upload(from: &Pinned, array: CUarray, at: [usize; 2], size: [usize; 2]) -> CU
 }
 
 fn resource(array: CUarray) -> CUDA_RESOURCE_DESC {
-    let mut resource = CUDA_RESOURCE_DESC {
-        resType: CU_RESOURCE_TYPE_ARRAY,
-        ..CUDA_RESOURCE_DESC::default()
-    };
+    let mut resource =
+        CUDA_RESOURCE_DESC { resType: CU_RESOURCE_TYPE_ARRAY, ..CUDA_RESOURCE_DESC::default() };
     resource.res.array.hArray = array;
     resource
 }
@@ -57,14 +55,8 @@ fn copies_stay_within_their_array() {
     let session = begin();
     bind(0);
     let (s, array, bytes) = (stream(), array(0), Pinned::new(&[9; 128]));
-    ok!(cuMemcpy3DAsync_v2(
-        &upload(&bytes, array, [0, 0], [32, 4]),
-        s
-    ));
-    ok!(cuMemcpy3DAsync_v2(
-        &upload(&bytes, array, [28, 3], [4, 1]),
-        s
-    ));
+    ok!(cuMemcpy3DAsync_v2(&upload(&bytes, array, [0, 0], [32, 4]), s));
+    ok!(cuMemcpy3DAsync_v2(&upload(&bytes, array, [28, 3], [4, 1]), s));
     for (at, size) in [([4, 0], [32, 1]), ([0, 1], [32, 4])] {
         let copy = upload(&bytes, array, at, size);
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DAsync_v2(&copy, s));
@@ -92,35 +84,15 @@ fn odd_arrays_are_refused() {
     let base = descriptor(0);
     for odd in [
         CUDA_ARRAY3D_DESCRIPTOR { Width: 0, ..base },
-        CUDA_ARRAY3D_DESCRIPTOR {
-            Width: 1 << 40,
-            ..base
-        },
-        CUDA_ARRAY3D_DESCRIPTOR {
-            NumChannels: 3,
-            ..base
-        },
-        CUDA_ARRAY3D_DESCRIPTOR {
-            Height: 0,
-            Depth: 2,
-            ..base
-        },
-        CUDA_ARRAY3D_DESCRIPTOR {
-            Depth: 6,
-            Flags: 4,
-            ..base
-        },
+        CUDA_ARRAY3D_DESCRIPTOR { Width: 1 << 40, ..base },
+        CUDA_ARRAY3D_DESCRIPTOR { NumChannels: 3, ..base },
+        CUDA_ARRAY3D_DESCRIPTOR { Height: 0, Depth: 2, ..base },
+        CUDA_ARRAY3D_DESCRIPTOR { Depth: 6, Flags: 4, ..base },
     ] {
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuArray3DCreate_v2(&mut array, &odd)
-        );
+        fails!(CUDA_ERROR_INVALID_VALUE, cuArray3DCreate_v2(&mut array, &odd));
     }
     ok!(cuCtxSetCurrent(null_mut()));
-    fails!(
-        CUDA_ERROR_INVALID_CONTEXT,
-        cuArray3DCreate_v2(&mut array, &base)
-    );
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuArray3DCreate_v2(&mut array, &base));
     session.assert_clean();
 }
 
@@ -131,24 +103,11 @@ fn objects_are_of_what_exists() {
     let (plain, drawn) = (array(0), array(2));
     let texture = CUDA_TEXTURE_DESC::default();
     let (mut sampled, mut surface) = (0, 0);
-    ok!(cuTexObjectCreate(
-        &mut sampled,
-        &resource(plain),
-        &texture,
-        null()
-    ));
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuSurfObjectCreate(&mut surface, &resource(plain))
-    );
+    ok!(cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null()));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&mut surface, &resource(plain)));
     ok!(cuSurfObjectCreate(&mut surface, &resource(drawn)));
     let kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
-    let expected = [
-        LeakKind::Array,
-        LeakKind::Array,
-        LeakKind::Texture,
-        LeakKind::Surface,
-    ];
+    let expected = [LeakKind::Array, LeakKind::Array, LeakKind::Texture, LeakKind::Surface];
     assert_eq!(kinds, expected);
     let mut back = CUDA_RESOURCE_DESC::default();
     ok!(cuTexObjectGetResourceDesc(&mut back, sampled));
@@ -162,10 +121,7 @@ fn objects_are_of_what_exists() {
     ok!(cuArrayDestroy(plain));
     ok!(cuArrayDestroy(drawn));
     let refused = CUDA_ERROR_INVALID_HANDLE;
-    fails!(
-        refused,
-        cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null())
-    );
+    fails!(refused, cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null()));
     assert_eq!(violations(&session), [DanglingHandle]);
     session.assert_clean();
 }
@@ -184,10 +140,7 @@ fn levels_go_with_their_mipmap() {
     fails!(refused, cuMipmappedArrayGetLevel(&mut level, mipmap, 2));
     fails!(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy(level));
     ok!(cuMipmappedArrayDestroy(mipmap));
-    fails!(
-        CUDA_ERROR_INVALID_HANDLE,
-        cuArray3DGetDescriptor_v2(&mut found, level)
-    );
+    fails!(CUDA_ERROR_INVALID_HANDLE, cuArray3DGetDescriptor_v2(&mut found, level));
     assert_eq!(violations(&session), [DanglingHandle]);
     session.assert_clean();
 }

@@ -12,11 +12,7 @@ const CPU: CUdevice = -1;
 
 fn managed(bytes: usize) -> CUdeviceptr {
     let mut address = 0;
-    ok!(cuMemAllocManaged(
-        &mut address,
-        bytes,
-        CU_MEM_ATTACH_GLOBAL.0
-    ));
+    ok!(cuMemAllocManaged(&mut address, bytes, CU_MEM_ATTACH_GLOBAL.0));
     address
 }
 
@@ -30,14 +26,8 @@ fn rows_are_apart() {
     ok!(cuMemsetD8_v2(address + 2 * 1024, 1, 1024));
     ok!(cuCtxSynchronize());
     ok!(cuMemFree_v2(address));
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuMemAllocPitch_v2(&mut address, &mut pitch, 1000, 0, 4)
-    );
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuMemAllocPitch_v2(&mut address, &mut pitch, 1000, 3, 5)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemAllocPitch_v2(&mut address, &mut pitch, 1000, 0, 4));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemAllocPitch_v2(&mut address, &mut pitch, 1000, 3, 5));
     session.assert_clean();
 }
 
@@ -56,16 +46,9 @@ fn managed_memory_is_the_hosts_too() {
     assert_eq!(unsafe { last.read() }, 7);
     let mut is_managed = 2_u8;
     let place = (&raw mut is_managed).cast();
-    ok!(cuPointerGetAttribute(
-        place,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        d + 3
-    ));
+    ok!(cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_IS_MANAGED, d + 3));
     assert_eq!(is_managed, 1);
-    assert_eq!(
-        session.leaks().first().map(|leak| leak.kind),
-        Some(LeakKind::Device)
-    );
+    assert_eq!(session.leaks().first().map(|leak| leak.kind), Some(LeakKind::Device));
     ok!(cuMemFree_v2(d));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(d));
     assert_eq!(violations(&session).len(), 1);
@@ -80,55 +63,24 @@ fn advice_holds_for_the_range_it_was_given_for() {
     let (d, s) = (managed(100), stream());
     let attribute_of = |attribute, start: u64, len: usize| {
         let mut value = [9_i32; 2];
-        let size = if attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY {
-            8
-        } else {
-            4
-        };
+        let size = if attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY { 8 } else { 4 };
         let place = value.as_mut_ptr().cast();
-        ok!(cuMemRangeGetAttribute(
-            place,
-            size,
-            attribute,
-            d + start,
-            len
-        ));
+        ok!(cuMemRangeGetAttribute(place, size, attribute, d + start, len));
         value
     };
     ok!(cuMemAdvise(d, 50, CU_MEM_ADVISE_SET_READ_MOSTLY, CPU));
-    assert_eq!(
-        attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 40)[0],
-        1
-    );
-    assert_eq!(
-        attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 41)[0],
-        0
-    );
-    assert_eq!(
-        attribute_of(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 0, 100)[0],
-        -2
-    );
+    assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 40)[0], 1);
+    assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 41)[0], 0);
+    assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 0, 100)[0], -2);
     ok!(cuMemAdvise(d, 100, CU_MEM_ADVISE_SET_ACCESSED_BY, 1));
-    assert_eq!(
-        attribute_of(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 0, 100),
-        [1, -2]
-    );
+    assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 0, 100), [1, -2]);
     ok!(cuMemPrefetchAsync(d, 100, 1, s));
-    assert_eq!(
-        attribute_of(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, 100)[0],
-        1
-    );
+    assert_eq!(attribute_of(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, 100)[0], 1);
     fails!(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(d, 100, 99, s));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(d, 101, 1, s));
     let plain = alloc(100);
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuMemPrefetchAsync(plain, 100, 1, s)
-    );
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuMemAdvise(plain, 100, CU_MEM_ADVISE_SET_READ_MOSTLY, CPU)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(plain, 100, 1, s));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(plain, 100, CU_MEM_ADVISE_SET_READ_MOSTLY, CPU));
     // The prefetch is still queued.
     ok!(cuMemFree_v2(d));
     assert_eq!(violations(&session), [Race]);
@@ -144,16 +96,10 @@ fn managed_memory_is_attached_as_a_whole() {
     let (d, s) = (managed(100), stream());
     ok!(cuStreamAttachMemAsync(s, d, 0, CU_MEM_ATTACH_SINGLE.0));
     ok!(cuStreamAttachMemAsync(s, d, 100, CU_MEM_ATTACH_GLOBAL.0));
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuStreamAttachMemAsync(s, d, 50, CU_MEM_ATTACH_HOST.0)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuStreamAttachMemAsync(s, d, 50, CU_MEM_ATTACH_HOST.0));
     fails!(CUDA_ERROR_INVALID_VALUE, cuStreamAttachMemAsync(s, d, 0, 3));
     let legacy = null_mut();
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuStreamAttachMemAsync(legacy, d, 0, CU_MEM_ATTACH_SINGLE.0)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuStreamAttachMemAsync(legacy, d, 0, CU_MEM_ATTACH_SINGLE.0));
     ok!(cuStreamSynchronize(s));
     ok!(cuMemFree_v2(d));
     ok!(cuStreamDestroy_v2(s));
@@ -170,17 +116,11 @@ fn memory_of_another_process_is_closed_not_freed() {
     let mut opened = 0;
     let lazy = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
     // Its own handle.
-    fails!(
-        CUDA_ERROR_INVALID_CONTEXT,
-        cuIpcOpenMemHandle_v2(&mut opened, handle, lazy)
-    );
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&mut opened, handle, lazy));
     handle.reserved = cuda_sim::foreign_memory(64).map(|byte| byte as _);
     ok!(cuIpcOpenMemHandle_v2(&mut opened, handle, lazy));
     ok!(cuMemsetD8_v2(opened, 1, 64));
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuIpcGetMemHandle(&mut handle, opened)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&mut handle, opened));
     ok!(cuCtxSynchronize());
     ok!(cuIpcCloseMemHandle(opened));
     fails!(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(opened));
@@ -188,16 +128,10 @@ fn memory_of_another_process_is_closed_not_freed() {
     assert_eq!(violations(&session), [DoubleFree, UseAfterFree]);
     fails!(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(own));
     handle.reserved = [1; 64];
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuIpcOpenMemHandle_v2(&mut opened, handle, lazy)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&mut opened, handle, lazy));
     let s = stream();
     let pooled = alloc_async(64, s);
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuIpcGetMemHandle(&mut handle, pooled)
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&mut handle, pooled));
     ok!(cuMemFreeAsync(pooled, s));
     ok!(cuMemFree_v2(own));
     ok!(cuStreamDestroy_v2(s));

@@ -30,11 +30,7 @@ fn access(flags: u32) -> CUmemAccessDesc {
 fn step() -> usize {
     let mut step = 0;
     let which = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-    ok!(cuMemGetAllocationGranularity(
-        &mut step,
-        &properties(),
-        which
-    ));
+    ok!(cuMemGetAllocationGranularity(&mut step, &properties(), which));
     step
 }
 
@@ -61,22 +57,11 @@ fn only_what_is_mapped_and_open_can_be_touched() {
     let memory = create(step);
     ok!(cuMemMap(address, step, 0, memory, 0));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8Async(address, 1, 1, s));
-    assert_eq!(
-        violations(&session),
-        [UnknownAddress],
-        "no device has access yet"
-    );
+    assert_eq!(violations(&session), [UnknownAddress], "no device has access yet");
     ok!(cuMemSetAccess(address, step, &access(3), 1));
     ok!(cuMemsetD8Async(address, 7, step, s));
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuMemsetD8Async(address, 1, step + 1, s)
-    );
-    assert_eq!(
-        violations(&session),
-        [UnknownAddress],
-        "beyond what is mapped"
-    );
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8Async(address, 1, step + 1, s));
+    assert_eq!(violations(&session), [UnknownAddress], "beyond what is mapped");
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
     assert_eq!(violations(&session), [UnknownAddress], "no allocation");
     let mut back = [0_u8; 2];
@@ -149,10 +134,7 @@ fn what_is_left_is_listed() {
     ok!(cuMemMap(address, step, 0, memory, 0));
     let leaks = session.leaks();
     let found: Vec<_> = leaks.iter().map(|leak| (leak.kind, leak.handle)).collect();
-    assert_eq!(
-        found,
-        [(LeakKind::Addresses, address), (LeakKind::Physical, memory)]
-    );
+    assert_eq!(found, [(LeakKind::Addresses, address), (LeakKind::Physical, memory)]);
     let (mut free, mut total) = (0, 0);
     ok!(cuMemGetInfo_v2(&mut free, &mut total));
     ok!(cuMemRelease(memory));

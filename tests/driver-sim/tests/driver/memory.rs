@@ -105,10 +105,7 @@ fn more_than_there_is() {
     for bytes in [usize::MAX, 1 << 50, (1 << 30) + 1] {
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&mut 0, bytes));
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync(&mut 0, bytes, s));
-        fails!(
-            CUDA_ERROR_OUT_OF_MEMORY,
-            cuMemHostAlloc(&mut null_mut(), bytes | 1 << 40, 0)
-        );
+        fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemHostAlloc(&mut null_mut(), bytes | 1 << 40, 0));
     }
     let (mut free, mut total) = (0, 0);
     ok!(cuMemGetInfo_v2(&mut free, &mut total));
@@ -132,37 +129,22 @@ fn pool_accounts() {
     ok!(cuDeviceGetDefaultMemPool(&mut pool, 0));
     let read = |attribute| {
         let mut value = 0_u64;
-        ok!(cuMemPoolGetAttribute(
-            pool,
-            attribute,
-            (&raw mut value).cast()
-        ));
+        ok!(cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()));
         value
     };
     let mut keep = u64::MAX;
     let threshold = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    ok!(cuMemPoolSetAttribute(
-        pool,
-        threshold,
-        (&raw mut keep).cast()
-    ));
+    ok!(cuMemPoolSetAttribute(pool, threshold, (&raw mut keep).cast()));
     let d = alloc_async(1000, s);
     assert_eq!(read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1000);
     ok!(cuMemFreeAsync(d, s));
     ok!(cuStreamSynchronize(s));
     assert_eq!(read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
-    assert!(
-        read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 1000,
-        "kept below the threshold"
-    );
+    assert!(read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 1000, "kept below the threshold");
     ok!(cuMemPoolTrimTo(pool, 0));
     assert_eq!(read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
     keep = 0;
-    ok!(cuMemPoolSetAttribute(
-        pool,
-        threshold,
-        (&raw mut keep).cast()
-    ));
+    ok!(cuMemPoolSetAttribute(pool, threshold, (&raw mut keep).cast()));
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
 }
@@ -174,23 +156,13 @@ fn registered_memory() {
     let mut host = vec![5_u8; 64];
     let pointer: *mut c_void = host.as_mut_ptr().cast();
     ok!(cuMemHostRegister_v2(pointer, 64, 0));
-    fails!(
-        CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-        cuMemHostRegister_v2(pointer, 64, 0)
-    );
+    fails!(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister_v2(pointer, 64, 0));
     let (s, d) = (stream(), alloc(64));
     ok!(cuMemcpyHtoDAsync_v2(d, pointer, 64, s));
-    assert_eq!(
-        session.pending_ops(),
-        1,
-        "registered memory is read when the work runs"
-    );
+    assert_eq!(session.pending_ops(), 1, "registered memory is read when the work runs");
     ok!(cuStreamSynchronize(s));
     ok!(cuMemHostUnregister(pointer));
-    fails!(
-        CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
-        cuMemHostUnregister(pointer)
-    );
+    fails!(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(pointer));
     assert_eq!(violations(&session), [DoubleFree]);
     ok!(cuMemFree_v2(d));
     ok!(cuStreamDestroy_v2(s));
@@ -204,33 +176,17 @@ fn pointer_attributes() {
     let (d, p) = (alloc(64), Pinned::new(&[0; 64]));
     let word = |attribute, address| {
         let mut value = 0_u32;
-        let code = call!(cuPointerGetAttribute(
-            (&raw mut value).cast(),
-            attribute,
-            address
-        ));
+        let code = call!(cuPointerGetAttribute((&raw mut value).cast(), attribute, address));
         (code, value)
     };
     let host = p.0.addr() as CUdeviceptr;
-    assert_eq!(
-        word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, d + 5).1,
-        CU_MEMORYTYPE_DEVICE.0
-    );
+    assert_eq!(word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, d + 5).1, CU_MEMORYTYPE_DEVICE.0);
     assert_eq!(word(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, d + 63).1, 1);
-    assert_eq!(
-        word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, host + 5).1,
-        CU_MEMORYTYPE_HOST.0
-    );
+    assert_eq!(word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, host + 5).1, CU_MEMORYTYPE_HOST.0);
     let local = 0_u8;
     let address = (&raw const local).addr() as CUdeviceptr;
-    assert_eq!(
-        word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address).0,
-        CUDA_ERROR_INVALID_VALUE
-    );
-    assert_eq!(
-        word(CU_POINTER_ATTRIBUTE_HOST_POINTER, d).0,
-        CUDA_ERROR_INVALID_VALUE
-    );
+    assert_eq!(word(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address).0, CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(word(CU_POINTER_ATTRIBUTE_HOST_POINTER, d).0, CUDA_ERROR_INVALID_VALUE);
     let (mut base, mut size) = (0, 0);
     ok!(cuMemGetAddressRange_v2(&mut base, &mut size, d + 9));
     assert_eq!((base, size), (d, 64));
@@ -245,15 +201,9 @@ fn leaks_are_listed() {
     bind(0);
     let (s, e, d) = (stream(), event(), alloc(16));
     let p = Pinned::new(&[0; 32]);
-    let kinds = session
-        .leaks()
-        .into_iter()
-        .map(|leak| (leak.kind, leak.bytes));
+    let kinds = session.leaks().into_iter().map(|leak| (leak.kind, leak.bytes));
     use cuda_sim::LeakKind::{Device, Event, Pinned as Host, Stream};
-    assert_eq!(
-        kinds.collect::<Vec<_>>(),
-        [(Stream, 0), (Event, 0), (Device, 16), (Host, 32)]
-    );
+    assert_eq!(kinds.collect::<Vec<_>>(), [(Stream, 0), (Event, 0), (Device, 16), (Host, 32)]);
     ok!(cuMemFree_v2(d));
     drop(p);
     ok!(cuEventDestroy_v2(e));

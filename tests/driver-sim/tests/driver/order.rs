@@ -13,11 +13,7 @@ fn two_streams_without_an_event_race() {
         let found = session.take_violations();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].kind, found[0].call), (Race, "cuMemsetD8Async"));
-        assert!(
-            found[0].message.contains("by cuMemsetD8Async"),
-            "{}",
-            found[0]
-        );
+        assert!(found[0].message.contains("by cuMemsetD8Async"), "{}", found[0]);
         ok!(cuCtxSynchronize());
     });
 }

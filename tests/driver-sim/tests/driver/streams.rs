@@ -62,11 +62,7 @@ fn waiting_runs_only_what_is_needed() {
         ok!(cuStreamWaitEvent(t, e, 0));
         ok!(cuMemsetD8Async(d + 4, 3, 4, t));
         ok!(cuStreamSynchronize(t));
-        assert_eq!(
-            session.pending_ops(),
-            1,
-            "the second fill of the other stream"
-        );
+        assert_eq!(session.pending_ops(), 1, "the second fill of the other stream");
         ok!(cuCtxSynchronize());
         assert_eq!(session.pending_ops(), 0);
         ok!(cuEventDestroy_v2(e));
@@ -121,10 +117,7 @@ fn events_and_contexts() {
     ok!(cuEventRecord(e, s));
     ok!(cuStreamWaitEvent(t, e, 0));
     let mut ms = -1.0;
-    fails!(
-        CUDA_ERROR_INVALID_HANDLE,
-        cuEventElapsedTime(&mut ms, e, plain)
-    );
+    fails!(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&mut ms, e, plain));
     ok!(cuEventRecord(plain, s));
     ok!(cuEventSynchronize(plain));
     ok!(cuEventElapsedTime(&mut ms, e, plain));
@@ -215,10 +208,7 @@ fn handles_are_recycled_and_identities_are_not() {
     ok!(cuStreamGetId(s, &mut first));
     ok!(cuStreamDestroy_v2(s));
     fails!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(s));
-    assert_eq!(
-        violations(&session),
-        [cuda_sim::ViolationKind::DanglingHandle]
-    );
+    assert_eq!(violations(&session), [cuda_sim::ViolationKind::DanglingHandle]);
     let t = stream();
     assert_eq!(s, t);
     let mut second = 0;

@@ -133,9 +133,5 @@ impl Drop for Pinned {
 
 /// Removes the violations so far and returns their kinds.
 pub(crate) fn violations(session: &Session) -> Vec<cuda_sim::ViolationKind> {
-    session
-        .take_violations()
-        .into_iter()
-        .map(|violation| violation.kind)
-        .collect()
+    session.take_violations().into_iter().map(|violation| violation.kind).collect()
 }

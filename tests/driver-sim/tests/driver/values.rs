@@ -41,28 +41,13 @@ fn memory_of_pools_and_flags_are_refused() {
     scene(8, |_, [s], plain| {
         let pooled = alloc_async(8, s);
         for address in [pooled, plain + 2] {
-            fails!(
-                CUDA_ERROR_INVALID_VALUE,
-                cuStreamWriteValue32_v2(s, address, 1, 0)
-            );
-            fails!(
-                CUDA_ERROR_INVALID_VALUE,
-                cuStreamWaitValue32_v2(s, address, 1, 0)
-            );
-            fails!(
-                CUDA_ERROR_INVALID_VALUE,
-                cuStreamWriteValue64_v2(s, address, 1, 0)
-            );
-            fails!(
-                CUDA_ERROR_INVALID_VALUE,
-                cuStreamWaitValue64_v2(s, address, 1, 0)
-            );
+            fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32_v2(s, address, 1, 0));
+            fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32_v2(s, address, 1, 0));
+            fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue64_v2(s, address, 1, 0));
+            fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue64_v2(s, address, 1, 0));
         }
         // `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuStreamWriteValue32_v2(s, plain, 1, 1)
-        );
+        fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32_v2(s, plain, 1, 1));
         ok!(cuStreamWriteValue32_v2(s, plain, 1, 0));
         ok!(cuMemFreeAsync(pooled, s));
         ok!(cuStreamSynchronize(s));
@@ -75,14 +60,8 @@ fn there_are_no_other_processes() {
     bind(0);
     let (e, mut opened) = (event(), null_mut());
     let mut handle = CUipcEventHandle { reserved: [0; 64] };
-    fails!(
-        CUDA_ERROR_NOT_SUPPORTED,
-        cuIpcGetEventHandle(&mut handle, e)
-    );
-    fails!(
-        CUDA_ERROR_NOT_SUPPORTED,
-        cuIpcOpenEventHandle(&mut opened, handle)
-    );
+    fails!(CUDA_ERROR_NOT_SUPPORTED, cuIpcGetEventHandle(&mut handle, e));
+    fails!(CUDA_ERROR_NOT_SUPPORTED, cuIpcOpenEventHandle(&mut opened, handle));
     ok!(cuEventDestroy_v2(e));
     session.assert_clean();
 }

@@ -17,10 +17,7 @@ fn is_empty<T: Pod>(buffer: &mut DeviceBuffer<T>) {
     stream.fill_bytes(&mut *buffer, 1).expect("none to fill");
     let bytes = buffer.as_view().cast::<u8>().expect("none");
     let short = stream.download_to(bytes, &mut [0; 4]);
-    assert!(
-        matches!(short, Err(Error::LengthMismatch { .. })),
-        "{short:?}"
-    );
+    assert!(matches!(short, Err(Error::LengthMismatch { .. })), "{short:?}");
     assert!(buffer.slice(..1).is_err());
 }
 
@@ -148,8 +145,7 @@ fn virtual_memory() {
             assert_eq!((list.len(), list.capacity(), list.max_len()), (0, 0, 0));
             list.grow_to(1).expect_err("no addresses");
             let memory = PhysicalMemory::create(list.context(), 1, ShareableHandle::None);
-            list.append(memory.expect("memory"))
-                .expect_err("no addresses");
+            list.append(memory.expect("memory")).expect_err("no addresses");
             list.shrink_to(0).expect("nothing to do");
         },
     };

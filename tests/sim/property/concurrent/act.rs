@@ -67,12 +67,7 @@ impl<'a> Worker<'a> {
         device: DeviceSliceMut<'a, u8>,
         pinned: PinnedSliceMut<'a, u8>,
     ) -> Self {
-        Self {
-            shared,
-            device: Bank::new(device),
-            pinned: Bank::new(pinned),
-            streams: Vec::new(),
-        }
+        Self { shared, device: Bank::new(device), pinned: Bank::new(pinned), streams: Vec::new() }
     }
 
     /// Runs all steps; then checks the thread's own memory, and returns what its parts hold.
@@ -83,8 +78,7 @@ impl<'a> Worker<'a> {
         let mut bound = Bound::default();
         for (number, step) in steps.into_iter().enumerate() {
             let label = format!("step {number}, {step:?}");
-            self.step(&mut bound, step)
-                .map_err(|departure| format!("{label}: {departure}"))?;
+            self.step(&mut bound, step).map_err(|departure| format!("{label}: {departure}"))?;
         }
         self.compare().map_err(|departure| departure.to_string())?;
         Ok((self.device.into_contents(), self.pinned.into_contents()))
@@ -111,11 +105,7 @@ impl<'a> Worker<'a> {
 
     fn step(&mut self, bound: &mut Bound, step: Step) -> Outcome {
         match step {
-            Step::Alloc {
-                stream,
-                len,
-                zeroed,
-            } => {
+            Step::Alloc { stream, len, zeroed } => {
                 if self.device.has_room() {
                     let owned = self.alloc(stream, usize::from(len), zeroed)?;
                     self.device.add([owned]);
@@ -151,9 +141,9 @@ impl<'a> Worker<'a> {
                 with_stream!(self, bound, stream, |stream| stream
                     .launch_host_func(move || drop(owned))?)
             }
-            Step::CreateStream { context } => self
-                .streams
-                .push(self.shared.context(context).create_stream()?),
+            Step::CreateStream { context } => {
+                self.streams.push(self.shared.context(context).create_stream()?)
+            }
             Step::DropStream { stream } => {
                 if let Some(at) = usize::from(stream).checked_rem(self.streams.len()) {
                     drop(self.streams.remove(at));
@@ -186,10 +176,7 @@ impl<'a> Worker<'a> {
                 let mut part = target.slice_mut(to.clone())?;
                 let bytes = part.as_mut_slice()?;
                 same(bytes, &contents[to.clone()])?;
-                bytes
-                    .iter_mut()
-                    .zip(0..)
-                    .for_each(|(byte, i)| *byte = value ^ i);
+                bytes.iter_mut().zip(0..).for_each(|(byte, i)| *byte = value ^ i);
                 contents[to].copy_from_slice(&known(bytes));
             }
             Step::OnStream { stream, work } => {
@@ -205,11 +192,8 @@ impl<'a> Worker<'a> {
             On::Created(index) | On::PerThread(index) => self.created(index),
             On::Legacy(index) => self.shared.context(index).default_stream()?,
         };
-        let (buffer, known): (DeviceBuffer<u8>, _) = if zeroed {
-            (home.alloc_zeroed(len)?, Some(0))
-        } else {
-            (home.alloc(len)?, None)
-        };
+        let (buffer, known): (DeviceBuffer<u8>, _) =
+            if zeroed { (home.alloc_zeroed(len)?, Some(0)) } else { (home.alloc(len)?, None) };
         Ok((buffer, vec![known; len]))
     }
 

@@ -26,10 +26,7 @@ impl<'a, M: Memory> Bank<'a, M> {
     /// With a part that is zero.
     pub(super) fn new(part: SliceMut<'a, u8, M>) -> Self {
         let contents = vec![Some(0); part.len()];
-        Self {
-            part: (part, contents),
-            own: Vec::new(),
-        }
+        Self { part: (part, contents), own: Vec::new() }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -84,40 +81,27 @@ impl<'a, M: Memory> Bank<'a, M> {
         shared: &'b Owned<M>,
         from: u8,
         to: u8,
-    ) -> Option<(
-        (Slice<'b, u8, M>, &'b Contents),
-        (SliceMut<'b, u8, M>, &'b mut Contents),
-    )> {
+    ) -> Option<((Slice<'b, u8, M>, &'b Contents), (SliceMut<'b, u8, M>, &'b mut Contents))> {
         let (from, to) = (self.which(from, true), self.which(to, false));
         let (part, part_contents) = &mut self.part;
         Some(match (from, to) {
             (Which::Shared, Which::Own(to)) => {
                 let (target, contents) = &mut self.own[to];
-                (
-                    (shared.0.as_view(), &shared.1),
-                    (target.as_view_mut(), contents),
-                )
+                ((shared.0.as_view(), &shared.1), (target.as_view_mut(), contents))
             }
-            (Which::Shared, _) => (
-                (shared.0.as_view(), &shared.1),
-                (part.reborrow(), part_contents),
-            ),
+            (Which::Shared, _) => {
+                ((shared.0.as_view(), &shared.1), (part.reborrow(), part_contents))
+            }
             (Which::Part, Which::Own(to)) => {
                 let (target, contents) = &mut self.own[to];
-                (
-                    (part.as_view(), part_contents),
-                    (target.as_view_mut(), contents),
-                )
+                ((part.as_view(), part_contents), (target.as_view_mut(), contents))
             }
             (Which::Own(from), Which::Own(to)) if from == to => return None,
             (Which::Own(from), Which::Own(to)) => {
                 let (low, high) = self.own.split_at_mut(from.max(to));
                 let (a, b) = (&mut low[from.min(to)], &mut high[0]);
                 let (source, target) = if from < to { (a, b) } else { (b, a) };
-                (
-                    (source.0.as_view(), &source.1),
-                    (target.0.as_view_mut(), &mut target.1),
-                )
+                ((source.0.as_view(), &source.1), (target.0.as_view_mut(), &mut target.1))
             }
             (Which::Own(from), _) => {
                 let (source, known) = &self.own[from];

@@ -44,10 +44,7 @@ impl ContextOp {
     /// Whether a failure may leave the current context changed.
     pub(in crate::property) fn changes_current(&self) -> bool {
         use ContextOp::{Enter, Leave, Push, SetCurrent};
-        matches!(
-            self,
-            Enter { .. } | Leave { .. } | Push { .. } | SetCurrent { .. }
-        )
+        matches!(self, Enter { .. } | Leave { .. } | Push { .. } | SetCurrent { .. })
     }
 }
 
@@ -61,8 +58,7 @@ impl World {
             ContextOp::Create { device } => {
                 if self.contexts.len() < MOST {
                     let device = Device::get(u32::from(device))?;
-                    self.contexts
-                        .push(Context::create(device, ContextFlags::SCHED_AUTO)?);
+                    self.contexts.push(Context::create(device, ContextFlags::SCHED_AUTO)?);
                 }
             }
             ContextOp::Drop { context } => {

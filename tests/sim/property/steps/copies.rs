@@ -84,10 +84,7 @@ impl World {
                     return Ok(());
                 };
                 let (from, to) = alike(from.of(source.memory.len()), to.of(target.memory.len()));
-                let devices = [
-                    source.memory.device_for(stream),
-                    target.memory.device_for(stream),
-                ];
+                let devices = [source.memory.device_for(stream), target.memory.device_for(stream)];
                 let mut view = target.memory.view_mut();
                 let view = view.slice_mut(to.clone())?;
                 let copied = stream.copy(source.memory.view().slice(from.clone())?, view);
@@ -106,11 +103,9 @@ impl World {
                 let (from, to) = alike(0..mid, mid..len);
                 let copied = stream.copy_within(held.memory.view_mut(), from.clone(), mid);
                 let (head, tail) = held.contents.split_at_mut(mid);
-                note(
-                    &mut tail[..to.len()],
-                    allowed(stream, &devices, copied),
-                    |part| part.copy_from_slice(&head[from]),
-                )
+                note(&mut tail[..to.len()], allowed(stream, &devices, copied), |part| {
+                    part.copy_from_slice(&head[from])
+                })
             }
             Copying::Fill { to, value } => {
                 let Some(held) = pick(&mut self.device, to.buffer) else {
@@ -125,9 +120,7 @@ impl World {
                     return Ok(filled?);
                 }
                 let outcome = allowed(stream, &devices, filled);
-                note(&mut held.contents[to], outcome, |part| {
-                    part.fill(Some(value))
-                })
+                note(&mut held.contents[to], outcome, |part| part.fill(Some(value)))
             }
             Copying::UploadFrom { to, value } => {
                 let Some(held) = pick(&mut self.device, to.buffer) else {
@@ -139,9 +132,7 @@ impl World {
                 let mut view = held.memory.view_mut();
                 let copied = stream.upload_from(&bytes, view.slice_mut(to.clone())?);
                 let outcome = allowed(stream, &devices, copied);
-                note(&mut held.contents[to], outcome, |part| {
-                    part.copy_from_slice(&known(&bytes))
-                })
+                note(&mut held.contents[to], outcome, |part| part.copy_from_slice(&known(&bytes)))
             }
             Copying::DownloadTo { from } => {
                 let Some(held) = pick(&mut self.device, from.buffer) else {
@@ -184,9 +175,7 @@ impl World {
             Err((error, _)) => Err(error),
         };
         let outcome = allowed(stream, &devices, copied);
-        note(&mut held.contents[to], outcome, |part| {
-            part.copy_from_slice(&contents)
-        })
+        note(&mut held.contents[to], outcome, |part| part.copy_from_slice(&contents))
     }
 
     fn download_owned<K: StreamKind>(&mut self, stream: &Stream<K>, from: Part) -> Done {

@@ -39,39 +39,13 @@ pub(in crate::property) enum Making {
 
 #[derive(Debug, Clone)]
 pub(in crate::property) enum MemoryOp {
-    Alloc {
-        stream: On,
-        source: Source,
-        len: u16,
-        zeroed: bool,
-    },
-    Pin {
-        context: u8,
-        len: u16,
-    },
-    Register {
-        context: u8,
-        len: u16,
-        value: u8,
-    },
-    Resize {
-        stream: u8,
-        buffer: u8,
-        len: u16,
-    },
-    Reserve {
-        stream: u8,
-        buffer: u8,
-        additional: u16,
-    },
-    MakePool {
-        pool: u8,
-        making: Making,
-    },
-    DropDriverPool {
-        pool: u8,
-        explicit: bool,
-    },
+    Alloc { stream: On, source: Source, len: u16, zeroed: bool },
+    Pin { context: u8, len: u16 },
+    Register { context: u8, len: u16, value: u8 },
+    Resize { stream: u8, buffer: u8, len: u16 },
+    Reserve { stream: u8, buffer: u8, additional: u16 },
+    MakePool { pool: u8, making: Making },
+    DropDriverPool { pool: u8, explicit: bool },
 }
 
 pub(in crate::property) fn ops() -> impl Strategy<Value = MemoryOp> {
@@ -108,11 +82,7 @@ fn source() -> impl Strategy<Value = Source> {
 }
 
 fn making() -> impl Strategy<Value = Making> {
-    prop_oneof![
-        Just(Making::Usual),
-        Just(Making::OnDriverPool),
-        Just(Making::Limited)
-    ]
+    prop_oneof![Just(Making::Usual), Just(Making::OnDriverPool), Just(Making::Limited)]
 }
 
 /// The size of two segments.
@@ -121,12 +91,7 @@ const LIMIT: usize = 4 << 20;
 impl World {
     pub(super) fn memory(&mut self, op: MemoryOp) -> Done {
         match op {
-            MemoryOp::Alloc {
-                stream,
-                source,
-                len,
-                zeroed,
-            } => {
+            MemoryOp::Alloc { stream, source, len, zeroed } => {
                 if self.device.len() < MOST {
                     self.alloc(stream, source, len.into(), zeroed)?;
                 }
@@ -141,42 +106,33 @@ impl World {
                     });
                 }
             }
-            MemoryOp::Register {
-                context,
-                len,
-                value,
-            } => {
+            MemoryOp::Register { context, len, value } => {
                 if self.host.len() < MOST {
                     let bytes = pattern(len.into(), value);
                     let contents = known(&bytes);
                     let context = self.context(context);
                     match Registered::new(&context, bytes, RegisterFlags::PORTABLE) {
-                        Ok(buffer) => self.host.push(Held {
-                            memory: OfHost::Registered(buffer),
-                            contents,
-                        }),
+                        Ok(buffer) => {
+                            self.host.push(Held { memory: OfHost::Registered(buffer), contents })
+                        }
                         // It shares a page with other registered memory.
                         Err((error, _)) if is_registered(&error) => {}
                         Err((error, _)) => return Err(error.into()),
                     }
                 }
             }
-            MemoryOp::Resize {
-                stream,
-                buffer,
-                len,
-            } => self.grow(stream, buffer, |buffer, contents, stream| {
-                buffer.resize(stream, len.into())?;
-                contents.resize(len.into(), None);
-                Ok(())
-            })?,
-            MemoryOp::Reserve {
-                stream,
-                buffer,
-                additional,
-            } => self.grow(stream, buffer, |buffer, _, stream| {
-                buffer.reserve(stream, additional.into())
-            })?,
+            MemoryOp::Resize { stream, buffer, len } => {
+                self.grow(stream, buffer, |buffer, contents, stream| {
+                    buffer.resize(stream, len.into())?;
+                    contents.resize(len.into(), None);
+                    Ok(())
+                })?
+            }
+            MemoryOp::Reserve { stream, buffer, additional } => {
+                self.grow(stream, buffer, |buffer, _, stream| {
+                    buffer.reserve(stream, additional.into())
+                })?
+            }
             MemoryOp::MakePool { pool, making } => {
                 let builder = CachingPool::builder();
                 let made = match making {
@@ -202,19 +158,15 @@ impl World {
         };
         let made = match source {
             Source::Stream => home.alloc(len).map(OfDevice::Plain),
-            Source::Cache => home
-                .alloc_with(&Allocator::cache(), len)
-                .map(OfDevice::Plain),
+            Source::Cache => home.alloc_with(&Allocator::cache(), len).map(OfDevice::Plain),
             Source::Private(pool) => {
                 let pool = self.caches[usize::from(pool) % self.caches.len()].allocator();
                 home.alloc_with(&pool, len).map(OfDevice::Plain)
             }
-            Source::DriverPool => home
-                .alloc_with(&Allocator::driver_pool(), len)
-                .map(OfDevice::Plain),
-            Source::Plain => home
-                .alloc_with(&Allocator::plain(), len)
-                .map(OfDevice::Plain),
+            Source::DriverPool => {
+                home.alloc_with(&Allocator::driver_pool(), len).map(OfDevice::Plain)
+            }
+            Source::Plain => home.alloc_with(&Allocator::plain(), len).map(OfDevice::Plain),
             Source::Context(context) => self.context(context).alloc(len).map(OfDevice::Plain),
             Source::Pool => {
                 let pool = self.pool_of(home.device())?;
@@ -229,10 +181,7 @@ impl World {
             Err(Error::PoolExhausted { .. }) => return Ok(()),
             other => other?,
         };
-        let mut held = Held {
-            memory,
-            contents: vec![None; len],
-        };
+        let mut held = Held { memory, contents: vec![None; len] };
         let mut filled = Ok(());
         if zeroed {
             let stream = match source {

@@ -39,10 +39,7 @@ impl World {
         let Some(held) = pick(&mut self.device, buffer) else {
             return Ok(());
         };
-        let devices = [
-            held.memory.device_for(first),
-            held.memory.device_for(second),
-        ];
+        let devices = [held.memory.device_for(first), held.memory.device_for(second)];
         let len = held.memory.len();
         let chunk = match work {
             Splitting::Halves { mid, value, .. } => {

@@ -49,11 +49,7 @@ impl World {
             StreamOp::Create { context, blocking } => {
                 let context = self.context(context);
                 let builder = context.stream_builder();
-                let builder = if blocking {
-                    builder.blocking()
-                } else {
-                    builder
-                };
+                let builder = if blocking { builder.blocking() } else { builder };
                 self.streams.push(builder.build()?);
             }
             StreamOp::Drop { stream, explicit } => match take(&mut self.streams, stream) {

@@ -41,11 +41,7 @@ impl Forgotten {
     }
 
     pub(in crate::property) fn into_left(self) -> Left {
-        Left {
-            peers: self.peers,
-            contexts: self.contexts,
-            calls: self.calls,
-        }
+        Left { peers: self.peers, contexts: self.contexts, calls: self.calls }
     }
 }
 

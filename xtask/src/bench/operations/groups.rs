@@ -38,11 +38,7 @@ pub(super) fn operations() -> Vec<Operation> {
         let one = "the raw call copies to one device";
         let (most, nearly) = (Goal::Share(0.95), Goal::Share(0.97));
         add("upload to all, pinned", most.clone(), host::upload_all);
-        add(
-            "upload to all, borrowed slice",
-            none(up),
-            host::upload_all_from,
-        );
+        add("upload to all, borrowed slice", none(up), host::upload_all_from);
         add("scatter, pinned", most.clone(), host::scatter);
         add("scatter, borrowed slice", none(up), host::scatter_from);
         add("gather, pinned", most, host::gather);
@@ -61,12 +57,7 @@ fn contexts(size: u32) -> Operation {
         4 => (at_once::<4>, one_by_one::<4>),
         _ => (at_once::<2>, one_by_one::<2>),
     };
-    Operation::fresh(
-        format!("contexts of {size} devices, at once"),
-        ours,
-        Some(raw),
-    )
-    .gpus(size)
+    Operation::fresh(format!("contexts of {size} devices, at once"), ours, Some(raw)).gpus(size)
 }
 
 /// Nanoseconds to create primary contexts with one thread per device.
@@ -90,11 +81,7 @@ fn one_by_one<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
         // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
         // is an error.
         let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
-        ensure!(
-            (found, retained) == (CUDA_SUCCESS, CUDA_SUCCESS),
-            "error {}",
-            retained.0
-        );
+        ensure!((found, retained) == (CUDA_SUCCESS, CUDA_SUCCESS), "error {}", retained.0);
     }
     Ok(start.elapsed().as_nanos() as f64)
 }

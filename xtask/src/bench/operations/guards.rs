@@ -38,11 +38,7 @@ fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
     // outlives it.
     let code = unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
     let took = start.elapsed();
-    ensure!(
-        code == CUDA_SUCCESS,
-        "cuDevicePrimaryCtxRetain: error {}",
-        code.0
-    );
+    ensure!(code == CUDA_SUCCESS, "cuDevicePrimaryCtxRetain: error {}", code.0);
     Ok(took.as_nanos() as f64)
 }
 

@@ -43,21 +43,7 @@ fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_vo
     let extra = ptr::null_mut();
     // SAFETY: function and stream are live; there is one pointer per parameter; the kernel touches
     // nothing.
-    unsafe {
-        cuLaunchKernel(
-            function.as_raw(),
-            1,
-            1,
-            1,
-            32,
-            1,
-            1,
-            0,
-            stream,
-            arguments,
-            extra,
-        )
-    }
+    unsafe { cuLaunchKernel(function.as_raw(), 1, 1, 1, 32, 1, 1, 0, stream, arguments, extra) }
 }
 
 fn empty(fixture: &Fixture) -> anyhow::Result<Measured> {

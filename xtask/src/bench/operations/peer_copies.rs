@@ -24,9 +24,7 @@ fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     };
     let there = other.context()?;
     if access && !here.device().can_access_peer(other)? {
-        bail!(NotHere(
-            "the devices cannot reach each other's memory".to_owned()
-        ));
+        bail!(NotHere("the devices cannot reach each other's memory".to_owned()));
     }
     if access {
         here.enable_peer_access(&there)?;

@@ -64,12 +64,9 @@ impl Axis {
     /// Multiples that get a line, in the order in which they get a label.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let decades = || (-3..=3).map(|exponent| 10f64.powi(exponent));
-        let all = STEPS
-            .into_iter()
-            .flat_map(|step| decades().map(move |decade| step * decade));
-        let mut ticks: Vec<f64> = all
-            .filter(|tick| (self.low..=self.high).contains(tick))
-            .collect();
+        let all = STEPS.into_iter().flat_map(|step| decades().map(move |decade| step * decade));
+        let mut ticks: Vec<f64> =
+            all.filter(|tick| (self.low..=self.high).contains(tick)).collect();
         // The raw time itself comes first: it is the reference.
         ticks.sort_by_key(|tick| *tick != 1.0);
         ticks

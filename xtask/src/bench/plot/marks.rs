@@ -24,20 +24,17 @@ pub(super) fn ours(svg: &mut String, place: Place, y: f64, verdict: Verdict) {
             svg,
             r#"<path class="{class}" d="M{x:.1} {y}m-6 -4l2 -2l4 4l4 -4l2 2l-4 4l4 4l-2 2l-4 -4l-4 4l-2 -2l4 -4z"/>"#
         ),
-        Place::Inside(_) => writeln!(
-            svg,
-            r#"<circle class="{class}" cx="{x:.1}" cy="{y}" r="5.5"/>"#
-        ),
+        Place::Inside(_) => {
+            writeln!(svg, r#"<circle class="{class}" cx="{x:.1}" cy="{y}" r="5.5"/>"#)
+        }
     };
 }
 
 /// The goal: a bar across.
 pub(super) fn goal(svg: &mut String, x: f64, y: f64) {
     let (top, bottom) = (y - 8.0, y + 8.0);
-    let _ = writeln!(
-        svg,
-        r#"<line class="goal" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{bottom}"/>"#
-    );
+    let _ =
+        writeln!(svg, r#"<line class="goal" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{bottom}"/>"#);
 }
 
 /// A peer's mark: each has its own shape and colour.
@@ -48,18 +45,12 @@ pub(super) fn peer(svg: &mut String, x: f64, y: f64, index: usize) {
         _ => "m-4 -4h8v8h-8z",
     };
     let index = index.min(2);
-    let _ = writeln!(
-        svg,
-        r#"<path class="peer peer{index}" d="M{x:.1} {y}{shape}"/>"#
-    );
+    let _ = writeln!(svg, r#"<path class="peer peer{index}" d="M{x:.1} {y}{shape}"/>"#);
 }
 
 /// The sum of what devices reach alone: a ring.
 pub(super) fn singles(svg: &mut String, x: f64, y: f64) {
-    let _ = writeln!(
-        svg,
-        r#"<circle class="many" cx="{x:.1}" cy="{y}" r="4.5"/>"#
-    );
+    let _ = writeln!(svg, r#"<circle class="many" cx="{x:.1}" cy="{y}" r="4.5"/>"#);
 }
 
 /// The limit of the links: a bracket.

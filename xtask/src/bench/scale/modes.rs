@@ -18,21 +18,9 @@ pub(super) struct Mode {
 }
 
 pub(super) const MODES: &[Mode] = &[
-    Mode {
-        name: "readers",
-        what: "a copy from what N streams read",
-        cost: readers,
-    },
-    Mode {
-        name: "writer",
-        what: "a write behind N readers, for each",
-        cost: writer,
-    },
-    Mode {
-        name: "parts",
-        what: "a fill of one of N parts, each another stream's",
-        cost: parts,
-    },
+    Mode { name: "readers", what: "a copy from what N streams read", cost: readers },
+    Mode { name: "writer", what: "a write behind N readers, for each", cost: writer },
+    Mode { name: "parts", what: "a fill of one of N parts, each another stream's", cost: parts },
     Mode {
         name: "churn",
         what: "a stream that reads a table and goes, N pending",
@@ -43,71 +31,27 @@ pub(super) const MODES: &[Mode] = &[
         what: "a stream that reads a table and goes, all done",
         cost: |n| churn(n, false),
     },
-    Mode {
-        name: "flights",
-        what: "an owned upload beside N",
-        cost: flights,
-    },
-    Mode {
-        name: "landings",
-        what: "the end of one of N owned uploads",
-        cost: landings,
-    },
-    Mode {
-        name: "waits",
-        what: "a wait for one of N streams",
-        cost: waits,
-    },
-    Mode {
-        name: "mesh",
-        what: "a wait of one of N streams for another",
-        cost: mesh,
-    },
+    Mode { name: "flights", what: "an owned upload beside N", cost: flights },
+    Mode { name: "landings", what: "the end of one of N owned uploads", cost: landings },
+    Mode { name: "waits", what: "a wait for one of N streams", cost: waits },
+    Mode { name: "mesh", what: "a wait of one of N streams for another", cost: mesh },
     Mode {
         name: "pending",
         what: "the return of N blocks from another stream, for each",
         cost: pending,
     },
-    Mode {
-        name: "in-turn",
-        what: "alloc, use elsewhere, drop: N pending",
-        cost: in_turn,
-    },
+    Mode { name: "in-turn", what: "alloc, use elsewhere, drop: N pending", cost: in_turn },
     Mode {
         name: "fragments",
         what: "the first block of a stream beside N fragments",
         cost: fragments,
     },
-    Mode {
-        name: "first",
-        what: "the first block of each of N streams",
-        cost: first,
-    },
-    Mode {
-        name: "large",
-        what: "a large block beside N streams",
-        cost: large,
-    },
-    Mode {
-        name: "hit",
-        what: "a hit of the cache beside N buffers",
-        cost: hit,
-    },
-    Mode {
-        name: "fills",
-        what: "a fill of one of N buffers",
-        cost: fills,
-    },
-    Mode {
-        name: "streams",
-        what: "create and drop a stream beside N",
-        cost: streams,
-    },
-    Mode {
-        name: "pinned",
-        what: "a pinned buffer beside N",
-        cost: pinned,
-    },
+    Mode { name: "first", what: "the first block of each of N streams", cost: first },
+    Mode { name: "large", what: "a large block beside N streams", cost: large },
+    Mode { name: "hit", what: "a hit of the cache beside N buffers", cost: hit },
+    Mode { name: "fills", what: "a fill of one of N buffers", cost: fills },
+    Mode { name: "streams", what: "create and drop a stream beside N", cost: streams },
+    Mode { name: "pinned", what: "a pinned buffer beside N", cost: pinned },
 ];
 
 /// The mean is taken over at least this many operations.
@@ -156,12 +100,7 @@ impl Readers {
         home.synchronize()?;
         let streams = streams_of(n)?;
         let outs = block_of_each(&streams, 64)?;
-        let mut readers = Self {
-            home,
-            table,
-            streams,
-            outs,
-        };
+        let mut readers = Self { home, table, streams, outs };
         readers.read()?;
         Ok(readers)
     }
@@ -327,11 +266,7 @@ fn fragments(n: usize) -> Result<f64> {
         home.fill(buffer, 1)?;
     }
     let every_other = |(index, buffer)| (index % 2 == 0).then_some(buffer);
-    let kept: Vec<_> = buffers
-        .into_iter()
-        .enumerate()
-        .filter_map(every_other)
-        .collect();
+    let kept: Vec<_> = buffers.into_iter().enumerate().filter_map(every_other).collect();
     drop(home);
     let streams = streams_of(200)?;
     let start = Instant::now();
@@ -394,9 +329,8 @@ fn pinned(n: usize) -> Result<f64> {
     let context = device()?.context()?;
     let stream = device()?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
-    let buffers: Result<Vec<_>, _> = (0..n)
-        .map(|_| PinnedBuffer::<u8>::new(&context, 64))
-        .collect();
+    let buffers: Result<Vec<_>, _> =
+        (0..n).map(|_| PinnedBuffer::<u8>::new(&context, 64)).collect();
     let buffers = buffers?;
     for host in &buffers {
         stream.upload(host, &mut buffer)?;

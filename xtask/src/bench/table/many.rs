@@ -89,9 +89,6 @@ mod tests {
             ]
         );
         let under = &render(&report, Style::Text)[1];
-        assert!(
-            under.contains("up to 396 GB/s one way, 779 GB/s both ways"),
-            "{under}"
-        );
+        assert!(under.contains("up to 396 GB/s one way, 779 GB/s both ways"), "{under}");
     }
 }

@@ -9,9 +9,7 @@ use crate::suite::table::Table;
 /// Empty for a direction that was not measured.
 pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
     let tables = Direction::BOTH.into_iter();
-    tables
-        .filter_map(|direction| table(report, style, direction))
-        .collect()
+    tables.filter_map(|direction| table(report, style, direction)).collect()
 }
 
 /// Shares of the rate of pinned memory: one line per number of threads, one column per size of
@@ -59,10 +57,7 @@ mod tests {
     fn each_operation_of_the_study_has_its_cell() {
         let mut report = sample();
         assert!(render(&report, Style::Text).is_empty());
-        let names: Vec<String> = matrix()
-            .into_iter()
-            .map(|operation| operation.name)
-            .collect();
+        let names: Vec<String> = matrix().into_iter().map(|operation| operation.name).collect();
         // Each has a different share, and the last one none.
         report.rows = names
             .iter()
@@ -82,10 +77,7 @@ mod tests {
         let line = "| 1 | 1.0 % | 2.0 % | 3.0 % | 4.0 % |\n";
         assert!(up.starts_with("upload_from") && up.contains(line), "{up}");
         let line = "| 16 | 37.0 % | 38.0 % | 39.0 % |  |\n";
-        assert!(
-            down.starts_with("download_to") && down.ends_with(line),
-            "{down}"
-        );
+        assert!(down.starts_with("download_to") && down.ends_with(line), "{down}");
         let text = &render(&report, Style::Text)[0];
         assert!(text.contains("threads   1 MiB   2 MiB"), "{text}");
     }

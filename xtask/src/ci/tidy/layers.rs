@@ -29,10 +29,7 @@ struct Use {
 impl Layers {
     /// Takes in one file of the repository.
     pub(super) fn read(&mut self, file: &str, text: &str) {
-        let Some(module) = file
-            .strip_prefix(ROOT)
-            .and_then(|file| file.strip_suffix(".rs"))
-        else {
+        let Some(module) = file.strip_prefix(ROOT).and_then(|file| file.strip_suffix(".rs")) else {
             return;
         };
         let code = without_tests(without_text(text));
@@ -59,12 +56,8 @@ impl Layers {
     }
 
     fn complaints_but(&self, known: &[(&str, &str)]) -> Vec<String> {
-        let heights: HashMap<&str, usize> = self
-            .rooms
-            .iter()
-            .enumerate()
-            .map(|(height, room)| (room.as_str(), height))
-            .collect();
+        let heights: HashMap<&str, usize> =
+            self.rooms.iter().enumerate().map(|(height, room)| (room.as_str(), height)).collect();
         let (mut complaints, mut found) = (Vec::new(), HashSet::new());
         for Use { place, from, name } in &self.uses {
             let to = self.exports.get(name).unwrap_or(name).as_str();

@@ -63,18 +63,12 @@ mod tests {
 
     #[test]
     fn a_name_of_two_types_is_a_complaint() {
-        let (one, other) = (
-            "pub(crate) struct A<T>(T);\n",
-            "\nmod m {\n    enum A {}\n}\n",
-        );
+        let (one, other) = ("pub(crate) struct A<T>(T);\n", "\nmod m {\n    enum A {}\n}\n");
         assert_eq!(
             complaints(&[("a.rs", one), ("b/mod.rs", other)]),
             ["A is declared twice: cuda-core/src/a.rs:1, cuda-core/src/b/mod.rs:3"]
         );
-        assert_eq!(
-            complaints(&[("a.rs", "type B = u8;\npub unsafe trait B {}\n")]).len(),
-            1
-        );
+        assert_eq!(complaints(&[("a.rs", "type B = u8;\npub unsafe trait B {}\n")]).len(), 1);
     }
 
     #[test]

@@ -22,22 +22,14 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
         let consumer =
             Consumer::write(workshop, "plain-consumer", &source, crates, Features::None)?;
         let names = third_party(workshop, &consumer.directory)?;
-        ensure!(
-            names.len() <= most,
-            "{crates:?}: more than {most} third-party crates: {names:?}"
-        );
+        ensure!(names.len() <= most, "{crates:?}: more than {most} third-party crates: {names:?}");
         counts.push(names.len());
 
         // A toolkit is present, but bindings of it were not requested.
         let header = workshop.directory("plain-toolkit/include")?.join("cuda.h");
-        fs::write(
-            &header,
-            "#define CUDA_VERSION 13000\n#error no build reads this\n",
-        )?;
+        fs::write(&header, "#define CUDA_VERSION 13000\n#error no build reads this\n")?;
         let root = header.ancestors().nth(2).context("a toolkit's root")?;
-        let built = consumer
-            .build(workshop, &[("CUDA_HOME", root.as_os_str())])?
-            .succeeded()?;
+        let built = consumer.build(workshop, &[("CUDA_HOME", root.as_os_str())])?.succeeded()?;
         built.is_bundled()?;
         built.warns(0)?;
         consumer.run(workshop, &built)?;
@@ -51,31 +43,19 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
 {error}"
         );
     }
-    Ok(format!(
-        "third-party crates: cuda-sys {}, cuda-core {}",
-        counts[0], counts[1]
-    ))
+    Ok(format!("third-party crates: cuda-sys {}, cuda-core {}", counts[0], counts[1]))
 }
 
 /// Names of the registry crates that building `directory` compiles on this machine.
 pub(super) fn third_party(workshop: &Workshop, directory: &Path) -> anyhow::Result<Vec<String>> {
     let mut cargo = workshop.cargo(directory, Target::Shared)?;
-    cargo.args([
-        "metadata",
-        "--format-version=1",
-        "--filter-platform",
-        &workshop.host()?,
-    ]);
+    cargo.args(["metadata", "--format-version=1", "--filter-platform", &workshop.host()?]);
     let metadata: serde_json::Value = serde_json::from_str(&output(&mut cargo)?)?;
-    let packages = metadata["packages"]
-        .as_array()
-        .context("cargo lists packages")?;
+    let packages = metadata["packages"].as_array().context("cargo lists packages")?;
     Ok(packages
         .iter()
         .filter(|package| {
-            package["source"]
-                .as_str()
-                .is_some_and(|source| source.starts_with("registry+"))
+            package["source"].as_str().is_some_and(|source| source.starts_with("registry+"))
         })
         .filter_map(|package| Some(package["name"].as_str()?.to_owned()))
         .collect())
@@ -83,13 +63,8 @@ pub(super) fn third_party(workshop: &Workshop, directory: &Path) -> anyhow::Resu
 
 pub(super) fn path(workshop: &Workshop) -> anyhow::Result<String> {
     let source = Source::Path(workshop.source());
-    let consumer = Consumer::write(
-        workshop,
-        "path-consumer",
-        &source,
-        Crates::Core,
-        Features::Default,
-    )?;
+    let consumer =
+        Consumer::write(workshop, "path-consumer", &source, Crates::Core, Features::Default)?;
     build_and_run(workshop, &consumer)
 }
 
@@ -106,17 +81,13 @@ pub(super) fn git(workshop: &Workshop) -> anyhow::Result<String> {
 
 fn repository(workshop: &Workshop) -> Source {
     let url = format!("file://{}", workshop.source().display());
-    Source::Git {
-        url,
-        commit: workshop.commit().to_owned(),
-    }
+    Source::Git { url, commit: workshop.commit().to_owned() }
 }
 
 /// With bundled bindings, and with generated ones if there is a header.
 pub(super) fn build_and_run(workshop: &Workshop, consumer: &Consumer) -> anyhow::Result<String> {
-    let built = consumer
-        .build(workshop, &[("CUDA_SYS_BINDINGS", OsStr::new("bundled"))])?
-        .succeeded()?;
+    let built =
+        consumer.build(workshop, &[("CUDA_SYS_BINDINGS", OsStr::new("bundled"))])?.succeeded()?;
     let bundled = built.is_bundled()?;
     consumer.run(workshop, &built)?;
     let Ok(header) = workshop.headers.newest() else {
@@ -125,16 +96,11 @@ pub(super) fn build_and_run(workshop: &Workshop, consumer: &Consumer) -> anyhow:
     let Some(include) = header.file.parent() else {
         return Ok(bundled.to_string());
     };
-    let environment = [
-        ("CUDA_SYS_INCLUDE_DIR", include.as_os_str()),
-        ("CUDA_SYS_BINDINGS", "system".as_ref()),
-    ];
+    let environment =
+        [("CUDA_SYS_INCLUDE_DIR", include.as_os_str()), ("CUDA_SYS_BINDINGS", "system".as_ref())];
     let built = consumer.build(workshop, &environment)?.succeeded()?;
     let seen = built.seen()?;
-    ensure!(
-        seen.bindings == "system",
-        "expected generated bindings, got {seen:?}"
-    );
+    ensure!(seen.bindings == "system", "expected generated bindings, got {seen:?}");
     consumer.run(workshop, &built)?;
     Ok(format!("{bundled}; {seen}"))
 }

@@ -18,17 +18,10 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     }
     let (library, symbols) = stub(workshop)?;
     let source = Source::Path(workshop.source());
-    let consumer = Consumer::write(
-        workshop,
-        "linked-consumer",
-        &source,
-        Crates::Core,
-        Features::None,
-    )?;
-    let environment = [
-        ("CUDA_SYS_LINK", OsStr::new("1")),
-        ("CUDA_SYS_LIB_DIR", library.as_os_str()),
-    ];
+    let consumer =
+        Consumer::write(workshop, "linked-consumer", &source, Crates::Core, Features::None)?;
+    let environment =
+        [("CUDA_SYS_LINK", OsStr::new("1")), ("CUDA_SYS_LIB_DIR", library.as_os_str())];
     let newer = consumer.directory.join("src/bin/newer.rs");
     fs::write(newer, NEWER)?;
     let built = consumer.build(workshop, &environment)?.succeeded()?;
@@ -36,9 +29,7 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     consumer.run_with(workshop, &built, |command| {
         command.env("LD_LIBRARY_PATH", &library);
     })?;
-    let mut newer = workshop
-        .machine
-        .command(built.program("newer")?.as_os_str());
+    let mut newer = workshop.machine.command(built.program("newer")?.as_os_str());
     let answers = output(newer.env("LD_LIBRARY_PATH", &library))?;
 
     // The toolkit's own stub, in the toolkits' usual place.
@@ -46,14 +37,8 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     fs::create_dir_all(root.join("include"))?;
     fs::create_dir_all(root.join("lib64/stubs"))?;
     fs::write(root.join("include/cuda.h"), "#define CUDA_VERSION 13000\n")?;
-    fs::copy(
-        library.join("libcuda.so"),
-        root.join("lib64/stubs/libcuda.so"),
-    )?;
-    let environment = [
-        ("CUDA_SYS_LINK", OsStr::new("1")),
-        ("CUDA_HOME", root.as_os_str()),
-    ];
+    fs::copy(library.join("libcuda.so"), root.join("lib64/stubs/libcuda.so"))?;
+    let environment = [("CUDA_SYS_LINK", OsStr::new("1")), ("CUDA_HOME", root.as_os_str())];
     let built = consumer.build(workshop, &environment)?.succeeded()?;
 
     // With a library of that name that lacks the symbols, the process must not even start: the
@@ -96,10 +81,7 @@ fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let library = directory.join("libcuda.so.1");
     let exported = directory.join("exported");
     let names: Vec<&str> = floor.lines().collect();
-    fs::write(
-        &exported,
-        format!("{{ global: {}; local: *; }};\n", names.join("; ")),
-    )?;
+    fs::write(&exported, format!("{{ global: {}; local: *; }};\n", names.join("; ")))?;
     compile(
         workshop,
         &library,
@@ -123,33 +105,21 @@ fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&OsStr]) -> 
     let source = library.with_extension("c");
     fs::write(&source, text)?;
     let mut cc = workshop.machine.command("cc".as_ref());
-    cc.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
-        .arg(library)
-        .arg(source);
-    output(cc.args(more))
-        .context("a stub library needs a C compiler")
-        .map(drop)
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]).arg(library).arg(source);
+    output(cc.args(more)).context("a stub library needs a C compiler").map(drop)
 }
 
 /// Builds with a `links` override, which makes cargo skip the build script of cuda-sys, and with no
 /// build scripts at all, as build systems other than cargo may.
 pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     let source = Source::Path(workshop.source());
-    let consumer = Consumer::write(
-        workshop,
-        "scriptless-consumer",
-        &source,
-        Crates::Core,
-        Features::Default,
-    )?;
+    let consumer =
+        Consumer::write(workshop, "scriptless-consumer", &source, Crates::Core, Features::Default)?;
     let config = consumer.directory.join(".cargo/config.toml");
     fs::create_dir_all(consumer.directory.join(".cargo"))?;
     fs::write(
         &config,
-        format!(
-            "[target.{}.cuda_sys_driver]\nbindings = 'overridden'\n",
-            workshop.host()?
-        ),
+        format!("[target.{}.cuda_sys_driver]\nbindings = 'overridden'\n", workshop.host()?),
     )?;
     // The script would fail if it ran.
     let environment = [("CUDA_SYS_BINDINGS", OsStr::new("no such mode"))];
@@ -160,27 +130,16 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
 
     fs::remove_file(config)?;
     let built = consumer.build(workshop, &environment)?;
-    ensure!(
-        !built.success,
-        "the script, when it does run, does not fail"
-    );
+    ensure!(!built.success, "the script, when it does run, does not fail");
 
     let scriptless = workshop.directory("scriptless")?;
     copy(&workshop.source(), &scriptless)?;
     strip_script(&scriptless.join("cuda-sys"))?;
     let source = Source::Path(scriptless);
-    let consumer = Consumer::write(
-        workshop,
-        "scriptless-consumer",
-        &source,
-        Crates::Core,
-        Features::None,
-    )?;
+    let consumer =
+        Consumer::write(workshop, "scriptless-consumer", &source, Crates::Core, Features::None)?;
     let built = consumer.build(workshop, &environment)?.succeeded()?;
-    ensure!(
-        !built.has_script("cuda-sys"),
-        "a script of cuda-sys is left"
-    );
+    ensure!(!built.has_script("cuda-sys"), "a script of cuda-sys is left");
     consumer.run(workshop, &built)?;
     Ok("overridden, and left out: runs on the checked-in bindings".to_owned())
 }
@@ -193,11 +152,7 @@ fn strip_script(directory: &Path) -> anyhow::Result<()> {
         .lines()
         .filter(|line| !line.starts_with("links =") && !line.starts_with("build ="))
         .collect();
-    fs::write(
-        manifest,
-        kept.join("\n")
-            .replace("[package]", "[package]\nbuild = false"),
-    )?;
+    fs::write(manifest, kept.join("\n").replace("[package]", "[package]\nbuild = false"))?;
     fs::remove_file(directory.join("build.rs")).context("a package without a build script")
 }
 

@@ -13,13 +13,7 @@ use crate::package::workshop::Workshop;
 
 fn consumer(workshop: &Workshop, features: Features) -> anyhow::Result<Consumer> {
     let source = Source::Path(workshop.source());
-    Consumer::write(
-        workshop,
-        "neighbours-consumer",
-        &source,
-        Crates::Sys,
-        features,
-    )
+    Consumer::write(workshop, "neighbours-consumer", &source, Crates::Sys, features)
 }
 
 /// A package that links `cuda`, as RustaCUDA's does, in the same graph.
@@ -48,15 +42,9 @@ pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     let consumer = consumer(workshop, Features::Default)?;
 
     // `DOCS_RS` takes effect only while it is set.
-    let system = [
-        ("CUDA_SYS_BINDINGS", OsStr::new("system")),
-        ("CUDA_SYS_INCLUDE_DIR", include),
-    ];
+    let system = [("CUDA_SYS_BINDINGS", OsStr::new("system")), ("CUDA_SYS_INCLUDE_DIR", include)];
     let documented = [&system[..], &[("DOCS_RS", OsStr::new("1"))]].concat();
-    consumer
-        .build(workshop, &documented)?
-        .succeeded()?
-        .is_bundled()?;
+    consumer.build(workshop, &documented)?.succeeded()?.is_bundled()?;
     let seen = consumer.build(workshop, &system)?.succeeded()?.seen()?;
     ensure!(seen.bindings == "system", "DOCS_RS sticks: {seen:?}");
 

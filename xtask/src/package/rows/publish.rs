@@ -31,11 +31,7 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
         ensure!(text.contains(PRIVATE), "{krate} can be published");
         fs::write(&manifest, text.replace(PRIVATE, ""))?;
     }
-    output(
-        workshop
-            .cargo(&source, Target::Shared)?
-            .args(["fetch", "--locked"]),
-    )?;
+    output(workshop.cargo(&source, Target::Shared)?.args(["fetch", "--locked"]))?;
     // Everything is downloaded, so crates.io is not needed.
     let mut cargo = workshop.cargo(&source, Target::Shared)?;
     cargo.args(["package", "--quiet", "--offline"]);
@@ -46,10 +42,7 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
     for krate in ["cuda-sys", "cuda-core"] {
         let archive = the_archive(&packages, krate)?;
         let size = fs::metadata(&archive)?.len();
-        ensure!(
-            size < LIMIT,
-            "{krate}: {size} bytes packed, {LIMIT} allowed"
-        );
+        ensure!(size < LIMIT, "{krate}: {size} bytes packed, {LIMIT} allowed");
         let mut tar = workshop.machine.command("tar".as_ref());
         output(tar.arg("-xzf").arg(&archive).arg("-C").arg(&unpacked))?;
         let name = archive.file_stem().context("an archive has a name")?;
@@ -58,13 +51,8 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
     }
 
     let source = Source::Registry { packages: unpacked };
-    let consumer = Consumer::write(
-        workshop,
-        "package-consumer",
-        &source,
-        Crates::Core,
-        Features::Default,
-    )?;
+    let consumer =
+        Consumer::write(workshop, "package-consumer", &source, Crates::Core, Features::Default)?;
     let seen = build_and_run(workshop, &consumer)?;
     Ok(format!("{}; consumed: {seen}", sizes.join(", ")))
 }
@@ -77,10 +65,7 @@ fn the_archive(packages: &Path, krate: &str) -> anyhow::Result<std::path::PathBu
         .flatten()
         .map(|entry| entry.path())
         .find(|path| {
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             name.starts_with(&prefix) && name.ends_with(".crate")
         })
         .with_context(|| format!("cargo packed no {krate}"))

@@ -24,13 +24,8 @@ pub(super) fn aarch64_linux(workshop: &Workshop) -> anyhow::Result<String> {
     let consumer = consumer(workshop, Features::Default)?;
     let mut cargo = consumer.cargo(workshop, "check")?;
     cargo.args(["--target", TARGET]).env("CUDA_HOME", &root);
-    let seen = Built::run(cargo.env("CUDA_SYS_BINDINGS", "system"))?
-        .succeeded()?
-        .seen()?;
-    ensure!(
-        seen.include.as_deref() == Some(&include),
-        "not the target's header: {seen:?}"
-    );
+    let seen = Built::run(cargo.env("CUDA_SYS_BINDINGS", "system"))?.succeeded()?.seen()?;
+    ensure!(seen.include.as_deref() == Some(&include), "not the target's header: {seen:?}");
     Ok(format!("{bundled}; {seen}"))
 }
 
@@ -62,10 +57,7 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
         let built = built.succeeded()?;
         said = built.is_bundled()?.to_string();
         built.warns(0)?;
-        let warned = built
-            .errors
-            .lines()
-            .find(|line| line.starts_with("warning"));
+        let warned = built.errors.lines().find(|line| line.starts_with("warning"));
         ensure!(warned.is_none(), "the compiler warns: {}", built.errors);
     }
     Ok(said)
@@ -73,16 +65,8 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
 
 /// Installs the target's standard library with rustup unless it is there.
 fn has_std(workshop: &Workshop, target: &str) -> anyhow::Result<()> {
-    let sysroot = output(
-        workshop
-            .machine
-            .command("rustc".as_ref())
-            .args(["--print", "sysroot"]),
-    )?;
-    let std = Path::new(sysroot.trim())
-        .join("lib/rustlib")
-        .join(target)
-        .join("lib");
+    let sysroot = output(workshop.machine.command("rustc".as_ref()).args(["--print", "sysroot"]))?;
+    let std = Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib");
     if std.is_dir() {
         return Ok(());
     }

@@ -55,24 +55,16 @@ pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
         Err(error) => {
             let text = format!("{error:#}");
             // The message of its build script, rather than cargo's.
-            let said = text
-                .split_once("--- stderr")
-                .map_or(text.as_str(), |(_, said)| said);
+            let said = text.split_once("--- stderr").map_or(text.as_str(), |(_, said)| said);
             let said: Vec<&str> = said.lines().map(str::trim).collect();
-            Err(not_run(format!(
-                "it does not build here: {}",
-                said.join(" ").trim()
-            )))
+            Err(not_run(format!("it does not build here: {}", said.join(" ").trim())))
         }
     }
 }
 
 fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
     let path = workshop.source().join("cuda-core");
-    format!(
-        "cuda-core = {{ path = '{}', default-features = {bindgen} }}",
-        path.display()
-    )
+    format!("cuda-core = {{ path = '{}', default-features = {bindgen} }}", path.display())
 }
 
 /// The times of one build.
@@ -117,14 +109,8 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
     fs::write(probe.join("src/lib.rs"), "")?;
     let manifest = "[package]\nname = 'probe'\nversion = '0.0.0'\nedition = '2024'\n\n\
         [workspace]\n\n[dependencies]\n";
-    fs::write(
-        probe.join("Cargo.toml"),
-        format!("{manifest}{dependency}\n"),
-    )?;
-    fs::copy(
-        workshop.source().join("Cargo.lock"),
-        probe.join("Cargo.lock"),
-    )?;
+    fs::write(probe.join("Cargo.toml"), format!("{manifest}{dependency}\n"))?;
+    fs::copy(workshop.source().join("Cargo.lock"), probe.join("Cargo.lock"))?;
     output(workshop.cargo(&probe, Target::Shared)?.arg("fetch")).context("downloading")?;
     let crates = third_party(workshop, &probe)?.len();
     let header = workshop.headers.newest().ok().map(|header| &header.file);
@@ -149,11 +135,7 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
             "the build failed:\n{}",
             last_lines(&String::from_utf8_lossy(&built.stderr))
         );
-        runs.push(Run {
-            clock,
-            processor,
-            others,
-        });
+        runs.push(Run { clock, processor, others });
     }
     Ok(Time { runs, crates })
 }
@@ -179,18 +161,7 @@ fn in_children(stat: &str) -> Option<Duration> {
 /// The times of all cores in `/proc/stat`, without idle time.
 fn in_machine(stat: &str) -> Option<Duration> {
     let fields: Vec<_> = stat.lines().next()?.split_whitespace().collect();
-    let [
-        "cpu",
-        user,
-        nice,
-        system,
-        _idle,
-        _waiting,
-        interrupts,
-        soft,
-        stolen,
-        ..,
-    ] = fields[..]
+    let ["cpu", user, nice, system, _idle, _waiting, interrupts, soft, stolen, ..] = fields[..]
     else {
         return None;
     };

@@ -16,13 +16,7 @@ use crate::package::workshop::{Target, Workshop};
 
 fn consumer(workshop: &Workshop) -> anyhow::Result<Consumer> {
     let source = Source::Path(workshop.source());
-    Consumer::write(
-        workshop,
-        "toolkit-consumer",
-        &source,
-        Crates::Sys,
-        Features::Default,
-    )
+    Consumer::write(workshop, "toolkit-consumer", &source, Crates::Sys, Features::Default)
 }
 
 /// Puts `header` at `below` in a toolkit named `name` and returns the toolkit's root.
@@ -41,17 +35,12 @@ fn toolkit(
 
 /// Asserts that the bindings came from `header`, which lies in `include`.
 fn generated(built: &Built, header: &Header, include: &Path) -> anyhow::Result<Seen> {
-    let seen = built
-        .seen()
-        .with_context(|| built.script_warnings("cuda-sys").join("\n"))?;
+    let seen = built.seen().with_context(|| built.script_warnings("cuda-sys").join("\n"))?;
     ensure!(
         seen.bindings == "system"
             && seen.header == Some(header.version)
             && seen.include.as_deref() == Some(include)
-            && seen
-                .root
-                .as_deref()
-                .is_some_and(|root| include.starts_with(root)),
+            && seen.root.as_deref().is_some_and(|root| include.starts_with(root)),
         "expected bindings of {} in {}, got {seen:?}; warnings: {:#?}",
         header.version,
         include.display(),
@@ -69,9 +58,7 @@ fn found(
     include: &Path,
 ) -> anyhow::Result<Seen> {
     let consumer = consumer(workshop)?;
-    let built = consumer
-        .build(workshop, &[(variable, value)])?
-        .succeeded()?;
+    let built = consumer.build(workshop, &[(variable, value)])?.succeeded()?;
     let seen = generated(&built, header, include)?;
     consumer.run(workshop, &built)?;
     Ok(seen)
@@ -92,18 +79,12 @@ pub(super) fn no_libclang(workshop: &Workshop) -> anyhow::Result<String> {
     let root = toolkit(workshop, "no-libclang", header, "include")?;
     let nothing = workshop.directory("no-libclang")?;
     let consumer = consumer(workshop)?;
-    let environment = [
-        ("CUDA_HOME", root.as_os_str()),
-        ("LIBCLANG_PATH", nothing.as_os_str()),
-    ];
+    let environment = [("CUDA_HOME", root.as_os_str()), ("LIBCLANG_PATH", nothing.as_os_str())];
     let built = consumer.build(workshop, &environment)?.succeeded()?;
     let seen = built.is_bundled()?;
     built.warns(1)?;
     let warning = built.script_warnings("cuda-sys").join("");
-    ensure!(
-        warning.contains("libclang"),
-        "the warning does not name libclang: {warning}"
-    );
+    ensure!(warning.contains("libclang"), "the warning does not name libclang: {warning}");
     consumer.run(workshop, &built)?;
     Ok(format!("{seen}, 1 warning"))
 }
@@ -112,20 +93,13 @@ pub(super) fn required(workshop: &Workshop) -> anyhow::Result<String> {
     workshop.needs_no_toolkit()?;
     let nowhere = workshop.directory("system-no-toolkit")?;
     let consumer = consumer(workshop)?;
-    let environment = [
-        ("CUDA_SYS_BINDINGS", OsStr::new("system")),
-        ("CUDA_ROOT", nowhere.as_os_str()),
-    ];
+    let environment =
+        [("CUDA_SYS_BINDINGS", OsStr::new("system")), ("CUDA_ROOT", nowhere.as_os_str())];
     let built = consumer.build(workshop, &environment)?;
     ensure!(!built.success, "the build succeeded: {:?}", built.seen());
     let place = format!("CUDA_ROOT={}", nowhere.display());
     let error = built.script_errors("cuda-sys");
-    for said in [
-        place.as_str(),
-        "/usr/local/cuda",
-        "CUDA_SYS_INCLUDE_DIR",
-        "CUDA_HOME",
-    ] {
+    for said in [place.as_str(), "/usr/local/cuda", "CUDA_SYS_INCLUDE_DIR", "CUDA_HOME"] {
         ensure!(error.contains(said), "the error lacks `{said}`:\n{error}");
     }
     Ok("fails, names the places tried and the variables".to_owned())
@@ -156,11 +130,8 @@ pub(super) fn debian(workshop: &Workshop) -> anyhow::Result<String> {
     let bin = root.join("usr/bin");
     fs::create_dir_all(&bin)?;
     fs::write(bin.join("nvcc"), "#!/bin/sh\nexit 1\n")?;
-    let path = env::join_paths(
-        [bin]
-            .into_iter()
-            .chain(env::split_paths(&workshop.machine.path())),
-    )?;
+    let path =
+        env::join_paths([bin].into_iter().chain(env::split_paths(&workshop.machine.path())))?;
     let seen = found(workshop, ("PATH", &path), header, &root.join("usr/include"))?;
     Ok(format!("{seen}, found through nvcc"))
 }
@@ -168,9 +139,7 @@ pub(super) fn debian(workshop: &Workshop) -> anyhow::Result<String> {
 pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.headers.newest()?;
     if !workshop.machine.has_namespaces() {
-        return Err(not_run(
-            "a header in /usr/include needs user namespaces to put it there",
-        ));
+        return Err(not_run("a header in /usr/include needs user namespaces to put it there"));
     }
     let upper = toolkit(workshop, "debian-customary", header, ".")?;
     let mounts = [Mount::Overlay {
@@ -185,10 +154,7 @@ pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
         .output()?;
     if !probe.status.success() {
         let why = String::from_utf8_lossy(&probe.stderr);
-        return Err(not_run(format!(
-            "/usr/include cannot be overlaid: {}",
-            why.trim()
-        )));
+        return Err(not_run(format!("/usr/include cannot be overlaid: {}", why.trim())));
     }
     let consumer = consumer(workshop)?;
     let mut cargo = workshop.cargo_among(&mounts, &consumer.directory, Target::Shared)?;
@@ -205,12 +171,7 @@ pub(super) fn conda(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.headers.newest()?;
     let below = format!("targets/{}-linux/include", target_directory(workshop)?);
     let prefix = toolkit(workshop, "conda", header, &below)?;
-    let seen = found(
-        workshop,
-        ("CONDA_PREFIX", prefix.as_os_str()),
-        header,
-        &prefix.join(below),
-    )?;
+    let seen = found(workshop, ("CONDA_PREFIX", prefix.as_os_str()), header, &prefix.join(below))?;
     Ok(seen.to_string())
 }
 
@@ -223,33 +184,17 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     let other = if arch == "sbsa" { "x86_64" } else { "sbsa" };
     let trap = root.join(format!("targets/{other}-linux/include"));
     fs::create_dir_all(&trap)?;
-    fs::write(
-        trap.join("cuda.h"),
-        "#define CUDA_VERSION 12340\n#error of another target\n",
-    )?;
-    let seen = found(
-        workshop,
-        ("CUDA_PATH", root.as_os_str()),
-        header,
-        &root.join(&below),
-    )?;
+    fs::write(trap.join("cuda.h"), "#define CUDA_VERSION 12340\n#error of another target\n")?;
+    let seen = found(workshop, ("CUDA_PATH", root.as_os_str()), header, &root.join(&below))?;
 
     // With the other header alone, there is none for this target.
     fs::remove_dir_all(root.join(format!("targets/{arch}-linux")))?;
-    let environment = [
-        ("CUDA_SYS_BINDINGS", OsString::from("system")),
-        ("CUDA_PATH", root.into_os_string()),
-    ];
-    let environment = environment
-        .each_ref()
-        .map(|(name, value)| (*name, value.as_os_str()));
+    let environment =
+        [("CUDA_SYS_BINDINGS", OsString::from("system")), ("CUDA_PATH", root.into_os_string())];
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_os_str()));
     workshop.needs_no_toolkit()?;
     let built = consumer(workshop)?.build(workshop, &environment)?;
-    ensure!(
-        !built.success,
-        "a header of {other} was taken: {:?}",
-        built.seen()
-    );
+    ensure!(!built.success, "a header of {other} was taken: {:?}", built.seen());
     Ok(format!("{seen} of {arch}, none of {other}"))
 }
 

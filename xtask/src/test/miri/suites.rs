@@ -121,14 +121,6 @@ pub(super) const SUITES: [Suite; 5] = [
             "cuda-tests (unit tests)",
         ],
         turn: Turn::Odd,
-        selection: &[
-            "-p",
-            "cuda-core",
-            "-p",
-            "cuda-driver-sim",
-            "-p",
-            "cuda-tests",
-            "--lib",
-        ],
+        selection: &["-p", "cuda-core", "-p", "cuda-driver-sim", "-p", "cuda-tests", "--lib"],
     },
 ];

@@ -58,9 +58,7 @@ fn text(times: &[(Duration, String)]) -> String {
         .filter(|(seconds, _)| *seconds > LONG)
         .collect();
     long.sort_by(|(a, name), (b, other)| b.total_cmp(a).then(name.cmp(other)));
-    let lines = long
-        .iter()
-        .map(|(seconds, name)| format!("{seconds:.0} {name}\n"));
+    let lines = long.iter().map(|(seconds, name)| format!("{seconds:.0} {name}\n"));
     lines.collect()
 }
 

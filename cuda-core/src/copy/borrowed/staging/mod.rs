@@ -92,11 +92,7 @@ impl Lease {
     }
 
     fn of(chunk: StagingChunk) -> Arc<Self> {
-        Arc::new(Self {
-            chunk,
-            claimed: AtomicUsize::new(0),
-            last: Mutex::new(Fences::none()),
-        })
+        Arc::new(Self { chunk, claimed: AtomicUsize::new(0), last: Mutex::new(Fences::none()) })
     }
 
     fn claim(self: &Arc<Self>, len: usize) -> Option<Region> {
@@ -105,15 +101,8 @@ impl Lease {
             let end = claimed.checked_add(room);
             end.filter(|end| *end <= self.chunk.bytes)
         };
-        let start = self
-            .claimed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .ok()?;
-        Some(Region {
-            lease: self.clone(),
-            start,
-            len,
-        })
+        let start = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Region { lease: self.clone(), start, len })
     }
 }
 
@@ -202,10 +191,7 @@ pub(crate) fn reserve(stream: &Bound<'_>, len: usize) -> Result<Region> {
 }
 
 fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
-    lease.claim(len).ok_or(Error::SizeOverflow {
-        len,
-        element_size: 1,
-    })
+    lease.claim(len).ok_or(Error::SizeOverflow { len, element_size: 1 })
 }
 
 /// A chunk that is known to be idle or found so by a query, a new one, or one of the stream's own
@@ -271,11 +257,7 @@ fn find_known(bytes: usize, wanted: &dyn Fn(&StagingChunk) -> bool) -> Option<St
 /// A chunk that is known to be done, or a pending one that a query shows to be, `own` ones first.
 /// One driver call for each stream queried.
 fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<StagingChunk> {
-    let others = if has_room(bytes) {
-        ASKED
-    } else {
-        ASKED_AT_MOST
-    };
+    let others = if has_room(bytes) { ASKED } else { ASKED_AT_MOST };
     // Streams that have not finished with their oldest chunk. A chunk that is held up hides no
     // other.
     let mut busy = Vec::new();

@@ -107,11 +107,7 @@ pub fn set_staging_options(options: StagingOptions) -> Result<()> {
 }
 
 fn useful() -> usize {
-    if copying::can_demote() {
-        USEFUL_DEMOTERS
-    } else {
-        USEFUL
-    }
+    if copying::can_demote() { USEFUL_DEMOTERS } else { USEFUL }
 }
 
 impl StagingOptions {
@@ -160,9 +156,8 @@ fn bad_chunk(text: String) -> Error {
 fn bytes(text: &str) -> Option<usize> {
     let text = text.trim();
     let units = [("KiB", 10), ("MiB", 20), ("", 0)];
-    let (number, shift) = units
-        .iter()
-        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
     let number: usize = number.trim_end().parse().ok()?;
     number.checked_mul(1 << shift)
 }
@@ -184,9 +179,7 @@ mod tests {
         for threads in ["", "-1", "65", "many", "1.5"] {
             assert!(parsed(threads, "4MiB").is_err(), "{threads:?}");
         }
-        for chunk in [
-            "", "0", "2048", "5000", "3MiB", "128MiB", "KiB", "4GiB", "-4MiB",
-        ] {
+        for chunk in ["", "0", "2048", "5000", "3MiB", "128MiB", "KiB", "4GiB", "-4MiB"] {
             assert!(parsed("1", chunk).is_err(), "{chunk:?}");
         }
     }

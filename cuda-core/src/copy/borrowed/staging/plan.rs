@@ -84,20 +84,14 @@ pub(crate) struct Sizes {
 impl Sizes {
     /// Each part is one piece, if it fits a chunk.
     pub(crate) fn whole(chunk: usize) -> Self {
-        Self {
-            smallest: chunk,
-            largest: chunk,
-        }
+        Self { smallest: chunk, largest: chunk }
     }
 
     /// For a download of a slice in `parts` parts.
     pub(crate) fn down(parts: usize, chunk: usize) -> Self {
         let smallest = quantum(chunk);
         let largest = (DEPTH * chunk / IN_FLIGHT / parts.max(1)).clamp(smallest, chunk);
-        Self {
-            smallest,
-            largest: 1 << largest.ilog2(),
-        }
+        Self { smallest, largest: 1 << largest.ilog2() }
     }
 
     /// For an upload of `total` bytes in `parts` parts. The device needs some microseconds for each
@@ -106,10 +100,7 @@ impl Sizes {
         let Self { smallest, largest } = Self::down(parts, chunk);
         let least = (largest / 4).max(smallest);
         let largest = (total / parts.max(1) / SENT).clamp(least, largest);
-        Self {
-            smallest,
-            largest: 1 << largest.ilog2(),
-        }
+        Self { smallest, largest: 1 << largest.ilog2() }
     }
 }
 
@@ -180,15 +171,7 @@ mod tests {
     fn every_byte_once_and_small_at_the_ends() {
         for chunk in [4 << 10, 1 << 20, 4 << 20] {
             let quantum = quantum(chunk);
-            let totals = [
-                1,
-                quantum - 1,
-                quantum,
-                quantum + 1,
-                chunk,
-                3 * chunk + 7,
-                50 * chunk,
-            ];
+            let totals = [1, quantum - 1, quantum, quantum + 1, chunk, 3 * chunk + 7, 50 * chunk];
             let ways = totals.map(|total| {
                 let (down, up) = (Sizes::down(1, chunk), Sizes::up(total, 1, chunk));
                 assert_eq!(down.largest, chunk);
@@ -206,9 +189,7 @@ mod tests {
                 let small = |piece: Option<&Piece>| piece.is_some_and(|piece| piece.len <= quantum);
                 assert!(small(pieces.first()), "{total} by {chunk}: {pieces:?}");
                 assert!(
-                    pieces
-                        .last()
-                        .is_some_and(|piece| piece.is_last && piece.len <= 2 * quantum)
+                    pieces.last().is_some_and(|piece| piece.is_last && piece.len <= 2 * quantum)
                 );
                 // Not many more copies than chunks.
                 assert!(pieces.len() <= total / sizes.largest + 16);
@@ -238,9 +219,7 @@ mod tests {
             done[piece.part] += piece.len;
         }
         assert_eq!(done, parts);
-        let mut slice: Vec<u8> = (0..bases[3] + parts[3])
-            .map(|at| (at % 251) as u8)
-            .collect();
+        let mut slice: Vec<u8> = (0..bases[3] + parts[3]).map(|at| (at % 251) as u8).collect();
         let expected = slice.clone();
         for (piece, cut) in pieces.iter().zip(cut(&mut slice, &pieces)) {
             assert!(*cut == *piece.of(&expected));

@@ -272,9 +272,6 @@ mod tests {
         }
         // So small that all chunks in use stay in the cores' own caches.
         assert_eq!(path(0, CHUNK / 8, DEMOTERS, true), Path::PastCaches);
-        assert_eq!(
-            Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).path,
-            Path::PastCaches
-        );
+        assert_eq!(Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).path, Path::PastCaches);
     }
 }

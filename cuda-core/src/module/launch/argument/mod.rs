@@ -234,18 +234,12 @@ pub(super) type Pointers = InlineVec<*mut c_void, 8>;
 impl Arguments {
     #[inline]
     pub(super) fn new() -> Self {
-        Self {
-            units: InlineVec::new(),
-            places: InlineVec::new(),
-        }
+        Self { units: InlineVec::new(), places: InlineVec::new() }
     }
 
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        let place = ArgumentPlace {
-            unit: self.units.as_slice().len(),
-            size: bytes.len(),
-        };
+        let place = ArgumentPlace { unit: self.units.as_slice().len(), size: bytes.len() };
         for chunk in bytes.chunks(UNIT) {
             self.units.push(|| {
                 let mut unit = EMPTY;
@@ -287,21 +281,12 @@ pub struct Touched<'a> {
 impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn new(context: &'a Context) -> Self {
-        Self {
-            touches: InlineVec::new(),
-            context,
-            far: Vec::new(),
-            error: None,
-        }
+        Self { touches: InlineVec::new(), context, far: Vec::new(), error: None }
     }
 
     #[inline]
     fn push(&mut self, ledger: LedgerOf<'a>, range: Bytes, access: Access) {
-        self.touches.push(|| Touch {
-            ledger,
-            range,
-            access,
-        });
+        self.touches.push(|| Touch { ledger, range, access });
     }
 
     #[inline]
@@ -319,10 +304,8 @@ impl<'a> Touched<'a> {
     #[cold]
     fn far(&mut self, memory: Confined) {
         if memory.device == self.device() {
-            self.error.get_or_insert(Error::WrongContext {
-                op: "cuLaunchKernelEx",
-                what: "memory",
-            });
+            self.error
+                .get_or_insert(Error::WrongContext { op: "cuLaunchKernelEx", what: "memory" });
         } else if !self.far.contains(&memory) {
             self.far.push(memory);
         }

@@ -6,11 +6,7 @@ use crate::bench::measure::Measured;
 pub(super) fn rotate(team: &Team) -> anyhow::Result<Measured> {
     let count = team.group.len();
     let mut targets = team.group.alloc::<u8>(team.len)?;
-    let parts = Parts {
-        ranks: team.ranks(),
-        steps: 1..2,
-        bytes: team.len,
-    };
+    let parts = Parts { ranks: team.ranks(), steps: 1..2, bytes: team.len };
     team.copies(
         &parts,
         || {
@@ -34,11 +30,7 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
     let sources: cuda_core::Result<Vec<Vec<_>>> =
         team.ranks().map(|r| sources(r).collect()).collect();
     let sources = sources?;
-    let parts = Parts {
-        ranks: team.ranks(),
-        steps: 1..count,
-        bytes: part * (count - 1),
-    };
+    let parts = Parts { ranks: team.ranks(), steps: 1..count, bytes: part * (count - 1) };
     team.copies(
         &parts,
         || {
@@ -66,11 +58,7 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
 pub(super) fn broadcast(team: &Team) -> anyhow::Result<Measured> {
     let mut buffers = team.group.alloc_zeroed::<u8>(team.len)?;
     // The bytes leave their device once, however many devices receive them.
-    let parts = Parts {
-        ranks: 0..1,
-        steps: 1..2,
-        bytes: team.len,
-    };
+    let parts = Parts { ranks: 0..1, steps: 1..2, bytes: team.len };
     team.copies(
         &parts,
         || {

@@ -39,11 +39,7 @@ impl Team {
     pub(super) fn new(size: u32, effort: Effort) -> anyhow::Result<Self> {
         let group = DeviceGroup::new(Device::all()?.take(size as usize))?;
         let len = effort.bytes(LEN);
-        let row = |stream: &Stream| {
-            (0..size)
-                .map(|_| stream.context().create_stream())
-                .collect()
-        };
+        let row = |stream: &Stream| (0..size).map(|_| stream.context().create_stream()).collect();
         let streams: cuda_core::Result<_> = group.streams().iter().map(row).collect();
         Ok(Self {
             streams: streams?,
@@ -98,11 +94,7 @@ impl Team {
         ours: impl FnMut() -> cuda_core::Result<()>,
         transfer: impl Fn(usize) -> CUresult,
     ) -> anyhow::Result<Measured> {
-        let parts = Parts {
-            ranks: self.ranks(),
-            steps: 0..1,
-            bytes: self.len,
-        };
+        let parts = Parts { ranks: self.ranks(), steps: 0..1, bytes: self.len };
         let (measured, alone) = self.beside(&parts, ours, |rank, _| transfer(rank), Vec::new())?;
         let many = Many::new(self.group.len(), parts.bytes, &alone, None);
         Ok(measured.among(many))
