@@ -26,10 +26,6 @@ impl Code {
             Code::Library(library) => &library.users,
         }
     }
-
-    pub(super) fn is(&self, other: &Self) -> bool {
-        std::ptr::eq(self.users(), other.users())
-    }
 }
 
 /// Users of loaded code.

@@ -1,8 +1,6 @@
 //! Kernels of a module: their attributes and settings.
 
 use std::ffi::CString;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
@@ -16,6 +14,7 @@ use crate::module::launch::limits::LaunchLimits;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
+use crate::util::by_parts::{compare_by, debug_by};
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -306,22 +305,6 @@ impl Function {
     }
 }
 
-impl PartialEq for Function {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.raw.0 == other.0.raw.0 && self.0.code.is(&other.0.code)
-    }
-}
+compare_by! { Function: |it| (it.as_raw(), std::ptr::from_ref(it.users())) }
 
-impl Eq for Function {}
-
-impl Hash for Function {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.raw.0.hash(state);
-    }
-}
-
-impl fmt::Debug for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Function").field("name", &self.0.name).field("raw", &self.as_raw()).finish()
-    }
-}
+debug_by! { [] Function: |it| "Function" { name: it.0.name, raw: it.as_raw() } }

@@ -2,7 +2,6 @@
 
 use std::ffi::{CString, c_void};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::by_parts::compare_by;
 
 /// Kernels and global variables that belong to no particular context: loaded once, and used in any
 /// context of any device. From CUDA 12.0 on.
@@ -294,19 +294,7 @@ impl Release for LoadedLibrary {
     }
 }
 
-impl PartialEq for Library {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Library {}
-
-impl Hash for Library {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
+compare_by! { Library: |it| Arc::as_ptr(&it.0) }
 
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -380,19 +368,7 @@ impl Kernel {
     }
 }
 
-impl PartialEq for Kernel {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_raw() == other.as_raw() && Arc::ptr_eq(&self.0.library, &other.0.library)
-    }
-}
-
-impl Eq for Kernel {}
-
-impl Hash for Kernel {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_raw().hash(state);
-    }
-}
+compare_by! { Kernel: |it| (it.as_raw(), Arc::as_ptr(&it.0.library)) }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,6 @@
 //! Modules: kernels and global variables loaded into a context.
 
 use std::ffi::{CString, c_void};
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -18,6 +16,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
+use crate::util::by_parts::{compare_by, debug_by};
 
 mod code;
 mod function;
@@ -371,28 +370,9 @@ impl Release for Loaded {
     }
 }
 
-impl PartialEq for Module {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+compare_by! { Module: |it| Arc::as_ptr(&it.0) }
 
-impl Eq for Module {}
-
-impl Hash for Module {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Debug for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module")
-            .field("raw", &self.as_raw())
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_by! { [] Module: |it| "Module" { raw: it.as_raw(), context: it.context() } }
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,6 @@
 //! These futures work with any executor and on any thread: a thread of this crate that sleeps until
 //! the device is done wakes them.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -20,6 +19,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
 use crate::wait::PendingMark;
@@ -285,8 +285,4 @@ impl Event {
     }
 }
 
-impl fmt::Debug for Ready<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ready")
-    }
-}
+debug_by! { [] Ready<'_>: |_it| "Ready" }

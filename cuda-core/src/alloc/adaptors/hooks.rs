@@ -1,7 +1,6 @@
 //! Functions that are called with what a thread allocates and frees.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +11,7 @@ use crate::alloc::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::contain;
 
 /// When a hook is called.
@@ -192,11 +192,7 @@ impl Drop for HookScope {
     }
 }
 
-impl<A: fmt::Debug> fmt::Debug for Hooks<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
+debug_by! { [A: std::fmt::Debug] Hooks<A>: |it| "Hooks" { inner: it.inner; .. } }
 
 // SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {

@@ -1,7 +1,6 @@
 //! Logs each allocation and free as a line, in a format that can be replayed.
 
 use std::cell::Cell;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -15,6 +14,7 @@ use super::{Rollback, ask, contained, thread_number};
 use crate::alloc::DeviceAllocator;
 use crate::error::Result;
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
 /// The first lines of a log.
@@ -169,14 +169,7 @@ impl Drop for Writing {
     }
 }
 
-impl<A: fmt::Debug> fmt::Debug for Logging<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Logging")
-            .field("inner", &self.inner)
-            .field("lost", &self.lost())
-            .finish_non_exhaustive()
-    }
-}
+debug_by! { [A: std::fmt::Debug] Logging<A>: |it| "Logging" { inner: it.inner, lost: it.lost(); .. } }
 
 // SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Logging<A> {

@@ -1,7 +1,5 @@
 //! Retries allocations that fail.
 
-use std::fmt;
-
 use cuda_sys::CUdeviceptr;
 
 use super::{ask, contained};
@@ -9,6 +7,7 @@ use crate::alloc::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
 
 /// What [`OnFailure`] does about an allocation that failed.
 ///
@@ -121,13 +120,8 @@ impl<A> OnFailure<A> {
     }
 }
 
-impl<A: fmt::Debug> fmt::Debug for OnFailure<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnFailure")
-            .field("inner", &self.inner)
-            .field("max_retries", &self.max_retries)
-            .finish_non_exhaustive()
-    }
+debug_by! {
+   [A: std::fmt::Debug] OnFailure<A>: |it| "OnFailure" { inner: it.inner, max_retries: it.max_retries; .. }
 }
 
 // SAFETY: the inner allocator's memory is passed on unchanged.

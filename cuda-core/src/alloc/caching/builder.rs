@@ -1,6 +1,5 @@
 //! Options of a caching pool.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +9,7 @@ use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::alloc::allocator::Allocator;
 use crate::error::{Error, Result};
+use crate::util::by_parts::debug_by;
 use crate::util::panic::Contained;
 use crate::util::sync::lock;
 
@@ -164,14 +164,10 @@ impl CachingPoolBuilder {
     }
 }
 
-impl fmt::Debug for CachingPoolBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachingPoolBuilder")
-            .field("upstream", &self.upstream)
-            .field("limit", &self.limit)
-            .field("initial", &self.initial)
-            .finish_non_exhaustive()
-    }
+debug_by! {
+   [] CachingPoolBuilder: |it| "CachingPoolBuilder" {
+       upstream: it.upstream, limit: it.limit, initial: it.initial; ..
+   }
 }
 
 /// The id of a new pool.

@@ -1,7 +1,5 @@
 //! Caching pools: the shared one, and those that a program creates.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
@@ -21,6 +19,7 @@ use crate::stream::Stream;
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::types::usage::CacheUsage;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::sync::lock;
 
 /// A pool of device memory that keeps freed blocks, in segments of its own.
@@ -320,29 +319,13 @@ impl Default for CachingPool {
     }
 }
 
-/// The same pool.
-impl PartialEq for CachingPool {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+// The same pool.
+compare_by! { CachingPool: |it| Arc::as_ptr(&it.0) }
 
-impl Eq for CachingPool {}
-
-impl Hash for CachingPool {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Debug for CachingPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachingPool")
-            .field("upstream", &self.0.settings.upstream)
-            .field("limit", &self.limit())
-            .field("shared", &self.0.settings.is_shared())
-            .finish()
-    }
+debug_by! {
+   [] CachingPool: |it| "CachingPool" {
+       upstream: it.0.settings.upstream, limit: it.limit(), shared: it.0.settings.is_shared()
+   }
 }
 
 // SAFETY: blocks are cut from segments, at multiples of 256 bytes, and each is allocated to one

@@ -1,7 +1,5 @@
 //! Pools shared between processes, and the memory in them.
 
-use std::fmt;
-
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -26,6 +24,7 @@ use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
+use crate::util::by_parts::debug_by;
 
 /// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be
 /// sent by any means.
@@ -65,11 +64,7 @@ impl PoolPointer {
     }
 }
 
-impl fmt::Debug for PoolPointer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PoolPointer(..)")
-    }
-}
+debug_by! { [] PoolPointer: |_it| "PoolPointer(..)" }
 
 /// Frees memory of another process's pool.
 struct ImportedBlock {

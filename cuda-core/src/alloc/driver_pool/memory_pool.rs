@@ -1,7 +1,5 @@
 //! The driver's pools: the default one of a device, and those that a program creates.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -26,6 +24,7 @@ use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::sync::lock;
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
@@ -449,27 +448,9 @@ impl Stream {
     }
 }
 
-/// Equal if they are the same pool of the driver.
-impl PartialEq for MemoryPool {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_raw() == other.as_raw()
-    }
-}
+// Equal if they are the same pool of the driver.
+compare_by! { MemoryPool: |it| it.as_raw() }
 
-impl Eq for MemoryPool {}
-
-impl Hash for MemoryPool {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_raw().hash(state);
-    }
-}
-
-impl fmt::Debug for MemoryPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryPool")
-            .field("handle", &self.as_raw())
-            .field("kind", &self.0.kind)
-            .field("device", &self.device())
-            .finish()
-    }
+debug_by! {
+   [] MemoryPool: |it| "MemoryPool" { handle: it.as_raw(), kind: it.0.kind, device: it.device() }
 }

@@ -1,12 +1,11 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
-use std::fmt;
-
 use cuda_sys::{CUlaunchConfig, symbol as cu};
 
 use crate::error::{Error, Result, check};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
+use crate::util::by_parts::debug_by;
 
 mod argument;
 mod attributes;
@@ -289,15 +288,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     }
 }
 
-impl<K: StreamKind> fmt::Debug for Launch<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Launch")
-            .field("function", self.function)
-            .field("stream", self.stream)
-            .field("grid", &self.grid)
-            .field("block", &self.block)
-            .field("dynamic_shared", &self.dynamic_shared)
-            .field("arguments", &self.arguments.sizes().len())
-            .finish_non_exhaustive()
-    }
+debug_by! {
+   [K: StreamKind] Launch<'_, K>: |it| "Launch" {
+       function: it.function, stream: it.stream, grid: it.grid, block: it.block,
+       dynamic_shared: it.dynamic_shared, arguments: it.arguments.sizes().len(); ..
+   }
 }
