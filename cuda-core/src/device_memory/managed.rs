@@ -20,7 +20,7 @@ use crate::memory::device::{
 use crate::memory::view::{Slice, SliceMut};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
-use crate::timeline::ledger::{Access, Fences};
+use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
 use crate::wait::future::Ready;
 
@@ -299,8 +299,7 @@ impl<T: Pod> ManagedBuffer<T> {
         driver::ensure()?;
         self.buffer.storage.ensure()?;
         let block = self.buffer.storage.block();
-        let mut fences = Fences::none();
-        block.ledger.conflicts(&block.whole(), access, None, &mut fences);
+        let fences = block.ledger.conflicts(&block.whole(), access, None);
         fences.wait_host()?;
         if !self.concurrent && block.bytes > 0 && self.attached != ManagedAttach::Host {
             // While a device runs anything, in whatever context, the host must touch no managed

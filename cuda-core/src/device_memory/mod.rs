@@ -45,9 +45,8 @@ impl memory::MemoryKind for DeviceMemory {
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
-        let mut fences = Fences::none();
         let home = block.backing.home().map(|home| &**home.timeline());
-        block.ledger.conflicts_exclusive(&range, Access::Write, home, &mut fences);
+        let fences = block.ledger.conflicts(&range, Access::Write, home);
         match &mut block.backing {
             DeviceBacking::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.

@@ -105,9 +105,8 @@ impl memory::MemoryKind for PinnedMemory {
     const NOWHERE: HostAddress = NOWHERE;
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
-        let mut fences = Fences::none();
         let range = block.whole();
-        block.ledger.conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        let fences = block.ledger.conflicts(&range, Access::Write, None);
         match &block.backing {
             PinnedBacking::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
@@ -451,8 +450,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     fn fences(&self, access: Access) -> Result<Fences> {
         driver::ensure()?;
         self.storage().ensure()?;
-        let mut fences = Fences::none();
-        self.ledger().conflicts(&self.range(), access, None, &mut fences);
+        let fences = self.ledger().conflicts(&self.range(), access, None);
         Ok(fences)
     }
 }

@@ -8,7 +8,7 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Storage};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Fences};
+use crate::timeline::ledger::Access;
 use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
 
@@ -247,8 +247,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
         let block = self.storage.block();
-        let mut fences = Fences::none();
-        block.ledger.conflicts(&block.whole(), Access::Write, None, &mut fences);
+        let fences = block.ledger.conflicts(&block.whole(), Access::Write, None);
         fences.wait_host()?;
         block.ledger.prune(&block.whole());
         Ok(())

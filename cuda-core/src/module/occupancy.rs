@@ -1,7 +1,6 @@
 //! Occupancy: how many blocks of a kernel a device holds at once.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use cuda_sys::symbol as cu;
@@ -10,6 +9,7 @@ use super::Function;
 use crate::context::guard;
 use crate::error::{Result, check};
 use crate::process::driver::CallbackScope;
+use crate::util::panic::unless_panic;
 
 /// The block size, and the number of blocks, that fill a device with a kernel.
 ///
@@ -58,12 +58,9 @@ unsafe extern "C" fn ask(threads: i32) -> usize {
     let function = unsafe { &mut *asked };
     let threads = u32::try_from(threads).unwrap_or(0);
     // A panic must not unwind into C.
-    let answer = catch_unwind(AssertUnwindSafe(|| function(threads)));
+    let answer = unless_panic(|| function(threads));
     drop(scope);
-    answer.unwrap_or_else(|payload| {
-        std::mem::forget(payload);
-        TOO_MUCH
-    })
+    answer.unwrap_or(TOO_MUCH)
 }
 
 impl Function {

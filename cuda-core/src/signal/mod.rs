@@ -240,8 +240,7 @@ impl<T: StreamValue> Drop for Signal<T> {
         if driver::is_gone() {
             return;
         }
-        let mut fences = Fences::none();
-        self.ledger.conflicts_exclusive(&WORD, Access::Write, None, &mut fences);
+        let fences = self.ledger.conflicts(&WORD, Access::Write, None);
         let mut pool = lock(&POOL);
         if fences.is_empty() {
             pool.give(self.word);

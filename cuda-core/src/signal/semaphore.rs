@@ -18,7 +18,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
-use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 
 /// What kind of semaphore an [`ExternalSemaphore`] imports.
@@ -257,8 +257,7 @@ impl Release for ImportedSemaphore {
 
     /// "Any outstanding signals or waits must have completed".
     fn release(&mut self) -> Result<(), FailedRelease> {
-        let mut fences = Fences::none();
-        self.uses.conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
+        let fences = self.uses.conflicts(&SEMAPHORE, Access::Write, None);
         fences.wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this

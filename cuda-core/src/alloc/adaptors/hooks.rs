@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{ask, contained};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask, Given};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -124,11 +123,6 @@ impl<A> Hooks<A> {
         Self { inner, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
-
     /// Runs `f`, and meanwhile calls `hook` with what this thread allocates and frees through this
     /// allocator. Calls may nest; the outermost hook is called first.
     pub fn with<R>(&self, hook: impl Fn(&HookEvent<'_>) + 'static, f: impl FnOnce() -> R) -> R {
@@ -159,7 +153,7 @@ impl<A> Hooks<A> {
         };
         IN_HOOK.set(true);
         for hook in hooks {
-            contained(move || hook(&event));
+            contain(move || hook(&event));
         }
         IN_HOOK.set(false);
     }
@@ -194,26 +188,25 @@ impl Drop for HookScope {
 
 debug_by! { [A: std::fmt::Debug] Hooks<A>: |it| "Hooks" { inner: it.inner; .. } }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+adaptor!(Hooks);
+
+impl<A> Around for Hooks<A> {
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
         self.call_hooks(stream, HookPoint::BeforeAllocate, bytes, HookedBlock::default());
-        let result = ask(&self.inner, stream, bytes);
+        let result = ask();
         let block =
             HookedBlock { address: result.as_ref().ok().copied(), error: result.as_ref().err() };
         self.call_hooks(stream, HookPoint::AfterAllocate, bytes, block);
         result
     }
 
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        let Given { stream, address, bytes } = block;
         let mut block = HookedBlock { address: Some(address), error: None };
         self.call_hooks(stream, HookPoint::BeforeDeallocate, bytes, block);
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        let result = unsafe { self.inner.deallocate(stream, address, bytes) };
+        let result = give(bytes);
         block.error = result.as_ref().err();
         self.call_hooks(stream, HookPoint::AfterDeallocate, bytes, block);
         result
     }
-
-    forward!();
 }

@@ -2,12 +2,12 @@
 
 use cuda_sys::CUdeviceptr;
 
-use super::{ask, contained};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
+use crate::util::panic::unless_panic;
 
 /// What [`OnFailure`] does about an allocation that failed.
 ///
@@ -113,23 +113,19 @@ impl<A> OnFailure<A> {
         self.max_retries = retries;
         self
     }
-
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
 }
 
 debug_by! {
    [A: std::fmt::Debug] OnFailure<A>: |it| "OnFailure" { inner: it.inner, max_retries: it.max_retries; .. }
 }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+adaptor!(OnFailure);
+
+impl<A> Around for OnFailure<A> {
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
         let mut attempt = 0;
         loop {
-            let error = match ask(&self.inner, stream, bytes) {
+            let error = match ask() {
                 Err(error) if error.is_out_of_memory() => error,
                 other => return other,
             };
@@ -139,16 +135,9 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
             }
             let failure =
                 AllocationFailure { bytes, device: stream.device(), attempt, error: &error };
-            if contained(|| (self.callback)(&failure)) != Some(Verdict::Retry) {
+            if unless_panic(|| (self.callback)(&failure)) != Some(Verdict::Retry) {
                 return Err(error);
             }
         }
     }
-
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        unsafe { self.inner.deallocate(stream, address, bytes) }
-    }
-
-    forward!();
 }

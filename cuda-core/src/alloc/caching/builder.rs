@@ -1,6 +1,5 @@
 //! Options of a caching pool.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +9,7 @@ use super::pool::CachingPool;
 use crate::alloc::allocator::Allocator;
 use crate::error::{Error, Result};
 use crate::util::by_parts::debug_by;
-use crate::util::panic::Contained;
+use crate::util::panic::{Contained, unless_panic};
 use crate::util::sync::lock;
 
 /// Id of the process-wide shared pool.
@@ -46,14 +45,8 @@ impl Settings {
 
     /// Calls `on_shortage`, if set, and returns whether it freed anything.
     pub(super) fn relieve(&self, error: &Error) -> bool {
-        let Some(on_shortage) = &self.on_shortage else {
-            return false;
-        };
-        catch_unwind(AssertUnwindSafe(|| on_shortage(error))).unwrap_or_else(|payload| {
-            // The payload's own drop could panic.
-            std::mem::forget(payload);
-            false
-        })
+        let freed = |on_shortage: &OnShortage| unless_panic(|| on_shortage(error)) == Some(true);
+        self.on_shortage.as_ref().is_some_and(freed)
     }
 }
 

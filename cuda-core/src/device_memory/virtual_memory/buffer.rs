@@ -19,7 +19,7 @@ use crate::memory::{Block, Storage, byte_len};
 use crate::peer::PeerAccess;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, Fences, Ledger};
+use crate::timeline::ledger::{Access, Bytes, Ledger};
 use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
@@ -370,8 +370,7 @@ impl<T: Pod> VirtualBuffer<T> {
 
     fn wait_for(&self, range: &Bytes) -> Result<()> {
         let ledger = &self.storage.block().ledger;
-        let mut fences = Fences::none();
-        ledger.conflicts(range, Access::Write, None, &mut fences);
+        let fences = ledger.conflicts(range, Access::Write, None);
         fences.wait_host()?;
         ledger.prune(range);
         Ok(())

@@ -16,7 +16,7 @@ use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::ledger::{Access, Ledger};
 use crate::timeline::submit::note_use;
 use crate::types::resource::Resource;
 
@@ -53,8 +53,7 @@ impl memory::MemoryKind for ArrayMemory {
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
-        let mut fences = Fences::none();
-        block.ledger.conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        let fences = block.ledger.conflicts(&range, Access::Write, None);
         fences.wait_host()?;
         let context = &block.backing;
         match block.address {

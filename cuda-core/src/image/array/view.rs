@@ -8,7 +8,7 @@ use super::{ArrayMemory, CudaArray, RawLevel};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Storage;
-use crate::timeline::ledger::{Access, Bytes, Fences, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::extent::{Extent, Origin};
 
 /// An array, or a level of a mipmap, within its storage.
@@ -208,8 +208,7 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
 /// Blocks the thread until no stream uses the array any more.
 pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
     let block = storage.block();
-    let mut fences = Fences::none();
-    block.ledger.conflicts(&block.whole(), Access::Write, None, &mut fences);
+    let fences = block.ledger.conflicts(&block.whole(), Access::Write, None);
     fences.wait_host()?;
     block.ledger.prune(&block.whole());
     Ok(())

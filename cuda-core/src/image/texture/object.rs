@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
-use crate::timeline::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 
 /// A texture or a surface.
@@ -115,8 +115,7 @@ impl<K: ObjectKind> Release for Live<K> {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
-        let mut fences = Fences::none();
-        self.ledger.conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
+        let fences = self.ledger.conflicts(&ONLY_BYTE, Access::Write, None);
         fences.wait_host()?;
         self.context.release(K::DESTROY, || {
             // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
