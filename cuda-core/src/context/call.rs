@@ -15,6 +15,16 @@ struct RelaxedEntry {
     _entered: Entered,
 }
 
+/// Makes one call for what it writes to the place that it is passed, which holds `to` before.
+pub(crate) fn answer<R>(
+    op: &'static str,
+    mut to: R,
+    call: impl FnOnce(&mut R) -> CUresult,
+) -> Result<R> {
+    check(op, call(&mut to))?;
+    Ok(to)
+}
+
 impl Context {
     /// Runs `calls` with this context current and the thread's capture mode relaxed, then restores
     /// both.
@@ -28,6 +38,17 @@ impl Context {
     fn enter_relaxed(&self) -> Result<RelaxedEntry> {
         let entered = self.enter_briefly()?;
         Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
+    }
+
+    /// [Makes one call](answer) with this context current, for what it writes.
+    pub(crate) fn ask<R>(
+        &self,
+        op: &'static str,
+        to: R,
+        call: impl FnOnce(&mut R) -> CUresult,
+    ) -> Result<R> {
+        let _entered = self.enter_briefly()?;
+        answer(op, to, call)
     }
 
     /// Makes one call [in this context, relaxed](Self::relaxed).

@@ -58,8 +58,6 @@ pub(crate) struct LoadedLibrary {
     raw: Handle<CUlibrary>,
     pub(super) users: Users,
     outputs: Outputs,
-    log: String,
-    wall_time: Duration,
 }
 
 impl Library {
@@ -184,27 +182,23 @@ impl Library {
             )
         };
         drop(relaxed);
-        let outcome = call.outcome();
-        compiled(op, code, outcome.errors)?;
         Ok(Self(Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
             users: Users::default(),
-            outputs: Outputs::of(call),
-            log: outcome.info,
-            wall_time: outcome.wall_time,
+            outputs: Outputs::of(op, code, call)?,
         }))))
     }
 
     /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise
     /// as [`Module::log`](crate::Module::log).
     pub fn log(&self) -> &str {
-        &self.0.log
+        &self.0.outputs.log
     }
 
     /// How long compiler and linker took when the library was loaded, as the driver reports; zero
     /// if it compiles later, or had the result in its cache.
     pub fn wall_time(&self) -> Duration {
-        self.0.wall_time
+        self.0.outputs.wall_time
     }
 
     /// The kernel with that name: `cuLibraryGetKernel`. It keeps the library loaded.

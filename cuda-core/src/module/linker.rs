@@ -129,9 +129,8 @@ impl Linker {
             // among them; a live context is current.
             unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
         })?;
-        compiled(op, code, call.outcome().errors)?;
-        let state =
-            LinkState { raw: Handle(raw), context: context.clone(), outputs: Outputs::of(call) };
+        let outputs = Outputs::of(op, code, call)?;
+        let state = LinkState { raw: Handle(raw), context: context.clone(), outputs };
         Ok(Self { state: Owned::new(state), inputs: 0, reported: 0 })
     }
 

@@ -69,8 +69,6 @@ pub(crate) struct Loaded {
     context: Context,
     users: Users,
     outputs: Outputs,
-    log: String,
-    wall_time: Duration,
 }
 
 impl Module {
@@ -202,15 +200,11 @@ impl Module {
             // for as long as the module, with the buffers among them; a live context is current.
             unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) }
         })?;
-        let outcome = call.outcome();
-        compiled(op, code, outcome.errors)?;
         Ok(Self(Arc::new(Owned::new(Loaded {
             raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
-            outputs: Outputs::of(call),
-            log: outcome.info,
-            wall_time: outcome.wall_time,
+            outputs: Outputs::of(op, code, call)?,
         }))))
     }
 
@@ -234,13 +228,13 @@ impl Module {
     /// The compiler's log. Empty unless the compiler was asked to be [verbose](JitOptions::verbose)
     /// or had warnings, and if the driver used the cached result of an earlier compilation.
     pub fn log(&self) -> &str {
-        &self.0.log
+        &self.0.outputs.log
     }
 
     /// How long the compiler and linker took, as the driver reports; zero for a module that was in
     /// the driver's cache.
     pub fn wall_time(&self) -> Duration {
-        self.0.wall_time
+        self.0.outputs.wall_time
     }
 
     /// The context that the module was loaded into.

@@ -47,24 +47,16 @@ impl LaunchLimits {
     }
 
     pub(super) fn check_grid(&self, grid: Dimensions) -> Result<()> {
-        within("grid.x", grid.x, self.grid.x)?;
-        within("grid.y", grid.y, self.grid.y)?;
-        within("grid.z", grid.z, self.grid.z)
+        within(["grid.x", "grid.y", "grid.z"], grid, self.grid)
     }
 
     pub(super) fn check_block(&self, block: Dimensions) -> Result<()> {
-        within("block.x", block.x, self.block.x)?;
-        within("block.y", block.y, self.block.y)?;
-        within("block.z", block.z, self.block.z)?;
+        within(["block.x", "block.y", "block.z"], block, self.block)?;
         if block.volume() <= u128::from(self.threads) {
             return Ok(());
         }
-        Err(limited(
-            "threads a block",
-            // Each factor is at most 1024 here.
-            block.volume() as u64,
-            self.threads.into(),
-        ))
+        // Each factor is at most 1024 here.
+        Err(limited("threads a block", block.volume() as u64, self.threads.into()))
     }
 
     /// Refuses dynamic shared memory that no block of the kernel can have.
@@ -106,24 +98,21 @@ impl LaunchLimits {
                 given: given.len(),
             }));
         }
-        let differs = given.zip(parameters).position(|(given, size)| given != *size);
-        match differs {
-            None => Ok(()),
-            Some(index) => Err(Error::Launch(LaunchError::ArgumentSize {
-                kernel: function.name().to_owned(),
-                index,
-                expected: parameters[index],
-                given: arguments.sizes().nth(index).unwrap_or(0),
-            })),
+        for (index, (given, &expected)) in given.zip(parameters).enumerate() {
+            if given != expected {
+                let kernel = function.name().to_owned();
+                let error = LaunchError::ArgumentSize { kernel, index, expected, given };
+                return Err(Error::Launch(error));
+            }
         }
+        Ok(())
     }
 }
 
-fn within(what: &'static str, asked: u32, limit: u32) -> Result<()> {
-    if (1..=limit).contains(&asked) {
-        return Ok(());
-    }
-    Err(limited(what, asked.into(), limit.into()))
+fn within(what: [&'static str; 3], asked: Dimensions, limit: Dimensions) -> Result<()> {
+    let [asked, limit] = [asked, limit].map(|d| [d.x, d.y, d.z]);
+    let wrong = (0..3).find(|axis| !(1..=limit[*axis]).contains(&asked[*axis]));
+    wrong.map_or(Ok(()), |at| Err(limited(what[at], asked[at].into(), limit[at].into())))
 }
 
 fn too_much(asked: usize, limit: usize) -> Error {
