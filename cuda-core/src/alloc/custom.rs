@@ -78,7 +78,7 @@ pub(crate) unsafe fn free(
 /// Whether the allocator's blocks belong to the context of their stream; `false` if the allocator
 /// panics.
 pub(crate) fn is_in_the_context(allocator: &Allocator) -> bool {
-    contain(allocator, || Ok(allocator.is_in_the_context())).unwrap_or(false)
+    unless_panic(|| allocator.is_in_the_context()).unwrap_or(false)
 }
 
 /// Runs an allocator's code, and turns a panic into an error.

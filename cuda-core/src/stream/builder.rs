@@ -127,16 +127,11 @@ impl StreamBuilder<'_> {
     }
 
     fn create(&self) -> Result<CUstream> {
-        let entered = self.context.enter_briefly()?;
         let flags = if self.blocking { 0 } else { NON_BLOCKING };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; a live context is
-        // current.
-        check("cuStreamCreateWithPriority", unsafe {
-            cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
-        })?;
-        drop(entered);
-        Ok(raw)
+        self.context.ask("cuStreamCreateWithPriority", ptr::null_mut(), |raw| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; a live context is current.
+            unsafe { cu::cuStreamCreateWithPriority(raw, flags, self.priority) }
+        })
     }
 
     /// Creates `len` such streams; see [`StreamPool`].

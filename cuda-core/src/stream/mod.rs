@@ -8,8 +8,9 @@ use std::sync::Arc;
 use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
+use crate::context::call::answer;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
@@ -313,13 +314,9 @@ impl<K: StreamKind> Stream<K> {
     /// The driver's.
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.reach()?;
-        let mut priority = 0;
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
-        // call writes one number, to a local that outlives it.
-        check("cuStreamGetPriority", unsafe {
-            cu::cuStreamGetPriority(bound.raw(), &mut priority)
-        })?;
-        Ok(priority)
+        // call writes one number, to an exclusive borrow.
+        answer("cuStreamGetPriority", 0, |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
     }
 
     /// The driver's own id of the stream, which tools show and other libraries know, and which is
@@ -336,11 +333,9 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn driver_id(&self) -> Result<u64> {
         let bound = self.core.bind("cuStreamGetId")?;
-        let mut id = 0;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
-        // the call writes one number, to a local that outlives it.
-        check("cuStreamGetId", unsafe { cu::cuStreamGetId(bound.raw(), &mut id) })?;
-        Ok(id)
+        // the call writes one number, to an exclusive borrow.
+        answer("cuStreamGetId", 0, |id| unsafe { cu::cuStreamGetId(bound.raw(), id) })
     }
 }
 
@@ -349,10 +344,9 @@ impl<K: StreamKind> Stream<K> {
 /// # Safety
 /// The stream is live, and its context current if it needs that.
 unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
-    let mut flags = 0;
-    // SAFETY: the stream is live by the caller's promise; the call writes one number, to a local
-    // that outlives it.
-    check("cuStreamGetFlags", unsafe { cu::cuStreamGetFlags(raw, &mut flags) })?;
+    // SAFETY: the stream is live by the caller's promise; the call writes one number, to an exclusive
+    // borrow.
+    let flags = answer("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
     Ok(match flags & NON_BLOCKING {
         0 => ImplicitOrder::Blocking,
         _ => ImplicitOrder::NonBlocking,

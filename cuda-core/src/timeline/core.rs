@@ -224,7 +224,7 @@ impl StreamCore {
     }
 }
 
-impl Bound<'_> {
+impl<'a> Bound<'a> {
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
         self.core.raw.0
@@ -344,7 +344,7 @@ impl Bound<'_> {
         let _ = self.core.synchronize_bound(self);
     }
 
-    pub(crate) fn core(&self) -> &StreamCore {
+    pub(crate) fn core(&self) -> &'a StreamCore {
         self.core
     }
 

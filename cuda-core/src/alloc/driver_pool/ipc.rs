@@ -197,11 +197,8 @@ impl MemoryPool {
             return Err(Error::NotShareable { why: "there are no elements to open" });
         }
         if context.device() != self.device() {
-            return Err(Error::WrongDevice {
-                op,
-                memory: self.device().ordinal(),
-                stream: context.device().ordinal(),
-            });
+            let (memory, stream) = (self.device().ordinal(), context.device().ordinal());
+            return Err(Error::WrongDevice { op, memory, stream });
         }
         let pool = self.live()?;
         let mut data = pointer.0;

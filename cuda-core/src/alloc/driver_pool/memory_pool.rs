@@ -3,9 +3,11 @@
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUmemPoolProps, CUmemoryPool, symbol as cu};
 
+use super::stream_ordered;
 use crate::alloc::backing::DeviceBacking;
+use crate::context::call::answer;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
@@ -233,11 +235,8 @@ impl Device {
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
         if pool.device() != self {
-            return Err(Error::WrongDevice {
-                op: "cuDeviceSetMemPool",
-                memory: pool.device().ordinal(),
-                stream: self.ordinal(),
-            });
+            let (memory, stream) = (pool.device().ordinal(), self.ordinal());
+            return Err(Error::WrongDevice { op: "cuDeviceSetMemPool", memory, stream });
         }
         pool.can_allocate()?;
         // SAFETY: the pool is live, and the driver goes back to the default pool when it is
@@ -284,8 +283,7 @@ impl MemoryPool {
     pub(super) fn live(&self) -> Result<CUmemoryPool> {
         driver::ensure()?;
         if self.0.kind == PoolKind::Closed {
-            let what = Resource::MemoryPool;
-            return Err(Error::GivenUp { what });
+            return Err(Error::GivenUp { what: Resource::MemoryPool });
         }
         Ok(self.as_raw())
     }
@@ -297,10 +295,9 @@ impl MemoryPool {
 
     fn can_allocate(&self) -> Result<()> {
         if self.0.kind == PoolKind::Imported {
-            return Err(Error::Unsupported {
-                feature: "allocating from another process's pool",
-                device: self.device().ordinal(),
-            });
+            let (feature, device) =
+                ("allocating from another process's pool", self.device().ordinal());
+            return Err(Error::Unsupported { feature, device });
         }
         Ok(())
     }
@@ -339,7 +336,7 @@ impl MemoryPool {
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
         let _changes = Changes::begin();
-        default_pool::set_pool_access(self.0.raw, peer, access_flags(access))?;
+        default_pool::set_pool_access(self.0.raw, peer, access.as_raw())?;
         match access {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
             PeerAccess::Read | PeerAccess::ReadWrite => {
@@ -356,18 +353,14 @@ impl MemoryPool {
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
-        let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        let none = PeerAccess::None.as_raw();
         let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number,
-        // both locals that outlive it.
-        check("cuMemPoolGetAccess", unsafe {
-            cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
+        let flags = answer("cuMemPoolGetAccess", none, |flags| {
+            // SAFETY: `self` keeps the pool alive; the call reads a location, a local that outlives it,
+            // and writes one number, to an exclusive borrow.
+            unsafe { cu::cuMemPoolGetAccess(flags, pool, &mut location) }
         })?;
-        Ok(match flags {
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ => PeerAccess::Read,
-            _ => PeerAccess::None,
-        })
+        Ok(PeerAccess::from_raw(flags))
     }
 
     /// Destroys the pool, if nothing else refers to it: `cuMemPoolDestroy`. Memory that is
@@ -393,14 +386,6 @@ impl MemoryPool {
             let error = why.into_reported(Resource::MemoryPool, raw.0.addr() as u64, 0);
             (error, Self::new(ptr::null_mut(), device, PoolKind::Closed))
         })
-    }
-}
-
-fn access_flags(access: PeerAccess) -> CUmemAccess_flags {
-    match access {
-        PeerAccess::None => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-        PeerAccess::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
-        PeerAccess::ReadWrite => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     }
 }
 
@@ -430,16 +415,13 @@ impl Stream {
         let mut address = NOWHERE;
         let mut ledger = Ledger::default();
         if bytes > 0 {
-            let bound = core.bind(op)?;
-            let relaxed = RelaxedCaptureMode::enter()?;
-            let (seq, result) = bound.enqueue(op, |stream| {
-                // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
-                // the pool alive, and the stream is live while it is bound.
-                unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
-            });
-            drop(relaxed);
-            drop(bound);
-            result.map_err(|error| self.context().explain(error, op, bytes))?;
+            let seq;
+            (address, seq) =
+                stream_ordered::enqueue(core.bind(op)?, op, bytes, |address, stream| {
+                    // SAFETY: the call writes one address, to an exclusive borrow; `pool` is kept alive by
+                    // the caller, and the stream is live while it is bound.
+                    unsafe { cu::cuMemAllocFromPoolAsync(address, bytes, raw, stream) }
+                })?;
             // Another stream may use the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
