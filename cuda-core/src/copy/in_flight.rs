@@ -237,9 +237,8 @@ unsafe fn enqueue_owned<H: StableHost>(
     // for this copy.
     let call = |stream| unsafe { copy.enqueue(stream) };
     let (seq, enqueued) = bound.submit_copy(op, &mut [touch], call);
-    let timeline = core.timeline().clone();
     // Mark even on failure: the error may belong to earlier work.
-    let mark = Mark { timeline, seq };
+    let mark = core.timeline().at(seq);
     pages.enqueued(mark.clone());
     flight.mark = Some(mark);
     if let Some(held) = &mut flight.held {

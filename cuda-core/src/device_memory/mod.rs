@@ -127,12 +127,16 @@ fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>>
     allocate_from(&choice::current(core.device())?, core, bytes)
 }
 
-/// A block of `bytes`, which are not zero, in the order of the stream.
+/// A block of `bytes` in the order of the stream, whose own bins have none.
 fn allocate_from(
     allocator: &Allocator,
     core: &Arc<StreamCore>,
     bytes: usize,
 ) -> Result<Block<DeviceMemory>> {
+    core.ensure()?;
+    if bytes == 0 {
+        return Ok(empty(core));
+    }
     let (address, ledger, backing) = match &allocator.0 {
         Choice::Shared => return caching::allocate(shared()?, core, bytes),
         Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
@@ -182,6 +186,8 @@ impl Stream {
             if let Some(block) = caching::find(SHARED, self.core(), bytes) {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
+            let block = allocate_from(&Allocator::cache(), self.core(), bytes)?;
+            return Ok(Buffer::from_storage(Storage::new(block), len));
         }
         let block = allocate(self.core(), bytes)?;
         Ok(Buffer::from_storage(Storage::new(block), len))
@@ -210,11 +216,7 @@ impl Stream {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
         }
-        self.core().ensure()?;
-        let block = match bytes {
-            0 => empty(self.core()),
-            _ => allocate_from(allocator, self.core(), bytes)?,
-        };
+        let block = allocate_from(allocator, self.core(), bytes)?;
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 

@@ -15,7 +15,7 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::ready;
-use crate::timeline::{Flavor, ImplicitOrder, Mark};
+use crate::timeline::{Flavor, ImplicitOrder};
 
 mod builder;
 mod callback;
@@ -260,7 +260,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
         let op = "cuStreamWaitEvent";
-        let timeline = Arc::clone(other.core.timeline());
+        let timeline = other.core.timeline();
         let seq = match timeline.flavor() {
             Flavor::Created | Flavor::GivenUp => {
                 other.core.ensure()?;
@@ -269,7 +269,7 @@ impl<K: StreamKind> Stream<K> {
             // A point of its own, behind work that this crate has not counted.
             Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
         };
-        self.core.bind(op)?.wait_for(&Mark { timeline, seq })
+        self.core.bind(op)?.wait_for(&timeline.at(seq))
     }
 
     /// Records an event now, for streams that will wait for what is on the stream so far but not

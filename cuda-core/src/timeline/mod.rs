@@ -146,6 +146,17 @@ impl Timeline {
         new
     }
 
+    /// The point of this timeline after `seq` operations.
+    #[inline]
+    pub(crate) fn at(self: &Arc<Self>, seq: u64) -> Mark {
+        Mark { timeline: self.clone(), seq }
+    }
+
+    /// The point behind everything that was enqueued so far.
+    pub(crate) fn here(self: &Arc<Self>) -> Mark {
+        self.at(self.issued())
+    }
+
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.id

@@ -246,11 +246,9 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn finished(&self) -> Ready<'static> {
         let core = self.core();
-        let mark = core.bind("cuEventRecord").map(|bound| Mark {
-            timeline: core.timeline().clone(),
-            // A point of its own, behind work that this crate has not counted.
-            seq: bound.count(),
-        });
+        // A point of its own, behind work that this crate has not counted.
+        let bound = core.bind("cuEventRecord");
+        let mark = bound.map(|bound| core.timeline().at(bound.count()));
         match mark {
             Ok(mark) => Ready::new(&[mark]),
             Err(error) => Ready::from_state(ReadyState::New(Err(error))),

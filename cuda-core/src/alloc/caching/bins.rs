@@ -8,9 +8,9 @@ use super::awaiting::Awaiting;
 use super::class;
 use super::heap::Heap;
 use super::segments::CacheBlockState;
+use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
-use crate::timeline::{Mark, Timeline};
 
 /// A stream's free blocks of one pool.
 #[derive(Default)]
@@ -60,8 +60,7 @@ pub(super) struct Cached {
     /// Index of its bin, by [`class::bin`].
     pub(super) bin: usize,
     /// The point of the home stream's timeline behind which other streams may use it.
-    pub(super) seq: u64,
-    pub(super) timeline: Arc<Timeline>,
+    pub(super) mark: Mark,
     pub(super) home: Arc<StreamCore>,
     /// The heap it was cut from, unless that is the shared pool's.
     pub(super) branch: Option<Arc<Heap>>,
@@ -75,8 +74,7 @@ impl Cached {
 
     fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
         gone.push((self.home, self.branch));
-        let mark = Mark { timeline: self.timeline, seq: self.seq };
-        (self.address, mark)
+        (self.address, self.mark)
     }
 }
 

@@ -189,7 +189,6 @@ impl Heap {
         let Some(heap) = block.heap().cloned() else {
             return;
         };
-        let mark = Mark { timeline: block.timeline, seq: block.seq };
         // A stream that has handles keeps all its small blocks in its stream cache.
         let rest = match SegmentKind::of(block.bytes) {
             SegmentKind::Small => Rest::Stays,
@@ -197,7 +196,7 @@ impl Heap {
         };
         heap.with(|state| {
             let space = &mut state.space;
-            space.give_beside(block.address, Some(mark), rest);
+            space.give_beside(block.address, Some(block.mark), rest);
         });
     }
 

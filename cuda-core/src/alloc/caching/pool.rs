@@ -16,7 +16,6 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::stream::Stream;
-use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::types::usage::CacheUsage;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -353,8 +352,7 @@ unsafe impl DeviceAllocator for CachingPool {
         // A new point: events recorded before do not cover what the caller may have made the stream
         // wait for since.
         let seq = core.reach()?.count();
-        let timeline = core.timeline().clone();
-        heap.free(address, Mark { timeline, seq });
+        heap.free(address, core.timeline().at(seq));
         Ok(())
     }
 

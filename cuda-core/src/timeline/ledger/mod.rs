@@ -81,7 +81,7 @@ const SEVERAL: u64 = u64::MAX;
 
 impl Reader {
     fn mark(&self) -> Mark {
-        Mark { timeline: self.timeline.clone(), seq: self.seq.load(Ordering::Acquire) }
+        self.timeline.at(self.seq.load(Ordering::Acquire))
     }
 
     fn into_entry(self) -> LedgerEntry {
@@ -130,8 +130,8 @@ pub(crate) struct Use<'a> {
 
 impl Use<'_> {
     fn into_entry(self) -> LedgerEntry {
-        let mark = Mark { timeline: self.stream.clone(), seq: self.seq };
-        LedgerEntry { range: self.range.clone(), access: self.access, mark }
+        let (range, mark) = (self.range.clone(), self.stream.at(self.seq));
+        LedgerEntry { range, access: self.access, mark }
     }
 }
 
@@ -163,8 +163,7 @@ impl Touch<'_> {
 impl Ledger {
     /// The ledger of an allocation that `stream` makes at `seq`.
     pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
-        let timeline = stream.clone();
-        Self::behind(range, Mark { timeline, seq })
+        Self::behind(range, stream.at(seq))
     }
 
     /// The ledger of an allocation that other streams may use behind `mark`.
