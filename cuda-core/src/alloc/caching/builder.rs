@@ -19,10 +19,8 @@ pub(crate) const SHARED: u64 = 0;
 pub(super) struct Settings {
     /// The id under which streams file the pool's blocks. Never reused.
     pub(super) pool: u64,
-    pub(super) upstream: Allocator,
     limit: Mutex<PoolLimit>,
-    pub(super) initial: usize,
-    on_shortage: Option<OnShortage>,
+    pub(super) options: CachingPoolBuilder,
 }
 
 type OnShortage = Contained<Arc<dyn Fn(&Error) -> bool + Send + Sync>>;
@@ -46,7 +44,7 @@ impl Settings {
     /// Calls `on_shortage`, if set, and returns whether it freed anything.
     pub(super) fn relieve(&self, error: &Error) -> bool {
         let freed = |on_shortage: &OnShortage| unless_panic(|| on_shortage(error)) == Some(true);
-        self.on_shortage.as_ref().is_some_and(freed)
+        self.options.on_shortage.as_ref().is_some_and(freed)
     }
 }
 
@@ -70,9 +68,9 @@ impl Settings {
 #[derive(Clone)]
 #[must_use]
 pub struct CachingPoolBuilder {
-    upstream: Allocator,
+    pub(super) upstream: Allocator,
     limit: PoolLimit,
-    initial: usize,
+    pub(super) initial: usize,
     on_shortage: Option<OnShortage>,
 }
 
@@ -147,13 +145,7 @@ impl CachingPoolBuilder {
 
     /// These options, for the pool with id `pool`.
     pub(super) fn into_settings(self, pool: u64) -> Settings {
-        Settings {
-            pool,
-            upstream: self.upstream,
-            limit: Mutex::new(self.limit),
-            initial: self.initial,
-            on_shortage: self.on_shortage,
-        }
+        Settings { pool, limit: Mutex::new(self.limit), options: self }
     }
 }
 

@@ -203,14 +203,14 @@ impl Request<'_> {
     fn grow(&self) -> Result<Option<TakenRange>> {
         let limit = self.heap.limit()?;
         let (mut wanted, least) = class::segments(self.bytes);
-        if self.heap.with(|state| state.space.reserved() == 0) {
-            wanted = wanted.max(self.heap.settings.initial);
+        if self.heap.with(|state| state.space.reserved == 0) {
+            wanted = wanted.max(self.heap.settings.options.initial);
         }
         let mut sizes = vec![wanted, least];
         sizes.dedup();
         for size in sizes {
             let allowed = self.heap.with(|state| {
-                let total = state.space.reserved().saturating_add(state.growing);
+                let total = state.space.reserved.saturating_add(state.growing);
                 let total = total.checked_add(size);
                 let allowed =
                     total.is_some_and(|total| total <= limit.unwrap_or(isize::MAX as usize));
@@ -247,7 +247,7 @@ impl Request<'_> {
     /// used.
     fn obtain(&self, bytes: usize) -> Result<(Segment, Option<Mark>)> {
         let segment = |base, home| Segment { base, bytes, kind: self.kind, home, fate: Fate::Kept };
-        let allocator = &self.heap.settings.upstream;
+        let allocator = &self.heap.settings.options.upstream;
         if let Choice::Plain = allocator.0 {
             let base = plain::allocate(&self.heap.context, bytes)?;
             return Ok((segment(base, None), None));
@@ -274,7 +274,13 @@ fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease
         // SAFETY: `obtain` allocated it on this stream from this allocator; no work uses it any
         // more.
         Some(home) => unsafe {
-            custom::free(&settings.upstream, home, segment.base, segment.bytes, &Fences::none())
+            custom::free(
+                &settings.options.upstream,
+                home,
+                segment.base,
+                segment.bytes,
+                &Fences::none(),
+            )
         },
     }
 }
@@ -283,7 +289,7 @@ impl Heap {
     /// The marks that free and pending blocks wait for.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.with(|state| {
-            let mut marks = state.space.marks();
+            let mut marks = state.space.owners.marks();
             for (_, pending, fences) in state.pending.iter() {
                 marks.push(pending.home.clone());
                 marks.extend_from_slice(fences.marks());
@@ -320,7 +326,7 @@ impl Heap {
         loop {
             let unused = refused.pop().or_else(|| {
                 self.with(|state| {
-                    let more = state.space.free() > keep;
+                    let more = state.space.free > keep;
                     more.then(|| state.space.take_segment()).flatten()
                 })
             });

@@ -60,7 +60,7 @@ pub(super) struct PendingBlock {
 impl Heap {
     /// Whether its segments belong to its context, as memory from `cuMemAlloc` does.
     pub(crate) fn is_in_the_context(&self) -> bool {
-        custom::is_in_the_context(&self.settings.upstream)
+        custom::is_in_the_context(&self.settings.options.upstream)
     }
 
     pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
@@ -86,13 +86,13 @@ impl Heap {
         self.with(|state| {
             stream_caches.add(&state.counts);
             CacheUsage {
-                reserved: state.space.reserved(),
+                reserved: state.space.reserved,
                 reserved_peak: state.reserved_peak,
                 used: stream_caches.used,
                 used_peak: stream_caches.peak.min(state.reserved_peak),
-                free: free + state.space.free(),
-                pending: stream_caches.pending + state.pending_bytes + state.space.lost(),
-                largest_free: state.space.largest_free().max(largest),
+                free: free + state.space.free,
+                pending: stream_caches.pending + state.pending_bytes + state.space.lost,
+                largest_free: state.space.owners.largest().max(largest),
                 allocations: stream_caches.allocations,
                 allocated: stream_caches.allocated,
                 limit: limit.ok().flatten(),
@@ -108,7 +108,7 @@ impl Heap {
         }
         self.with(|state| {
             state.counts.peak = state.counts.used;
-            state.reserved_peak = state.space.reserved();
+            state.reserved_peak = state.space.reserved;
         });
     }
 
@@ -128,7 +128,7 @@ impl Heap {
 
     #[inline(never)]
     fn unlock(mut state: MutexGuard<'_, HeapState>) {
-        let spent = state.space.take_spent();
+        let spent = std::mem::take(&mut state.space.spent);
         drop(state);
         drop(spent);
     }
@@ -286,7 +286,7 @@ impl HeapState {
     }
 
     pub(super) fn note_reserved(&mut self) {
-        self.reserved_peak = self.reserved_peak.max(self.space.reserved());
+        self.reserved_peak = self.reserved_peak.max(self.space.reserved);
     }
 }
 
@@ -327,7 +327,7 @@ impl Drop for Heap {
             return;
         }
         let inner = state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if inner.space.is_empty() {
+        if inner.space.segments.is_empty() {
             return;
         }
         let moved = Self {

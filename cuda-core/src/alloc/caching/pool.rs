@@ -323,7 +323,7 @@ compare_by! { CachingPool: |it| Arc::as_ptr(&it.0) }
 
 debug_by! {
    [] CachingPool: |it| "CachingPool" {
-       upstream: it.0.settings.upstream, limit: it.limit(), shared: it.0.settings.is_shared()
+       upstream: it.0.settings.options.upstream, limit: it.limit(), shared: it.0.settings.is_shared()
    }
 }
 
@@ -361,7 +361,7 @@ unsafe impl DeviceAllocator for CachingPool {
     }
 
     fn is_in_the_context(&self) -> bool {
-        self.0.settings.upstream.is_in_the_context()
+        self.0.settings.options.upstream.is_in_the_context()
     }
 
     fn name(&self) -> &str {

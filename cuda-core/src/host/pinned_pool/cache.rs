@@ -1,6 +1,7 @@
 //! Bookkeeping of all slabs and chunks, under one lock that is never held over a driver call.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Mutex;
 
 use super::PinnedChunk;
@@ -9,9 +10,10 @@ use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
+use super::usage::PinnedUsage;
 use crate::context::kept;
-use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
+use crate::util::sync::lock;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
 const MANY: usize = 64;
@@ -27,33 +29,29 @@ pub(super) struct Cache {
     slabs: Vec<Slab>,
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
-    counts: PinnedCounts,
+    pub(super) counts: PinnedUsage,
+    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
+    /// [`with`] drops them after unlocking.
+    spent: Vec<Fences>,
+}
+
+/// Runs `f` with the cache locked, then drops what it needs no more.
+pub(super) fn with<R>(f: impl FnOnce(&mut Cache) -> R) -> R {
+    let mut cache = lock(&CACHE);
+    let result = f(&mut cache);
+    let spent = mem::take(&mut cache.spent);
+    drop(cache);
+    drop(spent);
+    result
 }
 
 pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
     retired: Vec::new(),
-    counts: PinnedCounts {
-        used: 0,
-        used_peak: 0,
-        cached: 0,
-        pending: 0,
-        reserved: 0,
-        reserved_peak: 0,
-    },
+    counts: PinnedUsage::NONE,
+    spent: Vec::new(),
 });
-
-/// Bytes of chunks and of slabs.
-#[derive(Clone, Copy)]
-pub(super) struct PinnedCounts {
-    pub(super) used: usize,
-    pub(super) used_peak: usize,
-    pub(super) cached: usize,
-    pub(super) pending: usize,
-    pub(super) reserved: usize,
-    pub(super) reserved_peak: usize,
-}
 
 /// Chunks and free stretches near one NUMA node.
 struct Shelf {
@@ -75,10 +73,6 @@ struct Bin {
     pending: VecDeque<(PinnedChunk, Fences)>,
 }
 
-/// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
-/// they are dropped after unlocking.
-pub(super) type Spent = Vec<Fences>;
-
 impl Cache {
     /// An idle chunk of exactly this class.
     #[inline]
@@ -98,36 +92,24 @@ impl Cache {
     }
 
     /// Takes back a chunk that devices may use until the fences are reached.
-    pub(super) fn put_pending(
-        &mut self,
-        chunk: PinnedChunk,
-        slab: SlabId,
-        fences: Fences,
-    ) -> Spent {
+    pub(super) fn put_pending(&mut self, chunk: PinnedChunk, slab: SlabId, fences: Fences) {
         self.counts.used -= chunk.bytes;
         if self.is_retired(slab) {
-            return vec![fences];
+            return self.spent.push(fences);
         }
         let (node, bin) = (chunk.node.index(), Class::of(chunk.bytes).index());
-        let mut spent = Spent::new();
-        self.settle(node, bin, FEW, &mut spent);
+        self.settle(node, bin, FEW);
         self.counts.pending += chunk.bytes;
         if let Some(shelf) = self.shelves.get_mut(node) {
             shelf.bins[bin].pending.push_back((chunk, fences));
         }
-        spent
     }
 
     /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
     /// bin, or cut from a free stretch.
-    pub(super) fn find(
-        &mut self,
-        node: NumaNode,
-        bytes: usize,
-        spent: &mut Spent,
-    ) -> Option<PinnedChunk> {
+    pub(super) fn find(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let class = Class::of(bytes);
-        self.settle(node.index(), class.index(), MANY, spent);
+        self.settle(node.index(), class.index(), MANY);
         self.pop(node, class).or_else(|| self.carve(node, bytes))
     }
 
@@ -135,7 +117,7 @@ impl Cache {
     fn carve(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
-        let slab = self.slabs.iter().find(|slab| slab.id() == span.slab)?;
+        let slab = self.slabs.iter().find(|slab| slab.id == span.slab)?;
         let chunk = slab.chunk(span);
         self.counts.cached -= bytes;
         self.counts.hand_out(bytes);
@@ -144,7 +126,7 @@ impl Cache {
 
     /// Makes pending chunks of a bin idle whose fences are known to be reached; looks at `most` of
     /// them. No driver call.
-    fn settle(&mut self, node: usize, bin: usize, most: usize, spent: &mut Spent) {
+    fn settle(&mut self, node: usize, bin: usize, most: usize) {
         let count = match self.shelves.get(node) {
             Some(shelf) => shelf.bins[bin].pending.len().min(most),
             None => return,
@@ -155,11 +137,11 @@ impl Cache {
             let Some((chunk, fences)) = pending.pop_front() else {
                 return;
             };
-            if !is_known(&fences) {
+            if !fences.are_known_reached() {
                 pending.push_back((chunk, fences));
                 continue;
             }
-            spent.push(fences);
+            self.spent.push(fences);
             self.counts.pending -= chunk.bytes;
             if let Some(slab) = chunk.slab {
                 self.keep(chunk, slab);
@@ -218,17 +200,17 @@ impl Cache {
     }
 
     /// Makes all pending chunks idle whose fences are known to be reached. No driver call.
-    pub(super) fn settle_all(&mut self, spent: &mut Spent) {
+    pub(super) fn settle_all(&mut self) {
         for node in 0..self.shelves.len() {
             for bin in 0..=CLASSES {
-                self.settle(node, bin, usize::MAX, spent);
+                self.settle(node, bin, usize::MAX);
             }
         }
     }
 
     /// Turns all idle chunks into stretches, so that they can be cut to other sizes.
-    pub(super) fn merge(&mut self, spent: &mut Spent) {
-        self.settle_all(spent);
+    pub(super) fn merge(&mut self) {
+        self.settle_all();
         for shelf in &mut self.shelves {
             for bin in shelf.bins.iter_mut().filter(|bin| !bin.idle.is_empty()) {
                 for chunk in bin.idle.drain(..) {
@@ -259,15 +241,15 @@ impl Cache {
 
     /// Adds a slab of which only `free` is free.
     fn insert(&mut self, slab: Slab, free: Option<Span>) {
-        let node = slab.node().index();
+        let node = slab.node.index();
         while self.shelves.len() <= node {
             self.shelves.push(Shelf::new());
         }
         if let Some(free) = free {
-            self.shelves[node].spans(slab.is_large()).insert(free);
+            self.shelves[node].spans(slab.is_large).insert(free);
             self.counts.cached += free.bytes;
         }
-        self.counts.reserved += slab.bytes();
+        self.counts.reserved += slab.bytes;
         self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
         self.slabs.push(slab);
     }
@@ -277,36 +259,36 @@ impl Cache {
     pub(super) fn disown(&mut self) -> Option<Slab> {
         let shelves = &mut self.shelves;
         let at = self.slabs.iter().position(|slab| {
-            let shelf = shelves.get_mut(slab.node().index());
-            shelf.is_some_and(|shelf| shelf.spans(slab.is_large()).take_whole(slab.whole()))
+            let shelf = shelves.get_mut(slab.node.index());
+            shelf.is_some_and(|shelf| shelf.spans(slab.is_large).take_whole(slab.whole()))
         })?;
         let slab = self.slabs.swap_remove(at);
-        self.counts.cached -= slab.bytes();
-        self.counts.reserved -= slab.bytes();
+        self.counts.cached -= slab.bytes;
+        self.counts.reserved -= slab.bytes;
         Some(slab)
     }
 
     /// Gives up a slab permanently: nothing of it is handed out again.
-    pub(super) fn retire(&mut self, id: SlabId, spent: &mut Spent) -> Option<Slab> {
-        let at = self.slabs.iter().position(|slab| slab.id() == id)?;
+    pub(super) fn retire(&mut self, id: SlabId) -> Option<Slab> {
+        let at = self.slabs.iter().position(|slab| slab.id == id)?;
         let slab = self.slabs.swap_remove(at);
         self.retired.push(id);
-        self.counts.reserved -= slab.bytes();
+        self.counts.reserved -= slab.bytes;
         let (mut idle, mut pending) = (0, 0);
-        if let Some(shelf) = self.shelves.get_mut(slab.node().index()) {
-            idle += shelf.spans(slab.is_large()).take_rest(id);
+        if let Some(shelf) = self.shelves.get_mut(slab.node.index()) {
+            idle += shelf.spans(slab.is_large).take_rest(id);
             for bin in &mut shelf.bins {
                 bin.idle.retain(|chunk| {
                     let gone = chunk.slab == Some(id);
                     idle += if gone { chunk.bytes } else { 0 };
                     !gone
                 });
-                let (gone, kept) = std::mem::take(&mut bin.pending)
+                let (gone, kept) = mem::take(&mut bin.pending)
                     .into_iter()
                     .partition::<Vec<_>, _>(|(chunk, _)| chunk.slab == Some(id));
                 bin.pending = kept.into();
                 pending += gone.iter().map(|(chunk, _)| chunk.bytes).sum::<usize>();
-                spent.extend(gone.into_iter().map(|(_, fences)| fences));
+                self.spent.extend(gone.into_iter().map(|(_, fences)| fences));
             }
         }
         self.counts.cached -= idle;
@@ -316,12 +298,8 @@ impl Cache {
 
     /// Bytes of the slabs for chunks that have a class.
     pub(super) fn reserved_for_classes(&self) -> usize {
-        let small = self.slabs.iter().filter(|slab| !slab.is_large());
-        small.map(Slab::bytes).sum()
-    }
-
-    pub(super) fn counts(&self) -> PinnedCounts {
-        self.counts
+        let small = self.slabs.iter().filter(|slab| !slab.is_large);
+        small.map(|slab| slab.bytes).sum()
     }
 
     /// Sets the peaks to the present values.
@@ -331,7 +309,7 @@ impl Cache {
     }
 }
 
-impl PinnedCounts {
+impl PinnedUsage {
     #[inline]
     fn hand_out(&mut self, bytes: usize) {
         self.used += bytes;
@@ -351,10 +329,4 @@ impl Shelf {
     fn spans(&mut self, large: bool) -> &mut Spans {
         if large { &mut self.large } else { &mut self.small }
     }
-}
-
-/// Whether all fences are known to be reached, without asking the driver.
-fn is_known(fences: &Fences) -> bool {
-    let reached = |mark: &Mark| mark.timeline.has_completed(mark.seq);
-    fences.marks().iter().all(reached)
 }

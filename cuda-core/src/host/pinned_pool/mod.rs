@@ -24,7 +24,7 @@ pub use backend::{PinnedBackend, set_pinned_backend};
 pub use growth::{set_pinned_limit, trim_pinned};
 pub use usage::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 
-use cache::{CACHE, Spent};
+use cache::{CACHE, Cache};
 use class::Class;
 use node::NumaNode;
 use spans::{SlabId, Span};
@@ -94,8 +94,7 @@ pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelea
     if fences.is_empty() {
         lock(&CACHE).put(chunk, slab);
     } else {
-        let spent = lock(&CACHE).put_pending(chunk, slab, fences);
-        drop(spent);
+        cache::with(|cache| cache.put_pending(chunk, slab, fences));
     }
     Ok(())
 }
@@ -103,8 +102,7 @@ pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelea
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver
 /// call.
 fn prune() {
-    let mut spent = Spent::new();
-    lock(&CACHE).settle_all(&mut spent);
+    cache::with(Cache::settle_all);
 }
 
 /// An allocation of the driver's.
@@ -138,21 +136,15 @@ fn take_slowly(context: &Context, node: NumaNode, asked: usize) -> Result<Pinned
 
 /// A chunk from what is known to be idle.
 fn find(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-    let mut spent = Spent::new();
-    let found = lock(&CACHE).find(node, bytes, &mut spent);
-    drop(spent);
-    found
+    cache::with(|cache| cache.find(node, bytes))
 }
 
 /// [`find`] after merging all idle chunks with their neighbours.
 fn find_merged(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-    let mut spent = Spent::new();
-    let mut cache = lock(&CACHE);
-    cache.merge(&mut spent);
-    let found = cache.find(node, bytes, &mut spent);
-    drop(cache);
-    drop(spent);
-    found
+    cache::with(|cache| {
+        cache.merge();
+        cache.find(node, bytes)
+    })
 }
 
 /// A chunk that the driver, when queried, reports to be done with.
@@ -206,14 +198,11 @@ fn set_aside(chunk: PinnedChunk) {
     let Some(id) = chunk.slab else {
         return;
     };
-    let mut spent = Spent::new();
-    let retired = {
-        let mut cache = lock(&CACHE);
-        let retired = cache.retire(id, &mut spent);
+    let retired = cache::with(|cache| {
+        let retired = cache.retire(id);
         cache.put(chunk, id);
         retired
-    };
-    drop(spent);
+    });
     if let Some(slab) = retired {
         slab.leak(Error::LostStream);
     }

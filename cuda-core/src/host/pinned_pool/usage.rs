@@ -36,6 +36,11 @@ pub struct PinnedUsage {
     pub pending: usize,
 }
 
+impl PinnedUsage {
+    pub(super) const NONE: Self =
+        Self { reserved: 0, reserved_peak: 0, used: 0, used_peak: 0, cached: 0, pending: 0 };
+}
+
 /// How much pinned memory is used and kept. No driver call.
 ///
 /// # Errors
@@ -49,15 +54,7 @@ pub struct PinnedUsage {
 /// ```
 pub fn pinned_usage() -> Result<PinnedUsage> {
     driver::gone().map_or(Ok(()), Err)?;
-    let counts = lock(&CACHE).counts();
-    Ok(PinnedUsage {
-        reserved: counts.reserved,
-        reserved_peak: counts.reserved_peak,
-        used: counts.used,
-        used_peak: counts.used_peak,
-        cached: counts.cached,
-        pending: counts.pending,
-    })
+    Ok(lock(&CACHE).counts)
 }
 
 /// Sets the peaks of [`pinned_usage`] to the present values. No driver call.
