@@ -16,10 +16,8 @@ use crate::timeline::ledger::Touch;
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::util::by_parts::debug_by;
 
-use device_end::{DeviceEnd, Split};
+use large::{DeviceEnd, Split};
 
-pub(crate) mod device_end;
-mod flow;
 pub(crate) mod large;
 pub(crate) mod staging;
 
@@ -228,7 +226,7 @@ fn download_large<T: Pod>(
     large::download(vec![DeviceEnd { core, memory }], bytes, unchanged)
 }
 
-/// A [`Blame`](flow::Blame) that adds nothing: the caller of a copy on one stream knows its device.
+/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its device.
 fn unchanged(error: Error, _: Device) -> Error {
     error
 }
