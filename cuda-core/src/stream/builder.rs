@@ -105,7 +105,7 @@ impl StreamBuilder<'_> {
             true => ImplicitOrder::Blocking,
             false => ImplicitOrder::NonBlocking,
         };
-        let core = StreamCore::new(self.context, Flavor::Created, order, raw);
+        let core = StreamCore::new(self.context, Flavor::Created, order, raw, None);
         Ok(Stream::new(registry::note(core)))
     }
 

@@ -159,7 +159,7 @@ impl<K: StreamKind> Stream<K> {
     /// done when the stream goes on. Operations on other streams may run meanwhile, whatever they
     /// wait for.
     pub fn as_raw(&self) -> CUstream {
-        self.core.timeline().exposure().expose();
+        self.core.timeline().expose();
         self.core.raw()
     }
 

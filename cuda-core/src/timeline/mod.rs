@@ -6,7 +6,7 @@
 //! must wait; then an event is recorded *late* on the stream waited for, and covers everything
 //! issued before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
@@ -16,14 +16,12 @@ use crate::context::guard::Entered;
 use crate::error::{Error, Result, check};
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, held};
-use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
 use crate::timeline::timelines::TimelineSlot;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
 pub(crate) mod capture;
-mod captured;
 pub(crate) mod core;
 pub(crate) mod event;
 mod held_up;
@@ -71,7 +69,7 @@ pub(crate) struct Timeline {
     /// Never reused, unlike the driver's handle.
     id: u64,
     flavor: Flavor,
-    exposure: Exposure,
+    exposed: AtomicBool,
     context: Context,
     /// The handle for late records; removed before the stream is destroyed. Locked for reading
     /// during a record, for writing only to remove the handle.
@@ -131,10 +129,8 @@ impl Timeline {
             slot: context.timelines().enter(this.clone(), order),
             context,
             flavor,
-            exposure: match flavor {
-                Flavor::Created | Flavor::GivenUp => Exposure::private(),
-                Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => Exposure::exposed(),
-            },
+            // All code knows the default streams, and has the handle of a stream that it created.
+            exposed: AtomicBool::new(!matches!(flavor, Flavor::Created | Flavor::GivenUp)),
             issued: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             recorder: RwLock::new((flavor != Flavor::GivenUp).then_some(raw)),
@@ -174,7 +170,7 @@ impl Timeline {
 
     /// Whether CUDA orders the stream with its context's legacy stream.
     pub(crate) fn order(&self) -> ImplicitOrder {
-        self.slot.order()
+        self.slot.order
     }
 
     /// Counts one enqueue that has returned, and returns its point.
