@@ -1,6 +1,5 @@
 //! Streams: handles of timelines.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::ready;
 use crate::timeline::{Flavor, ImplicitOrder};
+use crate::util::by_parts::debug_by;
 
 mod builder;
 mod callback;
@@ -319,6 +319,16 @@ impl<K: StreamKind> Stream<K> {
         answer("cuStreamGetPriority", 0, |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
     }
 
+    fn kind(&self) -> &'static str {
+        match self.core.timeline().flavor() {
+            Flavor::Created => "created",
+            Flavor::Foreign => "foreign",
+            Flavor::Legacy => "legacy default",
+            Flavor::PerThread => "per-thread default",
+            Flavor::GivenUp => "given up",
+        }
+    }
+
     /// The driver's own id of the stream, which tools show and other libraries know, and which is
     /// never reused either: `cuStreamGetId`, from CUDA 12.0 on.
     ///
@@ -413,19 +423,6 @@ impl<K: StreamKind> Hash for Stream<K> {
     }
 }
 
-impl<K: StreamKind> fmt::Debug for Stream<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.core.timeline().flavor() {
-            Flavor::Created => "created",
-            Flavor::Foreign => "foreign",
-            Flavor::Legacy => "legacy default",
-            Flavor::PerThread => "per-thread default",
-            Flavor::GivenUp => "given up",
-        };
-        f.debug_struct("Stream")
-            .field("id", &self.id())
-            .field("kind", &kind)
-            .field("context", self.context())
-            .finish()
-    }
+debug_by! {
+    [K: StreamKind] Stream<K>: |it| "Stream" { id: it.id(), kind: it.kind(), context: it.context() }
 }

@@ -104,10 +104,10 @@ struct Events {
 }
 
 #[derive(Clone)]
-struct Recorded {
-    event: Arc<RawEvent>,
+pub(crate) struct Recorded {
+    pub(crate) event: Arc<RawEvent>,
     /// Everything up to here was issued before the record.
-    seq: u64,
+    pub(crate) seq: u64,
     /// A host function or a wait on a value follows: the next event may come much later.
     barrier: bool,
 }
@@ -206,13 +206,13 @@ impl Timeline {
         if self.has_completed(seq) {
             return Ok(None);
         }
-        let mut recorded = self.recorded_for(seq);
+        let mut recorded = self.recorded(seq);
         // Only its own thread can record on a per-thread stream, and does so after every operation.
         if recorded.is_none() && self.flavor != Flavor::PerThread {
             recorded = match self.record(false, None)? {
                 Some(recorded) => Some(recorded),
                 // The stream was destroyed meanwhile, after its last event.
-                None => self.recorded_for(seq),
+                None => self.recorded(seq),
             };
         }
         match recorded {
@@ -223,8 +223,9 @@ impl Timeline {
         }
     }
 
-    /// The earliest event that covers the point: a later one could wait for more than necessary.
-    fn recorded_for(&self, seq: u64) -> Option<Recorded> {
+    /// The earliest event that covers the point, if one is recorded: a later one could wait for more than
+    /// necessary. While the caller holds it, the event is not recorded again.
+    pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
         let events = lock(&self.events);
         events.recorded.iter().find(|r| r.seq >= seq).cloned()
     }
@@ -289,11 +290,6 @@ impl Timeline {
             self.refuse_captured(raw, op)?;
         }
         Ok(Some(seq))
-    }
-
-    /// The point that the earliest event covering `seq` covers, if there is such an event.
-    pub(crate) fn recorded(&self, seq: u64) -> Option<u64> {
-        self.recorded_for(seq).map(|recorded| recorded.seq)
     }
 
     /// An event that is not needed any more.
@@ -407,7 +403,7 @@ impl Timeline {
         if self.has_completed(seq) {
             return true;
         }
-        let Some(recorded) = self.recorded_for(seq) else {
+        let Some(recorded) = self.recorded(seq) else {
             return false;
         };
         let done = recorded.event.query();
@@ -419,18 +415,12 @@ impl Timeline {
         done
     }
 
-    /// The earliest event that covers the point, if one is recorded. While the caller holds it, the
-    /// event is not recorded again, so a wait for it waits for no more than it covers now.
-    pub(crate) fn hold(&self, seq: u64) -> Option<Arc<RawEvent>> {
-        self.recorded_for(seq).map(|recorded| recorded.event)
-    }
-
     /// Whether the point can never be proven complete: the stream is gone, and no event covers it.
     pub(crate) fn is_lost(&self, seq: u64) -> bool {
         let gone = self.recorder.read().unwrap_or_else(PoisonError::into_inner).is_none();
         // In this order: an event is removed from the list after its points are known to be
         // complete.
-        gone && self.recorded_for(seq).is_none() && !self.has_completed(seq)
+        gone && self.recorded(seq).is_none() && !self.has_completed(seq)
     }
 
     /// To be called before the stream is destroyed: records a last event for the marks that outlive
@@ -440,7 +430,7 @@ impl Timeline {
     /// can never be proven complete, except for a stream that is being captured: its handle stays.
     pub(crate) fn close(&self, marked: bool) -> Result<()> {
         let issued = self.issued();
-        let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
+        let covered = self.has_completed(issued) || self.recorded(issued).is_some();
         let result = match (marked && !covered, self.flavor) {
             // A second try: the owner of a mark that cannot be proven complete loses its memory.
             (true, Flavor::Created | Flavor::Foreign | Flavor::Legacy) => self

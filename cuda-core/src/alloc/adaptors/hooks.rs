@@ -73,6 +73,13 @@ pub struct HookEvent<'a> {
     pub error: Option<&'a Error>,
 }
 
+impl HookEvent<'_> {
+    fn new(point: HookPoint, stream: &Stream, bytes: usize, address: Option<CUdeviceptr>) -> Self {
+        let (device, stream) = (stream.device(), stream.id());
+        Self { point, device, stream, bytes, address, error: None }
+    }
+}
+
 /// An allocator that calls functions of the calling thread with what passes through it.
 ///
 /// [`Hooks::with`] calls a hook, while another function runs, with what that thread allocates and
@@ -126,11 +133,14 @@ impl<A> Hooks<A> {
     /// Runs `f`, and meanwhile calls `hook` with what this thread allocates and frees through this
     /// allocator. Calls may nest; the outermost hook is called first.
     pub fn with<R>(&self, hook: impl Fn(&HookEvent<'_>) + 'static, f: impl FnOnce() -> R) -> R {
-        let _scope = HookScope::begin(self.id, Rc::new(hook));
+        let hook = (self.id, Rc::new(hook) as Hook);
+        // A thread whose thread-locals are destroyed has no hooks.
+        let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push(hook));
+        let _scope = HookScope;
         f()
     }
 
-    fn call_hooks(&self, stream: &Stream, point: HookPoint, bytes: usize, block: HookedBlock<'_>) {
+    fn call_hooks(&self, event: HookEvent<'_>) {
         if IN_HOOK.try_with(Cell::get).unwrap_or(true) {
             return;
         }
@@ -143,14 +153,6 @@ impl<A> Hooks<A> {
         if hooks.is_empty() {
             return;
         }
-        let event = HookEvent {
-            point,
-            device: stream.device(),
-            stream: stream.id(),
-            bytes,
-            address: block.address,
-            error: block.error,
-        };
         IN_HOOK.set(true);
         for hook in hooks {
             contain(move || hook(&event));
@@ -159,23 +161,8 @@ impl<A> Hooks<A> {
     }
 }
 
-/// What is known of a block at some point.
-#[derive(Clone, Copy, Default)]
-struct HookedBlock<'a> {
-    address: Option<CUdeviceptr>,
-    error: Option<&'a Error>,
-}
-
-/// Registers a hook for as long as it lives.
+/// Removes this thread's latest hook when dropped.
 struct HookScope;
-
-impl HookScope {
-    fn begin(id: u64, hook: Hook) -> Self {
-        // A thread whose thread-locals are destroyed has no hooks.
-        let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push((id, hook)));
-        Self
-    }
-}
 
 impl Drop for HookScope {
     fn drop(&mut self) {
@@ -192,21 +179,21 @@ adaptor!(Hooks);
 
 impl<A> Around for Hooks<A> {
     fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
-        self.call_hooks(stream, HookPoint::BeforeAllocate, bytes, HookedBlock::default());
+        let mut event = HookEvent::new(HookPoint::BeforeAllocate, stream, bytes, None);
+        self.call_hooks(event);
         let result = ask();
-        let block =
-            HookedBlock { address: result.as_ref().ok().copied(), error: result.as_ref().err() };
-        self.call_hooks(stream, HookPoint::AfterAllocate, bytes, block);
+        (event.address, event.error) = (result.as_ref().ok().copied(), result.as_ref().err());
+        self.call_hooks(HookEvent { point: HookPoint::AfterAllocate, ..event });
         result
     }
 
     fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
         let Given { stream, address, bytes } = block;
-        let mut block = HookedBlock { address: Some(address), error: None };
-        self.call_hooks(stream, HookPoint::BeforeDeallocate, bytes, block);
+        let event = HookEvent::new(HookPoint::BeforeDeallocate, stream, bytes, Some(address));
+        self.call_hooks(event);
         let result = give(bytes);
-        block.error = result.as_ref().err();
-        self.call_hooks(stream, HookPoint::AfterDeallocate, bytes, block);
+        let (point, error) = (HookPoint::AfterDeallocate, result.as_ref().err());
+        self.call_hooks(HookEvent { point, error, ..event });
         result
     }
 }

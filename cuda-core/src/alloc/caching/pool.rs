@@ -269,7 +269,7 @@ impl CachingPool {
             heap
         };
         if self.0.settings.is_shared() {
-            return core.stream_cache.heap_or(serve).clone();
+            return core.stream_cache.heap.get_or_init(serve).clone();
         }
         core.stream_cache.branch(self.id()).unwrap_or_else(|| {
             let heap = serve();
@@ -305,7 +305,7 @@ impl Drop for CachingPoolInner {
         for heap in heaps {
             for core in heap.served() {
                 if let Some((_branch, contents)) = core.stream_cache.remove_branch(&heap) {
-                    heap.take_back(contents.into_flushed(), Rest::Joins);
+                    heap.take_back(contents, Rest::Joins);
                 }
             }
         }

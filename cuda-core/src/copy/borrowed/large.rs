@@ -5,7 +5,6 @@
 //! for a small slice.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::{fetch, send};
 use crate::copy::borrowed::staging::options::{StagingOptions, is_more_than, staging_options};
@@ -18,9 +17,8 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
 use crate::process::workers::{Help, Work, with_help};
-use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
-use crate::timeline::event::RawEvent;
+use crate::timeline::{Mark, Recorded};
 
 /// Bytes up to which no thread helps, and each part is one copy: helpers would come too late.
 pub(super) const ALONE: usize = CHUNK / 2;
@@ -166,7 +164,7 @@ struct Arrival {
     blame: Blame,
     /// Held so that the stream does not reuse the event for a later piece: more pieces are in
     /// flight than a stream keeps events for.
-    _event: Option<Arc<RawEvent>>,
+    _event: Option<Recorded>,
 }
 
 /// An upload: pieces are filled, then sent.
@@ -229,7 +227,7 @@ impl CopyDirection for Down<'_, '_> {
             let stream = core.bind("cuMemcpyDtoHAsync")?;
             let seq = fetch(region, &stream, memory, piece.start, piece.len)?;
             timeline.checkpoint(false, stream.entered())?;
-            let (mark, _event) = (timeline.at(seq), timeline.hold(seq));
+            let (mark, _event) = (timeline.at(seq), timeline.recorded(seq));
             Ok(Some(Arrival { mark, device, blame, _event }))
         };
         fetch().map_err(|error| blame(error, device))

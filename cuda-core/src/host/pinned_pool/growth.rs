@@ -60,21 +60,17 @@ pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<Pi
             let _ = release_idle(0);
             Slab::acquire(primary, node, least, is_large)
         })
-        .map_err(|error| of_request(error, asked))?;
+        .map_err(|error| match error {
+            // Reports the size that was requested instead of the slab's.
+            Error::OutOfMemory { op, device, memory, .. } => {
+                Error::OutOfMemory { op, requested: asked, device, memory }
+            }
+            other => other,
+        })?;
     drop(turn);
     let mut cache = lock(&CACHE);
     // Cuts the caller's chunk before other threads see the rest.
     Ok(cache.adopt(slab, bytes))
-}
-
-/// Reports the size that was requested instead of the slab's.
-fn of_request(error: Error, asked: usize) -> Error {
-    match error {
-        Error::OutOfMemory { op, device, memory, .. } => {
-            Error::OutOfMemory { op, requested: asked, device, memory }
-        }
-        other => other,
-    }
 }
 
 /// Gives idle slabs back until at most `keep` bytes are reserved, or none is idle; returns the

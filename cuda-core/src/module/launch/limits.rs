@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Dimensions;
 use super::argument::Arguments;
-use crate::device::attributes::DeviceAttributes;
 use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
 
@@ -39,7 +38,10 @@ impl LaunchLimits {
                 z: device.max_block_dim_z()?,
             },
             threads: attributes.max_threads_per_block,
-            shared: max_shared(device)?,
+            // A device without opt-in reports zero for the first.
+            shared: device
+                .max_shared_memory_per_block_optin()?
+                .max(device.max_shared_memory_per_block()?) as usize,
             static_shared: attributes.static_shared,
             max_dynamic: AtomicUsize::new(attributes.max_dynamic_shared),
             parameters: function.parameters()?,
@@ -121,12 +123,4 @@ fn too_much(asked: usize, limit: usize) -> Error {
 
 fn limited(what: &'static str, asked: u64, limit: u64) -> Error {
     Error::Launch(LaunchError::Limit { what, asked, limit })
-}
-
-/// Shared memory that a block of the device can be allowed to have, in bytes.
-fn max_shared(device: DeviceAttributes) -> Result<usize> {
-    // A device without opt-in reports zero for the first.
-    let asked = device.max_shared_memory_per_block_optin()?;
-    let unasked = device.max_shared_memory_per_block()?;
-    Ok(asked.max(unasked) as usize)
 }

@@ -305,7 +305,10 @@ fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Stag
 }
 
 fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(StagingChunk, Fences)> {
-    lock(&POOL).take_pending(bytes, wanted)
+    let mut pool = lock(&POOL);
+    let fits = |(chunk, last): &(StagingChunk, Fences)| chunk.bytes == bytes && wanted(last);
+    let at = pool.pending.iter().position(fits)?;
+    pool.pending.remove(at)
 }
 
 /// Whether completion of one of the points can never be proven.
@@ -318,17 +321,6 @@ impl StagingPool {
     fn allocated(&mut self, bytes: usize) -> &mut usize {
         // The logarithm is less than the number of bits.
         &mut self.allocated[bytes.max(1).ilog2() as usize]
-    }
-
-    /// The oldest pending chunk of that size whose points are `wanted`.
-    fn take_pending(
-        &mut self,
-        bytes: usize,
-        wanted: &dyn Fn(&Fences) -> bool,
-    ) -> Option<(StagingChunk, Fences)> {
-        let fits = |(chunk, last): &(StagingChunk, Fences)| chunk.bytes == bytes && wanted(last);
-        let at = self.pending.iter().position(fits)?;
-        self.pending.remove(at)
     }
 }
 
