@@ -30,6 +30,8 @@ pub enum ViolationKind {
     CallInCallback,
     /// A launch of a kernel for which no closure is registered.
     UnknownKernel,
+    /// A panic in the closure of a kernel.
+    KernelPanic,
     /// A call in which a real driver crashes.
     Crash,
 }
