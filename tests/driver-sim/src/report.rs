@@ -26,7 +26,7 @@ pub enum ViolationKind {
     UnknownAddress,
     /// A handle of an object that was destroyed, or that never existed.
     DanglingHandle,
-    /// A driver call made inside a host function.
+    /// A driver call made inside a function that the driver calls.
     CallInCallback,
     /// A launch of a kernel for which no closure is registered.
     UnknownKernel,

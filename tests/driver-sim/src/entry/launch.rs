@@ -92,7 +92,7 @@ entries! {
         let best = sizes.map(|size| {
             let shared = match shared_of {
                 // SAFETY: the caller passes a function that takes any number of threads.
-                Some(shared_of) => unsafe { shared_of(size) },
+                Some(shared_of) => call.call_back(|| unsafe { shared_of(size) }),
                 None => shared,
             };
             let blocks = resident(size as u64, shared as u64);
