@@ -53,10 +53,11 @@ fn cuda_cpp(device: Device) -> shared::Result {
 
 fn example() -> shared::Result {
     let device = shared::device()?;
-    if shared::is_simulated(device)? {
-        return Err(shared::Lacks("a real GPU: the simulated driver does not run kernels").into());
-    }
     ptx(device)?;
+    if shared::is_simulated(device)? {
+        println!("CUDA C++: not on the simulated driver, which does not execute what NVRTC makes");
+        return Ok(());
+    }
     cuda_cpp(device)
 }
 

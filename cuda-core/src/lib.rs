@@ -56,7 +56,7 @@
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
 //! [`pinned_usage`], [`set_pinned_limit`] and [`trim_pinned`] manage the cache behind pinned
-//! buffers.
+//! buffers, and [`trim`] gives everything back that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
 //! on buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`] and
@@ -159,6 +159,9 @@ mod module;
 // Several devices as one.
 mod group;
 
+// Everything that is kept, given back at once.
+mod trim;
+
 /// The raw bindings, of the exact version that this crate's types come from.
 pub use cuda_sys as sys;
 
@@ -245,6 +248,7 @@ pub use stream::{
 };
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
+pub use trim::trim;
 pub use types::extent::{Extent, Origin};
 pub use types::pod::Pod;
 pub use types::resource::Resource;

@@ -115,6 +115,23 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn h14_a_limit_of_zero_is_no_limit() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        for zero in [PoolLimit::Bytes(0), PoolLimit::Fraction(0.0)] {
+            let built = CachingPool::builder().limit(zero).build()?;
+            let changed = CachingPool::builder().limit(PoolLimit::Bytes(6 * U)).build()?;
+            changed.set_limit(zero)?;
+            for pool in [built, changed] {
+                assert_eq!(pool.limit(), PoolLimit::None, "{zero:?}");
+                drop(stream.alloc_with::<u8>(&pool.allocator(), 7 * U)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn h12_limit_fragmented() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let pool = CachingPool::builder().limit(PoolLimit::Bytes(6 * U)).build()?;

@@ -6,7 +6,7 @@ use cuda_core::{
     Context, ContextFlags, Device, Error, Function, JitOptions, LinkInput, Linker, Module,
     ModuleError, Result,
 };
-use cuda_sim::{Region, register_kernel};
+use cuda_sim::register_kernel;
 use support::{context, gpu_test};
 
 /// A kernel that calls a function that another text defines.
@@ -57,8 +57,8 @@ fn first() -> Result<Context> {
     ONCE.call_once(|| {
         register_kernel(
             "store_twice",
-            |a| vec![Region::write(a.u64(0), 4)],
-            |a, memory| memory.write(a.u64(0), &(2 * a.u32(1)).to_le_bytes()),
+            |a| vec![a.writes::<u32>(0, 1)],
+            |a, memory| memory.slice_mut(a.address(0), |to| to[0] = 2 * a.value::<u32>(1)),
         );
     });
     Device::get(0)?.context()

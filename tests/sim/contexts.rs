@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_core::{
     Context, ContextFlags, Device, DropFailure, Event, EventFlags, PinnedBuffer, Resource, Result,
-    drop_failures, set_drop_hook, take_drop_hook,
+    Signal, drop_failures, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
@@ -264,6 +264,32 @@ fn a37_a_failed_synchronize_leaves_current_alone() -> Result<()> {
     assert_eq!(error.code(), Some(CUDA_ERROR_ILLEGAL_ADDRESS));
     assert_eq!(context::pop(), Some(c0.as_raw()));
     assert_eq!(context::pop(), None);
+    session.assert_clean();
+    Ok(())
+}
+
+/// Chunks and signals of the process keep a context alive that their last work was in, until it is
+/// known to be done.
+#[test]
+fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<()> {
+    let session = simulator();
+    session.set_mode(Mode::Lazy);
+    let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(1000)?;
+    stream.upload_from(&[7; 1000], &mut buffer)?;
+    let host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    stream.upload(&host, &mut buffer)?;
+    let signal = Signal::new(context.device(), 0_u32)?;
+    stream.write_signal(&signal, 1)?;
+    drop((signal, host, buffer, stream));
+    context.synchronize()?;
+    cuda_core::flush_deferred_drops();
+    let destroyed = || session.calls("cuCtxDestroy_v2");
+    let before = destroyed();
+    drop(context);
+    assert_eq!(destroyed(), before + 1);
+    cuda_core::trim_staging()?;
     session.assert_clean();
     Ok(())
 }

@@ -23,4 +23,5 @@ mod soundness;
 mod staged_groups;
 mod staged_large;
 mod streams;
+mod trim;
 mod waiters;

@@ -12,7 +12,7 @@ use cuda_core::{
     Result, Signal, StableHost, Stream, StreamPool, WaitValue,
 };
 use cuda_sim::{Config, Session};
-use support::{gpu_test, pattern};
+use support::{gpu_test, kernels, pattern};
 
 use support::child;
 
@@ -387,4 +387,18 @@ fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Resul
     loop {
         std::thread::park();
     }
+}
+
+#[test]
+fn m13_process_exit_in_an_occupancy_function() -> Result<()> {
+    if !child::is_this() {
+        let name = "::m13_process_exit_in_an_occupancy_function";
+        child::run(&[module_path!(), name].concat(), &[]);
+        return Ok(());
+    }
+    simulated();
+    fill()?;
+    let function = kernels::get(&Device::get(0)?.context()?, "nothing")?;
+    function.block_size_with(None, |_| leave())?;
+    panic!("the closure was not called")
 }

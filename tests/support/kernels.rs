@@ -1,4 +1,5 @@
-//! Small kernels, as PTX for real devices and as closures for the simulated one.
+//! Small kernels, as PTX for real devices and as closures for the simulated one, which has `saxpy`
+//! itself.
 //!
 //! | kernel | parameters | what it does |
 //! |---|---|---|
@@ -47,10 +48,8 @@ pub fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         register_kernel("nothing", |_| Vec::new(), |_, _| Ok(()));
-        let six = |arguments: &Arguments| {
-            let addresses = (0..6).map(|index| arguments.u64(index));
-            addresses.map(|address| Region::read(address, 1)).collect()
-        };
+        let six =
+            |arguments: &Arguments| (0..6).map(|index| arguments.reads::<u8>(index, 1)).collect();
         register_kernel("take_six", six, |_, _| Ok(()));
         register_words();
         register_scalars();
@@ -60,73 +59,38 @@ pub fn register() {
 
 /// How many elements a launch covers of the `n` that parameter `index` holds.
 fn covered(arguments: &Arguments, index: usize) -> usize {
-    u64::from(arguments.u32(index)).min(arguments.threads()) as usize
-}
-
-/// Replaces each of `n` words at `address`.
-fn each(
-    memory: &mut Memory<'_>,
-    address: u64,
-    n: usize,
-    mut f: impl FnMut(usize, u32) -> u32,
-) -> Result<(), Trap> {
-    let mut bytes = vec![0; 4 * n];
-    memory.read(address, &mut bytes)?;
-    for (index, word) in bytes.chunks_exact_mut(4).enumerate() {
-        let old = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-        word.copy_from_slice(&f(index, old).to_le_bytes());
-    }
-    memory.write(address, &bytes)
-}
-
-fn words(memory: &mut Memory<'_>, address: u64, n: usize) -> Result<Vec<u32>, Trap> {
-    let mut bytes = vec![0; 4 * n];
-    memory.read(address, &mut bytes)?;
-    let words = bytes.chunks_exact(4);
-    Ok(words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+    u64::from(arguments.value::<u32>(index)).min(arguments.threads()) as usize
 }
 
 fn register_words() {
     register_kernel(
         "fill_words",
-        |a| vec![Region::write(a.u64(0), 4 * covered(a, 2))],
-        |a, memory| each(memory, a.u64(0), covered(a, 2), |_, _| a.u32(1)),
+        |a| vec![a.writes::<u32>(0, covered(a, 2))],
+        |a, memory| memory.slice_mut(a.address(0), |x: &mut [u32]| x.fill(a.value(1))),
     );
     register_kernel(
         "add_one",
-        |a| vec![Region::write(a.u64(0), 4 * covered(a, 1))],
-        |a, memory| each(memory, a.u64(0), covered(a, 1), |_, old| old.wrapping_add(1)),
+        |a| vec![a.writes::<u32>(0, covered(a, 1))],
+        |a, memory| each(memory, a.address(0), |old| old.wrapping_add(1)),
     );
     register_kernel(
         "copy_words",
-        |a| {
-            let bytes = 4 * covered(a, 2);
-            vec![Region::write(a.u64(0), bytes), Region::read(a.u64(1), bytes)]
-        },
+        |a| vec![a.writes::<u32>(0, covered(a, 2)), a.reads::<u32>(1, covered(a, 2))],
         |a, memory| {
-            let from = words(memory, a.u64(1), covered(a, 2))?;
-            each(memory, a.u64(0), from.len(), |index, _| from[index])
-        },
-    );
-    register_kernel(
-        "saxpy",
-        |a| {
-            let bytes = 4 * covered(a, 3);
-            vec![Region::read(a.u64(1), bytes), Region::write(a.u64(2), bytes)]
-        },
-        |a, memory| {
-            let x = words(memory, a.u64(1), covered(a, 3))?;
-            each(memory, a.u64(2), x.len(), |index, y| {
-                let product = a.f32(0) * f32::from_bits(x[index]);
-                (product + f32::from_bits(y)).to_bits()
-            })
+            let from = memory.slice::<u32>(a.address(1))?;
+            memory.slice_mut(a.address(0), |to| to.copy_from_slice(&from))
         },
     );
     register_kernel(
         "stir",
-        |a| vec![Region::write(a.u64(0), 4 * covered(a, 1))],
-        |a, memory| each(memory, a.u64(0), covered(a, 1), |_, old| stirred(old, a.u32(2))),
+        |a| vec![a.writes::<u32>(0, covered(a, 1))],
+        |a, memory| each(memory, a.address(0), |old| stirred(old, a.value(2))),
     );
+}
+
+/// Replaces each word of a declared region.
+fn each(memory: &mut Memory<'_>, address: u64, f: impl Fn(u32) -> u32) -> Result<(), Trap> {
+    memory.slice_mut(address, |words| words.iter_mut().for_each(|word| *word = f(*word)))
 }
 
 /// The value that `stir` computes from a word.
@@ -138,41 +102,41 @@ pub fn stirred(word: u32, rounds: u32) -> u32 {
 fn register_scalars() {
     register_kernel(
         "increment",
-        |a| vec![Region::write(a.u64(0), 4)],
-        |a, memory| each(memory, a.u64(0), 1, |_, old| old.wrapping_add(a.threads() as u32)),
+        |a| vec![a.writes::<u32>(0, 1)],
+        |a, memory| each(memory, a.address(0), |old| old.wrapping_add(a.threads() as u32)),
     );
     register_kernel(
         "bump",
         |a| vec![Region::write(a.global("counter"), 4)],
         |a, memory| {
-            let by = a.u32(0).wrapping_mul(a.threads() as u32);
-            each(memory, a.global("counter"), 1, |_, old| old.wrapping_add(by))
+            let by = a.value::<u32>(0).wrapping_mul(a.threads() as u32);
+            each(memory, a.global("counter"), |old| old.wrapping_add(by))
         },
     );
     register_kernel(
         "look_up",
-        |a| vec![Region::write(a.u64(0), 16), Region::read(a.global("table"), 16)],
+        |a| vec![a.writes::<u32>(0, 4), Region::read(a.global("table"), 16)],
         |a, memory| {
-            let table = words(memory, a.global("table"), 4)?;
-            each(memory, a.u64(0), 4, |index, _| table[index])
+            let table = memory.slice::<u32>(a.global("table"))?;
+            memory.slice_mut(a.address(0), |to| to.copy_from_slice(&table))
         },
     );
     register_kernel(
         "echo",
-        |a| vec![Region::write(a.u64(0), 60)],
+        |a| vec![a.writes::<u8>(0, 60)],
         |a, memory| {
             let mut bytes = [0; 60];
             for index in 1..8 {
                 let (from, to) = (a.bytes(index), 8 * (index - 1));
                 bytes[to..to + from.len()].copy_from_slice(from);
             }
-            memory.write(a.u64(0), &bytes)
+            memory.write(a.address(0), &bytes)
         },
     );
     register_kernel(
         "shared_size",
-        |a| vec![Region::write(a.u64(0), 4)],
-        |a, memory| memory.write_u32(a.u64(0), a.shared()),
+        |a| vec![a.writes::<u32>(0, 1)],
+        |a, memory| each(memory, a.address(0), |_| a.shared()),
     );
 }
 
@@ -180,10 +144,14 @@ fn register_waits() {
     register_kernel(
         "spin",
         |_| Vec::new(),
-        |a, memory| match memory.read_u32(a.u64(0))? {
+        |a, memory| match memory.read_u32(a.address(0))? {
             0 => Err(Trap::Spins),
             _ => Ok(()),
         },
     );
-    register_kernel("store", |_| Vec::new(), |a, memory| memory.write_u32(a.u64(0), a.u32(1)));
+    register_kernel(
+        "store",
+        |_| Vec::new(),
+        |a, memory| memory.write(a.address(0), &a.value::<u32>(1).to_le_bytes()),
+    );
 }

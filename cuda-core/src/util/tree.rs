@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 type Numbers = [u64; 3];
 
@@ -130,26 +130,28 @@ impl<K: TreeKey, V> Tree<K, V> {
         self.values.get_mut(at)?.take()
     }
 
+    // The bounds are values, and not a generic range: this is compiled once for each map, and not with
+    // each kind of range.
     pub(crate) fn range(
         &self,
-        keys: impl RangeBounds<K>,
+        from: Bound<K>,
+        to: Bound<K>,
     ) -> impl DoubleEndedIterator<Item = (K, &V)> {
-        let numbers = |bound: Bound<&K>| bound.map(|key| key.numbers());
-        let keys = (numbers(keys.start_bound()), numbers(keys.end_bound()));
+        let keys = (from.map(K::numbers), to.map(K::numbers));
         let found = self.index.range::<Numbers, _>(keys);
         found.filter_map(|(key, at)| Some((K::of(*key), self.values.get(*at)?.as_ref()?)))
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
-        self.range(..)
+        self.range(Unbounded, Unbounded)
     }
 
     pub(crate) fn last_before(&self, key: K) -> Option<(K, &V)> {
-        self.range(..key).next_back()
+        self.range(Unbounded, Excluded(key)).next_back()
     }
 
     pub(crate) fn first_from(&self, key: K) -> Option<(K, &V)> {
-        self.range(key..).next()
+        self.range(Included(key), Unbounded).next()
     }
 
     pub(crate) fn first(&self) -> Option<(K, &V)> {
@@ -196,11 +198,11 @@ mod tests {
             let key = (random(8) as usize, random(8));
             assert_eq!(tree.get(key), model.get(&key));
             assert_eq!(tree.get_mut(key), model.get_mut(&key));
-            let after = (Bound::Excluded(key), Bound::Unbounded);
-            let expected = model.range(after).map(|(key, value)| (*key, value));
-            assert!(tree.range(after).eq(expected));
+            let expected =
+                model.range((Excluded(key), Unbounded)).map(|(key, value)| (*key, value));
+            assert!(tree.range(Excluded(key), Unbounded).eq(expected));
             let expected = model.range(..=key).rev().map(|(key, value)| (*key, value));
-            assert!(tree.range(..=key).rev().eq(expected));
+            assert!(tree.range(Unbounded, Included(key)).rev().eq(expected));
             assert_eq!(tree.last().map(|(key, _)| key), model.keys().last().copied());
         }
         assert!(tree.values.len() <= 64, "indices are used again");

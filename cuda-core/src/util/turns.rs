@@ -1,5 +1,7 @@
 //! Maps whose entries go out of date.
 
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
 use super::tree::Tree;
 
 /// A map keyed by numbers that are never reused, such as timeline ids. Its entries are checked
@@ -51,8 +53,8 @@ impl<V> Turns<V> {
 
     /// The keys from `from` on, then those from the start: at most `most`, each once.
     pub(crate) fn following(&self, from: u64, most: usize) -> Vec<u64> {
-        let later = self.entries.range(from..);
-        let from_the_start = self.entries.range(..from);
+        let later = self.entries.range(Included(from), Unbounded);
+        let from_the_start = self.entries.range(Unbounded, Excluded(from));
         let keys = later.chain(from_the_start).map(|(key, _)| key);
         keys.take(most).collect()
     }

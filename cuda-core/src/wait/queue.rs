@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use super::{PendingMark, Then};
@@ -40,7 +41,7 @@ impl Queues {
     }
 
     fn of(&self, id: u64) -> impl Iterator<Item = (QueueKey, &Queue)> {
-        self.queues.range((id, 0)..=(id, u64::MAX))
+        self.queues.range(Included((id, 0)), Included((id, u64::MAX)))
     }
 
     /// The earliest awaited point that covers the stream's `seq`.

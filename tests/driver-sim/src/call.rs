@@ -73,13 +73,13 @@ impl Deref for Call {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.state.as_deref().expect("the lock is only away inside `wait`")
+        self.state.as_deref().expect("the lock is released inside `wait` and `call_back` alone")
     }
 }
 
 impl DerefMut for Call {
     fn deref_mut(&mut self) -> &mut State {
-        self.state.as_deref_mut().expect("the lock is only away inside `wait`")
+        self.state.as_deref_mut().expect("the lock is released inside `wait` and `call_back` alone")
     }
 }
 
@@ -92,7 +92,7 @@ impl Call {
             return Ok(None);
         }
         if thread::runs_callback() {
-            let message = "called inside a host function".to_owned();
+            let message = "called inside a function that the driver calls".to_owned();
             self.log.violation(ViolationKind::CallInCallback, name, message);
             return Err(CUDA_ERROR_NOT_PERMITTED);
         }
@@ -302,6 +302,18 @@ impl Call {
         };
         state.host.readmit(arrival);
         self.state = Some(state);
+    }
+
+    /// Calls a function of the program in the middle of this call. The lock is released meanwhile,
+    /// since the function may end the process.
+    pub(crate) fn call_back<R>(&mut self, function: impl FnOnce() -> R) -> R {
+        let arrival = self.host.arrival();
+        drop(self.state.take());
+        let answer = thread::in_callback(function);
+        let mut state = state::lock();
+        state.host.readmit(arrival);
+        self.state = Some(state);
+        answer
     }
 
     /// Returns to the devices what pools cache above their release threshold.

@@ -28,6 +28,7 @@ mod thread;
 use std::fmt;
 
 pub use config::{Config, Mode};
+pub use engine::element::Element;
 pub use engine::kernel::{Arguments, LaunchAttributes, Memory, Region, Trap, register_kernel};
 pub use fault::Fault;
 pub use hold::Hold;

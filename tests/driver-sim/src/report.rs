@@ -26,10 +26,12 @@ pub enum ViolationKind {
     UnknownAddress,
     /// A handle of an object that was destroyed, or that never existed.
     DanglingHandle,
-    /// A driver call made inside a host function.
+    /// A driver call made inside a function that the driver calls.
     CallInCallback,
     /// A launch of a kernel for which no closure is registered.
     UnknownKernel,
+    /// A panic in the closure of a kernel.
+    KernelPanic,
     /// A call in which a real driver crashes.
     Crash,
 }

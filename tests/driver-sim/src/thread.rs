@@ -25,13 +25,21 @@ pub(crate) fn number() -> u64 {
     })
 }
 
-/// Whether the calling thread is the one that runs host functions.
+/// Whether the calling thread runs a function of the program for the driver.
 pub(crate) fn runs_callback() -> bool {
     RUNS_CALLBACK.with(Cell::get)
 }
 
 pub(crate) fn mark_callback_thread() {
     RUNS_CALLBACK.with(|mark| mark.set(true));
+}
+
+/// Runs a function of the program that the driver calls during a call of this thread.
+pub(crate) fn in_callback<R>(function: impl FnOnce() -> R) -> R {
+    let before = RUNS_CALLBACK.replace(true);
+    let answer = function();
+    RUNS_CALLBACK.set(before);
+    answer
 }
 
 /// The calling thread's capture mode.

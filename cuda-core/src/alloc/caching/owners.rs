@@ -1,6 +1,6 @@
 //! Free ranges by owner: the stream whose work they come after.
 
-use std::ops::Bound;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -151,8 +151,8 @@ impl Owners {
         let others = &self.largest[kind as usize];
         let least = (bytes, NO_OWNER);
         let last = self.asked.max(least);
-        let later = others.range((Bound::Excluded(last), Bound::Unbounded));
-        let mut others = later.chain(others.range(least..=last));
+        let later = others.range(Excluded(last), Unbounded);
+        let mut others = later.chain(others.range(Included(least), Included(last)));
         (self.asked, _) = others.find(|((_, id), ())| !tried.contains(id))?;
         Some(self.asked.1)
     }

@@ -4,6 +4,7 @@
 //! Nothing here calls the driver.
 
 use std::collections::HashMap;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -110,7 +111,7 @@ impl Space {
         };
         let blocks = |segment: &Segment| {
             let end = segment.base + segment.bytes as CUdeviceptr;
-            self.ranges.range(segment.base..end).map(block).collect()
+            self.ranges.range(Included(segment.base), Excluded(end)).map(block).collect()
         };
         let listed = self.segments.values().map(|segment| CacheSegment {
             device,
@@ -300,7 +301,7 @@ impl Space {
         }
         segment.fate = Fate::GivenUp;
         let bytes = segment.bytes;
-        let within = self.ranges.range(base..base + bytes as CUdeviceptr);
+        let within = self.ranges.range(Included(base), Excluded(base + bytes as CUdeviceptr));
         let free = within.filter(|(_, range)| range.state != RangeState::Taken);
         let free: Vec<_> = free.map(|(address, _)| address).collect();
         for address in free {

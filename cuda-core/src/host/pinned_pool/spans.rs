@@ -90,9 +90,9 @@ impl Spans {
 
     /// The last stretch of a slab that begins before `offset`.
     fn last_before(&self, slab: SlabId, offset: usize) -> Option<Span> {
-        let before = (slab.get(), 0, 0)..(slab.get(), offset as u64, 0);
-        let ((_, offset, bytes), ()) = self.places.range(before).next_back()?;
-        Some(Span { slab, offset: offset as usize, bytes: bytes as usize })
+        let ((of, offset, bytes), ()) = self.places.last_before((slab.get(), offset as u64, 0))?;
+        let span = Span { slab, offset: offset as usize, bytes: bytes as usize };
+        (of == slab.get()).then_some(span)
     }
 
     /// The stretch of a slab that begins at `offset`.

@@ -5,15 +5,19 @@
 //! work. A second closure declares beforehand what the kernel reads and writes, so that the
 //! ordering of its accesses is checked when the launch is enqueued.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUresult};
+use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUresult};
 
+use super::element::Element;
 use crate::engine::work::{AccessKind, Place};
 use crate::handle::Id;
 use crate::memory::block::Phase;
+use crate::report::ViolationKind;
 use crate::state::State;
 
 /// Attributes of a launch beside its dimensions.
@@ -64,6 +68,7 @@ pub enum Trap {
 pub struct Memory<'a> {
     state: &'a mut State,
     call: &'static str,
+    declared: &'a [Region],
     bound: &'a [(u64, usize, Place)],
 }
 
@@ -76,12 +81,51 @@ struct Kernel {
     body: Arc<Body>,
 }
 
-static KERNELS: Mutex<BTreeMap<String, Kernel>> = Mutex::new(BTreeMap::new());
+static KERNELS: LazyLock<Mutex<BTreeMap<String, Kernel>>> = LazyLock::new(|| {
+    let saxpy = Kernel { touches: Arc::new(saxpy_touches), body: Arc::new(saxpy) };
+    Mutex::new(BTreeMap::from([("saxpy".to_owned(), saxpy)]))
+});
+
+/// `__global__ void saxpy(float a, const float *x, float *y, unsigned n)`, the kernel of the examples:
+/// they run on the simulator's library as well, where no program can register closures.
+fn saxpy(launch: &Arguments, memory: &mut Memory<'_>) -> Result<(), Trap> {
+    let (a, x) = (launch.value::<f32>(0), memory.slice::<f32>(launch.address(1))?);
+    memory.slice_mut(launch.address(2), |y: &mut [f32]| {
+        y.iter_mut().zip(&x).for_each(|(y, x)| *y += a * x);
+    })
+}
+
+fn saxpy_touches(launch: &Arguments) -> Vec<Region> {
+    let n = launch.threads().min(launch.value::<u32>(3).into()) as usize;
+    vec![launch.reads::<f32>(1, n), launch.writes::<f32>(2, n)]
+}
 
 /// Makes launches of kernels named `name` run `body`, which touches only what `touches` returns.
-/// The last registration of a name counts.
+/// The last registration of a name counts. A module's text must declare a kernel of that name.
 ///
-/// The simulator calls both under the driver's lock: they cannot call the driver.
+/// The simulator calls both under the driver's lock: they cannot call the driver. If one panics, the
+/// simulator reports the message, and the launch fails as one that faults: every later call in its
+/// context returns `CUDA_ERROR_LAUNCH_FAILED`.
+///
+/// ```
+/// use cuda_sim::register_kernel;
+///
+/// // __global__ void saxpy(float a, const float *x, float *y, unsigned n)
+/// register_kernel(
+///     "saxpy",
+///     |launch| {
+///         let n = launch.value::<u32>(3) as usize;
+///         vec![launch.reads::<f32>(1, n), launch.writes::<f32>(2, n)]
+///     },
+///     |launch, memory| {
+///         let a = launch.value::<f32>(0);
+///         let x = memory.slice::<f32>(launch.address(1))?;
+///         memory.slice_mut(launch.address(2), |y: &mut [f32]| {
+///             y.iter_mut().zip(&x).for_each(|(y, x)| *y += a * x);
+///         })
+///     },
+/// );
+/// ```
 pub fn register_kernel(
     name: &str,
     touches: impl Fn(&Arguments) -> Vec<Region> + Send + Sync + 'static,
@@ -93,6 +137,18 @@ pub fn register_kernel(
 }
 
 impl Arguments {
+    /// Blocks of the grid in each dimension.
+    #[must_use]
+    pub fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+
+    /// Threads of a block in each dimension.
+    #[must_use]
+    pub fn block(&self) -> [u32; 3] {
+        self.block
+    }
+
     /// Total number of threads of the launch.
     #[must_use]
     pub fn threads(&self) -> u64 {
@@ -121,31 +177,43 @@ impl Arguments {
         &self.parameters[index]
     }
 
-    /// A parameter of four bytes.
+    /// A parameter that is a number.
     ///
     /// # Panics
     /// If it has another size.
     #[must_use]
-    pub fn u32(&self, index: usize) -> u32 {
-        u32::from_le_bytes(self.bytes(index).try_into().expect("four bytes"))
+    pub fn value<T: Element>(&self, index: usize) -> T {
+        let bytes = self.bytes(index);
+        let size = size_of::<T>();
+        assert!(bytes.len() == size, "parameter {index} has {} bytes, not {size}", bytes.len());
+        T::read(bytes)
     }
 
-    /// A parameter of eight bytes: a number or an address.
+    /// A parameter that is an address.
     ///
     /// # Panics
-    /// If it has another size.
+    /// If it has not eight bytes.
     #[must_use]
-    pub fn u64(&self, index: usize) -> u64 {
-        u64::from_le_bytes(self.bytes(index).try_into().expect("eight bytes"))
+    pub fn address(&self, index: usize) -> u64 {
+        self.value(index)
     }
 
-    /// A `float`.
+    /// The `len` elements that parameter `index` points to, which the kernel reads.
     ///
     /// # Panics
-    /// If it has another size.
+    /// If the parameter has not eight bytes.
     #[must_use]
-    pub fn f32(&self, index: usize) -> f32 {
-        f32::from_bits(self.u32(index))
+    pub fn reads<T: Element>(&self, index: usize, len: usize) -> Region {
+        Region::read(self.address(index), len * size_of::<T>())
+    }
+
+    /// The `len` elements that parameter `index` points to, which the kernel writes and may read.
+    ///
+    /// # Panics
+    /// If the parameter has not eight bytes.
+    #[must_use]
+    pub fn writes<T: Element>(&self, index: usize, len: usize) -> Region {
+        Region::write(self.address(index), len * size_of::<T>())
     }
 
     /// The address of a global variable of the kernel's module.
@@ -195,7 +263,41 @@ impl Memory<'_> {
         Ok(())
     }
 
-    /// Reads a word.
+    /// The elements of the declared region that begins at this address.
+    ///
+    /// # Errors
+    /// The fault of an address where no declared region begins.
+    pub fn slice<T: Element>(&mut self, address: u64) -> Result<Vec<T>, Trap> {
+        let mut bytes = vec![0; self.declared(address)?];
+        if !bytes.is_empty() {
+            self.read(address, &mut bytes)?;
+        }
+        Ok(bytes.chunks_exact(size_of::<T>()).map(T::read).collect())
+    }
+
+    /// Lets `f` change the elements of the declared region that begins at this address.
+    ///
+    /// # Errors
+    /// The fault of an address where no declared region begins.
+    pub fn slice_mut<T: Element>(
+        &mut self,
+        address: u64,
+        f: impl FnOnce(&mut [T]),
+    ) -> Result<(), Trap> {
+        let mut elements = self.slice(address)?;
+        f(&mut elements);
+        let mut bytes = Vec::with_capacity(elements.len() * size_of::<T>());
+        elements.into_iter().for_each(|element| element.write(&mut bytes));
+        if bytes.is_empty() { Ok(()) } else { self.write(address, &bytes) }
+    }
+
+    /// The size of the declared region that begins at this address.
+    fn declared(&self, address: u64) -> Result<usize, Trap> {
+        let declared = self.declared.iter().find(|region| region.address == address);
+        declared.map(|region| region.bytes).ok_or(illegal())
+    }
+
+    /// Reads a word, which another stream or the host may be writing.
     ///
     /// # Errors
     /// The fault of an address that is in no allocation.
@@ -205,14 +307,6 @@ impl Memory<'_> {
         let value = self.state.read_value(self.call, &place, 4);
         // A touch of freed memory has been reported already.
         Ok(value.unwrap_or(0) as u32)
-    }
-
-    /// Writes a word.
-    ///
-    /// # Errors
-    /// The fault of an address that is in no allocation.
-    pub fn write_u32(&mut self, address: u64, value: u32) -> Result<(), Trap> {
-        self.write(address, &value.to_le_bytes())
     }
 
     /// The memory at an address: a declared region, as it was when the kernel was launched, or else
@@ -250,8 +344,10 @@ fn illegal() -> Trap {
 
 /// A queued launch.
 pub(crate) struct Run {
+    name: String,
     kernel: Kernel,
     arguments: Arguments,
+    declared: Vec<Region>,
     bound: Vec<(u64, usize, Place)>,
     context: Id,
     /// It ran before, and waits for memory to change.
@@ -264,37 +360,52 @@ impl fmt::Debug for Run {
     }
 }
 
+impl Run {
+    /// What the kernel touches, with its addresses resolved.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = (&Region, &Place)> {
+        let regions = self.declared.iter().filter(|region| region.bytes > 0);
+        regions.zip(self.bound.iter().map(|(_, _, place)| place))
+    }
+}
+
 impl State {
-    /// A launch of a registered kernel, with the accesses that it declares; `None` where no kernel
-    /// of that name is registered.
+    /// A launch of a registered kernel; `None` where no kernel of that name is registered.
     pub(crate) fn prepare(
         &mut self,
         call: &'static str,
         context: Id,
         name: &str,
         arguments: Arguments,
-    ) -> Result<Option<(Run, Vec<Region>)>, CUresult> {
+    ) -> Result<Option<Run>, CUresult> {
         let kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kernel) = kernels.get(name).cloned() else {
             return Ok(None);
         };
         drop(kernels);
-        let mut regions = (kernel.touches)(&arguments);
-        regions.retain(|region| region.bytes > 0);
+        let declared = catch_unwind(AssertUnwindSafe(|| (kernel.touches)(&arguments)));
+        let declared = declared.map_err(|payload| {
+            self.report_panic(call, name, &*payload);
+            CUDA_ERROR_LAUNCH_FAILED
+        })?;
         let mut bound = Vec::new();
-        for region in &regions {
+        for region in declared.iter().filter(|region| region.bytes > 0) {
             let place = self.device_place(call, region.address, region.bytes)?;
             bound.push((region.address, region.bytes, place));
         }
-        let run = Run { kernel, arguments, bound, context, spun: false };
-        Ok(Some((run, regions)))
+        let name = name.to_owned();
+        Ok(Some(Run { name, kernel, arguments, declared, bound, context, spun: false }))
     }
 
     /// Runs a launch; `false` if it spins and has to be run again.
     pub(super) fn run_kernel(&mut self, call: &'static str, run: &mut Run) -> bool {
         let body = Arc::clone(&run.kernel.body);
-        let mut memory = Memory { state: self, call, bound: &run.bound };
-        match body(&run.arguments, &mut memory) {
+        let mut memory = Memory { state: self, call, declared: &run.declared, bound: &run.bound };
+        let ended = catch_unwind(AssertUnwindSafe(|| body(&run.arguments, &mut memory)));
+        let ended = ended.unwrap_or_else(|payload| {
+            self.report_panic(call, &run.name, &*payload);
+            Err(Trap::Faults(CUDA_ERROR_LAUNCH_FAILED))
+        });
+        match ended {
             Ok(()) => true,
             Err(Trap::Spins) => {
                 run.spun = true;
@@ -308,5 +419,11 @@ impl State {
                 true
             }
         }
+    }
+    fn report_panic(&mut self, call: &'static str, kernel: &str, payload: &dyn Any) {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a value");
+        let message = format!("the closure of the kernel `{kernel}` panicked: {text}");
+        self.log.violation(ViolationKind::KernelPanic, call, message);
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod callback;
 pub(crate) mod clock;
+pub(crate) mod element;
 pub(crate) mod enqueue;
 pub(crate) mod host;
 pub(crate) mod kernel;

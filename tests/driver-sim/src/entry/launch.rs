@@ -92,7 +92,7 @@ entries! {
         let best = sizes.map(|size| {
             let shared = match shared_of {
                 // SAFETY: the caller passes a function that takes any number of threads.
-                Some(shared_of) => unsafe { shared_of(size) },
+                Some(shared_of) => call.call_back(|| unsafe { shared_of(size) }),
                 None => shared,
             };
             let blocks = resident(size as u64, shared as u64);
@@ -283,6 +283,19 @@ unsafe fn launch(
     enqueue(call, stream, context, (module, function), arguments)
 }
 
+/// Reports a launch whose effect the simulator cannot know.
+fn unknown(call: &mut Call, kernel: &str) -> CUresult {
+    let message = format!(
+        "the simulated driver does not execute PTX: register what the kernel `{kernel}` does with \
+         cuda_sim::register_kernel(\"{kernel}\", ..) before it is launched"
+    );
+    // A program that looks only at the code would not learn the reason.
+    eprintln!("cuda-driver-sim: {message}");
+    let name = call.name;
+    call.log.violation(ViolationKind::UnknownKernel, name, message);
+    CUDA_ERROR_NOT_SUPPORTED
+}
+
 fn enqueue(
     call: &mut Call,
     stream: Id,
@@ -294,17 +307,15 @@ fn enqueue(
     let kernel = call.functions[&function].name.clone();
     let mut submission = Submission::new(stream, Work::Nothing);
     match call.prepare(name, context, &kernel, arguments)? {
-        Some((run, regions)) => {
-            for region in regions {
-                let place = call.device_place(name, region.address, region.bytes)?;
+        Some(run) => {
+            for (region, place) in run.touched() {
                 submission.accesses.extend(place.access(region.bytes, region.kind));
             }
             submission.work = Work::Kernel { run };
         }
-        None => {
-            let message = format!("no closure is registered for the kernel `{kernel}`");
-            call.log.violation(ViolationKind::UnknownKernel, name, message);
-        }
+        // Its text shows that it does nothing.
+        None if call.modules[&module].ptx.kernels[&kernel].is_empty => {}
+        None => return Err(unknown(call, &kernel)),
     }
     if let Some(point) = call.enqueue(name, submission)? {
         call.note_launch(module, point);

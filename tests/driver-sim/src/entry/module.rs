@@ -178,7 +178,7 @@ impl Call {
 /// Sizes of a kernel's parameters.
 pub(super) fn parameters(call: &Call, function: Id) -> Vec<usize> {
     let function = &call.functions[&function];
-    call.modules[&function.module].ptx.kernels[&function.name].clone()
+    call.modules[&function.module].ptx.kernels[&function.name].parameters.clone()
 }
 
 fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<c_int> {

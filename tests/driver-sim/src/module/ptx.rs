@@ -8,8 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub(crate) struct Ptx {
     /// 70 for version 7.0.
     pub(crate) version: i32,
-    /// Sizes of the parameters of each kernel.
-    pub(crate) kernels: BTreeMap<String, Vec<usize>>,
+    pub(crate) kernels: BTreeMap<String, Entry>,
     /// Size, alignment and initial bytes of each global or constant variable.
     pub(crate) globals: BTreeMap<String, Global>,
     /// Functions that kernels and each other call.
@@ -30,6 +29,14 @@ impl Ptx {
         let mut needs = self.needs.iter();
         needs.find(|name| self.defines().all(|defined| defined != *name))
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Sizes of the parameters.
+    pub(crate) parameters: Vec<usize>,
+    /// The body has no instruction but `ret`.
+    pub(crate) is_empty: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +112,8 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
                     parameters = sizes(&tokens[open + 1..close]);
                     at = close + 1;
                 }
-                ptx.kernels.insert(name, parameters);
+                let is_empty = is_empty(&tokens[at..]);
+                ptx.kernels.insert(name, Entry { parameters, is_empty });
             }
             ".extern" if matches!(word(at + 1), ".func" | ".global" | ".const") => {
                 let end = statement_end(&tokens, at)?;
@@ -136,6 +144,13 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
         }
     }
     Ok(ptx)
+}
+
+/// Whether the body that follows has no instruction but `ret`.
+fn is_empty(tokens: &[Token<'_>]) -> bool {
+    let mut words = tokens.iter().map(|token| token.text).skip_while(|word| *word != "{").skip(1);
+    let body = words.by_ref().take_while(|word| *word != "}");
+    body.eq(["ret", ";"])
 }
 
 /// The end of the statement that begins at `at`.
@@ -394,8 +409,8 @@ mod tests {
     fn finds_kernels_and_globals() {
         let ptx = parse(TEXT).expect("PTX");
         assert_eq!(ptx.version, 70);
-        assert_eq!(ptx.kernels["f"], [8, 24, 4]);
-        assert_eq!(ptx.kernels["g"], [0; 0]);
+        assert_eq!(ptx.kernels["f"].parameters, [8, 24, 4]);
+        assert_eq!(ptx.kernels["g"].parameters, [0; 0]);
         assert_eq!(ptx.globals["counter"].initial, [7, 0, 0, 0]);
         assert_eq!(ptx.globals["table"].size, 12);
     }

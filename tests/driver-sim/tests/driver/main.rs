@@ -9,6 +9,7 @@ mod contexts;
 mod devices;
 mod faults;
 mod images;
+mod kernels;
 mod kinds;
 mod mapped;
 mod memory;

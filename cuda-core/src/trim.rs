@@ -1,0 +1,30 @@
+//! Everything that the library keeps for reuse, given back at once.
+
+use crate::alloc::caching::pool::CachingPool;
+use crate::copy::borrowed::staging::trim_staging;
+use crate::error::Result;
+use crate::wait::flush::flush_deferred_drops;
+
+/// Gives back all memory that the library keeps for reuse and that no work uses any more, and returns
+/// its bytes: [`flush_deferred_drops`](crate::flush_deferred_drops), then
+/// [`CachingPool::trim`]`(0)` of the [shared pool](CachingPool::shared), [`trim_pinned`](crate::trim_pinned)
+/// and [`trim_staging`].
+///
+/// For a program that leaves the devices to others for a while, and for the end of a test that must
+/// have released everything. Each segment is freed by `cuMemFree`, which waits for all work of its device.
+/// Pools of the program's own are trimmed by their own methods.
+///
+/// # Errors
+/// The first error of those functions; the others run regardless.
+///
+/// ```no_run
+/// let bytes = cuda_core::trim()?;
+/// println!("{} MiB for other processes", bytes >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn trim() -> Result<usize> {
+    flush_deferred_drops();
+    let cached = CachingPool::shared().and_then(|pool| pool.trim(0));
+    let pinned = trim_staging();
+    Ok(cached? + pinned?)
+}

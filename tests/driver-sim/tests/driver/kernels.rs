@@ -1,0 +1,97 @@
+//! Kernels as closures, and kernels that have none.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use cuda_sim::{Session, ViolationKind, register_kernel};
+use cuda_sys::*;
+
+use crate::support::*;
+
+const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
+    .visible .entry scale(.param .u64 x, .param .f64 by, .param .u32 n) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry unknown(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry bad_body() { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry bad_declaration() { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry nothing() { ret; }\0";
+
+/// Launches a kernel with four threads and waits for it: the codes of both.
+fn launch(name: &str, stream: CUstream, parameters: &mut [*mut c_void]) -> [CUresult; 2] {
+    let (mut module, mut function) = (null_mut(), null_mut());
+    ok!(cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()));
+    let name = format!("{name}\0");
+    ok!(cuModuleGetFunction(&mut function, module, name.as_ptr().cast()));
+    let parameters = parameters.as_mut_ptr();
+    let launched =
+        call!(cuLaunchKernel(function, 1, 1, 1, 4, 1, 1, 0, stream, parameters, null_mut()));
+    let waited = call!(cuStreamSynchronize(stream));
+    call!(cuModuleUnload(module));
+    [launched, waited]
+}
+
+fn only(session: &Session, kind: ViolationKind, words: &str) {
+    let found = session.take_violations();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].kind, kind);
+    assert!(found[0].message.contains(words), "{}", found[0].message);
+}
+
+#[test]
+fn numbers_and_slices_are_typed() {
+    register_kernel(
+        "scale",
+        |launch| vec![launch.writes::<i16>(0, launch.value::<u32>(2) as usize)],
+        |launch, memory| {
+            assert_eq!((launch.grid(), launch.block()), ([1; 3], [4, 1, 1]));
+            let by = launch.value::<f64>(1);
+            memory.slice_mut(launch.address(0), |x: &mut [i16]| {
+                x.iter_mut().for_each(|x| *x = (f64::from(*x) * by) as i16);
+            })
+        },
+    );
+    scene(8, |_, [s], mut x| {
+        let (mut by, mut back) = (-2.5_f64, [0_i16; 4]);
+        ok!(cuMemsetD16Async(x, 6, 4, s));
+        for mut n in [3_u32, 0] {
+            let mut parameters = [(&raw mut x).cast(), (&raw mut by).cast(), (&raw mut n).cast()];
+            assert_eq!(launch("scale", s, &mut parameters), [CUDA_SUCCESS; 2]);
+        }
+        ok!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), x, 8, s));
+        ok!(cuStreamSynchronize(s));
+        assert_eq!(back, [-15, -15, -15, 6]);
+    });
+}
+
+#[test]
+fn a_kernel_without_a_closure_fails_at_its_launch() {
+    scene(4, |session, [s], mut x| {
+        let mut parameters = [(&raw mut x).cast()];
+        let [launched, waited] = launch("unknown", s, &mut parameters);
+        assert_eq!((launched, waited), (CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS));
+        only(session, ViolationKind::UnknownKernel, "cuda_sim::register_kernel(\"unknown\"");
+    });
+}
+
+#[test]
+fn a_kernel_that_does_nothing_needs_no_closure() {
+    scene(4, |_, [s], _| assert_eq!(launch("nothing", s, &mut []), [CUDA_SUCCESS; 2]));
+}
+
+#[test]
+fn a_panic_is_a_failed_launch() {
+    register_kernel("bad_body", |_| Vec::new(), |_, _| panic!("index {} of {}", 7, 4));
+    register_kernel("bad_declaration", |a| vec![a.reads::<f32>(3, 1)], |_, _| Ok(()));
+    let session = begin();
+    let mut context = null_mut();
+    ok!(cuCtxCreate_v2(&mut context, 0, 0));
+    let s = stream();
+    let [launched, waited] = launch("bad_declaration", s, &mut []);
+    assert_eq!((launched, waited), (CUDA_ERROR_LAUNCH_FAILED, CUDA_SUCCESS));
+    only(&session, ViolationKind::KernelPanic, "`bad_declaration` panicked");
+    let [launched, waited] = launch("bad_body", s, &mut []);
+    assert_eq!((launched, waited), (CUDA_SUCCESS, CUDA_ERROR_LAUNCH_FAILED));
+    only(&session, ViolationKind::KernelPanic, "`bad_body` panicked: index 7 of 4");
+    fails!(CUDA_ERROR_LAUNCH_FAILED, cuCtxSynchronize());
+    call!(cuCtxDestroy_v2(context));
+    assert!(session.finish().violations.is_empty());
+}

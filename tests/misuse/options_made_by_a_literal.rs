@@ -1,0 +1,15 @@
+//~ E0639
+// Later versions may have more options.
+use cuda_core::StagingOptions;
+
+fn four_threads() -> StagingOptions {
+    #[cfg(misuse)]
+    return StagingOptions {
+        threads: 4,
+        chunk: 1 << 20,
+    };
+    #[cfg(not(misuse))]
+    StagingOptions::new(4, 1 << 20)
+}
+
+fn main() {}

@@ -1,0 +1,30 @@
+//! What the library keeps for reuse, given back by one call.
+
+use cuda_core::{Device, PinnedBuffer, Result, Signal, Stream};
+use support::simulator;
+
+/// Uses each cache: of device memory, of pinned memory, of staging chunks, of signals.
+fn program(stream: &Stream) -> Result<()> {
+    let mut buffer = stream.alloc_zeroed::<u32>(1 << 20)?;
+    let pinned = PinnedBuffer::from_slice(stream.context(), &[7_u32; 1 << 10])?;
+    stream.upload(&pinned, buffer.slice_mut(..1 << 10)?)?;
+    stream.upload_from(&vec![7_u32; 1 << 10], buffer.slice_mut(1 << 10..2 << 10)?)?;
+    let signal = Signal::new(stream.device(), 0_u32)?;
+    stream.write_signal(&signal, 1)?;
+    assert_eq!(stream.download_vec(&buffer)?[..2 << 10], [7; 2 << 10]);
+    Ok(())
+}
+
+#[test]
+fn a_program_that_trims_at_its_end_is_clean() -> Result<()> {
+    let session = simulator();
+    let stream = Device::get(0)?.create_stream()?;
+    program(&stream)?;
+    stream.synchronize()?;
+    drop(stream);
+    assert!(!session.leaks().is_empty(), "the caches keep memory");
+    assert!(cuda_core::trim()? >= 4 << 20);
+    assert_eq!(cuda_core::trim()?, 0);
+    session.assert_clean();
+    Ok(())
+}
