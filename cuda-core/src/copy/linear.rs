@@ -20,9 +20,10 @@ pub(crate) struct LinearCopy {
     peers: Option<(CUcontext, CUcontext)>,
 }
 
+// Inlined, so that the ends that a caller names decide the call at compile time.
 impl LinearCopy {
     /// A copy of all of `source`, which counts as being on `near`, to `destination`, on `far`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of<T: Pod, A: Endpoint, B: Endpoint>(
         (source, near): (&Slice<'_, T, A>, Option<Device>),
         (destination, far): (&Slice<'_, T, B>, Option<Device>),
@@ -38,14 +39,14 @@ impl LinearCopy {
     }
 
     /// A copy from the host's memory to the stream's device.
-    #[inline]
+    #[inline(always)]
     pub(super) fn up(from: *const u8, to: CUdeviceptr, bytes: usize) -> Self {
         let (from, to) = (Place::Host(from.cast_mut()), Place::Device(to));
         Self { from, to, bytes, peers: None }
     }
 
     /// A copy from the stream's device to the host's memory.
-    #[inline]
+    #[inline(always)]
     pub(super) fn down(from: CUdeviceptr, to: *mut u8, bytes: usize) -> Self {
         Self { from: Place::Device(from), to: Place::Host(to), bytes, peers: None }
     }
@@ -59,7 +60,7 @@ impl LinearCopy {
     }
 
     /// The driver call, as errors name it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn op(&self) -> &'static str {
         match (self.from, self.to) {
             (Place::Host(_), Place::Device(_)) => "cuMemcpyHtoDAsync",
@@ -75,7 +76,7 @@ impl LinearCopy {
     /// # Safety
     /// Until this copy is done, both places have `bytes` bytes that stay allocated, and no other
     /// code accesses the host's side in a way that conflicts. The contexts of both ends are live.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn enqueue(&self, stream: CUstream) -> CUresult {
         let bytes = self.bytes;
         match (self.from, self.to, self.peers) {

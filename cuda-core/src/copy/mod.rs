@@ -74,7 +74,7 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
     // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
     // both contexts alive.
-    stream.submit_copy(op, &mut touches, |stream| unsafe { copy.enqueue(stream) }).1
+    stream.submit_copy(op, &mut touches, move |stream| unsafe { copy.enqueue(stream) }).1
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.

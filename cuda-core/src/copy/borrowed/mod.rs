@@ -269,10 +269,11 @@ fn send<T: Pod>(
 }
 
 /// Enqueues the copy between a region and device memory, which `touch` names; returns its point.
+#[inline]
 fn submit(region: &Region, stream: &Bound<'_>, copy: LinearCopy, touch: Touch<'_>) -> Result<u64> {
     // SAFETY: the region has as many bytes and is not accessed until its mark has completed; the
     // device memory stays allocated until its own mark has.
-    let call = |stream| unsafe { copy.enqueue(stream) };
+    let call = move |stream| unsafe { copy.enqueue(stream) };
     let (seq, result) = stream.submit_copy(copy.op(), &mut [touch], call);
     region.mark(stream.timeline(), seq);
     result.map(|()| seq)
