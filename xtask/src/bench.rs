@@ -21,7 +21,7 @@ use anyhow::{Context as _, bail};
 use cuda_core::Device;
 
 use crate::progress::Progress;
-use crate::suite::table::Table;
+use crate::table::Table;
 use crate::target::Target;
 use crate::{Outcome, Refusal};
 use measure::Effort;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::Outcome;
-use crate::suite::build::workspace_root;
+use crate::workspace;
 
 mod regenerate;
 
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = workspace_root()?;
+    let root = workspace::root()?;
     if args.check {
         regenerate::check(&root, args.header.as_deref())
     } else {

@@ -6,14 +6,10 @@ mod named;
 mod steps;
 mod tidy;
 
-use std::time::{Duration, Instant};
-
-use crate::Outcome;
-use crate::suite::build::workspace_root;
-use crate::suite::queue;
-use crate::suite::table::Table;
+use crate::checks::{self, Finished, Verdict};
 use crate::test::Depth;
-use steps::{STEPS, Step, Verdict};
+use crate::{Outcome, queue, workspace};
+use steps::{STEPS, Step};
 
 /// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest
 /// Rust, bindings, headers, packaging, failing driver calls, Miri.
@@ -49,7 +45,7 @@ fn parse_step(name: &str) -> Result<&'static Step, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = workspace_root()?;
+    let root = workspace::root()?;
     let depth = match (args.full, args.rotation) {
         (true, _) => Depth::Full,
         (false, Some(rotation)) => Depth::Sampled { rotation },
@@ -69,8 +65,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             }
         }
     }
-    print(&results);
-    let outcome = outcome(&results, args.strict);
+    println!("\n{}", checks::table("step", &results));
+    let outcome = checks::outcome(&results, args.strict);
     let whole = depth == Depth::Full && args.steps.is_empty();
     if whole && outcome == Outcome::Passed {
         full_run::write(&root, before)?;
@@ -78,66 +74,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Name, verdict and time of a step.
-type Ran = (&'static str, Verdict, Duration);
-
 /// Runs a step in this process.
-fn run_here(step: &Step, depth: Depth) -> Ran {
+fn run_here(step: &Step, depth: Depth) -> Finished {
     println!("\n== {}: {}", step.name, step.about);
-    let started = Instant::now();
-    let verdict = (step.run)(depth).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        Verdict::Wrong
+    let finished = Finished::of(step.name, || {
+        Ok(match (step.run)(depth)? {
+            Outcome::Passed => Verdict::Passed(String::new()),
+            Outcome::Failed => Verdict::Failed(String::new()),
+            Outcome::CouldNotRun => Verdict::NotRun("see above".to_owned()),
+        })
     });
-    (step.name, verdict, started.elapsed())
-}
-
-type Results = [Ran];
-
-fn print(results: &Results) {
-    let mut table = Table::new(["step", "verdict", "seconds"]);
-    for (name, verdict, time) in results {
-        let word = match verdict {
-            Verdict::Fine => "fine",
-            Verdict::Wrong => "WRONG",
-            Verdict::NotRun(_) => "not run",
-        };
-        table.row([(*name).into(), word.into(), format!("{:.1}", time.as_secs_f64())]);
+    if let Verdict::Failed(error) = &finished.verdict {
+        eprintln!("{error}");
     }
-    println!("\n{table}");
-    for (name, verdict, _) in results {
-        if let Verdict::NotRun(reason) = verdict {
-            println!("{name} was not run: {reason}");
-        }
-    }
-}
-
-fn outcome(results: &Results, strict: bool) -> Outcome {
-    let count = |wanted: fn(&Verdict) -> bool| {
-        results.iter().filter(|(_, verdict, _)| wanted(verdict)).count()
-    };
-    let not_run = count(|verdict| matches!(verdict, Verdict::NotRun(_)));
-    if count(|verdict| matches!(verdict, Verdict::Wrong)) > 0 {
-        Outcome::Failed
-    } else if not_run == results.len() || (strict && not_run > 0) {
-        Outcome::CouldNotRun
-    } else {
-        Outcome::Passed
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_that_did_not_run_is_no_success_of_its_own() {
-        let fine = ("a", Verdict::Fine, Duration::ZERO);
-        let not_run = ("b", Verdict::NotRun("why".into()), Duration::ZERO);
-        let wrong = ("c", Verdict::Wrong, Duration::ZERO);
-        assert_eq!(outcome(std::slice::from_ref(&not_run), false), Outcome::CouldNotRun);
-        assert_eq!(outcome(&[fine.clone(), not_run.clone()], false), Outcome::Passed);
-        assert_eq!(outcome(&[fine.clone(), not_run.clone()], true), Outcome::CouldNotRun);
-        assert_eq!(outcome(&[fine, not_run, wrong], true), Outcome::Failed);
-    }
+    finished
 }

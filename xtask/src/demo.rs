@@ -57,7 +57,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
         let result = visit(device, size, &progress)
             .with_context(|| format!("device {}", device.ordinal()))?;
         if !args.json {
-            progress.print(&result);
+            progress.suspend(|| print!("{result}"));
         }
         report.devices.push(result);
     }

@@ -1,12 +1,10 @@
 //! Builds and tests against every supported cuda.h.
 
-use std::path::Path;
-
 use anyhow::bail;
 
 use crate::Outcome;
-use crate::suite::build::workspace_root;
-use crate::suite::table::Table;
+use crate::table::Table;
+use crate::workspace;
 use fetch::{RELEASES, Release};
 use row::Row;
 
@@ -34,10 +32,6 @@ pub(crate) struct Args {
     no_docs: bool,
 }
 
-/// The arguments that select the kinds of tests of the two crates for `cargo test`.
-const ALL_KINDS: &[&str] = &[];
-const WITHOUT_DOCS: &[&str] = &["--lib", "--tests"];
-
 fn parse_release(name: &str) -> anyhow::Result<Release> {
     match RELEASES.iter().find(|release| release.name == name) {
         Some(release) => Ok(*release),
@@ -46,22 +40,16 @@ fn parse_release(name: &str) -> anyhow::Result<Release> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = workspace_root()?;
+    let root = workspace::root()?;
     let releases = if args.only.is_empty() { RELEASES.to_vec() } else { args.only.clone() };
     let mut outcome = Outcome::Passed;
-    let mut table = Table::new([
-        "cuda.h",
-        "declared",
-        "bound",
-        "undeclared",
-        "C asserts",
-        "tests passed",
-        "not run",
-        "verdict",
-    ]);
+    let headings = "cuda.h|declared|bound|undeclared|C asserts|tests passed|not run|verdict";
+    let mut table = Table::new(headings.split('|'));
     let mut notes = Vec::new();
     for release in releases {
-        match one(&root, release, args.no_docs) {
+        let kinds = if args.no_docs { "--lib --tests" } else { "" };
+        let row = fetch::include(&root, release);
+        match row.and_then(|include| Row::build(&root, &include, kinds)) {
             Ok(row) => {
                 if !row.problems.is_empty() {
                     outcome = Outcome::Failed;
@@ -73,10 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 if outcome == Outcome::Passed {
                     outcome = Outcome::CouldNotRun;
                 }
-                let blank = || "-".to_owned();
-                let name = release.name.to_owned();
-                let word = "not run".to_owned();
-                table.row([name, blank(), blank(), blank(), blank(), blank(), blank(), word]);
+                table.row([release.name, "-", "-", "-", "-", "-", "-", "not run"]);
                 notes.push(format!("{} was not run: {error:#}", release.name));
             }
         }
@@ -92,10 +77,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         println!("{note}");
     }
     Ok(outcome)
-}
-
-fn one(root: &Path, release: Release, no_docs: bool) -> anyhow::Result<Row> {
-    let include = fetch::include(root, release)?;
-    let kinds = if no_docs { WITHOUT_DOCS } else { ALL_KINDS };
-    Row::build(root, &include, kinds)
 }

@@ -9,18 +9,24 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod bench;
 mod bindings;
 mod bundle;
+mod cargo;
+mod checks;
 mod ci;
 mod demo;
 mod headers;
 mod mutants;
 mod package;
+mod process;
 mod progress;
-mod python;
+mod queue;
 mod replay;
 mod suite;
+mod table;
 mod target;
 mod test;
 mod test_gpu;
+mod workspace;
+mod xml;
 
 /// How a task ended, which decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +50,11 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// An error that says why the request cannot be met here.
+fn refuse(reason: impl Into<String>) -> anyhow::Error {
+    Refusal(reason.into()).into()
+}
 
 /// The project's tasks.
 #[derive(Parser)]

@@ -5,22 +5,19 @@
 //! many crates, and that a program moves bytes through the simulated driver.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
 
+use crate::checks::{self, Finished, Verdict};
+use crate::progress::Progress;
 use crate::{Outcome, Refusal};
 
-mod build;
 mod consumer;
-mod headers;
 mod machine;
-mod report;
 mod rows;
 mod workshop;
 
-use report::{Finished, NotRun, Verdict};
 use rows::Row;
 use workshop::Workshop;
 
@@ -57,35 +54,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     let workshop = Workshop::open(&args.header)?;
-    let progress = ProgressBar::new(rows.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos}/{len} {msg} {elapsed}") {
-        progress.set_style(style);
-    }
-    progress.enable_steady_tick(Duration::from_millis(120));
+    let progress = Progress::new(rows.len());
     let mut finished = Vec::new();
     for row in rows {
-        progress.set_message(row.name);
-        let start = Instant::now();
-        let verdict = match (row.run)(&workshop) {
-            Ok(detail) => Verdict::Passed(detail),
-            Err(error) => match error.downcast::<NotRun>() {
-                Ok(NotRun(reason)) => Verdict::NotRun(reason),
-                Err(error) => Verdict::Failed(format!("{error:#}")),
-            },
-        };
-        let row = Finished { name: row.name, verdict, time: start.elapsed() };
+        progress.step(row.name.to_owned());
+        let check = || (row.run)(&workshop).map(Verdict::Passed);
+        let row = Finished::of(row.name, check);
         progress.suspend(|| eprintln!("{row}"));
-        progress.inc(1);
         finished.push(row);
     }
-    progress.finish_and_clear();
+    progress.finish();
     if args.json {
-        println!("{}", report::json(&finished));
+        println!("{}", finished.iter().map(as_json).collect::<Value>());
     } else {
-        print!("\n{}", report::table(&finished));
+        print!("\n{}", checks::table("row", &finished));
     }
     workshop.close(args.keep)?;
-    Ok(report::outcome(&finished))
+    Ok(checks::outcome(&finished, false))
+}
+
+fn as_json(row: &Finished) -> Value {
+    json!({
+        "row": row.name,
+        "result": row.verdict.word().to_lowercase(),
+        "seconds": row.time.as_secs_f64(),
+        "detail": row.verdict.detail(),
+    })
 }
 
 /// The rows that run unless others are asked for.
@@ -103,14 +97,9 @@ fn chosen(only: &[String], peers: bool) -> anyhow::Result<Vec<&'static Row>> {
             )));
         }
     }
-    Ok(rows::ALL
-        .iter()
-        .filter(|row| {
-            if only.is_empty() {
-                peers || !row.name.starts_with("peer-")
-            } else {
-                only.iter().any(|name| name == row.name)
-            }
-        })
-        .collect())
+    let wanted = |row: &&Row| match only {
+        [] => peers || !row.name.starts_with("peer-"),
+        _ => only.iter().any(|name| name == row.name),
+    };
+    Ok(rows::ALL.iter().filter(wanted).collect())
 }

@@ -1,7 +1,6 @@
 //! The progress of a task.
 
 use std::cell::Cell;
-use std::fmt::Display;
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -34,11 +33,11 @@ impl Progress {
         }
     }
 
-    /// Prints to standard output without damaging the bar.
-    pub(crate) fn print(&self, text: impl Display) {
+    /// Prints something without damaging the bar.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| print!("{text}")),
-            None => print!("{text}"),
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 

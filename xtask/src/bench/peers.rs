@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::measure::Unit;
 use super::report::{Peer, Report};
-use crate::python::python;
+use crate::process::python;
 
 /// Packages that `SCRIPT` knows.
 pub(crate) const NAMES: [&str; 3] = ["CuPy", "PyTorch", "cuda.core"];
@@ -97,9 +97,9 @@ impl Answer {
 
 /// Python, which reads the script from its standard input.
 fn command(package: &str, wanted: &[String], batches: usize) -> Command {
-    let mut command = python();
     // Options first: argparse ends its options at the first list of words.
-    command.args(["-", &format!("--batches={batches}"), package]);
+    let mut command = python(&format!("- --batches={batches}"));
+    command.arg(package);
     command.args(wanted);
     command
 }

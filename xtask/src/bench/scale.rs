@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 
 use crate::Outcome;
 use crate::progress::Progress;
-use crate::suite::table::Table;
+use crate::table::Table;
 use modes::{MODES, Mode};
 
 /// How many streams, buffers or other objects a mode has.

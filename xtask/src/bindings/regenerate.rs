@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use fs_err as fs;
 
-use crate::Outcome;
 use crate::headers::{declared, fetch};
-use crate::suite::build::cargo;
+use crate::process::{cargo, run};
+use crate::workspace::empty;
+use crate::{Outcome, refuse};
 
 /// The functions that CUDA 11.8 has, one a line.
 const FLOOR: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
@@ -25,25 +25,20 @@ const SHOWN: usize = 5;
 
 /// Writes the bindings of the header.
 pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
-    let Some(include) = include(root, header) else {
-        return Ok(Outcome::CouldNotRun);
-    };
+    let include = include(root, header)?;
     let directory = directory(root);
     generate(root, &include, &directory)?;
-    println!("{} is of CUDA {}", directory.display(), fetch::version(&include)?);
+    let version = fetch::version(&include)?;
+    println!("{} is of CUDA {version}", directory.display());
     Ok(Outcome::Passed)
 }
 
 /// Compares the bindings of the header with the checked-in ones.
 pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
-    let Some(include) = include(root, header) else {
-        return Ok(Outcome::CouldNotRun);
-    };
+    let include = include(root, header)?;
     let version = fetch::version(&include)?;
     let fresh = root.join(FRESH);
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
-    }
+    empty(&fresh)?;
     generate(root, &include, &fresh)?;
     let mut differs = false;
     for file in files(&fresh)?.union(&files(&directory(root))?) {
@@ -59,9 +54,7 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     if differs {
         println!("to regenerate the bindings: cargo xtask bindings");
     }
-    let Some(floor) = self::include_of(root, fetch::FLOOR) else {
-        return Ok(Outcome::CouldNotRun);
-    };
+    let floor = include_of(root, fetch::FLOOR)?;
     if let Some(complaint) = floor_complaint(&floor)? {
         println!("{complaint}");
         differs = true;
@@ -76,21 +69,14 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
 /// Writes the bindings of the header, with every symbol that an older header has declared, to
 /// `directory`.
 fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()> {
-    let status = cargo()
-        .current_dir(root)
-        .args(["run", "--quiet", "--package=xtask-bindgen"])
-        .args(["--features=bindgen", "--"])
-        .args([include, &root.join("cuda-sys"), directory])
-        .args(DROPPED)
-        .status()
-        .context("cargo run")?;
-    ensure!(status.success(), "xtask-bindgen: {status}");
-    Ok(())
+    let mut recipe = cargo("run --quiet --package=xtask-bindgen --features=bindgen --");
+    recipe.args([include, &root.join("cuda-sys"), directory]);
+    run(recipe.args(DROPPED).current_dir(root))
 }
 
 /// The names of the files in a directory.
 fn files(directory: &Path) -> anyhow::Result<BTreeSet<OsString>> {
-    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    let entries = fs::read_dir(directory)?;
     entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
@@ -99,22 +85,19 @@ fn directory(root: &Path) -> PathBuf {
 }
 
 /// The header's directory that was passed, or the newest header's.
-fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
+fn include(root: &Path, header: Option<&Path>) -> anyhow::Result<PathBuf> {
     match header {
-        Some(include) if include.join("cuda.h").is_file() => Some(include.to_owned()),
-        Some(include) => {
-            eprintln!("error: no cuda.h in {}", include.display());
-            None
-        }
+        Some(include) if include.join("cuda.h").is_file() => Ok(include.to_owned()),
+        Some(include) => Err(refuse(format!("no cuda.h in {}", include.display()))),
         None => include_of(root, fetch::NEWEST),
     }
 }
 
 /// The header of a release, if it can be fetched.
-fn include_of(root: &Path, release: fetch::Release) -> Option<PathBuf> {
+fn include_of(root: &Path, release: fetch::Release) -> anyhow::Result<PathBuf> {
+    let name = release.name;
     fetch::include(root, release)
-        .map_err(|error| eprintln!("cuda.h {} could not be fetched: {error:#}", release.name))
-        .ok()
+        .map_err(|error| refuse(format!("cuda.h {name} could not be fetched: {error:#}")))
 }
 
 /// The differences between the list of the floor's functions and its header, if any.

@@ -1,9 +1,9 @@
 //! The list of a bundle's files; `bundle` writes it and `test-gpu --bundle` reads it.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
+use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::suite::Program;
@@ -38,18 +38,20 @@ impl Manifest {
 
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
-        fs::write(directory.join(FILE), text + "\n").context(FILE)
+        Ok(fs::write(directory.join(FILE), text + "\n")?)
     }
 
     pub(crate) fn read(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(FILE);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("{}: not a bundle?", path.display()))?;
+        let text = fs::read_to_string(&path).context("not a bundle?")?;
         let manifest: Self =
             serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-        if manifest.format != FORMAT {
-            bail!("{}: format {}, this runner reads {FORMAT}", path.display(), manifest.format);
-        }
+        ensure!(
+            manifest.format == FORMAT,
+            "{}: format {}, this runner reads {FORMAT}",
+            path.display(),
+            manifest.format
+        );
         Ok(manifest)
     }
 

@@ -1,53 +1,39 @@
 //! A step in a process of its own, so that several may run at once and each prints in one piece.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Instant;
-use std::{env, io};
+use std::process::{Command, Stdio};
 
-use super::Ran;
-use super::steps::{Step, Verdict};
+use super::steps::Step;
+use crate::checks::{Finished, Verdict};
+use crate::process::own_program;
 use crate::test::Depth;
 
 /// Runs a step, and prints what it printed when it has ended.
-pub(super) fn run(step: &Step, depth: Depth) -> Ran {
-    let started = Instant::now();
-    let output = own_program().and_then(|task| {
-        let mut command = Command::new(task);
-        command.args(words(step.name, depth)).stdin(Stdio::null()).output()
-    });
-    let (text, verdict) = match output {
-        Ok(output) => (text(&output), verdict(step.name, output.status.code())),
-        Err(error) => (format!("error: {error}\n"), Verdict::Wrong),
-    };
-    print!("\n{text}");
-    (step.name, verdict, started.elapsed())
+pub(super) fn run(step: &Step, depth: Depth) -> Finished {
+    Finished::of(step.name, || {
+        let mut command = Command::new(own_program()?);
+        command.args(words(step.name, depth)).stdin(Stdio::null());
+        let output = command.output()?;
+        let [errors, text] = [output.stderr, output.stdout]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        print!("\n{errors}{text}");
+        Ok(verdict(step.name, output.status.code()))
+    })
 }
 
-/// This program. A build may have put another file in its place, which the path of Linux does not mind.
-fn own_program() -> io::Result<PathBuf> {
-    let own = Path::new("/proc/self/exe");
-    if own.exists() { Ok(own.to_owned()) } else { env::current_exe() }
-}
-
-fn words(step: &str, depth: Depth) -> Vec<String> {
+fn words(step: &str, depth: Depth) -> [String; 3] {
     let depth = match depth {
         Depth::Full => "--full".to_owned(),
         Depth::Sampled { rotation } => format!("--rotation={rotation}"),
     };
-    vec!["ci".into(), format!("--step={step}"), depth]
-}
-
-fn text(output: &Output) -> String {
-    [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes)).concat()
+    ["ci".to_owned(), format!("--step={step}"), depth]
 }
 
 /// What the exit code of `cargo xtask ci` says of its one step.
 fn verdict(step: &str, code: Option<i32>) -> Verdict {
     match code {
-        Some(0) => Verdict::Fine,
+        Some(0) => Verdict::Passed(String::new()),
         Some(2) => Verdict::NotRun(format!("`cargo xtask ci --step {step}` says why")),
-        _ => Verdict::Wrong,
+        _ => Verdict::Failed(String::new()),
     }
 }
 
@@ -57,10 +43,10 @@ mod tests {
 
     #[test]
     fn a_step_that_says_nothing_is_wrong() {
-        assert_eq!(verdict("a", Some(0)), Verdict::Fine);
+        assert!(matches!(verdict("a", Some(0)), Verdict::Passed(_)));
         assert!(matches!(verdict("a", Some(2)), Verdict::NotRun(_)));
         for code in [Some(1), Some(101), None] {
-            assert_eq!(verdict("a", code), Verdict::Wrong);
+            assert!(matches!(verdict("a", code), Verdict::Failed(_)));
         }
     }
 

@@ -1,10 +1,10 @@
 //! The last commit for which every check ran and passed.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::Context;
+use fs_err as fs;
+
+use crate::workspace::git;
 
 /// The file's first word is the commit, the second the date.
 pub(super) const FILE: &str = ".ci/last-full-run";
@@ -19,29 +19,22 @@ pub(super) struct State {
     changed: bool,
 }
 
-fn git(root: &Path, words: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(words).current_dir(root).output();
-    let output = output.ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
-}
-
 pub(super) fn state(root: &Path) -> State {
     State {
-        commit: git(root, &["rev-parse", "--short=12", "HEAD"]),
-        changed: git(root, &["status", "--porcelain"]).is_none_or(|files| !files.is_empty()),
+        commit: git(root, "rev-parse --short=12 HEAD"),
+        changed: git(root, "status --porcelain").is_none_or(|files| !files.is_empty()),
     }
 }
 
 /// Records that everything passed for the state in which the run began, unless no commit has that
 /// state.
 pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
-    let date = git(root, &["log", "-1", "--format=%cs"]);
+    let date = git(root, "log -1 --format=%cs");
     let (Some(commit), Some(date), false) = (began.commit, date, began.changed) else {
         println!("not written to {FILE}: the files are not those of a commit");
         return Ok(());
     };
-    let path = root.join(FILE);
-    fs::write(&path, format!("{commit} {date}\n")).with_context(|| path.display().to_string())?;
+    fs::write(root.join(FILE), format!("{commit} {date}\n"))?;
     println!("{commit} is in {FILE} now: commit that file");
     Ok(())
 }
@@ -49,7 +42,7 @@ pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
 /// What is wrong with the last full run, if anything. A checkout without history has no commits to
 /// count, and before the first full run there is no file.
 pub(super) fn complaint(root: &Path) -> Option<String> {
-    let shallow = git(root, &["rev-parse", "--is-shallow-repository"])?;
+    let shallow = git(root, "rev-parse --is-shallow-repository")?;
     if shallow == "true" {
         return None;
     }
@@ -60,9 +53,8 @@ pub(super) fn complaint(root: &Path) -> Option<String> {
     let Some(commit) = text.split_whitespace().next() else {
         return Some(format!("{FILE}: names no commit: cargo xtask ci --full writes it"));
     };
-    let range = format!("{commit}..HEAD");
-    let since = git(root, &["rev-list", "--count", &range]).and_then(|count| count.parse().ok());
-    match since {
+    let since = git(root, &format!("rev-list --count {commit}..HEAD"));
+    match since.and_then(|count| count.parse().ok()) {
         Some(0..=DUE) => None,
         Some(since) => Some(format!(
             "{FILE}: the last full run was {since} commits ago, more than {DUE}: cargo xtask ci --full"

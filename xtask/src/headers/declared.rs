@@ -1,28 +1,18 @@
 //! The functions that a header declares, found without bindgen: by a C preprocessor and a scan.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+
+use crate::process::{or_named_by, output};
 
 /// Names of the functions that a program sees when it includes this `cuda.h`.
 pub(crate) fn functions(include: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let compiler = env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
-    let output = Command::new(&compiler)
-        .args(["-E", "-P"])
-        .arg(include.join("cuda.h"))
-        .output()
-        .with_context(|| format!("{} is needed to count", compiler.to_string_lossy()))?;
-    ensure!(
-        output.status.success(),
-        "{} -E: {}",
-        compiler.to_string_lossy(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(scan(&String::from_utf8_lossy(&output.stdout)))
+    let mut compiler = Command::new(or_named_by("CC", "cc"));
+    compiler.args(["-E", "-P"]).arg(include.join("cuda.h"));
+    Ok(scan(&output(&mut compiler).context("declared functions")?))
 }
 
 /// A declaration is `CUresult`, a name that begins with `cu`, and a parenthesis.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+
+use crate::workspace::git;
 
 /// How many driver calls of a test fail in turn in a sampled run, with each kind of failure. The time
 /// of a test's sweep grows with the square of its calls: half of the calls takes a quarter of the
@@ -22,15 +23,8 @@ impl Depth {
     /// A sample that differs from the previous commit's, so that a series of commits covers
     /// everything.
     pub(crate) fn of_commit(root: &Path) -> Self {
-        let output = Command::new("git")
-            .args(["rev-list", "--count", "HEAD"])
-            .current_dir(root)
-            .stderr(Stdio::null())
-            .output();
-        let number = output.ok().and_then(|output| {
-            let text = String::from_utf8(output.stdout).ok()?;
-            text.trim().parse().ok()
-        });
+        let number = git(root, "rev-list --count HEAD");
+        let number = number.and_then(|number| number.parse().ok());
         // Without history, any sample will do.
         Self::Sampled { rotation: number.unwrap_or(0) }
     }

@@ -4,7 +4,7 @@ use super::{Style, markdown};
 use crate::bench::many::Links;
 use crate::bench::measure::Unit;
 use crate::bench::report::{Report, Row};
-use crate::suite::table::Table;
+use crate::table::Table;
 
 const COLUMNS: [&str; 7] = [
     "many devices at once",

@@ -4,7 +4,7 @@ use super::{Style, markdown};
 use crate::bench::pageable::{CHUNKS, THREADS, name, name_in_matrix};
 use crate::bench::raw::Direction;
 use crate::bench::report::Report;
-use crate::suite::table::Table;
+use crate::table::Table;
 
 /// Empty for a direction that was not measured.
 pub(super) fn render(report: &Report, style: Style) -> Vec<String> {

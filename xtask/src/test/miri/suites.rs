@@ -27,7 +27,7 @@ impl Provenance {
 
     /// The provenance that a test needs.
     pub(super) fn of(test: &str) -> Self {
-        match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
+        match BY_ADDRESS.split(' ').any(|part| test.starts_with(part)) {
             true => Self::Permissive,
             false => Self::Strict,
         }
@@ -36,14 +36,8 @@ impl Provenance {
 
 /// Tests whose host code accesses memory by an address that the driver returned: the beginnings of
 /// their paths.
-const BY_ADDRESS: [&str; 6] = [
-    "counts::memory::managed_",
-    "faults::managed::",
-    "managed::",
-    "pinned_cache::f09_cached_memory_is_mapped::",
-    "pointers::f09_mapped::",
-    "soundness::managed::",
-];
+const BY_ADDRESS: &str = "counts::memory::managed_ faults::managed:: managed:: \
+    pinned_cache::f09_cached_memory_is_mapped:: pointers::f09_mapped:: soundness::managed::";
 
 /// The arguments that select tests for cargo, and the samples that have a share of them.
 pub(super) struct Suite {
@@ -51,7 +45,7 @@ pub(super) struct Suite {
     pub(super) provenance: Provenance,
     /// What the programs are called where they are built for this machine.
     pub(super) programs: &'static [&'static str],
-    pub(super) selection: &'static [&'static str],
+    pub(super) selection: &'static str,
     pub(super) turn: Turn,
 }
 
@@ -78,49 +72,38 @@ impl Turn {
 /// Samples that make up all tests.
 pub(super) const SAMPLES: usize = 20;
 
-const SIM: &[&str] = &["-p", "cuda-tests", "--test", "sim"];
-const GPU: &[&str] = &["-p", "cuda-tests", "--test", "gpu"];
-const SIM_PROGRAM: &[&str] = &["cuda-tests::sim"];
-const GPU_PROGRAM: &[&str] = &["cuda-tests::gpu"];
+const fn sim(provenance: Provenance, turn: Turn) -> Suite {
+    Suite {
+        name: "sim",
+        provenance,
+        programs: &["cuda-tests::sim"],
+        selection: "-p cuda-tests --test sim",
+        turn,
+    }
+}
+
+const fn gpu(provenance: Provenance, turn: Turn) -> Suite {
+    Suite {
+        name: "gpu",
+        programs: &["cuda-tests::gpu"],
+        selection: "-p cuda-tests --test gpu",
+        ..sim(provenance, turn)
+    }
+}
 
 pub(super) const SUITES: [Suite; 5] = [
-    Suite {
-        name: "sim",
-        provenance: Provenance::Strict,
-        programs: SIM_PROGRAM,
-        selection: SIM,
-        turn: Turn::Each,
-    },
-    Suite {
-        name: "gpu",
-        provenance: Provenance::Strict,
-        programs: GPU_PROGRAM,
-        selection: GPU,
-        turn: Turn::Even,
-    },
-    Suite {
-        name: "sim",
-        provenance: Provenance::Permissive,
-        programs: SIM_PROGRAM,
-        selection: SIM,
-        turn: Turn::Even,
-    },
-    Suite {
-        name: "gpu",
-        provenance: Provenance::Permissive,
-        programs: GPU_PROGRAM,
-        selection: GPU,
-        turn: Turn::Odd,
-    },
+    sim(Provenance::Strict, Turn::Each),
+    gpu(Provenance::Strict, Turn::Even),
+    sim(Provenance::Permissive, Turn::Even),
+    gpu(Provenance::Permissive, Turn::Odd),
     Suite {
         name: "unit tests",
-        provenance: Provenance::Strict,
         programs: &[
             "cuda-core (unit tests)",
             "cuda-driver-sim (unit tests)",
             "cuda-tests (unit tests)",
         ],
-        turn: Turn::Odd,
-        selection: &["-p", "cuda-core", "-p", "cuda-driver-sim", "-p", "cuda-tests", "--lib"],
+        selection: "-p cuda-core -p cuda-driver-sim -p cuda-tests --lib",
+        ..sim(Provenance::Strict, Turn::Odd)
     },
 ];

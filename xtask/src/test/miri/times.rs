@@ -1,11 +1,10 @@
 //! How long Miri takes for tests: measured by the last full run, in a file.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use fs_err as fs;
 
 /// A line for each test that takes longer than most: its seconds, its name.
 const FILE: &str = ".ci/miri-times";
@@ -45,8 +44,7 @@ impl Times {
 
 /// Writes the file anew, from a run of all tests.
 pub(super) fn write(root: &Path, times: &[(Duration, String)]) -> anyhow::Result<()> {
-    let path = root.join(FILE);
-    fs::write(&path, text(times)).with_context(|| path.display().to_string())?;
+    fs::write(root.join(FILE), text(times))?;
     println!("the times of the long tests are in {FILE} now: commit that file");
     Ok(())
 }
