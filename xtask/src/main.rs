@@ -21,6 +21,7 @@ mod progress;
 mod queue;
 mod replay;
 mod suite;
+mod svg;
 mod table;
 mod target;
 mod test;

@@ -2,9 +2,12 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fs_err as fs;
@@ -86,6 +89,59 @@ fn not_started(command: &Command) -> String {
     format!("{program} could not be started")
 }
 
+/// Why a program that was asked did not end well.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Its exit code, if it has ended by itself.
+    pub(crate) code: Option<i32>,
+    /// The last line of its error output, or how long it was waited for.
+    pub(crate) why: String,
+}
+
+/// Runs a command with this input, passes each line of its output on as it comes, and ends it if it takes
+/// longer than `patience`.
+pub(crate) fn ask(
+    mut command: Command,
+    input: &'static str,
+    patience: Duration,
+    mut take: impl FnMut(&str),
+) -> anyhow::Result<Result<(), Failure>> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| not_started(&command))?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        // Error output that cannot be read is not quoted.
+        let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
+        text
+    });
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        // A program that ends early does not read all of its input.
+        let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+        let lines = stdout.into_iter().flat_map(|out| BufReader::new(out).lines());
+        lines.flatten().try_for_each(|line| sender.send(line))
+    });
+    let deadline = Instant::now() + patience;
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => take(&line),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill()?;
+                child.wait()?;
+                let why = format!("ended after {} s", patience.as_secs());
+                return Ok(Err(Failure { code: None, why }));
+            }
+        }
+    }
+    let status = child.wait()?;
+    let errors = errors.join().unwrap_or_default();
+    let last = errors.trim().lines().last().unwrap_or("it failed");
+    let failure = Failure { code: status.code(), why: last.to_owned() };
+    Ok(if status.success() { Ok(()) } else { Err(failure) })
+}
+
 /// A file for what another program writes, removed with this.
 pub(crate) struct Record(pub(crate) PathBuf);
 
@@ -111,4 +167,39 @@ impl Drop for Record {
 pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_missing_interpreter_is_named() {
+        let asked = ask(Command::new("no-such-python"), "", PATIENCE, |_| {});
+        let error = asked.unwrap_err().to_string();
+        assert_eq!(error, "no-such-python could not be started");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn who_does_not_answer_is_ended() {
+        let mut silent = Command::new("tail");
+        silent.args(["-f", "/dev/null"]);
+        let ended = ask(silent, "", Duration::from_millis(1), |line| panic!("{line}"));
+        assert_eq!(ended.unwrap().unwrap_err().why, "ended after 0 s");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_last_complaint_says_why() {
+        let mut failing = Command::new("sh");
+        failing.args(["-c", "echo printed; echo first >&2; echo last >&2; exit 1"]);
+        let mut lines = Vec::new();
+        let ended = ask(failing, "", PATIENCE, |line| lines.push(line.to_owned()));
+        let failure = ended.unwrap().unwrap_err();
+        assert_eq!((failure.code, &*failure.why), (Some(1), "last"));
+        assert_eq!(lines, ["printed"]);
+    }
 }

@@ -8,14 +8,15 @@ mod segments;
 mod snapshot;
 mod subject;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use cuda_core::DeviceAllocator;
+use fs_err as fs;
 
-use crate::target::Target;
+use crate::progress::Progress;
+use crate::target::{self, Target};
 use crate::{Outcome, Refusal};
 use log::Log;
 use player::Player;
@@ -60,36 +61,32 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let text = fs::read_to_string(&args.log).with_context(|| args.log.display().to_string())?;
+    let text = fs::read_to_string(&args.log)?;
     if snapshot::is_one(&text) {
         return draw_snapshot(args, &text);
     }
     let log = parse(&args.log, &text)?;
     let (driver, session) = choose(args, &log)?;
     let mut report = Report::new(&log, name_of(&args.log), driver);
-    if !args.json {
-        print!("{}", report.heading());
-    }
+    let progress = Progress::new(args.allocator.len());
     let mut segments = Vec::new();
     for subject in &args.allocator {
+        progress.step(subject.name().to_owned());
         let (row, held) = measure(&log, *subject, session.as_ref())
             .with_context(|| format!("allocator {}", subject.name()))?;
         if segments.is_empty() {
             segments = held;
         }
-        if !args.json {
-            println!("{}", report.line(&row));
-        }
         report.rows.push(row);
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", report.others());
+    progress.finish();
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        false => print!("{}", report.text()),
     }
     if let Some(path) = &args.svg {
         let svg = picture::draw(&log, &report.title(), &report.levels(), &segments);
-        fs::write(path, svg).with_context(|| path.display().to_string())?;
+        fs::write(path, svg)?;
     }
     let missed = report.missed(GOAL);
     for miss in missed.iter().filter(|_| args.check) {
@@ -99,12 +96,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
-    let name = || args.log.display().to_string();
+    let name = args.log.display();
     let Some(path) = &args.svg else {
-        bail!(Refusal(format!("{}: a snapshot is drawn, with --svg", name())));
+        bail!(Refusal(format!("{name}: a snapshot is drawn, with --svg")));
     };
-    let svg = Snapshot::parse(text).with_context(name)?.draw(&name_of(&args.log));
-    fs::write(path, svg).with_context(|| path.display().to_string())?;
+    let snapshot = Snapshot::parse(text).with_context(|| name.to_string())?;
+    fs::write(path, snapshot.draw(&name_of(&args.log)))?;
     Ok(Outcome::Passed)
 }
 
@@ -122,22 +119,17 @@ fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The real driver if it shows a device, otherwise the simulated one, with a session that counts
-/// its calls. Also returns a description.
+/// Makes this process use the real driver if it shows a device, otherwise the simulated one, with a session
+/// that counts its calls. Also returns a description.
 fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Session>)> {
-    let (devices, why) = match args.sim {
-        Some(devices) => (devices, "as asked".to_owned()),
-        None => match Target::probe()? {
-            Ok(target) => return Ok((target.to_string(), None)),
-            Err(why) => {
-                let last = log.streams.iter().map(|stream| stream.device).max();
-                (last.unwrap_or(0).min(63) + 1, why)
-            }
-        },
+    let last = log.streams.iter().map(|stream| stream.device).max();
+    let (target, why) = Target::real_or_simulated(args.sim, last.unwrap_or(0).min(63) + 1)?;
+    let Target::Simulated { devices } = target else {
+        return Ok((target.to_string(), None));
     };
     // Queued frees would count as reserved.
-    let config = cuda_sim::Config::default().devices(devices).mode(cuda_sim::Mode::Eager);
-    cuda_sim::install(config).context("installing the simulated driver")?;
+    let config = cuda_sim::Config::default().devices(devices);
+    target::install(config.mode(cuda_sim::Mode::Eager))?;
     let driver = format!("simulated driver ({why}): its times mean nothing");
     Ok((driver, Some(cuda_sim::Session::begin())))
 }

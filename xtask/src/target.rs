@@ -12,8 +12,8 @@ use cuda_core::Version;
 use cuda_sys::{CUresult, cuDeviceGetCount, cuDeviceGetName, cuDriverGetVersion, cuInit};
 use serde::{Deserialize, Serialize};
 
-use crate::Outcome;
 use crate::suite::Tag;
+use crate::{Outcome, refuse};
 pub(crate) use libraries::{Libraries, RUNTIME};
 
 /// The driver and devices that tests run on.
@@ -69,6 +69,38 @@ impl Target {
         }))
     }
 
+    /// The simulated driver with that many devices if they are asked for, otherwise the real one.
+    pub(crate) fn asked_or_real(simulated: Option<u32>) -> anyhow::Result<Self> {
+        if let Some(devices) = simulated {
+            return Ok(Self::Simulated { devices });
+        }
+        Self::probe()?.map_err(|why| refuse(format!("{why}\nWithout a GPU: --sim 4")))
+    }
+
+    /// The real driver if it shows a device, otherwise the simulated one, or that if it is asked for:
+    /// with why, and with that many devices.
+    pub(crate) fn real_or_simulated(
+        asked: Option<u32>,
+        otherwise: u32,
+    ) -> anyhow::Result<(Self, String)> {
+        let (devices, why) = match asked {
+            Some(devices) => (devices, "as asked".to_owned()),
+            None => match Self::probe()? {
+                Ok(target) => return Ok((target, String::new())),
+                Err(why) => (otherwise, why),
+            },
+        };
+        Ok((Self::Simulated { devices }, why))
+    }
+
+    /// Makes this process use the simulated driver, if that is the target.
+    pub(crate) fn install(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Real { .. } => Ok(()),
+            Self::Simulated { devices } => install(cuda_sim::Config::default().devices(*devices)),
+        }
+    }
+
     pub(crate) fn devices(&self) -> u32 {
         match self {
             Self::Real { devices, .. } | Self::Simulated { devices } => *devices,
@@ -122,6 +154,11 @@ impl fmt::Display for Target {
             Self::Simulated { devices } => write!(f, "simulated driver, {devices} devices"),
         }
     }
+}
+
+/// Makes this process use the simulated driver.
+pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
+    cuda_sim::install(config).context("installing the simulated driver")
 }
 
 /// The hidden task `devices`: prints the driver's devices as JSON.

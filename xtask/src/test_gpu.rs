@@ -72,16 +72,7 @@ struct Suites {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut out: Box<dyn Write> =
         if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
-    let target = match args.sim {
-        Some(devices) => Target::Simulated { devices },
-        None => match Target::probe()? {
-            Ok(target) => target,
-            Err(reason) => {
-                eprintln!("error: {reason}\nWithout a GPU: --sim 4, or cargo xtask test");
-                return Ok(Outcome::CouldNotRun);
-            }
-        },
-    };
+    let target = Target::asked_or_real(args.sim)?;
     let settings = chosen(matrix::settings(&target), &args.row)?;
     let suites = match suites(args) {
         Ok(suites) => suites,

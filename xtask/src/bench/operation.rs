@@ -1,26 +1,18 @@
 //! Operations, and how each is measured.
 
-use std::fmt;
-
-use cuda_core::sys::CUstream;
+use cuda_core::sys::{CUresult, CUstream};
 use cuda_core::{Context, Device, Event, EventFlags, Stream};
 
 use super::goal::Goal;
-use super::measure::{Effort, Measured};
+use super::measure::{Effort, Measured, pair};
 
 /// Operations that a table or plot shows together.
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) operations: fn() -> Vec<Operation>,
-    pub(crate) when: When,
-}
-
-/// When a group is measured.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    Always,
-    /// Only if `--only` names it: a study of alternatives, not of what users call.
-    Asked,
+    /// Whether it is measured only if `--only` names it: a study of alternatives, not of what users
+    /// call.
+    pub(crate) is_study: bool,
 }
 
 /// One operation to measure.
@@ -116,21 +108,35 @@ impl Fixture {
         self.raw.as_raw()
     }
 
+    /// Times batches of enqueues, each side's on its own stream.
+    pub(crate) fn pair(
+        &self,
+        batch: usize,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        raw: impl FnMut() -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        pair(self.effort, batch, ours, raw, || self.settle())
+    }
+
+    /// The rate of whole transfers of `bytes`: what `ours` enqueues on [`Self::stream`], and `raw`,
+    /// which waits itself.
+    pub(crate) fn rate(
+        &self,
+        bytes: usize,
+        mut ours: impl FnMut() -> cuda_core::Result<()>,
+        raw: impl FnMut() -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        let ours = || {
+            ours()?;
+            self.stream.synchronize()
+        };
+        let measured = pair(self.effort.at_most(15), 1, ours, raw, || Ok(()))?;
+        Ok(measured.moving(bytes))
+    }
+
     /// Waits for both streams, after an untimed batch.
     pub(crate) fn settle(&self) -> cuda_core::Result<()> {
         self.raw.synchronize()?;
         self.stream.synchronize()
     }
 }
-
-/// The error of an operation that this machine cannot run, which is reported as not run.
-#[derive(Debug)]
-pub(crate) struct NotHere(pub(crate) String);
-
-impl fmt::Display for NotHere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NotHere {}

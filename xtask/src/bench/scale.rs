@@ -4,14 +4,11 @@
 mod driver;
 mod modes;
 
-use std::env;
-use std::io::Read as _;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
+use super::run::sample_elsewhere;
 use crate::Outcome;
 use crate::progress::Progress;
 use crate::table::Table;
@@ -43,14 +40,15 @@ pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
     for mode in &modes {
         progress.step(mode.what.to_owned());
         let found = SIZES.map(|size| fastest(mode.name, size));
-        let [few, many, most] = found.each_ref().map(|cost| match cost {
-            Ok(Some(cost)) => format!("{cost:.0}"),
-            Ok(None) => format!("no end in {} s", PATIENCE.as_secs()),
+        let mut cells = vec![mode.what.to_owned()];
+        cells.extend(found.iter().map(|cost| match cost {
+            Ok(cost) => format!("{cost:.0}"),
             Err(error) => format!("{error:#}"),
-        });
-        let shape = shape(&found.map(|cost| cost.ok().flatten()));
+        }));
+        let shape = shape(&found.map(Result::ok));
         grown += usize::from(shape != FLAT);
-        table.row([mode.what.to_owned(), few, many, most, shape.to_owned()]);
+        cells.push(shape.to_owned());
+        table.row(cells);
     }
     progress.finish();
     print!("{table}");
@@ -74,47 +72,11 @@ fn shape(costs: &[Option<f64>; 3]) -> &'static str {
     }
 }
 
-/// [`None`] if the process did not end in time.
-fn fastest(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
-    let mut fastest: Option<f64> = None;
-    for _ in 0..RUNS {
-        let Some(cost) = sample_elsewhere(mode, size)? else {
-            return Ok(None);
-        };
-        fastest = Some(fastest.map_or(cost, |least| least.min(cost)));
-    }
-    Ok(fastest)
-}
-
-fn sample_elsewhere(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
-    let mut child = Command::new(env::current_exe()?)
-        .args(["bench", "--scale-of", mode, "--size", &size.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting a fresh process")?;
-    if !ends(&mut child)? {
-        return Ok(None);
-    }
-    let mut answer = String::new();
-    let stdout = child.stdout.take().context("it was piped")?;
-    { stdout }.read_to_string(&mut answer)?;
-    let cost = answer.trim().parse();
-    Ok(Some(cost.with_context(|| format!("a fresh process answered {answer:?}"))?))
-}
-
-/// Waits for a process, and kills it if it takes too long.
-fn ends(child: &mut Child) -> anyhow::Result<bool> {
-    let until = Instant::now() + PATIENCE;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > until {
-            child.kill()?;
-            child.wait()?;
-            return Ok(false);
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    Ok(true)
+fn fastest(mode: &str, size: usize) -> anyhow::Result<f64> {
+    let words = ["--scale-of", mode, "--size", &size.to_string()];
+    let costs = (0..RUNS).map(|_| sample_elsewhere(&words, PATIENCE));
+    let costs = costs.collect::<anyhow::Result<Vec<f64>>>()?;
+    Ok(costs.into_iter().fold(f64::INFINITY, f64::min))
 }
 
 /// Prints nanoseconds per operation for the process that started this one. The mode's objects are

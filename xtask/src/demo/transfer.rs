@@ -1,16 +1,12 @@
 //! Transfers by the safe layer, beside raw driver calls on the same memory and stream.
 
-use std::time::{Duration, Instant};
-
-use anyhow::ensure;
 use cuda_core::{Device, DeviceBuffer, PinnedBuffer, Stream};
-use cuda_sys::{
-    CUDA_SUCCESS, CUresult, cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2,
-    cuStreamSynchronize,
-};
+use cuda_sys::{CUresult, cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2};
 use serde::Serialize;
 
 use super::data;
+use crate::bench::measure::{Effort, pair};
+use crate::bench::raw::wait;
 
 /// Rounds of a measurement, after a warm-up; the median is used.
 const ROUNDS: usize = 7;
@@ -111,28 +107,12 @@ pub(crate) fn compare(
     mut safe: impl FnMut() -> cuda_core::Result<()>,
     mut raw: impl FnMut() -> CUresult,
 ) -> anyhow::Result<Rate> {
-    let (mut safe_times, mut raw_times) = (Vec::new(), Vec::new());
-    for _ in 0..=ROUNDS {
-        let start = Instant::now();
+    let safe = || {
         safe()?;
-        stream.synchronize()?;
-        safe_times.push(start.elapsed());
-
-        let start = Instant::now();
-        let enqueued = raw();
-        // SAFETY: the stream is live.
-        let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
-        raw_times.push(start.elapsed());
-        for code in [enqueued, waited] {
-            ensure!(code == CUDA_SUCCESS, "the raw transfer: error {}", code.0);
-        }
-    }
-    let rate = |times: &[Duration]| bytes as f64 / median(&times[1..]).as_secs_f64() / 1e9;
-    Ok(Rate { safe: rate(&safe_times), raw: rate(&raw_times) })
-}
-
-fn median(times: &[Duration]) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted[sorted.len() / 2]
+        stream.synchronize()
+    };
+    let effort = Effort::FULL.at_most(ROUNDS);
+    let measured = pair(effort, 1, safe, || wait(raw(), stream), || Ok(()))?;
+    let measured = measured.moving(bytes);
+    Ok(Rate { safe: measured.ours, raw: measured.raw.unwrap_or_default() })
 }

@@ -94,7 +94,8 @@ mod tests {
     use cuda_core::adaptors::{Logging, Statistics};
 
     use super::*;
-    use crate::replay::segments::{Rows, Segment};
+    use crate::replay::segments::{self, Segment};
+    use crate::svg::Svg;
     use crate::target;
 
     #[derive(Clone, Default)]
@@ -160,10 +161,11 @@ mod tests {
         // Its device depends on which thread ran first.
         let stream = &player.streams[0];
         let held = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
-        let mut svg = String::new();
+        let mut svg = Svg::default();
         let segments = pool.segments(stream.device());
         let segments: Vec<_> = segments.iter().map(Segment::from).collect();
-        Rows::new(&segments, 900.0).draw(&mut svg, "segments", 0.0);
+        segments::draw(&mut svg, "segments", &segments, 0.0);
+        let svg = svg.page(900.0, 900.0, "a test");
         drop(held);
         for part in ["segments: 1, 2 MiB", "1 MiB of 2 MiB, in use", "1 MiB of 2 MiB, free"] {
             assert!(svg.contains(part), "{part}: {svg}");

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::log::Log;
 use super::picture::size;
 use super::subject::Subject;
+use crate::table::Table;
 
 /// A log, and the results of each allocator.
 #[derive(Serialize)]
@@ -79,12 +80,14 @@ impl Report {
 
     /// Levels for the picture: the peak of each allocator.
     pub(crate) fn levels(&self) -> Vec<(String, u64)> {
-        let own = self.rows.iter().map(|row| (row.allocator.name().to_owned(), row.reserved));
-        let others = self.others.iter().map(|other| (other.allocator.clone(), other.reserved));
+        let own = self.rows.iter();
+        let own = own.map(|row| (row.allocator.name().to_owned(), row.reserved));
+        let others = self.others.iter();
+        let others = others.map(|other| (other.allocator.clone(), other.reserved));
         own.chain(others).collect()
     }
 
-    pub(crate) fn heading(&self) -> String {
+    fn heading(&self) -> String {
         let mut text = self.driver.clone() + "\n";
         let plural = if self.streams == 1 { "" } else { "s" };
         text += &format!(
@@ -102,33 +105,31 @@ impl Report {
             text +=
                 &format!("left out: {} frees of blocks from before the log began\n", self.orphans);
         }
-        text + "\nallocator    pairs/s  peak reserved  reserved/requested  driver calls a pass\n"
+        text
     }
 
-    pub(crate) fn line(&self, row: &Row) -> String {
-        format!(
-            "{:<10} {:>9} {:>14} {:>19.3} {:>20}",
-            row.allocator.name(),
-            rate(row.pairs_per_second),
-            size(row.reserved),
-            row.fragmentation,
-            row.driver_calls.map_or("-".to_owned(), |calls| format!("{calls:.1}"))
-        )
-    }
-
-    /// Allocators that the log was recorded with.
-    pub(crate) fn others(&self) -> String {
-        let lines = self.others.iter().map(|other| {
-            format!(
-                "{:<10} {:>9} {:>14} {:>19.3} {:>20}\n",
-                other.allocator,
-                "-",
-                size(other.reserved),
-                other.reserved as f64 / self.peak.max(1) as f64,
-                "-"
-            )
-        });
-        lines.collect()
+    /// The heading, and a table of the allocators that ran and of those that the log was recorded with.
+    pub(crate) fn text(&self) -> String {
+        let headings = "allocator|pairs/s|peak reserved|reserved/requested|driver calls a pass";
+        let mut table = Table::new(headings.split('|'));
+        let mut add = |name: &str, pairs: Option<f64>, reserved: u64, calls: Option<f64>| {
+            let or_none = |cell: Option<String>| cell.unwrap_or("-".to_owned());
+            table.row([
+                name.to_owned(),
+                or_none(pairs.map(rate)),
+                size(reserved),
+                format!("{:.3}", reserved as f64 / self.peak.max(1) as f64),
+                or_none(calls.map(|calls| format!("{calls:.1}"))),
+            ]);
+        };
+        for row in &self.rows {
+            let pairs = Some(row.pairs_per_second);
+            add(row.allocator.name(), pairs, row.reserved, row.driver_calls);
+        }
+        for other in &self.others {
+            add(&other.allocator, None, other.reserved, None);
+        }
+        format!("{}\n{table}", self.heading())
     }
 
     /// Goals of the caching pools that they missed.
@@ -190,10 +191,10 @@ mod tests {
                 "private called the driver 2.5 times a pass after the first",
             ]
         );
-        let line = report.line(&report.rows[0]);
-        assert!(line.contains("1.5 M") && line.contains("1.375"), "{line}");
+        let text = report.text();
+        assert!(text.contains("1.5 M") && text.contains("1.375"), "{text}");
+        assert!(text.contains("\nOther "), "{text}");
         assert_eq!(report.levels().len(), 2);
-        assert!(report.others().starts_with("Other"));
     }
 
     #[test]

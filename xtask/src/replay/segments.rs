@@ -1,11 +1,10 @@
 //! Draws a caching pool's segments to scale: the parts in use, and the cached ones.
 
-use std::fmt::Write as _;
-
 use cuda_core::{CacheBlock, CacheBlockState, CacheSegment};
 use serde::{Deserialize, Deserializer, de};
 
-use super::picture::{LEFT, ROW, size};
+use super::picture::{LEFT, RIGHT, ROW, size};
+use crate::svg::Svg;
 
 /// A segment of a pool of this process, or in a snapshot.
 #[derive(Deserialize)]
@@ -68,75 +67,41 @@ const HIGH: f64 = 13.0;
 /// All segments together fill this many rows, unless the largest segment needs a longer row.
 const LEAST_ROWS: usize = 4;
 
-/// Segments in rows, by address.
-pub(crate) struct Rows<'a> {
-    segments: &'a [Segment],
-    /// The row of each segment, and its left edge in that row.
-    places: Vec<(usize, f64)>,
-    bytes_to_width: f64,
-}
-
-impl<'a> Rows<'a> {
-    pub(crate) fn new(segments: &'a [Segment], width: f64) -> Self {
-        let bytes = |segment: &Segment| segment.bytes;
-        let total: usize = segments.iter().map(bytes).sum();
-        let largest = segments.iter().map(bytes).max().unwrap_or(0);
-        let in_a_row = largest.max(total / LEAST_ROWS).max(1);
-        let bytes_to_width = width / in_a_row as f64;
-        let (mut row, mut at) = (0, 0.0);
-        let places = segments.iter().map(|segment| {
-            let wide = segment.bytes as f64 * bytes_to_width;
-            if at > 0.0 && at + wide > width {
-                (row, at) = (row + 1, 0.0);
-            }
-            let place = (row, at);
-            at += wide + GAP;
-            place
-        });
-        Self { segments, places: places.collect(), bytes_to_width }
+/// Draws segments in rows, by address, from `top` on, and returns where they end.
+pub(super) fn draw(svg: &mut Svg, title: &str, segments: &[Segment], top: f64) -> f64 {
+    if segments.is_empty() {
+        return top;
     }
-
-    pub(crate) fn height(&self) -> f64 {
-        let rows = self.places.last().map(|(row, _)| row + 1);
-        rows.map_or(0.0, |rows| ROW * (rows + 3) as f64)
-    }
-
-    /// Draws them below `title`.
-    pub(crate) fn draw(&self, svg: &mut String, title: &str, top: f64) {
-        if self.segments.is_empty() {
-            return;
+    let total: usize = segments.iter().map(|segment| segment.bytes).sum();
+    let largest = segments.iter().map(|segment| segment.bytes).max();
+    let in_a_row = largest.unwrap_or(0).max(total / LEAST_ROWS).max(1);
+    let scale = (RIGHT - LEFT) / in_a_row as f64;
+    let title = format!("{title}: {}, {}", segments.len(), size(total as u64));
+    svg.text(LEFT, top + ROW, "bold", &title);
+    let legend = "blue: in use, orange: streams may still use it, grey: free";
+    svg.text(LEFT, top + 2.0 * ROW, "quiet", legend);
+    let (mut x, mut y) = (LEFT, top + 2.5 * ROW);
+    for segment in segments {
+        let wide = segment.bytes as f64 * scale;
+        if x > LEFT && x + wide > RIGHT {
+            (x, y) = (LEFT, y + ROW);
         }
-        let all = self.segments.iter().map(|segment| segment.bytes as u64);
-        _ = writeln!(
-            svg,
-            "<text x=\"{LEFT}\" y=\"{:.1}\" font-weight=\"bold\">{title}: {}, {}</text>\
-             <text x=\"{LEFT}\" y=\"{:.1}\" fill=\"#555\">blue: in use, orange: streams may still \
-             use it, grey: free</text>",
-            top + ROW,
-            self.segments.len(),
-            size(all.sum()),
-            top + 2.0 * ROW
-        );
-        for (segment, &(row, at)) in self.segments.iter().zip(&self.places) {
-            let y = top + ROW * (row as f64 + 2.5);
-            for block in &segment.blocks {
-                let offset = block.address.saturating_sub(segment.address) as f64;
-                let (fill, state) = match block.state {
-                    State::Used => ("#4e79a7", "in use"),
-                    State::Free => ("#c9ced6", "free"),
-                    State::Pending => ("#f28e2b", "may still be in use"),
-                };
-                _ = writeln!(
-                    svg,
-                    "<rect x=\"{:.2}\" y=\"{y:.1}\" width=\"{:.2}\" height=\"{HIGH}\" \
-                     fill=\"{fill}\" stroke=\"white\" stroke-width=\"0.3\">\
-                     <title>{} of {}, {state}</title></rect>",
-                    LEFT + at + offset * self.bytes_to_width,
-                    block.bytes as f64 * self.bytes_to_width,
-                    size(block.bytes as u64),
-                    size(segment.bytes as u64)
-                );
-            }
+        for block in &segment.blocks {
+            let (class, state) = match block.state {
+                State::Used => ("used", "in use"),
+                State::Free => ("free", "free"),
+                State::Pending => ("pending", "may still be in use"),
+            };
+            let sizes = [block.bytes, segment.bytes].map(|bytes| size(bytes as u64));
+            let left = x + block.address.saturating_sub(segment.address) as f64 * scale;
+            let width = block.bytes as f64 * scale;
+            svg.group(&format!("{}, {state}", sizes.join(" of ")), |svg| {
+                svg.shape(format_args!(
+                    r#"rect class="{class}" x="{left:.2}" y="{y}" width="{width:.2}" height="{HIGH}""#
+                ));
+            });
         }
+        x += wide + GAP;
     }
+    y + ROW
 }

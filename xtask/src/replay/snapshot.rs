@@ -1,13 +1,12 @@
 //! Draws a snapshot: the largest allocated blocks, and the pools' segments.
 
 use std::cmp::Reverse;
-use std::fmt::Write as _;
 
 use anyhow::ensure;
 use serde::Deserialize;
 
-use super::picture::{LEFT, NAMED, ROW, TOP, WIDE, begin, size};
-use super::segments::{Rows, Segment};
+use super::picture::{TOP, heading, largest, list, page, size};
+use super::segments::{self, Segment};
 
 /// The JSON that `cuda_core::adaptors::Snapshot::to_json` writes.
 #[derive(Deserialize)]
@@ -22,7 +21,7 @@ pub(crate) struct Snapshot {
 #[derive(Deserialize)]
 struct Outstanding {
     number: u64,
-    bytes: u64,
+    bytes: usize,
     device: u32,
     stream: u64,
     thread: u64,
@@ -42,38 +41,21 @@ impl Snapshot {
 
     /// The picture as self-contained SVG.
     pub(crate) fn draw(&self, name: &str) -> String {
-        let mut largest: Vec<_> = self.outstanding.iter().collect();
+        let allocated: usize = self.outstanding.iter().map(|block| block.bytes).sum();
+        let title = format!("{} allocated: {name}", size(allocated as u64));
+        let mut svg = heading(&title, &format!("by the allocator {}", self.allocator));
+        let mut largest = largest(self.outstanding.iter(), |block| block.bytes);
         largest.sort_by_key(|block| Reverse(block.bytes));
-        largest.truncate(NAMED);
-        let rows = Rows::new(&self.segments, WIDE);
-        let listed = TOP + ROW * (largest.len() + 2) as f64;
-        let allocated = self.outstanding.iter().map(|block| block.bytes).sum();
-        let title = format!("{} allocated: {name}", size(allocated));
-        let source = format!("by the allocator {}", self.allocator);
-        let mut svg = begin(listed + rows.height(), &title, &source);
-        _ = writeln!(
-            svg,
-            "<text x=\"{LEFT}\" y=\"{TOP}\" font-weight=\"bold\">The largest of {} blocks</text>",
-            self.outstanding.len()
-        );
-        for (index, block) in largest.iter().enumerate() {
-            let y = TOP + ROW * (index + 1) as f64;
-            _ = writeln!(
-                svg,
-                "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>\
-                 <text x=\"{}\" y=\"{y}\">block {}, on stream {} of device {}, by thread {}</text>",
-                LEFT + 108.0,
-                size(block.bytes),
-                LEFT + 124.0,
-                block.number,
-                block.stream,
-                block.device,
-                block.thread
+        let lines = largest.into_iter().map(|block| {
+            let about = format!(
+                "block {}, on stream {} of device {}, by thread {}",
+                block.number, block.stream, block.device, block.thread
             );
-        }
-        rows.draw(&mut svg, "segments of pools", listed);
-        svg.push_str("</svg>\n");
-        svg
+            (block.bytes as u64, about)
+        });
+        let y = list(&mut svg, TOP - 20.0, self.outstanding.len(), lines.collect());
+        let y = segments::draw(&mut svg, "segments of pools", &self.segments, y);
+        page(svg, y, &title)
     }
 }
 

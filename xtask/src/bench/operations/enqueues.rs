@@ -7,7 +7,7 @@ use cuda_sys::{
 };
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::{Measured, pair};
+use crate::bench::measure::Measured;
 use crate::bench::operation::{Fixture, Operation};
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -25,13 +25,11 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
     let host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
     let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (buffer.as_raw(), host.as_slice()?.as_ptr());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.upload(&host, &mut buffer),
         // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
         || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -40,13 +38,11 @@ fn download(fixture: &Fixture) -> anyhow::Result<Measured> {
     let mut host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
     let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (host.as_mut_slice()?.as_mut_ptr(), buffer.as_raw());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.download(&buffer, &mut host),
         // SAFETY: as in `upload`.
         || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -55,13 +51,11 @@ fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
     let source = stream.alloc_zeroed::<u8>(SMALL)?;
     let mut target = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (target.as_raw(), source.as_raw());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.copy(&source, &mut target),
         // SAFETY: as in `upload`.
         || unsafe { cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -69,13 +63,11 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     let mut buffer = stream.alloc::<u8>(SMALL)?;
     let address = buffer.as_raw();
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.fill(&mut buffer, 1),
         // SAFETY: as in `upload`.
         || unsafe { cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -101,12 +93,10 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
         Height: ROWS,
         ..Default::default()
     };
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
         // SAFETY: both sides have this many rows, which outlive the batch, which is waited for.
         || unsafe { cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }

@@ -6,13 +6,14 @@ mod team;
 
 use std::time::Instant;
 
-use anyhow::ensure;
 use cuda_core::Device;
-use cuda_sys::{CUDA_SUCCESS, cuDeviceGet, cuDevicePrimaryCtxRetain};
+use cuda_sys::{cuDeviceGet, cuDevicePrimaryCtxRetain};
 
 use crate::bench::goal::Goal;
 use crate::bench::measure::{Effort, Measured};
 use crate::bench::operation::{Fixture, Operation, Sample};
+use crate::bench::raw::{check, first_error};
+use host::{gather, gather_to, scatter, scatter_from, upload_all, upload_all_from};
 use team::Team;
 
 /// Devices of a group.
@@ -32,20 +33,20 @@ pub(super) fn operations() -> Vec<Operation> {
             let measure = move |fixture: &Fixture| Team::new(size, fixture.effort)?.measure(run);
             all.push(Operation::new(name, measure).goal(goal).gpus(size));
         };
-        let none = |why: &str| Goal::None(why.to_owned());
-        let up = "the raw calls upload pinned memory";
-        let down = "the raw calls download to pinned memory";
-        let one = "the raw call copies to one device";
+        let none = |raw: &str| Goal::None(format!("the raw {raw}"));
+        let up = none("calls upload pinned memory");
+        let down = none("calls download to pinned memory");
+        let one = none("call copies to one device");
         let (most, nearly) = (Goal::Share(0.95), Goal::Share(0.97));
-        add("upload to all, pinned", most.clone(), host::upload_all);
-        add("upload to all, borrowed slice", none(up), host::upload_all_from);
-        add("scatter, pinned", most.clone(), host::scatter);
-        add("scatter, borrowed slice", none(up), host::scatter_from);
-        add("gather, pinned", most, host::gather);
-        add("gather, borrowed slice", none(down), host::gather_to);
+        add("upload to all, pinned", most.clone(), upload_all);
+        add("upload to all, borrowed slice", up.clone(), upload_all_from);
+        add("scatter, pinned", most.clone(), scatter);
+        add("scatter, borrowed slice", up, scatter_from);
+        add("gather, pinned", most, gather);
+        add("gather, borrowed slice", down, gather_to);
         add("ring of peer copies", nearly.clone(), peers::rotate);
         add("all-to-all of peer copies", nearly, peers::all_to_all);
-        add("broadcast from one device", none(one), peers::broadcast);
+        add("broadcast from one device", one, peers::broadcast);
     }
     all
 }
@@ -57,7 +58,8 @@ fn contexts(size: u32) -> Operation {
         4 => (at_once::<4>, one_by_one::<4>),
         _ => (at_once::<2>, one_by_one::<2>),
     };
-    Operation::fresh(format!("contexts of {size} devices, at once"), ours, Some(raw)).gpus(size)
+    let name = format!("contexts of {size} devices, at once");
+    Operation::fresh(name, ours, Some(raw)).gpus(size)
 }
 
 /// Nanoseconds to create primary contexts with one thread per device.
@@ -81,7 +83,7 @@ fn one_by_one<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
         // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
         // is an error.
         let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
-        ensure!((found, retained) == (CUDA_SUCCESS, CUDA_SUCCESS), "error {}", retained.0);
+        check("cuDevicePrimaryCtxRetain", first_error([found, retained]))?;
     }
     Ok(start.elapsed().as_nanos() as f64)
 }

@@ -3,15 +3,13 @@
 use std::ptr;
 use std::time::Instant;
 
-use anyhow::ensure;
 use cuda_core::{Context, ContextFlags, Device};
-use cuda_sys::{
-    CUDA_SUCCESS, CUcontext, CUresult, cuCtxGetCurrent, cuCtxSetCurrent, cuDevicePrimaryCtxRetain,
-};
+use cuda_sys::{CUcontext, CUresult, cuCtxGetCurrent, cuCtxSetCurrent, cuDevicePrimaryCtxRetain};
 
 use super::BATCH;
-use crate::bench::measure::{Effort, Measured, pair};
+use crate::bench::measure::{Effort, Measured};
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::check;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -38,7 +36,7 @@ fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
     // outlives it.
     let code = unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
     let took = start.elapsed();
-    ensure!(code == CUDA_SUCCESS, "cuDevicePrimaryCtxRetain: error {}", code.0);
+    check("cuDevicePrimaryCtxRetain", code)?;
     Ok(took.as_nanos() as f64)
 }
 
@@ -63,13 +61,7 @@ fn raw_guard(context: CUcontext) -> CUresult {
 
 fn guard_of(context: &Context, fixture: &Fixture) -> anyhow::Result<Measured> {
     let raw = context.as_raw();
-    pair(
-        fixture.effort,
-        BATCH * 10,
-        || context.enter()?.restore(),
-        || raw_guard(raw),
-        || fixture.settle(),
-    )
+    fixture.pair(BATCH * 10, || context.enter()?.restore(), || raw_guard(raw))
 }
 
 fn already_current(fixture: &Fixture) -> anyhow::Result<Measured> {

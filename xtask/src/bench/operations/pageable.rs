@@ -3,7 +3,7 @@
 use cuda_sys::cuMemcpyHtoDAsync_v2;
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::{Measured, pair};
+use crate::bench::measure::Measured;
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{self, Direction};
 
@@ -20,13 +20,11 @@ fn upload_from(fixture: &Fixture) -> anyhow::Result<Measured> {
     let source = vec![7u8; SMALL];
     let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (buffer.as_raw(), source.as_ptr());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.upload_from(&source, &mut buffer),
         // SAFETY: both sides have SMALL bytes; the driver copies pageable memory before it returns.
         || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -35,12 +33,10 @@ fn download_to(fixture: &Fixture) -> anyhow::Result<Measured> {
     let mut target = vec![0u8; SMALL];
     let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (target.as_mut_ptr(), buffer.as_raw());
-    pair(
-        fixture.effort,
+    fixture.pair(
         20,
         || stream.download_to(&buffer, &mut target),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Down, from, to, SMALL) },
-        || fixture.settle(),
     )
 }

@@ -4,12 +4,11 @@ use std::ffi::c_void;
 use std::ptr;
 use std::time::Instant;
 
-use anyhow::ensure;
 use cuda_core::{Device, PinnedBuffer};
-use cuda_sys::{CUDA_SUCCESS, cuMemFreeHost, cuMemHostAlloc};
+use cuda_sys::{cuMemFreeHost, cuMemHostAlloc};
 
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, Unit, median, pair};
+use crate::bench::measure::{Effort, Measured, Unit, median};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{self, Direction};
 
@@ -59,7 +58,7 @@ impl Raw {
         let flags = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the pointer is valid for a write; a context is current.
         let code = unsafe { cuMemHostAlloc(&mut pointer, bytes, flags) };
-        ensure!(code == CUDA_SUCCESS, "cuMemHostAlloc: error {}", code.0);
+        raw::check("cuMemHostAlloc", code)?;
         Ok(Self(pointer))
     }
 }
@@ -101,16 +100,10 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
     let theirs = Raw::new(bytes)?;
     let mut buffer = stream.alloc_zeroed::<u8>(bytes)?;
     let address = buffer.as_raw();
-    let measured = pair(
-        fixture.effort.at_most(15),
-        1,
-        || {
-            stream.upload(&host, &mut buffer)?;
-            stream.synchronize()
-        },
+    fixture.rate(
+        bytes,
+        || stream.upload(&host, &mut buffer),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Up, address, theirs.0.cast(), bytes) },
-        || Ok(()),
-    )?;
-    Ok(measured.moving(bytes))
+    )
 }

@@ -4,13 +4,14 @@ use std::ptr;
 
 use cuda_core::{Event, EventFlags};
 use cuda_sys::{
-    CUresult, cuEventCreate, cuEventDestroy_v2, cuEventRecord, cuStreamCreateWithPriority,
+    cuEventCreate, cuEventDestroy_v2, cuEventRecord, cuStreamCreateWithPriority,
     cuStreamDestroy_v2, cuStreamWaitEvent,
 };
 
 use super::BATCH;
-use crate::bench::measure::{Measured, pair};
+use crate::bench::measure::Measured;
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::first_error;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -24,32 +25,27 @@ pub(super) fn operations() -> Vec<Operation> {
 
 fn record(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || fixture.event.record(&fixture.stream),
         // SAFETY: event and stream are live.
         || unsafe { cuEventRecord(event, stream) },
-        || fixture.settle(),
     )
 }
 
 fn wait(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
     fixture.event.record(&fixture.stream)?;
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || fixture.stream.wait_event(&fixture.event),
         // SAFETY: event and stream are live.
         || unsafe { cuStreamWaitEvent(stream, event, 0) },
-        || fixture.settle(),
     )
 }
 
 fn event_create(fixture: &Fixture) -> anyhow::Result<Measured> {
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || Event::new(&fixture.context, EventFlags::DISABLE_TIMING).map(drop),
         || {
@@ -58,15 +54,13 @@ fn event_create(fixture: &Fixture) -> anyhow::Result<Measured> {
             let created = unsafe { cuEventCreate(&mut event, 2) };
             // SAFETY: the event is live and destroyed once.
             let destroyed = unsafe { cuEventDestroy_v2(event) };
-            CUresult(created.0 | destroyed.0)
+            first_error([created, destroyed])
         },
-        || fixture.settle(),
     )
 }
 
 fn stream_create(fixture: &Fixture) -> anyhow::Result<Measured> {
-    pair(
-        fixture.effort,
+    fixture.pair(
         10,
         || fixture.context.create_stream().map(drop),
         || {
@@ -75,8 +69,7 @@ fn stream_create(fixture: &Fixture) -> anyhow::Result<Measured> {
             let created = unsafe { cuStreamCreateWithPriority(&mut stream, 1, 0) };
             // SAFETY: the stream is live and destroyed once.
             let destroyed = unsafe { cuStreamDestroy_v2(stream) };
-            CUresult(created.0 | destroyed.0)
+            first_error([created, destroyed])
         },
-        || fixture.settle(),
     )
 }

@@ -17,42 +17,32 @@ pub(super) struct Mode {
     pub(super) cost: fn(usize) -> Result<f64>,
 }
 
-pub(super) const MODES: &[Mode] = &[
-    Mode { name: "readers", what: "a copy from what N streams read", cost: readers },
-    Mode { name: "writer", what: "a write behind N readers, for each", cost: writer },
-    Mode { name: "parts", what: "a fill of one of N parts, each another stream's", cost: parts },
-    Mode {
-        name: "churn",
-        what: "a stream that reads a table and goes, N pending",
-        cost: |n| churn(n, true),
-    },
-    Mode {
-        name: "churn-done",
-        what: "a stream that reads a table and goes, all done",
-        cost: |n| churn(n, false),
-    },
-    Mode { name: "flights", what: "an owned upload beside N", cost: flights },
-    Mode { name: "landings", what: "the end of one of N owned uploads", cost: landings },
-    Mode { name: "waits", what: "a wait for one of N streams", cost: waits },
-    Mode { name: "mesh", what: "a wait of one of N streams for another", cost: mesh },
-    Mode {
-        name: "pending",
-        what: "the return of N blocks from another stream, for each",
-        cost: pending,
-    },
-    Mode { name: "in-turn", what: "alloc, use elsewhere, drop: N pending", cost: in_turn },
-    Mode {
-        name: "fragments",
-        what: "the first block of a stream beside N fragments",
-        cost: fragments,
-    },
-    Mode { name: "first", what: "the first block of each of N streams", cost: first },
-    Mode { name: "large", what: "a large block beside N streams", cost: large },
-    Mode { name: "hit", what: "a hit of the cache beside N buffers", cost: hit },
-    Mode { name: "fills", what: "a fill of one of N buffers", cost: fills },
-    Mode { name: "streams", what: "create and drop a stream beside N", cost: streams },
-    Mode { name: "pinned", what: "a pinned buffer beside N", cost: pinned },
-];
+macro_rules! modes {
+    ($($name:literal: $cost:expr, $what:literal;)*) => {
+        &[$(Mode { name: $name, what: $what, cost: $cost }),*]
+    };
+}
+
+pub(super) const MODES: &[Mode] = modes! {
+    "readers": readers, "a copy from what N streams read";
+    "writer": writer, "a write behind N readers, for each";
+    "parts": parts, "a fill of one of N parts, each another stream's";
+    "churn": |n| churn(n, true), "a stream that reads a table and goes, N pending";
+    "churn-done": |n| churn(n, false), "a stream that reads a table and goes, all done";
+    "flights": flights, "an owned upload beside N";
+    "landings": landings, "the end of one of N owned uploads";
+    "waits": waits, "a wait for one of N streams";
+    "mesh": mesh, "a wait of one of N streams for another";
+    "pending": pending, "the return of N blocks from another stream, for each";
+    "in-turn": in_turn, "alloc, use elsewhere, drop: N pending";
+    "fragments": fragments, "the first block of a stream beside N fragments";
+    "first": first, "the first block of each of N streams";
+    "large": large, "a large block beside N streams";
+    "hit": hit, "a hit of the cache beside N buffers";
+    "fills": fills, "a fill of one of N buffers";
+    "streams": streams, "create and drop a stream beside N";
+    "pinned": pinned, "a pinned buffer beside N";
+};
 
 /// The mean is taken over at least this many operations.
 const OPERATIONS: usize = 20_000;

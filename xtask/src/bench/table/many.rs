@@ -1,36 +1,25 @@
 //! The second table: rates of many devices at once.
 
-use super::{Style, markdown};
+use std::iter;
+
+use super::Style;
 use crate::bench::many::Links;
 use crate::bench::measure::Unit;
 use crate::bench::report::{Report, Row};
 use crate::table::Table;
 
-const COLUMNS: [&str; 7] = [
-    "many devices at once",
-    "ours",
-    "raw",
-    "alone, summed",
-    "ours / summed",
-    "link limit",
-    "ours / limit",
-];
+const COLUMNS: &str =
+    "many devices at once|ours|raw|alone, summed|ours / summed|link limit|ours / limit";
 
 /// The table and the lines under it; empty if no row has many devices.
 pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
-    let rows: Vec<[String; 7]> = report.rows.iter().filter_map(cells).collect();
-    if rows.is_empty() {
+    let mut rows = report.rows.iter().filter_map(cells).peekable();
+    if rows.peek().is_none() {
         return Vec::new();
     }
-    let table = match style {
-        Style::Text => {
-            let mut table = Table::new(COLUMNS);
-            rows.into_iter().for_each(|row| table.row(row));
-            table.to_string()
-        }
-        Style::Markdown => markdown(&COLUMNS, &rows, &[0]),
-    };
-    [table].into_iter().chain(pair(report)).collect()
+    let mut table = Table::new(COLUMNS.split('|'));
+    rows.for_each(|row| table.row(row));
+    iter::once(style.show(&table)).chain(pair(report)).collect()
 }
 
 fn cells(row: &Row) -> Option<[String; 7]> {

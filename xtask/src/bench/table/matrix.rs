@@ -1,6 +1,8 @@
 //! Copies of borrowed slices by threads and chunks: one table per direction.
 
-use super::{Style, markdown};
+use std::iter;
+
+use super::Style;
 use crate::bench::pageable::{CHUNKS, THREADS, name, name_in_matrix};
 use crate::bench::raw::Direction;
 use crate::bench::report::Report;
@@ -24,20 +26,14 @@ fn table(report: &Report, style: Style, direction: Direction) -> Option<String> 
     if rows.iter().flatten().all(Option::is_none) {
         return None;
     }
-    let rows = rows.into_iter().zip(THREADS).map(|(shares, threads)| {
-        let [one, two, four, eight] = shares.map(Option::unwrap_or_default);
-        [threads.to_string(), one, two, four, eight]
-    });
-    let [one, two, four, eight] = CHUNKS.map(|mebibytes| format!("{mebibytes} MiB"));
-    let headings = ["threads", &one, &two, &four, &eight];
-    let table = match style {
-        Style::Text => {
-            let mut table = Table::new(headings);
-            rows.for_each(|row| table.row(row));
-            table.to_string()
-        }
-        Style::Markdown => markdown(&headings, &rows.collect::<Vec<_>>(), &[]),
-    };
+    let headings = CHUNKS.map(|mebibytes| format!("{mebibytes} MiB"));
+    let headings = iter::once("threads".to_owned()).chain(headings);
+    let mut table = Table::new(headings).left(&[]);
+    for (threads, shares) in THREADS.iter().zip(rows) {
+        let shares = shares.map(Option::unwrap_or_default);
+        table.row(iter::once(threads.to_string()).chain(shares));
+    }
+    let table = style.show(&table);
     let name = name(direction);
     Some(format!(
         "{name} of 256 MiB by threads and chunks, as a share of the rate of pinned memory:\n\n{table}"
