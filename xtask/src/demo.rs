@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let (target, why) = Target::real_or_simulated(args.sim, SIMULATED)?;
     target.install()?;
     match &target {
-        Target::Real { .. } => show(args, false, target.to_string()),
+        Target::Real(_) => show(args, false, target.to_string()),
         Target::Simulated { .. } => show(args, true, format!("{target} ({why})")),
     }
 }
@@ -80,7 +80,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
     } else {
         print!("{}", report.conclusion());
     }
-    Ok(if report.verified() { Outcome::Passed } else { Outcome::Failed })
+    Ok(Outcome::of(report.verified()))
 }
 
 fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {

@@ -40,6 +40,13 @@ enum Outcome {
     CouldNotRun,
 }
 
+impl Outcome {
+    /// Of a task that ran.
+    fn of(found_no_error: bool) -> Self {
+        if found_no_error { Self::Passed } else { Self::Failed }
+    }
+}
+
 /// The request cannot be met here: an error that ends a task as [`Outcome::CouldNotRun`].
 #[derive(Debug)]
 struct Refusal(String);

@@ -87,10 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     println!("\n{table}");
     let (all, time) = (mutations.len(), seconds(started.elapsed()));
     println!("{caught} of {all} mutants caught in {time} s");
-    Ok(match caught == all {
-        true => Outcome::Passed,
-        false => Outcome::Failed,
-    })
+    Ok(Outcome::of(caught == all))
 }
 
 /// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the

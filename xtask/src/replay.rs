@@ -23,7 +23,7 @@ use player::Player;
 use report::{Report, Row};
 use segments::Segment;
 use snapshot::Snapshot;
-use subject::Subject;
+use subject::{Meter, Subject};
 
 /// The most that a caching pool may reserve, relative to the figure in the log.
 const GOAL: f64 = 1.05;
@@ -67,21 +67,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let log = parse(&args.log, &text)?;
     let (driver, session) = choose(args, &log)?;
-    let mut report = Report::new(&log, name_of(&args.log), driver);
     let progress = Progress::new(args.allocator.len());
-    let mut segments = Vec::new();
+    let (mut rows, mut segments) = (Vec::new(), Vec::new());
     for subject in &args.allocator {
-        progress.step(subject.name().to_owned());
+        progress.step(subject.name());
         let (row, held) = measure(&log, *subject, session.as_ref())
             .with_context(|| format!("allocator {}", subject.name()))?;
         if segments.is_empty() {
             segments = held;
         }
-        report.rows.push(row);
+        rows.push(row);
     }
     progress.finish();
+    let report = Report::new(&log, name_of(&args.log), driver, rows);
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        true => println!("{:#}", report.json()),
         false => print!("{}", report.text()),
     }
     if let Some(path) = &args.svg {
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for miss in missed.iter().filter(|_| args.check) {
         eprintln!("error: {miss}");
     }
-    Ok(if args.check && !missed.is_empty() { Outcome::Failed } else { Outcome::Passed })
+    Ok(Outcome::of(!args.check || missed.is_empty()))
 }
 
 fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
@@ -145,9 +145,9 @@ fn measure(
     session: Option<&cuda_sim::Session>,
 ) -> anyhow::Result<(Row, Vec<Segment>)> {
     let mut player = Player::new(log)?;
-    let meter = subject.meter(player.devices())?;
+    let meter = Meter::new(subject, player.devices())?;
     let allocator = meter.allocator();
-    let (peak, requested) = log.peak();
+    let (peak, _) = log.peak();
     let mut taken = None;
     let mut segments = Vec::new();
     player.pass(&allocator, |step| {
@@ -157,26 +157,23 @@ fn measure(
         }
     })?;
     let taken = taken.context("the log has a peak")??;
-    let before = session.map(cuda_sim::Session::total_calls);
-    let mut passes = Vec::new();
+    let (mut passes, mut calls) = (Vec::new(), 0);
+    let total = || session.map_or(0, cuda_sim::Session::total_calls);
     while passes.len() < 3 || passes.iter().sum::<Duration>() < ENOUGH && passes.len() < PASSES {
+        player.wait()?;
+        let before = total();
         passes.push(player.pass(&allocator, |_| ())?);
+        calls += total() - before;
     }
-    // The waits for the streams before a pass are not the allocator's.
-    let waits = (log.streams.len() * passes.len()) as u64;
-    let calls = session.zip(before);
-    let calls = calls.map(|(session, before)| session.total_calls() - before - waits);
-    let calls = calls.map(|calls| calls as f64 / passes.len() as f64);
-    let reserved = meter.reserved(taken)?;
     passes.sort_unstable();
     let median = passes[passes.len() / 2];
-    allocator.trim(0)?;
     let row = Row {
-        allocator: subject,
-        pairs_per_second: log.blocks.len() as f64 / median.as_secs_f64(),
-        reserved,
-        fragmentation: reserved as f64 / requested.max(1) as f64,
-        driver_calls: calls,
+        allocator: subject.name(),
+        caches: meter.pool.is_some(),
+        pairs_per_second: Some(log.blocks.len() as f64 / median.as_secs_f64()),
+        reserved: meter.reserved(taken)?,
+        driver_calls: session.map(|_| calls as f64 / passes.len() as f64),
     };
+    allocator.trim(0)?;
     Ok((row, segments))
 }

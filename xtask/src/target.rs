@@ -20,27 +20,26 @@ pub(crate) use libraries::{Libraries, RUNTIME};
 #[derive(Debug)]
 pub(crate) enum Target {
     /// GPUs behind the driver that `cuda-sys` loads.
-    Real {
-        devices: u32,
-        /// CUDA version of the driver.
-        driver: Version,
-        names: Vec<String>,
-        libraries: Libraries,
-        /// The entries of `CUDA_VISIBLE_DEVICES`, as it was set.
-        visible: Option<Vec<String>>,
-    },
+    Real(Gpus),
     /// The simulated driver.
     Simulated { devices: u32 },
 }
 
-/// The output of the child process.
-#[derive(Serialize, Deserialize)]
-struct Probe {
-    devices: u32,
-    /// In the form of `cuDriverGetVersion`.
-    driver: i32,
-    names: Vec<String>,
-    libraries: Libraries,
+/// GPUs, as a process of its own prints them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Gpus {
+    pub(crate) devices: u32,
+    /// CUDA version of the driver, in the form of `cuDriverGetVersion`.
+    pub(crate) driver: i32,
+    pub(crate) names: Vec<String>,
+    pub(crate) libraries: Libraries,
+}
+
+impl Gpus {
+    fn driver(&self) -> Version {
+        let driver = self.driver.unsigned_abs();
+        Version::new(driver / 1000, driver % 1000 / 10)
+    }
 }
 
 impl Target {
@@ -56,17 +55,7 @@ impl Target {
             let message = String::from_utf8_lossy(&output.stderr);
             return Ok(Err(message.trim().trim_start_matches("error: ").into()));
         }
-        let Probe { devices, driver, names, libraries } = serde_json::from_slice(&output.stdout)?;
-        let driver = driver.unsigned_abs();
-        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
-        let visible = visible.map(|list| list.split(',').map(str::to_owned).collect());
-        Ok(Ok(Self::Real {
-            devices,
-            driver: Version::new(driver / 1000, driver % 1000 / 10),
-            names,
-            libraries,
-            visible,
-        }))
+        Ok(Ok(Self::Real(serde_json::from_slice(&output.stdout)?)))
     }
 
     /// The simulated driver with that many devices if they are asked for, otherwise the real one.
@@ -96,14 +85,14 @@ impl Target {
     /// Makes this process use the simulated driver, if that is the target.
     pub(crate) fn install(&self) -> anyhow::Result<()> {
         match self {
-            Self::Real { .. } => Ok(()),
+            Self::Real(_) => Ok(()),
             Self::Simulated { devices } => install(cuda_sim::Config::default().devices(*devices)),
         }
     }
 
     pub(crate) fn devices(&self) -> u32 {
         match self {
-            Self::Real { devices, .. } | Self::Simulated { devices } => *devices,
+            Self::Real(Gpus { devices, .. }) | Self::Simulated { devices } => *devices,
         }
     }
 
@@ -111,45 +100,48 @@ impl Target {
     /// one.
     pub(crate) fn libraries(&self) -> Option<&Libraries> {
         match self {
-            Self::Real { libraries, .. } => Some(libraries),
+            Self::Real(gpus) => Some(&gpus.libraries),
             Self::Simulated { .. } => None,
         }
     }
 
     /// Why a test with this tag cannot run here, if so.
     pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
-        let Self::Real { driver, libraries, .. } = self else {
+        let Self::Real(gpus) = self else {
             return None;
         };
+        let driver = gpus.driver();
         match tag {
-            Tag::Runtime => libraries.runtime.as_ref().err().cloned(),
-            Tag::Nvrtc => libraries.nvrtc.as_ref().err().cloned(),
-            Tag::Cuda(major, minor) if *driver < Version::new(major, minor) => {
+            Tag::Runtime => gpus.libraries.runtime.as_ref().err().cloned(),
+            Tag::Nvrtc => gpus.libraries.nvrtc.as_ref().err().cloned(),
+            Tag::Cuda(major, minor) if driver < Version::new(major, minor) => {
                 Some(format!("the driver is for CUDA {driver}"))
             }
             _ => None,
         }
     }
+}
 
-    /// The value of `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
-    pub(crate) fn visible(&self, devices: u32) -> String {
-        match self {
-            Self::Real { visible: Some(entries), .. } => {
-                let first: Vec<_> =
-                    entries.iter().take(devices as usize).map(String::as_str).collect();
-                first.join(",")
-            }
-            _ => (0..devices).map(|ordinal| ordinal.to_string()).collect::<Vec<_>>().join(","),
-        }
-    }
+/// The value of `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
+pub(crate) fn visible(devices: u32) -> String {
+    first(env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), devices)
+}
+
+/// The first entries of a list, or the first ordinals if there is none.
+fn first(list: Option<&str>, devices: u32) -> String {
+    let entries: Vec<String> = match list {
+        Some(list) => list.split(',').take(devices as usize).map(str::to_owned).collect(),
+        None => (0..devices).map(|ordinal| ordinal.to_string()).collect(),
+    };
+    entries.join(",")
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Real { devices, driver, names, .. } => {
-                let name = names.first().map_or("GPU", String::as_str);
-                write!(f, "{devices} × {name}, driver for CUDA {driver}")
+            Self::Real(gpus) => {
+                let name = gpus.names.first().map_or("GPU", String::as_str);
+                write!(f, "{} × {name}, driver for CUDA {}", gpus.devices, gpus.driver())
             }
             Self::Simulated { devices } => write!(f, "simulated driver, {devices} devices"),
         }
@@ -164,8 +156,8 @@ pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
 /// The hidden task `devices`: prints the driver's devices as JSON.
 pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
     match ask() {
-        Ok(probe) => {
-            println!("{}", serde_json::to_string(&probe)?);
+        Ok(gpus) => {
+            println!("{}", serde_json::to_string(&gpus)?);
             Ok(Outcome::Passed)
         }
         Err(reason) => {
@@ -175,7 +167,7 @@ pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
     }
 }
 
-fn ask() -> Result<Probe, String> {
+fn ask() -> Result<Gpus, String> {
     cuda_sys::load().map_err(|error| error.to_string())?;
     // SAFETY: takes no pointer.
     check("cuInit", unsafe { cuInit(0) })?;
@@ -189,7 +181,7 @@ fn ask() -> Result<Probe, String> {
     // SAFETY: `version` is valid for the one `int` that is written.
     check("cuDriverGetVersion", unsafe { cuDriverGetVersion(&mut version) })?;
     let names = (0..devices).map(name).collect::<Result<_, _>>()?;
-    Ok(Probe {
+    Ok(Gpus {
         devices: devices.unsigned_abs(),
         driver: version,
         names,
@@ -231,21 +223,11 @@ pub(crate) fn simulated() -> cuda_sim::Session {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::first;
 
     #[test]
     fn a_choice_made_outside_is_narrowed_not_replaced() {
-        let mut target = Target::Real {
-            devices: 3,
-            driver: Version::new(13, 0),
-            names: Vec::new(),
-            libraries: libraries::none(),
-            visible: Some(["2", "5", "7"].map(String::from).to_vec()),
-        };
-        assert_eq!(target.visible(2), "2,5");
-        if let Target::Real { visible, .. } = &mut target {
-            *visible = None;
-        }
-        assert_eq!(target.visible(2), "0,1");
+        assert_eq!(first(Some("2,5,7"), 2), "2,5");
+        assert_eq!(first(None, 2), "0,1");
     }
 }

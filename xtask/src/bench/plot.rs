@@ -326,7 +326,8 @@ mod tests {
     use super::super::goal::Goal;
     use super::super::report::tests::{many, sample};
     use super::*;
-    use crate::svg::{STYLE, check};
+    use crate::svg::STYLE;
+    use crate::svg::tests::check;
 
     #[test]
     fn it_is_well_formed_whatever_names_hold() {

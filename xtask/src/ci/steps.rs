@@ -98,10 +98,7 @@ fn check_files(_: Depth) -> anyhow::Result<Outcome> {
     for complaint in &complaints {
         println!("{complaint}");
     }
-    Ok(match complaints[..] {
-        [] => Outcome::Passed,
-        _ => Outcome::Failed,
-    })
+    Ok(Outcome::of(complaints.is_empty()))
 }
 
 fn lints(_: Depth) -> anyhow::Result<Outcome> {

@@ -264,7 +264,7 @@ pub(crate) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::svg::check;
+    use crate::svg::tests::check;
 
     #[test]
     fn a_picture_names_its_peak_and_its_largest_blocks() {

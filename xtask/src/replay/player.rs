@@ -41,16 +41,18 @@ impl<'a> Player<'a> {
         devices
     }
 
-    /// Waits for all work, then runs the log once and frees what it leaves allocated. Returns the
-    /// duration. `after` is called after each step with its index.
+    /// Waits for all work.
+    pub(crate) fn wait(&self) -> anyhow::Result<()> {
+        self.streams.iter().try_for_each(|stream| Ok(stream.synchronize()?))
+    }
+
+    /// Runs the log once and frees what it leaves allocated. Returns the duration. `after` is called
+    /// after each step with its index.
     pub(crate) fn pass(
         &mut self,
         allocator: &Allocator,
         mut after: impl FnMut(usize),
     ) -> anyhow::Result<Duration> {
-        for stream in &self.streams {
-            stream.synchronize()?;
-        }
         let began = Instant::now();
         let played = with_allocator(allocator, || self.play(&mut after));
         let freed = (0..self.buffers.len()).try_for_each(|block| self.free(block));

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::{Case, Invocation, Tag};
-use crate::target::{RUNTIME, Target, simulator_seed};
+use crate::target::{RUNTIME, Target, simulator_seed, visible};
 
 /// compute-sanitizer's exit code after a finding; no test program uses it.
 const SANITIZER_EXIT_CODE: &str = "99";
@@ -146,7 +146,7 @@ impl Setting {
 
     fn environment(&self, target: &Target, simulator: &Path) -> Vec<(String, String)> {
         let devices = self.devices.to_string();
-        let visible = ("CUDA_VISIBLE_DEVICES", target.visible(self.devices));
+        let visible = ("CUDA_VISIBLE_DEVICES", visible(self.devices));
         let libraries = target.libraries();
         let runtime = libraries.and_then(|libraries| libraries.runtime.as_ref().ok());
         let runtime = runtime.map(|library| (RUNTIME, library.path.clone()));
@@ -211,19 +211,12 @@ fn sanitizer() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use cuda_core::Version;
-
     use super::*;
-    use crate::target::libraries;
+    use crate::target::{Gpus, libraries};
 
     fn real(devices: u32) -> Target {
-        Target::Real {
-            devices,
-            driver: Version::new(12, 2),
-            names: Vec::new(),
-            libraries: libraries::none(),
-            visible: None,
-        }
+        let libraries = libraries::none();
+        Target::Real(Gpus { devices, driver: 12020, names: Vec::new(), libraries })
     }
 
     fn setting(devices: u32, variant: Variant) -> Setting {
