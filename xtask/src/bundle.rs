@@ -1,17 +1,13 @@
 //! Packs the files that a machine without cargo needs.
 
-mod manifest;
-
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use fs_err as fs;
 
-use crate::cargo::build;
+use crate::cargo::{build, library_file};
 use crate::table::Table;
 use crate::{Outcome, test_gpu, workspace};
-pub(crate) use manifest::Manifest;
-use manifest::Suite;
 
 /// A bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 40 << 20;
@@ -52,32 +48,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let directory = &args.directory;
     fs::create_dir_all(directory)?;
     let mut pack = Pack { directory, sizes: Vec::new() };
-    let mut suites = Vec::new();
     for program in build(&format!("{} --profile bundle", test_gpu::SUITES))?.tests() {
-        let file = program.suite.rsplit("::").next().unwrap_or("suite");
-        pack.copy(&program.path, file)?;
-        suites.push(Suite { file: file.to_owned(), suite: program.suite });
+        pack.copy(&program.path, test_gpu::file_name(&program.suite))?;
     }
     let built = build("build -p xtask -p cuda-driver-sim -p cuda-interop --profile bundle")?;
     for (name, path) in built.programs() {
         pack.copy(path, name)?;
     }
-    let simulator = built.library("cuda_sim")?;
-    for library in [simulator, built.library("cuda_interop")?] {
-        pack.copy(library, &file_name(library)?)?;
+    for library in ["cuda_sim", "cuda_interop"] {
+        pack.copy(built.library(library)?, &library_file(library))?;
     }
     let script = workspace::root()?.join("tests/interop/interop.py");
     pack.copy(&script, "interop.py")?;
     pack.script("interop.sh", INTEROP)?;
-    Manifest::new(suites, file_name(simulator)?).write(directory)?;
     pack.script("bench.sh", BENCH)?;
     pack.script("run.sh", RUN)?;
     pack.print()
-}
-
-fn file_name(path: &Path) -> anyhow::Result<String> {
-    let name = path.file_name().context("a library has a name")?;
-    Ok(name.to_string_lossy().into_owned())
 }
 
 /// The directory of the bundle while it is written.

@@ -134,7 +134,7 @@ impl Built {
 
     /// The C library that cargo built of the crate of that name.
     pub(crate) fn library(&self, name: &str) -> anyhow::Result<&Path> {
-        self.file(&format!("{DLL_PREFIX}{name}{DLL_SUFFIX}"))
+        self.file(&library_file(name))
     }
 
     /// The file of that name.
@@ -167,6 +167,11 @@ impl Script {
         let found = self.env.iter().find(|(variable, _)| variable == name);
         found.map(|(_, value)| value.as_str())
     }
+}
+
+/// The file of the C library that is built of a crate.
+pub(crate) fn library_file(name: &str) -> String {
+    format!("{DLL_PREFIX}{name}{DLL_SUFFIX}")
 }
 
 /// `cuda-sys` of `path+file:///somewhere/cuda-sys#0.1.0` and of `registry+…#cuda-sys@0.1.0`.

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn bytes_that_the_safe_layer_did_not_move_are_missed() -> anyhow::Result<()> {
-        let session = target::simulated();
+        let session = target::tests::simulated();
         for devices in [1, 2] {
             let begin = session.mark();
             assert_eq!(demo(devices)?, Outcome::Passed);

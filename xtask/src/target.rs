@@ -3,13 +3,11 @@
 pub(crate) mod libraries;
 
 use std::env;
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use anyhow::Context;
-use cuda_core::Version;
-use cuda_sys::{CUresult, cuDeviceGetCount, cuDeviceGetName, cuDriverGetVersion, cuInit};
+use anyhow::{Context, ensure};
+use cuda_core::{Device, Version, driver_version};
 use serde::{Deserialize, Serialize};
 
 use crate::suite::Tag;
@@ -29,17 +27,10 @@ pub(crate) enum Target {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Gpus {
     pub(crate) devices: u32,
-    /// CUDA version of the driver, in the form of `cuDriverGetVersion`.
-    pub(crate) driver: i32,
+    /// CUDA version of the driver.
+    pub(crate) driver: (u32, u32),
     pub(crate) names: Vec<String>,
     pub(crate) libraries: Libraries,
-}
-
-impl Gpus {
-    fn driver(&self) -> Version {
-        let driver = self.driver.unsigned_abs();
-        Version::new(driver / 1000, driver % 1000 / 10)
-    }
 }
 
 impl Target {
@@ -110,7 +101,7 @@ impl Target {
         let Self::Real(gpus) = self else {
             return None;
         };
-        let driver = gpus.driver();
+        let driver = Version::new(gpus.driver.0, gpus.driver.1);
         match tag {
             Tag::Runtime => gpus.libraries.runtime.as_ref().err().cloned(),
             Tag::Nvrtc => gpus.libraries.nvrtc.as_ref().err().cloned(),
@@ -141,7 +132,8 @@ impl fmt::Display for Target {
         match self {
             Self::Real(gpus) => {
                 let name = gpus.names.first().map_or("GPU", String::as_str);
-                write!(f, "{} × {name}, driver for CUDA {}", gpus.devices, gpus.driver())
+                let (devices, (major, minor)) = (gpus.devices, gpus.driver);
+                write!(f, "{devices} × {name}, driver for CUDA {major}.{minor}")
             }
             Self::Simulated { devices } => write!(f, "simulated driver, {devices} devices"),
         }
@@ -161,49 +153,20 @@ pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
             Ok(Outcome::Passed)
         }
         Err(reason) => {
-            eprintln!("error: no GPU: {reason}");
+            eprintln!("error: no GPU: {reason:#}");
             Ok(Outcome::CouldNotRun)
         }
     }
 }
 
-fn ask() -> Result<Gpus, String> {
-    cuda_sys::load().map_err(|error| error.to_string())?;
-    // SAFETY: takes no pointer.
-    check("cuInit", unsafe { cuInit(0) })?;
-    let mut devices = 0;
-    // SAFETY: `devices` is valid for the one `int` that is written.
-    check("cuDeviceGetCount", unsafe { cuDeviceGetCount(&mut devices) })?;
-    if devices <= 0 {
-        return Err("the driver shows no device".into());
-    }
-    let mut version = 0;
-    // SAFETY: `version` is valid for the one `int` that is written.
-    check("cuDriverGetVersion", unsafe { cuDriverGetVersion(&mut version) })?;
-    let names = (0..devices).map(name).collect::<Result<_, _>>()?;
-    Ok(Gpus {
-        devices: devices.unsigned_abs(),
-        driver: version,
-        names,
-        libraries: Libraries::probe(),
-    })
-}
-
-fn name(device: i32) -> Result<String, String> {
-    const LENGTH: i32 = 256;
-    let mut name: [c_char; LENGTH as usize] = [0; LENGTH as usize];
-    // SAFETY: the driver writes at most `LENGTH` bytes, the terminator among them.
-    check("cuDeviceGetName", unsafe { cuDeviceGetName(name.as_mut_ptr(), LENGTH, device) })?;
-    let bytes = name.map(|byte| byte as u8);
-    let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
-    Ok(text.to_string_lossy().into_owned())
-}
-
-fn check(call: &str, result: CUresult) -> Result<(), String> {
-    if result == cuda_sys::CUDA_SUCCESS {
-        return Ok(());
-    }
-    Err(format!("{call} returned {}", result.0))
+fn ask() -> anyhow::Result<Gpus> {
+    cuda_sys::load()?;
+    let devices = Device::count()?;
+    ensure!(devices > 0, "the driver shows no device");
+    let names = Device::all()?.map(|device| device.name());
+    let names = names.collect::<cuda_core::Result<_>>()?;
+    let Version { major, minor } = driver_version()?;
+    Ok(Gpus { devices, driver: (major, minor), names, libraries: Libraries::probe() })
 }
 
 /// The seed of threaded mode: always the same, unless the environment sets another.
@@ -212,22 +175,5 @@ pub(crate) fn simulator_seed() -> (&'static str, String) {
     (NAME, env::var(NAME).unwrap_or_else(|_| "1".into()))
 }
 
-/// The driver of this program's own tests: a process has only one, so they share it.
 #[cfg(test)]
-pub(crate) fn simulated() -> cuda_sim::Session {
-    let config = cuda_sim::Config::default().devices(2).quarantine(0).mode(cuda_sim::Mode::Eager);
-    // The test that ran first has installed it.
-    let _ = cuda_sim::install(config);
-    cuda_sim::Session::begin()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first;
-
-    #[test]
-    fn a_choice_made_outside_is_narrowed_not_replaced() {
-        assert_eq!(first(Some("2,5,7"), 2), "2,5");
-        assert_eq!(first(None, 2), "0,1");
-    }
-}
+pub(crate) mod tests;

@@ -4,7 +4,6 @@ mod depth;
 mod faults;
 mod miri;
 mod programs;
-mod shares;
 
 use std::path::Path;
 use std::time::Instant;

@@ -11,8 +11,7 @@ use anyhow::bail;
 use fs_err as fs;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bundle::Manifest;
-use crate::cargo::build;
+use crate::cargo::{build, library_file};
 use crate::suite::report::Status;
 use crate::suite::{Case, Invocation, Program, Row, Run, Setting, junit};
 use crate::target::Target;
@@ -127,10 +126,14 @@ fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<Vec<Settin
 fn suites(args: &Args) -> anyhow::Result<Suites> {
     let (programs, simulator) = match &args.bundle {
         Some(directory) => {
-            let manifest = Manifest::read(directory)?;
             let directory = directory.canonicalize()?;
-            let simulator = directory.join(&manifest.simulator);
-            (manifest.programs(&directory), simulator)
+            let program = |suite: &str| Program {
+                suite: suite.to_owned(),
+                path: directory.join(file_name(suite)),
+                directory: None,
+            };
+            let programs = ["cuda-tests::gpu", "cuda-tests::sticky"].map(program);
+            (programs.to_vec(), directory.join(library_file("cuda_sim")))
         }
         None => {
             let simulator = build("build -p cuda-driver-sim")?;
@@ -145,6 +148,11 @@ fn suites(args: &Args) -> anyhow::Result<Suites> {
         Ok((program, cases))
     });
     Ok(Suites { programs: listed.collect::<anyhow::Result<_>>()?, simulator })
+}
+
+/// The file of a suite in a bundle.
+pub(crate) fn file_name(suite: &str) -> &str {
+    suite.rsplit("::").next().unwrap_or(suite)
 }
 
 fn run_row(

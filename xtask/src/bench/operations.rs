@@ -3,13 +3,10 @@
 mod allocation;
 mod enqueues;
 mod groups;
-mod guards;
 mod launches;
-mod pageable;
+mod objects;
 mod peer_copies;
 mod pinned;
-mod streams;
-mod transfers;
 
 use super::operation::{Group, Operation};
 
@@ -25,14 +22,14 @@ const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group 
 
 /// All groups, in the order of the table.
 pub(crate) const GROUPS: [Group; 12] = [
-    group("contexts and guards", guards::operations),
-    group("streams and events", streams::operations),
+    group("contexts and guards", objects::contexts_and_guards),
+    group("streams and events", objects::streams_and_events),
     group("enqueues", enqueues::operations),
     group("launches", launches::operations),
     group("allocation", allocation::operations),
     group("pinned memory", pinned::operations),
-    group("pinned transfers", transfers::operations),
-    group("pageable copies", pageable::operations),
+    group("pinned transfers", pinned::transfers),
+    group("pageable copies", enqueues::pageable),
     group("large pageable copies", crate::bench::pageable::goals),
     Group {
         name: "pageable copies by threads and chunks",

@@ -1,7 +1,6 @@
 //! Prints a report as a table, for a terminal or in Markdown.
 
-mod many;
-mod matrix;
+mod smaller;
 
 use std::collections::BTreeMap;
 
@@ -54,8 +53,7 @@ pub(crate) fn render(report: &Report, style: Style) -> String {
         Style::Markdown => String::new(),
     };
     let mut parts = vec![driver + &style.show(&table)];
-    parts.extend(many::render(report, style));
-    parts.extend(matrix::render(report, style));
+    parts.extend(smaller::render(report, style));
     if style == Style::Markdown && report.simulated {
         parts.push(SIMULATED.to_owned() + "\n");
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use crate::ci::named::is_word;
 use crate::process::{or_named_by, output};
 
 /// Names of the functions that a program sees when it includes this `cuda.h`.
@@ -17,27 +18,15 @@ pub(crate) fn functions(include: &Path) -> anyhow::Result<BTreeSet<String>> {
 
 /// A declaration is `CUresult`, a name that begins with `cu`, and a parenthesis.
 fn scan(preprocessed: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let mut words = preprocessed
-        .split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .filter(|word| !word.trim().is_empty());
-    let mut after_result = false;
-    let mut pending: Option<&str> = None;
-    // Each word includes the character after it: the parenthesis, or a space before it.
-    for word in &mut words {
-        if let Some(name) = pending.take().filter(|_| word == "(") {
-            names.insert(name.to_owned());
-        }
-        let name = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        if after_result && name.starts_with("cu") {
-            match &word[name.len()..] {
-                "(" => drop(names.insert(name.to_owned())),
-                _ => pending = Some(name),
-            }
-        }
-        after_result = name == "CUresult";
-    }
-    names
+    let after_result = preprocessed.split("CUresult").skip(1);
+    let declared = after_result.filter(|rest| rest.starts_with(char::is_whitespace));
+    let names = declared.filter_map(|rest| {
+        let (name, _) = rest.split_once('(')?;
+        let name = name.trim();
+        let is_name = name.starts_with("cu") && name.chars().all(is_word);
+        is_name.then(|| name.to_owned())
+    });
+    names.collect()
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_threads_log_is_read_and_replayed() -> anyhow::Result<()> {
-        let _session = target::simulated();
+        let _session = target::tests::simulated();
         let text = Shared::default();
         let logging = Logging::new(Allocator::driver_pool(), text.clone())?;
         record(&Allocator::new(logging))?;

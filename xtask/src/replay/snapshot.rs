@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_drawn() -> anyhow::Result<()> {
-        let _session = target::simulated();
+        let _session = target::tests::simulated();
         let stream = Device::get(0)?.create_stream()?;
         let pool = CachingPool::new();
         let tracking = Arc::new(Tracking::new(pool.allocator()));

@@ -183,7 +183,7 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
         .with_context(|| command.get_program().to_string_lossy().into_owned())?;
     let errors = child.stderr.take();
     let errors = errors.map(|stderr| thread::spawn(move || tail(stderr)));
-    let mut parser = Parser::new();
+    let mut parser = Parser::default();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);
         let mut line = Vec::new();

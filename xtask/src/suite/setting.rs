@@ -212,11 +212,11 @@ fn sanitizer() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{Gpus, libraries};
+    use crate::target::{Gpus, tests};
 
     fn real(devices: u32) -> Target {
-        let libraries = libraries::none();
-        Target::Real(Gpus { devices, driver: 12020, names: Vec::new(), libraries })
+        let libraries = tests::none();
+        Target::Real(Gpus { devices, driver: (12, 2), names: Vec::new(), libraries })
     }
 
     fn setting(devices: u32, variant: Variant) -> Setting {

@@ -10,13 +10,12 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use super::depth::Depth;
-use super::shares::deal;
 use crate::process::{cargo_of, succeeds};
 use crate::suite::process::follow;
 use crate::suite::{Case, Finished, Program, Report, Run, Tag, slowest};
 use crate::{Refusal, queue, workspace};
 use suites::{Provenance, SAMPLES, SUITES, Suite, Turn};
-use times::Times;
+use times::{Times, deal};
 
 const LABEL: &str = "Miri";
 

@@ -1,14 +1,15 @@
-//! Pinned memory: its first allocation, its reuse, and its transfer rate.
+//! Pinned memory: its first allocation, its reuse, its transfer rate, and transfers including the wait.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::time::Instant;
 
-use cuda_core::{Device, PinnedBuffer};
+use cuda_core::{Device, DeviceBuffer, PinnedBuffer};
 use cuda_sys::{cuMemFreeHost, cuMemHostAlloc};
 
+use super::SMALL;
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, Unit, median};
+use crate::bench::measure::{Effort, Measured, Unit, median, pair};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{self, Direction};
 
@@ -105,5 +106,56 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
         || stream.upload(&host, &mut buffer),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Up, address, theirs.0.cast(), bytes) },
+    )
+}
+
+pub(super) fn transfers() -> Vec<Operation> {
+    let mut operations = vec![Operation::new("upload + wait 4 KiB, pinned", small)];
+    for mebibytes in [64, 1024] {
+        for direction in Direction::BOTH {
+            let what = direction.pick("upload", "download");
+            let name = format!("{what} + wait {mebibytes} MiB, pinned");
+            let run = move |fixture: &Fixture| large(fixture, mebibytes << 20, direction);
+            operations.push(Operation::new(name, run));
+        }
+    }
+    operations
+}
+
+fn ends(fixture: &Fixture, bytes: usize) -> anyhow::Result<(PinnedBuffer<u8>, DeviceBuffer<u8>)> {
+    let host = PinnedBuffer::zeroed(&fixture.context, bytes)?;
+    Ok((host, fixture.stream.alloc_zeroed(bytes)?))
+}
+
+fn small(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let (mut host, mut buffer) = ends(fixture, SMALL)?;
+    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
+    pair(
+        fixture.effort,
+        20,
+        || {
+            stream.upload(&host, &mut buffer)?;
+            stream.synchronize()
+        },
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
+        || unsafe { raw::transfer(stream, Direction::Up, address, memory, SMALL) },
+        || Ok(()),
+    )
+}
+
+fn large(fixture: &Fixture, bytes: usize, direction: Direction) -> anyhow::Result<Measured> {
+    let bytes = fixture.effort.bytes(bytes);
+    let stream = &fixture.stream;
+    let (mut host, mut buffer) = ends(fixture, bytes)?;
+    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
+    fixture.rate(
+        bytes,
+        || match direction {
+            Direction::Up => stream.upload(&host, &mut buffer),
+            Direction::Down => stream.download(&buffer, &mut host),
+        },
+        // SAFETY: as in `small`.
+        || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
     )
 }
