@@ -215,9 +215,8 @@ impl Args {
         };
         let progress = Progress::new(operations.len() + peers.len());
         target.install()?;
-        let plan =
-            Plan { device: Device::get(self.device)?, effort, words: self.words(), operations };
-        report.rows = plan.run(&progress)?;
+        let plan = Plan { device: Device::get(self.device)?, effort, words: self.words() };
+        report.rows = plan.run(&operations, &progress)?;
         report.judge();
         let mut remarks = Vec::new();
         for peer in peers {

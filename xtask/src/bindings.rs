@@ -1,13 +1,10 @@
 //! Regenerates the checked-in bindings, and compares them with what the headers yield.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use fs_err as fs;
-
 use crate::headers::{declared, fetch};
-use crate::process::{self, cargo};
+use crate::process::{self, cargo, command};
 use crate::workspace::{self, empty};
 use crate::{Outcome, refuse};
 
@@ -19,9 +16,6 @@ const DROPPED: [&str; 3] = ["cuGraphAddNode", "cuMemcpy3DBatchAsync", "cuMemcpyB
 
 /// Where `check` has the bindings written to, below the workspace.
 const FRESH: &str = "target/bindings";
-
-/// How many lines of a difference are printed.
-const SHOWN: usize = 5;
 
 /// Regenerates the checked-in bindings from the newest cuda.h.
 ///
@@ -55,19 +49,11 @@ fn check(root: &Path, include: &Path, version: &str) -> anyhow::Result<Outcome> 
     let fresh = root.join(FRESH);
     empty(&fresh)?;
     generate(root, include, &fresh)?;
-    let mut differs = false;
-    for file in files(&fresh)?.union(&files(&directory(root))?) {
-        let path = directory(root).join(file);
-        // A file that only one of the two has differs from no text.
-        let found = fs::read_to_string(&path).unwrap_or_default();
-        let text = fs::read_to_string(fresh.join(file)).unwrap_or_default();
-        if let Some(difference) = difference(&found, &text) {
-            println!("{} is not what cuda.h {version} yields:\n{difference}", path.display());
-            differs = true;
-        }
-    }
+    let mut compare = command("git --no-pager diff --no-index --stat");
+    compare.args([&directory(root), &fresh]);
+    let mut differs = !compare.status()?.success();
     if differs {
-        println!("to regenerate the bindings: cargo xtask bindings");
+        println!("the bindings are not what cuda.h {version} yields: cargo xtask bindings");
     }
     let floor = include_of(root, fetch::FLOOR)?;
     if let Some(complaint) = floor_complaint(&floor)? {
@@ -87,12 +73,6 @@ fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()>
     let mut recipe = cargo("run --quiet --package=xtask-bindgen --features=bindgen --");
     recipe.args([include, &root.join("cuda-sys"), directory]);
     process::run(recipe.args(DROPPED).current_dir(root))
-}
-
-/// The names of the files in a directory.
-fn files(directory: &Path) -> anyhow::Result<BTreeSet<OsString>> {
-    let entries = fs::read_dir(directory)?;
-    entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
 fn directory(root: &Path) -> PathBuf {
@@ -130,33 +110,4 @@ fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
         names(&declared, &listed),
         names(&listed, &declared),
     )))
-}
-
-/// The first lines that differ between two texts.
-fn difference(found: &str, expected: &str) -> Option<String> {
-    if found == expected {
-        return None;
-    }
-    let same = found.lines().zip(expected.lines()).take_while(|(a, b)| a == b).count();
-    let mut text = format!("  from line {} on\n", same + 1);
-    for (sign, side) in [('-', found), ('+', expected)] {
-        for line in side.lines().skip(same).take(SHOWN) {
-            text.push_str(&format!("  {sign} {line}\n"));
-        }
-    }
-    Some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::difference;
-
-    #[test]
-    fn a_difference_begins_where_the_texts_part() {
-        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
-        assert_eq!(
-            difference("a\nb\n", "a\nc\n").as_deref(),
-            Some("  from line 2 on\n  - b\n  + c\n")
-        );
-    }
 }

@@ -18,7 +18,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn word(&self) -> &'static str {
+    fn word(&self) -> &'static str {
         match self {
             Self::Passed(_) => "passed",
             Self::Failed(_) => "FAILED",
@@ -26,7 +26,7 @@ impl Verdict {
         }
     }
 
-    pub(crate) fn detail(&self) -> &str {
+    fn detail(&self) -> &str {
         match self {
             Self::Passed(text) | Self::Failed(text) | Self::NotRun(text) => text,
         }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::checks::{self, Finished, Verdict};
 use crate::process::own_program;
 use crate::test::Depth;
-use crate::{Outcome, queue, workspace};
+use crate::{Outcome, names, queue, workspace};
 use steps::{STEPS, Step};
 
 /// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest
@@ -25,8 +25,8 @@ use steps::{STEPS, Step};
 )]
 pub(crate) struct Args {
     /// Runs this step only; may be repeated.
-    #[arg(long = "step", value_name = "NAME", value_parser = parse_step)]
-    steps: Vec<&'static Step>,
+    #[arg(long = "step", value_name = "NAME", value_parser = names(STEPS.iter().map(|it| it.name)))]
+    steps: Vec<String>,
     /// A step that cannot run is an error.
     #[arg(long)]
     strict: bool,
@@ -39,13 +39,6 @@ pub(crate) struct Args {
     rotation: Option<u64>,
 }
 
-fn parse_step(name: &str) -> Result<&'static Step, String> {
-    STEPS.iter().find(|step| step.name == name).ok_or_else(|| {
-        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        format!("the steps are {}", names.join(", "))
-    })
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let root = workspace::root()?;
     let depth = match (args.full, args.rotation) {
@@ -53,10 +46,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         (false, Some(rotation)) => Depth::Sampled { rotation },
         (false, None) => Depth::of_commit(&root),
     };
-    let before = full_run::state(&root);
+    let before = full_run::commit(&root);
     println!("{depth}");
-    let all: Vec<&Step> = STEPS.iter().collect();
-    let steps = if args.steps.is_empty() { &all } else { &args.steps };
+    let wanted =
+        |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|it| it == step.name);
+    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
     let mut results = Vec::new();
     for group in steps.chunk_by(|a, b| depth != Depth::Full && a.beside && b.beside) {
         match group {

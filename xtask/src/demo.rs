@@ -2,7 +2,6 @@
 
 mod data;
 mod guard;
-mod peers;
 mod report;
 mod transfer;
 
@@ -70,7 +69,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
         for &to in devices.iter().filter(|to| **to != from) {
             let pair = format!("device {} to device {}", from.ordinal(), to.ordinal());
             progress.step(format!("copying from {pair}"));
-            let result = peers::measure(from, to, size).with_context(|| pair)?;
+            let result = transfer::between(from, to, size).with_context(|| pair)?;
             report.peers.push(result);
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::iter;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod bench;
@@ -117,6 +118,11 @@ impl Task {
             Self::Devices => target::print_devices(),
         }
     }
+}
+
+/// Accepts these names as the value of an option.
+fn names(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
+    PossibleValuesParser::new(names)
 }
 
 /// Runs another task as from the command line: `["bindings", "--check"]`.

@@ -6,12 +6,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
-use serde_json::{Value, json};
-
 use crate::checks::{self, Finished, Verdict};
 use crate::progress::Progress;
-use crate::{Outcome, Refusal};
+use crate::{Outcome, names};
 
 mod consumer;
 mod machine;
@@ -26,7 +23,7 @@ use workshop::Workshop;
 #[command(after_help = "Exit code: 0 every row that ran passed, 1 one failed, 2 none could run.")]
 pub(crate) struct Args {
     /// Run this row alone; may be given more than once
-    #[arg(long, value_name = "ROW")]
+    #[arg(long, value_name = "ROW", value_parser = names(rows::ALL.iter().map(|row| row.name)))]
     only: Vec<String>,
     /// Lists the rows
     #[arg(long)]
@@ -34,9 +31,6 @@ pub(crate) struct Args {
     /// Keep the work folder, and print its path
     #[arg(long)]
     keep: bool,
-    /// Print the results as JSON
-    #[arg(long)]
-    json: bool,
     /// Also time other CUDA bindings from crates.io
     #[arg(long)]
     peers: bool,
@@ -46,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let rows = chosen(&args.only, args.peers)?;
+    let rows = chosen(&args.only, args.peers);
     if args.list {
         for row in rows {
             println!("{:24} {}", row.name, row.about);
@@ -64,42 +58,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         finished.push(row);
     }
     progress.finish();
-    if args.json {
-        println!("{}", finished.iter().map(as_json).collect::<Value>());
-    } else {
-        print!("\n{}", checks::table("row", &finished));
-    }
+    print!("\n{}", checks::table("row", &finished));
     workshop.close(args.keep)?;
     Ok(checks::outcome(&finished, false))
 }
 
-fn as_json(row: &Finished) -> Value {
-    json!({
-        "row": row.name,
-        "result": row.verdict.word().to_lowercase(),
-        "seconds": row.time.as_secs_f64(),
-        "detail": row.verdict.detail(),
-    })
-}
-
 /// The rows that run unless others are asked for.
 pub(crate) fn usual_rows() -> Vec<&'static str> {
-    let rows = chosen(&[], false).unwrap_or_default();
-    rows.iter().map(|row| row.name).collect()
+    chosen(&[], false).iter().map(|row| row.name).collect()
 }
 
 /// The rows named, or all; peers only on request.
-fn chosen(only: &[String], peers: bool) -> anyhow::Result<Vec<&'static Row>> {
-    for name in only {
-        if !rows::ALL.iter().any(|row| row.name == name) {
-            bail!(Refusal(format!(
-                "there is no row `{name}`; `cargo xtask package --list` lists them"
-            )));
-        }
-    }
+fn chosen(only: &[String], peers: bool) -> Vec<&'static Row> {
     let wanted = |row: &&Row| match only {
         [] => peers || !row.name.starts_with("peer-"),
         _ => only.iter().any(|name| name == row.name),
     };
-    Ok(rows::ALL.iter().filter(wanted).collect())
+    rows::ALL.iter().filter(wanted).collect()
 }

@@ -11,13 +11,13 @@ mod subject;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cuda_core::DeviceAllocator;
 use fs_err as fs;
 
 use crate::progress::Progress;
 use crate::target::{self, Target};
-use crate::{Outcome, Refusal};
+use crate::{Outcome, refuse};
 use log::Log;
 use player::Player;
 use report::{Report, Row};
@@ -65,7 +65,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if snapshot::is_one(&text) {
         return draw_snapshot(args, &text);
     }
-    let log = parse(&args.log, &text)?;
+    let log = Log::parse(&text).with_context(|| args.log.display().to_string())?;
+    if log.blocks.is_empty() {
+        return Err(refuse(format!("{}: nothing is allocated", args.log.display())));
+    }
     let (driver, session) = choose(args, &log)?;
     let progress = Progress::new(args.allocator.len());
     let (mut rows, mut segments) = (Vec::new(), Vec::new());
@@ -98,20 +101,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
     let name = args.log.display();
     let Some(path) = &args.svg else {
-        bail!(Refusal(format!("{name}: a snapshot is drawn, with --svg")));
+        return Err(refuse(format!("{name}: a snapshot is drawn, with --svg")));
     };
     let snapshot = Snapshot::parse(text).with_context(|| name.to_string())?;
     fs::write(path, snapshot.draw(&name_of(&args.log)))?;
     Ok(Outcome::Passed)
-}
-
-fn parse(path: &Path, text: &str) -> anyhow::Result<Log> {
-    let name = || path.display().to_string();
-    let log = Log::parse(text).with_context(name)?;
-    if log.blocks.is_empty() {
-        bail!(Refusal(format!("{}: nothing is allocated", name())));
-    }
-    Ok(log)
 }
 
 fn name_of(path: &Path) -> String {

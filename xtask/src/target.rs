@@ -166,7 +166,7 @@ fn ask() -> anyhow::Result<Gpus> {
     let names = Device::all()?.map(|device| device.name());
     let names = names.collect::<cuda_core::Result<_>>()?;
     let Version { major, minor } = driver_version()?;
-    Ok(Gpus { devices, driver: (major, minor), names, libraries: Libraries::probe() })
+    Ok(Gpus { devices, driver: (major, minor), names, libraries: libraries::probe() })
 }
 
 /// The seed of threaded mode: always the same, unless the environment sets another.

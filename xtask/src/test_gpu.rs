@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use anyhow::bail;
 use fs_err as fs;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cargo::{build, library_file};
+use crate::progress::Progress;
 use crate::suite::report::Status;
 use crate::suite::{Case, Invocation, Program, Row, Run, Setting, junit};
 use crate::target::Target;
@@ -189,19 +189,15 @@ fn run_program(
     names: &[&str],
     setting: &Setting,
 ) -> anyhow::Result<Run> {
-    let bar = ProgressBar::new(names.len() as u64);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg:30}");
-    bar.set_style(style?);
-    bar.set_prefix(format!("{setting} {}", program.suite));
+    let progress = Progress::bar(names.len());
     let mut seen = HashSet::new();
     let run = program.run(invocation, names, &mut |line: &str| {
         let announced = line.strip_prefix("test ");
         let name = announced.and_then(|rest| Some(rest.split_once(" ... ")?.0));
         if let Some(name) = name.filter(|name| seen.insert((*name).to_owned())) {
-            bar.inc(1);
-            bar.set_message(Case::parse(name).title().to_owned());
+            progress.step(format!("{setting} {}", Case::parse(name).title()));
         }
     });
-    bar.finish_and_clear();
+    progress.finish();
     run
 }

@@ -1,7 +1,9 @@
 //! Draws a report as a picture: the safe layer's time as a multiple of the raw driver's, one line
 //! per operation.
 
-use super::axis::{Axis, Place};
+use std::cmp::Ordering;
+
+use super::axis::Axis;
 use super::many::Many;
 use super::measure::{Measured, Unit};
 use super::report::{Finding, Report, Row, Verdict};
@@ -163,7 +165,7 @@ fn head(svg: &mut Svg, report: &Report, marks: &[Mark<'_>]) {
 
 fn legend(svg: &mut Svg, marks: &[Mark<'_>], y: f64) {
     let verdicts = [Verdict::Met, Verdict::Missed, Verdict::NoGoal];
-    let own = verdicts.map(|verdict| own_mark(Place::Inside(0.0), verdict));
+    let own = verdicts.map(|verdict| own_mark(Ordering::Equal, verdict));
     let names = ["goal met", "goal missed", "no goal"];
     let own = names.into_iter().zip(own);
     let others = marks.iter().map(|mark| (mark.name, (&*mark.class, mark.shape)));
@@ -178,7 +180,7 @@ fn legend(svg: &mut Svg, marks: &[Mark<'_>], y: f64) {
 fn grid(svg: &mut Svg, axis: &Axis, bottom: f64) {
     let mut named: Vec<f64> = Vec::new();
     for tick in axis.ticks() {
-        let x = axis.place(tick).x();
+        let x = axis.place(tick).0;
         let class = if tick == 1.0 { "raw" } else { "grid" };
         let top = HEAD + 10.0;
         svg.shape(format_args!(
@@ -278,21 +280,21 @@ fn draw_marks(
         svg.text(LEFT + 8.0, y + BASE, "quiet small", what);
         return;
     };
-    let (place, class) = (axis.place(ratio), class(row.verdict));
-    let (from, to) = (axis.place(1.0).x(), place.x());
+    let ((to, side), class) = (axis.place(ratio), class(row.verdict));
+    let from = axis.place(1.0).0;
     svg.shape(format_args!(
         r#"line class="bar {class}" x1="{from:.1}" y1="{y}" x2="{to:.1}" y2="{y}""#
     ));
     if let Some(limit) = row.goal.limit(measured) {
-        mark(svg, (axis.place(limit).x(), y), ("goal", GOAL));
+        mark(svg, (axis.place(limit).0, y), ("goal", GOAL));
     }
     for other in marks {
         if let Some(multiple) = other.multiple(row) {
-            let at = (axis.place(multiple).x(), y);
+            let at = (axis.place(multiple).0, y);
             mark(svg, at, (&other.class, other.shape));
         }
     }
-    mark(svg, (place.x(), y), own_mark(place, row.verdict));
+    mark(svg, (to, y), own_mark(side, row.verdict));
 }
 
 fn mark(svg: &mut Svg, (x, y): (f64, f64), (class, shape): (&str, &str)) {
@@ -309,14 +311,14 @@ fn class(verdict: Verdict) -> &'static str {
 
 /// The class and shape of the safe layer's mark: a dot, a cross if the goal was missed, an arrow if it
 /// lies off the axis.
-fn own_mark(place: Place, verdict: Verdict) -> (&'static str, &'static str) {
-    let shape = match place {
-        Place::Left(_) => "l9 -6v12z",
-        Place::Right(_) => "l-9 -6v12z",
-        Place::Inside(_) if verdict == Verdict::Missed => {
+fn own_mark(side: Ordering, verdict: Verdict) -> (&'static str, &'static str) {
+    let shape = match side {
+        Ordering::Less => "l9 -6v12z",
+        Ordering::Greater => "l-9 -6v12z",
+        Ordering::Equal if verdict == Verdict::Missed => {
             "m-6 -4l2 -2l4 4l4 -4l2 2l-4 4l4 4l-2 2l-4 -4l-4 4l-2 -2l4 -4z"
         }
-        Place::Inside(_) => "m-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0 -11 0",
+        Ordering::Equal => "m-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0 -11 0",
     };
     (class(verdict), shape)
 }

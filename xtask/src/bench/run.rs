@@ -16,34 +16,35 @@ use crate::{Refusal, refuse};
 /// A process that takes longer is ended.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The operations to measure, and the machine.
+/// The machine, and how it is measured.
 pub(crate) struct Plan {
     pub(crate) device: Device,
     pub(crate) effort: Effort,
     /// Arguments that make another process measure in the same way, after the task's name.
     pub(crate) words: Vec<String>,
-    /// Each with its group.
-    pub(crate) operations: Vec<(&'static Group, Operation)>,
 }
 
 impl Plan {
     /// Measures one after the other. A failed operation becomes a row, and the others follow.
-    pub(crate) fn run(&self, progress: &Progress) -> anyhow::Result<Vec<Row>> {
+    pub(crate) fn run(
+        &self,
+        operations: &[(&Group, Operation)],
+        progress: &Progress,
+    ) -> anyhow::Result<Vec<Row>> {
         let devices = Device::count()?;
         let mut fixture = None;
         let mut rows = Vec::new();
-        for (group, operation) in &self.operations {
+        for (group, operation) in operations {
             progress.step(operation.name.clone());
-            let finding = if devices < operation.gpus {
-                Finding::NotRun(format!("needs {} devices, here: {devices}", operation.gpus))
-            } else {
-                match self.measure(operation, &mut fixture) {
-                    Ok(measured) => Finding::Measured(measured),
-                    Err(error) => match error.downcast::<Refusal>() {
-                        Ok(Refusal(reason)) => Finding::NotRun(reason),
-                        Err(error) => Finding::Failed(format!("{error:#}")),
-                    },
-                }
+            let needed = operation.gpus;
+            let measured = match devices < needed {
+                true => Err(refuse(format!("needs {needed} devices, here: {devices}"))),
+                false => self.measure(operation, &mut fixture),
+            };
+            let finding = match measured.map_err(anyhow::Error::downcast::<Refusal>) {
+                Ok(measured) => Finding::Measured(measured),
+                Err(Ok(Refusal(reason))) => Finding::NotRun(reason),
+                Err(Err(error)) => Finding::Failed(format!("{error:#}")),
             };
             rows.push(Row::new(group.name, &operation.name, &operation.goal, finding));
         }

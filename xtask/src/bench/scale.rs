@@ -45,9 +45,9 @@ pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
             Ok(cost) => format!("{cost:.0}"),
             Err(error) => format!("{error:#}"),
         }));
-        let shape = shape(&found.map(Result::ok));
-        grown += usize::from(shape != FLAT);
-        cells.push(shape.to_owned());
+        let is_flat = is_flat(&found.map(Result::ok));
+        grown += usize::from(!is_flat);
+        cells.push(if is_flat { "flat" } else { "GROWS" }.to_owned());
         table.row(cells);
     }
     progress.finish();
@@ -56,17 +56,12 @@ pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::of(grown == 0))
 }
 
-const FLAT: &str = "flat";
-
-fn shape(costs: &[Option<f64>; 3]) -> &'static str {
+fn is_flat(costs: &[Option<f64>; 3]) -> bool {
     let within = |pair: &[Option<f64>]| match pair {
         [Some(fewer), Some(more)] => *more <= MOST * fewer,
         _ => false,
     };
-    match costs.windows(2).all(within) {
-        true => FLAT,
-        false => "GROWS",
-    }
+    costs.windows(2).all(within)
 }
 
 fn fastest(mode: &str, size: usize) -> anyhow::Result<f64> {
@@ -93,10 +88,10 @@ mod tests {
 
     #[test]
     fn what_is_linear_grows_and_a_logarithm_does_not() {
-        assert_eq!(shape(&[Some(100.0), Some(150.0), Some(300.0)]), FLAT);
-        assert_eq!(shape(&[Some(10_000.0), Some(150.0), Some(300.0)]), FLAT);
-        assert_ne!(shape(&[Some(100.0), Some(150.0), Some(3000.0)]), FLAT);
-        assert_ne!(shape(&[Some(100.0), Some(2000.0), Some(2000.0)]), FLAT);
-        assert_ne!(shape(&[Some(100.0), Some(150.0), None]), FLAT);
+        assert!(is_flat(&[Some(100.0), Some(150.0), Some(300.0)]));
+        assert!(is_flat(&[Some(10_000.0), Some(150.0), Some(300.0)]));
+        assert!(!is_flat(&[Some(100.0), Some(150.0), Some(3000.0)]));
+        assert!(!is_flat(&[Some(100.0), Some(2000.0), Some(2000.0)]));
+        assert!(!is_flat(&[Some(100.0), Some(150.0), None]));
     }
 }

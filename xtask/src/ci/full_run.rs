@@ -12,25 +12,15 @@ pub(super) const FILE: &str = ".ci/last-full-run";
 /// Commits after which another full run is due.
 const DUE: u64 = 20;
 
-/// The state of the checkout that a run checks.
-pub(super) struct State {
-    commit: Option<String>,
-    /// Whether files differ from the commit's.
-    changed: bool,
+/// The commit that the files in the checkout are those of, if there is one.
+pub(super) fn commit(root: &Path) -> Option<String> {
+    let changes = git(root, "status --porcelain")?;
+    git(root, "rev-parse --short=12 HEAD").filter(|_| changes.is_empty())
 }
 
-pub(super) fn state(root: &Path) -> State {
-    State {
-        commit: git(root, "rev-parse --short=12 HEAD"),
-        changed: git(root, "status --porcelain").is_none_or(|files| !files.is_empty()),
-    }
-}
-
-/// Records that everything passed for the state in which the run began, unless no commit has that
-/// state.
-pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
-    let date = git(root, "log -1 --format=%cs");
-    let (Some(commit), Some(date), false) = (began.commit, date, began.changed) else {
+/// Records that everything passed for the commit that the files were those of when the run began.
+pub(super) fn write(root: &Path, began: Option<String>) -> anyhow::Result<()> {
+    let (Some(commit), Some(date)) = (began, git(root, "log -1 --format=%cs")) else {
         println!("not written to {FILE}: the files are not those of a commit");
         return Ok(());
     };

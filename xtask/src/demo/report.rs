@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use super::data;
 use super::guard::GuardReport;
-use super::peers::PeerReport;
-use super::transfer::Rate;
+use super::transfer::{PeerReport, Rate};
 use crate::table::Table;
 
 /// All results.

@@ -20,105 +20,72 @@ const TARGET: &str = "target/headers";
 const CRATES: &str = "test --no-fail-fast -p cuda-sys -p cuda-core";
 
 /// The result for one header.
-#[derive(Default)]
 pub(super) struct Row {
-    version: String,
-    declared: usize,
-    bound: usize,
-    /// How many functions are bound although the header does not declare them.
-    completed: usize,
-    assertions: usize,
-    passed: usize,
-    not_run: usize,
+    pub(super) cells: Vec<String>,
     /// The errors, one line each.
     pub(super) problems: Vec<String>,
 }
 
-impl Row {
-    /// `kinds` says which kinds of tests the two crates' own are.
-    pub(super) fn build(root: &Path, include: &Path, kinds: &str) -> anyhow::Result<Self> {
-        let version = fetch::version(include)?;
-        eprintln!("cuda.h {version}: building and testing");
-        let declared = declared::functions(include)?;
-        let mut row = Self { version, declared: declared.len(), ..Self::default() };
-        let bundled = root.join("cuda-sys/src/bindings/functions.rs");
-        match bound(root, include) {
-            Ok(bound) => row.compare(&declared, &bound, &functions(&bundled)?),
-            Err(error) => {
-                row.problems.push(format!("{error:#}"));
-                return Ok(row);
-            }
+/// Examines one header. `kinds` says which kinds of tests the two crates' own are.
+pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Result<Row> {
+    let version = fetch::version(include)?;
+    eprintln!("cuda.h {version}: building and testing");
+    let declared = declared::functions(include)?;
+    let bundled = functions(&root.join("cuda-sys/src/bindings/functions.rs"))?;
+    let mut problems = Vec::new();
+    let mut cells = vec![version, declared.len().to_string()];
+    match bound(root, include) {
+        Ok(bound) => {
+            let known: BTreeSet<_> = declared.union(&bundled).cloned().collect();
+            let missing = known.difference(&bound);
+            problems.extend(missing.map(|name| format!("{name} is not bound")));
+            let more = bound.difference(&known);
+            problems.extend(more.map(|it| format!("{it} is bound, but nothing declares it")));
+            let completed = bound.difference(&declared).count();
+            let [assertions, passed, not_run] = test(root, include, kinds, &mut problems)?;
+            let counts = [bound.len(), completed, assertions, passed, not_run];
+            cells.extend(counts.map(|count| count.to_string()));
         }
+        Err(error) => {
+            problems.push(format!("{error:#}"));
+            cells.resize(7, "-".to_owned());
+        }
+    }
+    cells.push(if problems.is_empty() { "passed" } else { "FAILED" }.to_owned());
+    Ok(Row { cells, problems })
+}
 
-        let mut assertions = None;
-        let abi = "-p cuda-tests --test abi -- --nocapture";
+/// The numbers of assertions in C, of tests that passed, and of tests that did not run.
+fn test(
+    root: &Path,
+    include: &Path,
+    kinds: &str,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<[usize; 3]> {
+    let mut assertions = None;
+    let mut tests = suite::Row::new("cargo test");
+    for (selection, what) in [
+        (kinds, "the tests of cuda-sys and cuda-core"),
+        ("-p cuda-tests --test abi -- --nocapture", "the comparison with C"),
         // Functions that older headers lack, with their own test, on the simulated driver.
-        let newer = "-p cuda-tests --test one_interface";
-        for (selection, what) in [
-            (kinds, "the tests of cuda-sys and cuda-core"),
-            (abi, "the comparison with C"),
-            (newer, "what later drivers bring"),
-        ] {
-            let tests = cargo_for(root, include, &format!("{CRATES} {selection}"));
-            let ended = follow(tests, &mut |line| {
-                let asserted = line.split_once("abi oracle: ");
-                let count = asserted.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-                assertions = assertions.or(count);
-            })?;
-            let mut tests = suite::Row::new(what);
-            tests.add(what, ended.into_run());
-            for (test, output) in tests.failures() {
-                eprintln!("{test}: {output}");
-            }
-            if tests.failed() > 0 {
-                row.problems.push(format!("{what} failed"));
-            }
-            row.passed += tests.passed();
-            row.not_run += tests.left_out.len();
-        }
-        match assertions {
-            Some(assertions) => row.assertions = assertions,
-            None => row.problems.push("the C compiler was not asked".to_owned()),
-        }
-        Ok(row)
+        ("-p cuda-tests --test one_interface", "what later drivers bring"),
+    ] {
+        let command = cargo_for(root, include, &format!("{CRATES} {selection}"));
+        let ended = follow(command, &mut |line| {
+            let asserted = line.split_once("abi oracle: ");
+            let count = asserted.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+            assertions = assertions.or(count);
+        })?;
+        tests.add(what, ended.into_run());
     }
-
-    /// Checks that the bound functions are exactly those that are declared or bundled.
-    fn compare(
-        &mut self,
-        declared: &BTreeSet<String>,
-        bound: &BTreeSet<String>,
-        bundled: &BTreeSet<String>,
-    ) {
-        self.bound = bound.len();
-        self.completed = bound.difference(declared).count();
-        let known: BTreeSet<_> = declared.union(bundled).cloned().collect();
-        let missing = known.difference(bound);
-        let more = bound.difference(&known);
-        let more = more.map(|name| format!("{name} is bound, but nothing declares it"));
-        self.problems.extend(missing.map(|name| format!("{name} is not bound")));
-        self.problems.extend(more);
+    for (test, output) in tests.failures() {
+        eprintln!("{test}: {output}");
+        problems.push(format!("{test} failed"));
     }
-
-    pub(super) fn cells(&self) -> [String; 8] {
-        let passed = self.problems.is_empty();
-        [
-            self.version.clone(),
-            self.declared.to_string(),
-            self.bound.to_string(),
-            self.completed.to_string(),
-            self.assertions.to_string(),
-            self.passed.to_string(),
-            self.not_run.to_string(),
-            if passed { "passed" } else { "FAILED" }.to_owned(),
-        ]
+    if assertions.is_none() {
+        problems.push("the C compiler was not asked".to_owned());
     }
-
-    /// The errors.
-    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        let problems = self.problems.iter();
-        problems.map(|problem| format!("{}: WRONG: {problem}", self.version))
-    }
+    Ok([assertions.unwrap_or(0), tests.passed(), tests.left_out.len()])
 }
 
 /// cargo, set up to generate the bindings from this header and no other.

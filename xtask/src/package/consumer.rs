@@ -16,9 +16,9 @@ use crate::process::output;
 /// called.
 const DEVICES: &str = "3";
 
-const BUILD: &str = include_str!("consumer/build.rs");
-const SYS: &str = include_str!("consumer/sys.rs");
-const CORE: &str = include_str!("consumer/core.rs");
+const BUILD: &str = include_str!("../../package/build.rs");
+const SYS: &str = include_str!("../../package/sys.rs");
+const CORE: &str = include_str!("../../package/core.rs");
 
 /// Which crates a consumer depends on; it has a program for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

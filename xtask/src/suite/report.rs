@@ -140,12 +140,7 @@ impl Row {
         let complaints = self.complaints.iter();
         let complaints = complaints.map(|text| (self.name.clone(), text.as_str()));
         let tests = self.tests.iter().filter_map(|test| {
-            let place = format!("{}: {}: {}", self.name, test.suite, test.name);
-            let place = match self.name.starts_with(&test.suite) {
-                true => format!("{}: {}", self.name, test.name),
-                false => place,
-            };
-            Some((place, test.failure.as_deref()?))
+            Some((format!("{}: {}", self.name, test.name), test.failure.as_deref()?))
         });
         tests.chain(complaints)
     }

@@ -38,11 +38,9 @@ pub(crate) struct Library {
     version: String,
 }
 
-impl Libraries {
-    /// Loads them, in a process that does nothing else.
-    pub(super) fn probe() -> Self {
-        Self { runtime: runtime(), nvrtc: nvrtc() }
-    }
+/// Loads them, in a process that does nothing else.
+pub(super) fn probe() -> Libraries {
+    Libraries { runtime: runtime(), nvrtc: nvrtc() }
 }
 
 impl fmt::Display for Libraries {

@@ -129,7 +129,7 @@ fn sample(
     let Some(sample) = depth.share(SAMPLES) else {
         return (tests, Vec::new());
     };
-    let (pace, first) = turn.pace();
+    let (pace, first) = turn;
     if sample % pace != first {
         return (Vec::new(), tests);
     }
@@ -140,7 +140,7 @@ fn sample(
 
 impl Suite {
     fn label(&self) -> String {
-        format!("{LABEL}, {}: {}", self.provenance.name(), self.name)
+        format!("{LABEL}, {} provenance: {}", self.provenance.word(), self.name)
     }
 
     /// The names of its tests, by the programs built for this machine: asking Miri takes as long as
@@ -171,7 +171,8 @@ impl Suite {
                      -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
         let test = "miri test --no-default-features --no-fail-fast";
         let mut command = cargo_of("nightly", &format!("{test} {}", self.selection));
-        command.env("MIRIFLAGS", format!("{} {flags}", self.provenance.flag()));
+        let provenance = self.provenance.word();
+        command.env("MIRIFLAGS", format!("-Zmiri-{provenance}-provenance {flags}"));
         command
     }
 }
@@ -224,6 +225,7 @@ pub(super) fn check_installed() -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use super::suites::{EACH, EVEN, ODD};
     use super::*;
 
     const SIM: &Suite = &SUITES[0];
@@ -275,7 +277,7 @@ mod tests {
     #[test]
     fn commits_in_a_row_interpret_each_test_once() {
         let (tests, times) = (names(333), Times::default());
-        for turn in [Turn::Each, Turn::Even, Turn::Odd] {
+        for turn in [EACH, EVEN, ODD] {
             let mut had = Vec::new();
             for rotation in 1000..1000 + SAMPLES as u64 {
                 let depth = Depth::Sampled { rotation };
@@ -295,7 +297,7 @@ mod tests {
         for sample in 0..SAMPLES {
             let turns = |provenance| {
                 let suites = SUITES.iter().filter(|suite| suite.provenance == provenance);
-                let paces = suites.map(|suite| suite.turn.pace());
+                let paces = suites.map(|suite| suite.turn);
                 paces.filter(|(pace, first)| sample % pace == *first).count()
             };
             assert_eq!(turns(Provenance::Strict), 2, "{sample}");

@@ -14,7 +14,7 @@ use crate::refuse;
 use crate::workspace::mirror;
 
 /// Calls functions that drivers for CUDA 11.8 lack.
-const NEWER: &str = include_str!("../consumer/newer.rs");
+const NEWER: &str = include_str!("../../../package/newer.rs");
 
 /// Builds with `CUDA_SYS_LINK=1` against a stub that the row makes, and runs with it.
 pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {

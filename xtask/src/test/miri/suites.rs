@@ -11,17 +11,11 @@ pub(super) enum Provenance {
 }
 
 impl Provenance {
-    pub(super) fn name(self) -> &'static str {
+    /// The word in Miri's option.
+    pub(super) fn word(self) -> &'static str {
         match self {
-            Self::Strict => "strict provenance",
-            Self::Permissive => "permissive provenance",
-        }
-    }
-
-    pub(super) fn flag(self) -> &'static str {
-        match self {
-            Self::Strict => "-Zmiri-strict-provenance",
-            Self::Permissive => "-Zmiri-permissive-provenance",
+            Self::Strict => "strict",
+            Self::Permissive => "permissive",
         }
     }
 
@@ -49,25 +43,14 @@ pub(super) struct Suite {
     pub(super) turn: Turn,
 }
 
-/// Which samples a suite has a share of. Starting Miri takes as long as ten tests, so not every
-/// sample has a share of every suite; but each has some of either provenance.
-#[derive(Clone, Copy)]
-pub(super) enum Turn {
-    Each,
-    Even,
-    Odd,
-}
+/// Which samples a suite has a share of: how many go by from one share to the next, and the first that has
+/// one. Starting Miri takes as long as ten tests, so not every sample has a share of every suite; but each
+/// has some of either provenance.
+pub(super) type Turn = (usize, usize);
 
-impl Turn {
-    /// How many samples go by from one share to the next, and the first that has one.
-    pub(super) fn pace(self) -> (usize, usize) {
-        match self {
-            Self::Each => (1, 0),
-            Self::Even => (2, 0),
-            Self::Odd => (2, 1),
-        }
-    }
-}
+pub(super) const EACH: Turn = (1, 0);
+pub(super) const EVEN: Turn = (2, 0);
+pub(super) const ODD: Turn = (2, 1);
 
 /// Samples that make up all tests.
 pub(super) const SAMPLES: usize = 20;
@@ -92,10 +75,10 @@ const fn gpu(provenance: Provenance, turn: Turn) -> Suite {
 }
 
 pub(super) const SUITES: [Suite; 5] = [
-    sim(Provenance::Strict, Turn::Each),
-    gpu(Provenance::Strict, Turn::Even),
-    sim(Provenance::Permissive, Turn::Even),
-    gpu(Provenance::Permissive, Turn::Odd),
+    sim(Provenance::Strict, EACH),
+    gpu(Provenance::Strict, EVEN),
+    sim(Provenance::Permissive, EVEN),
+    gpu(Provenance::Permissive, ODD),
     Suite {
         name: "unit tests",
         programs: &[
@@ -104,6 +87,6 @@ pub(super) const SUITES: [Suite; 5] = [
             "cuda-tests (unit tests)",
         ],
         selection: "-p cuda-core -p cuda-driver-sim -p cuda-tests --lib",
-        ..sim(Provenance::Strict, Turn::Odd)
+        ..sim(Provenance::Strict, ODD)
     },
 ];
