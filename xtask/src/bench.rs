@@ -2,7 +2,6 @@
 
 mod axis;
 mod goal;
-mod many;
 pub(crate) mod measure;
 mod operation;
 mod operations;

@@ -6,7 +6,7 @@ mod mutation;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use fs_err as fs;
@@ -80,13 +80,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             mutation.name.clone(),
             tests.to_string(),
             red.to_string(),
-            seconds(began.elapsed()),
+            format!("{:.1}", began.elapsed().as_secs_f64()),
             verdict,
         ]);
     }
     println!("\n{table}");
-    let (all, time) = (mutations.len(), seconds(started.elapsed()));
-    println!("{caught} of {all} mutants caught in {time} s");
+    let (all, time) = (mutations.len(), started.elapsed().as_secs_f64());
+    println!("{caught} of {all} mutants caught in {time:.1} s");
     Ok(Outcome::of(caught == all))
 }
 
@@ -119,10 +119,6 @@ fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Ve
     }
     mutations.retain(|mutation| names.is_empty() || names.contains(&mutation.name));
     Ok(mutations)
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.1}", time.as_secs_f64())
 }
 
 /// The folder with a copy of the workspace, in which mutations are made.

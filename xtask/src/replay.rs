@@ -4,7 +4,6 @@ mod log;
 mod picture;
 mod player;
 mod report;
-mod segments;
 mod snapshot;
 mod subject;
 
@@ -21,8 +20,7 @@ use crate::{Outcome, refuse};
 use log::Log;
 use player::Player;
 use report::{Report, Row};
-use segments::Segment;
-use snapshot::Snapshot;
+use snapshot::{Segment, Snapshot};
 use subject::{Meter, Subject};
 
 /// The most that a caching pool may reserve, relative to the figure in the log.

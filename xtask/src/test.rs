@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::cargo::build;
 use crate::process::cargo;
 use crate::suite::process::follow;
-use crate::suite::{Invocation, Program, Report, Row, Setting, Variant};
+use crate::suite::{Case, Invocation, Program, Report, Row, Setting, Variant};
 use crate::target::Target;
 use crate::{Outcome, queue};
 pub(crate) use depth::Depth;
@@ -156,13 +156,10 @@ fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> anyhow
     let names = match setting {
         None => row.choose(program, &cases, |_| None),
         Some(setting) => {
-            let target = Target::Simulated { devices: setting.devices };
             row.name += &format!(", {setting}");
-            // None of these settings has the simulated driver as a library.
-            let possible = setting.invocation(&target, Path::new(""));
-            invocation = possible.map_err(anyhow::Error::msg)?;
-            invocation.apart = program.poisons();
-            row.choose(program, &cases, |case| setting.leaves_out(case, &target))
+            let names;
+            (invocation, names) = simulated(&mut row, program, &cases, setting)?;
+            names
         }
     };
     if !names.is_empty() {
@@ -179,6 +176,22 @@ fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> anyhow
     }
     row.seconds = started.elapsed().as_secs_f64();
     Ok(row)
+}
+
+/// How to run a program's tests with a setting of the simulated driver, and their names; the row leaves out
+/// the others.
+fn simulated<'a>(
+    row: &mut Row,
+    program: &Program,
+    cases: &'a [Case],
+    setting: Setting,
+) -> anyhow::Result<(Invocation, Vec<&'a str>)> {
+    let target = Target::Simulated { devices: setting.devices };
+    // No setting here has the simulated driver as a library.
+    let mut invocation = setting.invocation(&target, Path::new(""))?;
+    invocation.apart = program.poisons();
+    let names = row.choose(program, cases, |case| setting.leaves_out(case, &target));
+    Ok((invocation, names))
 }
 
 /// Every process prints lines around its tests; only the verdicts are shown.

@@ -13,7 +13,7 @@ use fs_err as fs;
 use crate::cargo::{build, library_file};
 use crate::progress::Progress;
 use crate::suite::report::Status;
-use crate::suite::{Case, Invocation, Program, Row, Run, Setting, junit};
+use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit};
 use crate::target::Target;
 use crate::{Outcome, Refusal};
 use matrix::Matrix;
@@ -78,8 +78,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Err(error) => bail!(Refusal(format!("no test programs: {error:#}"))),
     };
     let started = Instant::now();
-    let mut matrix = Matrix::new(&target, &suites.programs);
-    writeln!(out, "{target}: {} tests", matrix.exist)?;
+    let mut report = Report::default();
+    let tests: usize = suites.programs.iter().map(|(_, cases)| cases.len()).sum();
+    writeln!(out, "{target}: {tests} tests")?;
     if let Some(libraries) = target.libraries() {
         write!(out, "{libraries}")?;
     }
@@ -97,11 +98,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             )?,
         }
         out.flush()?;
-        matrix.report.rows.push(row);
+        report.rows.push(row);
     }
-    matrix.conclude(&settings, args.require);
-    let text = matrix.report.text(started.elapsed());
-    write!(out, "{text}{matrix}")?;
+    write!(out, "{}", report.text(started.elapsed()))?;
+    let matrix = Matrix::new(&target, &suites.programs, report, &settings, args.require);
+    write!(out, "{matrix}")?;
     if let Some(path) = &args.junit {
         fs::write(path, junit::report(&matrix.report.rows))?;
     }
@@ -165,7 +166,7 @@ fn run_row(
     let mut row = Row::new(setting.to_string());
     let mut invocation = match setting.invocation(target, &suites.simulator) {
         Ok(invocation) => invocation,
-        Err(reason) => {
+        Err(Refusal(reason)) => {
             row.status = Status::NotRun(reason);
             return Ok(row);
         }

@@ -37,7 +37,7 @@ pub(crate) enum Way {
 pub(crate) type Run = dyn Fn(&Fixture) -> anyhow::Result<Measured>;
 
 /// Nanoseconds of an operation that happens once in the life of a process.
-pub(crate) type Sample = fn(Device, Effort) -> anyhow::Result<f64>;
+pub(crate) type Sample = Box<dyn Fn(Device, Effort) -> anyhow::Result<f64>>;
 
 impl Operation {
     /// An operation that `run` measures in this process, beside one raw call by default.

@@ -4,8 +4,7 @@
 use std::cmp::Ordering;
 
 use super::axis::Axis;
-use super::many::Many;
-use super::measure::{Measured, Unit};
+use super::measure::{Many, Measured, Unit};
 use super::report::{Finding, Report, Row, Verdict};
 use super::table;
 use crate::svg::Svg;

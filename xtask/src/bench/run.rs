@@ -115,10 +115,10 @@ pub(crate) enum Side {
 }
 
 /// The function that a fresh process runs.
-pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<Sample> {
+pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<&Sample> {
     match (&operation.way, side) {
-        (Way::Fresh { ours, .. }, Side::Ours) => Some(*ours),
-        (Way::Fresh { raw, .. }, Side::Raw) => *raw,
+        (Way::Fresh { ours, .. }, Side::Ours) => Some(ours),
+        (Way::Fresh { raw, .. }, Side::Raw) => raw.as_ref(),
         (Way::Here(_), _) => None,
     }
 }

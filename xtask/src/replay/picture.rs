@@ -2,7 +2,7 @@
 //! named.
 
 use super::log::{Block, Log};
-use super::segments::{self, Segment};
+use super::snapshot::{self, Segment};
 use crate::svg::Svg;
 
 const WIDTH: f64 = 1200.0;
@@ -49,7 +49,7 @@ pub(crate) fn draw(
     });
     let y = list(&mut svg, AXIS, log.blocks.len(), lines.collect());
     let title_of_segments = "segments of the cache at the peak";
-    let y = segments::draw(&mut svg, title_of_segments, segments, y);
+    let y = snapshot::draw(&mut svg, title_of_segments, segments, y);
     page(svg, y, title)
 }
 

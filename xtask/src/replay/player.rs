@@ -96,7 +96,7 @@ mod tests {
     use cuda_core::adaptors::{Logging, Statistics};
 
     use super::*;
-    use crate::replay::segments::{self, Segment};
+    use crate::replay::snapshot::{self, Segment};
     use crate::svg::Svg;
     use crate::target;
 
@@ -166,7 +166,7 @@ mod tests {
         let mut svg = Svg::default();
         let segments = pool.segments(stream.device());
         let segments: Vec<_> = segments.iter().map(Segment::from).collect();
-        segments::draw(&mut svg, "segments", &segments, 0.0);
+        snapshot::draw(&mut svg, "segments", &segments, 0.0);
         let svg = svg.page(900.0, 900.0, "a test");
         drop(held);
         for part in ["segments: 1, 2 MiB", "1 MiB of 2 MiB, in use", "1 MiB of 2 MiB, free"] {

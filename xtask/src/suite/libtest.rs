@@ -117,9 +117,8 @@ impl Parser {
 
 /// `running 12 tests`.
 fn is_announcement(line: &str) -> bool {
-    line.strip_prefix("running ")
-        .and_then(|rest| rest.strip_suffix(" tests").or_else(|| rest.strip_suffix(" test")))
-        .is_some_and(|count| count.parse::<usize>().is_ok())
+    let count = line.strip_prefix("running ").and_then(|rest| rest.split_once(" test"));
+    count.is_some_and(|(count, end)| count.parse::<usize>().is_ok() && ["", "s"].contains(&end))
 }
 
 /// `test name ... rest`, without what libtest appends to the name.

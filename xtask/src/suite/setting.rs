@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::{Case, Invocation, Tag};
+use crate::Refusal;
 use crate::target::{RUNTIME, Target, simulator_seed, visible};
 
 /// compute-sanitizer's exit code after a finding; no test program uses it.
@@ -110,14 +111,17 @@ impl Setting {
         &self,
         target: &Target,
         simulator: &Path,
-    ) -> Result<Invocation, String> {
+    ) -> Result<Invocation, Refusal> {
         let there = target.devices();
         if there < self.devices {
-            return Err(format!("needs {} devices, {there} visible", self.devices));
+            let needed = self.devices;
+            return Err(Refusal(format!("needs {needed} devices, {there} visible")));
         }
         let wrapper = match self.variant {
-            Variant::Memcheck => memcheck()
-                .ok_or("compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin")?,
+            Variant::Memcheck => {
+                let why = "compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin";
+                memcheck().ok_or_else(|| Refusal(why.to_owned()))?
+            }
             _ => Vec::new(),
         };
         Ok(Invocation {
@@ -235,8 +239,8 @@ mod tests {
     #[test]
     fn more_devices_than_there_are_is_said() {
         let reason = setting(4, Variant::Default).invocation(&real(2), Path::new("x"));
-        let expected = "needs 4 devices, 2 visible";
-        assert_eq!(reason.map(drop), Err(expected.to_owned()));
+        let reason = reason.map(drop).expect_err("two are too few");
+        assert_eq!(reason.to_string(), "needs 4 devices, 2 visible");
     }
 
     #[test]

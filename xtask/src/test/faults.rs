@@ -7,7 +7,6 @@ use super::depth::Depth;
 use crate::process::Record;
 use crate::queue;
 use crate::suite::{Invocation, Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
-use crate::target::Target;
 
 pub(super) const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
@@ -23,17 +22,15 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let program = programs.iter().find(|program| program.suite == SUITE);
     let program = program.with_context(|| format!("{SUITE} is not among the tests built"))?;
-    let variant = Variant::Lazy;
-    let (setting, target) = (Setting { devices, variant }, Target::Simulated { devices });
     let record = Record::new("tests-faults");
-    let mut invocation = setting.invocation(&target, "".as_ref()).map_err(anyhow::Error::msg)?;
-    let file = ("CUDA_TESTS_FAULTS".into(), record.0.display().to_string());
-    invocation.environment.push(file);
-    invocation.environment.extend(depth.environment());
     let mut row = Row::new(format!("{SUITE}, {LABEL}"));
     let mut cases = program.list()?;
     cases.retain(|case| case.name.contains(filter));
-    let names = row.choose(program, &cases, |case| setting.leaves_out(case, &target));
+    let setting = Setting { devices, variant: Variant::Lazy };
+    let (mut invocation, names) = super::simulated(&mut row, program, &cases, setting)?;
+    let file = ("CUDA_TESTS_FAULTS".into(), record.0.display().to_string());
+    invocation.environment.push(file);
+    invocation.environment.extend(depth.environment());
     println!("\n== {}: {} tests", row.name, names.len());
     let mut run = sweep(program, &invocation, names)?;
     for test in &mut run.finished {

@@ -30,7 +30,7 @@ pub(super) struct Matrix {
     /// Libraries beside the driver.
     libraries: Option<Libraries>,
     /// Number of tests in the programs.
-    pub(super) exist: usize,
+    exist: usize,
     /// Number of tests that ran in some row.
     ran: usize,
     never_ran: Vec<String>,
@@ -38,57 +38,34 @@ pub(super) struct Matrix {
     pub(super) report: Report,
     /// Why the run fails, whatever its tests did.
     shortfall: Option<String>,
-    #[serde(skip)]
-    names: Vec<String>,
 }
 
 impl Matrix {
-    pub(super) fn new(target: &Target, programs: &[(Program, Vec<Case>)]) -> Self {
+    /// Compares the tests that ran with those that exist, and the rows, of which each has a setting,
+    /// with those required: each with up to so many devices must run, and one with as many.
+    pub(super) fn new(
+        target: &Target,
+        programs: &[(Program, Vec<Case>)],
+        report: Report,
+        settings: &[Setting],
+        require: Option<u32>,
+    ) -> Self {
+        let tests = report.rows.iter().flat_map(|row| &row.tests);
+        let ran: HashSet<_> = tests.map(|test| format!("{}: {}", test.suite, test.name)).collect();
         let names = programs.iter().flat_map(|(program, cases)| {
-            let name = |case: &Case| format!("{}: {}", program.suite, case.title());
-            cases.iter().map(name)
+            cases.iter().map(|case| format!("{}: {}", program.suite, case.title()))
         });
-        let names: Vec<String> = names.collect();
+        let exist = programs.iter().map(|(_, cases)| cases.len()).sum();
+        let never_ran: Vec<String> = names.filter(|name| !ran.contains(name)).collect();
         Self {
             target: target.to_string(),
             libraries: target.libraries().cloned(),
-            exist: names.len(),
-            ran: 0,
-            never_ran: Vec::new(),
-            report: Report::default(),
-            shortfall: None,
-            names,
+            exist,
+            ran: exist - never_ran.len(),
+            never_ran,
+            shortfall: shortfall(&report.rows, settings, require),
+            report,
         }
-    }
-
-    /// Compares the tests that ran with those that exist, and the rows with those required: each with
-    /// up to so many devices must run, and one with as many.
-    pub(super) fn conclude(&mut self, settings: &[Setting], require: Option<u32>) {
-        let tests = self.report.rows.iter().flat_map(|row| &row.tests);
-        let ran = tests.map(|test| format!("{}: {}", test.suite, test.name));
-        let ran: HashSet<String> = ran.collect();
-        self.never_ran = self.names.clone();
-        self.never_ran.retain(|name| !ran.contains(name));
-        self.ran = self.exist - self.never_ran.len();
-        self.shortfall = self.find_shortfall(settings, require);
-    }
-
-    fn find_shortfall(&self, settings: &[Setting], require: Option<u32>) -> Option<String> {
-        let rows = &self.report.rows;
-        if !rows.iter().any(Row::has_run) {
-            return Some("no row ran".into());
-        }
-        let devices = require?;
-        let rows = || rows.iter().zip(settings);
-        // A tool that is not installed is reported; missing devices are an error.
-        let lacks_devices = |row: &Row| matches!(&row.status, Status::NotRun(reason) if reason.starts_with("needs "));
-        let unmet =
-            |(row, setting): &(&Row, &Setting)| setting.devices <= devices && lacks_devices(row);
-        if let Some((row, _)) = rows().find(unmet) {
-            return Some(format!("--require {devices}: row {} did not run", row.name));
-        }
-        let covered = rows().any(|(row, setting)| setting.devices >= devices && row.has_run());
-        (!covered).then(|| format!("--require {devices}: no row with that many devices ran"))
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -98,6 +75,24 @@ impl Matrix {
             (_, None) => Outcome::Passed,
         }
     }
+}
+
+fn shortfall(rows: &[Row], settings: &[Setting], require: Option<u32>) -> Option<String> {
+    if !rows.iter().any(Row::has_run) {
+        return Some("no row ran".into());
+    }
+    let devices = require?;
+    let rows = || rows.iter().zip(settings);
+    let unmet = |(row, setting): &(&Row, &Setting)| match &row.status {
+        // A tool that is not installed is reported; missing devices are an error.
+        Status::NotRun(reason) => setting.devices <= devices && reason.starts_with("needs "),
+        _ => false,
+    };
+    if let Some((row, _)) = rows().find(unmet) {
+        return Some(format!("--require {devices}: row {} did not run", row.name));
+    }
+    let covered = rows().any(|(row, setting)| setting.devices >= devices && row.has_run());
+    (!covered).then(|| format!("--require {devices}: no row with that many devices ran"))
 }
 
 impl fmt::Display for Matrix {
@@ -124,12 +119,13 @@ mod tests {
     const ONE: Setting = Setting { devices: 1, variant: Variant::Lazy };
     const TWO: Setting = Setting { devices: 2, ..ONE };
 
-    fn matrix(rows: Vec<Row>) -> Matrix {
+    fn matrix(rows: Vec<Row>, settings: &[Setting], require: Option<u32>) -> Matrix {
         let program = Program { suite: "gpu".into(), path: "gpu".into(), directory: None };
         let cases = vec![Case::parse("a::needs_1"), Case::parse("b::needs_2")];
-        let mut matrix = Matrix::new(&Target::Simulated { devices: 2 }, &[(program, cases)]);
-        matrix.report.rows = rows;
-        matrix
+        let target = Target::Simulated { devices: 2 };
+        let mut report = Report::default();
+        report.rows = rows;
+        Matrix::new(&target, &[(program, cases)], report, settings, require)
     }
 
     fn with_a() -> Row {
@@ -157,24 +153,23 @@ mod tests {
 
     #[test]
     fn what_ran_is_counted_against_what_exists() {
-        let mut matrix = matrix(vec![with_a()]);
-        matrix.conclude(&[ONE], None);
-        assert_eq!((matrix.ran, matrix.exist), (1, 2));
-        assert_eq!(matrix.never_ran, ["gpu: b"]);
-        assert_eq!(matrix.outcome(), Outcome::Passed);
-        matrix.conclude(&[ONE], Some(2));
+        let none_required = matrix(vec![with_a()], &[ONE], None);
+        assert_eq!((none_required.ran, none_required.exist), (1, 2));
+        assert_eq!(none_required.never_ran, ["gpu: b"]);
+        assert_eq!(none_required.outcome(), Outcome::Passed);
         let no_two = "no row had two devices";
-        assert_eq!(matrix.outcome(), Outcome::CouldNotRun, "{no_two}");
+        let two_required = matrix(vec![with_a()], &[ONE], Some(2));
+        assert_eq!(two_required.outcome(), Outcome::CouldNotRun, "{no_two}");
     }
 
     #[test]
     fn requiring_devices_that_are_not_there_is_an_error() {
-        let mut absent = Row::new("2-sim-lazy");
-        absent.status = Status::NotRun("needs 2 devices, 1 visible".into());
-        let mut matrix = matrix(vec![with_a(), absent]);
-        matrix.conclude(&[ONE, TWO], Some(1));
-        assert_eq!(matrix.outcome(), Outcome::Passed);
-        matrix.conclude(&[ONE, TWO], Some(2));
-        assert_eq!(matrix.outcome(), Outcome::CouldNotRun);
+        let requiring = |devices| {
+            let mut absent = Row::new("2-sim-lazy");
+            absent.status = Status::NotRun("needs 2 devices, 1 visible".into());
+            matrix(vec![with_a(), absent], &[ONE, TWO], Some(devices)).outcome()
+        };
+        assert_eq!(requiring(1), Outcome::Passed);
+        assert_eq!(requiring(2), Outcome::CouldNotRun);
     }
 }

@@ -4,14 +4,12 @@ mod host;
 mod peers;
 mod team;
 
-use std::time::Instant;
-
 use cuda_core::Device;
 use cuda_sys::{cuDeviceGet, cuDevicePrimaryCtxRetain};
 
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured};
-use crate::bench::operation::{Fixture, Operation, Sample};
+use crate::bench::measure::{Measured, once};
+use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{check, first_error};
 use host::{gather, gather_to, scatter, scatter_from, upload_all, upload_all_from};
 use team::Team;
@@ -53,37 +51,31 @@ pub(super) fn operations() -> Vec<Operation> {
 
 /// Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
-    let (ours, raw): (Sample, Sample) = match size {
-        8 => (at_once::<8>, one_by_one::<8>),
-        4 => (at_once::<4>, one_by_one::<4>),
-        _ => (at_once::<2>, one_by_one::<2>),
-    };
     let name = format!("contexts of {size} devices, at once");
-    Operation::fresh(name, ours, Some(raw)).gpus(size)
+    let ours = Box::new(move |_, _| at_once(size));
+    Operation::fresh(name, ours, Some(Box::new(move |_, _| one_by_one(size)))).gpus(size)
 }
 
 /// Nanoseconds to create primary contexts with one thread per device.
-fn at_once<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
-    let devices: Vec<Device> = Device::all()?.take(SIZE as usize).collect();
-    let start = Instant::now();
-    Device::contexts(devices)?;
-    Ok(start.elapsed().as_nanos() as f64)
+fn at_once(size: u32) -> anyhow::Result<f64> {
+    let devices: Vec<Device> = Device::all()?.take(size as usize).collect();
+    once(|| Ok(drop(Device::contexts(devices)?)))
 }
 
 /// Nanoseconds to create them one after the other.
-fn one_by_one<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
-    let count = Device::count()?.min(SIZE);
-    let start = Instant::now();
-    for ordinal in 0..count {
-        let mut device = 0;
-        // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
-        // error.
-        let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
-        let mut context = std::ptr::null_mut();
-        // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
-        // is an error.
-        let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
-        check("cuDevicePrimaryCtxRetain", first_error([found, retained]))?;
-    }
-    Ok(start.elapsed().as_nanos() as f64)
+fn one_by_one(size: u32) -> anyhow::Result<f64> {
+    let count = Device::count()?.min(size);
+    once(|| (0..count).try_for_each(retain))
+}
+
+fn retain(ordinal: u32) -> anyhow::Result<()> {
+    let mut device = 0;
+    // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
+    // error.
+    let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
+    // is an error.
+    let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
+    check("cuDevicePrimaryCtxRetain", first_error([found, retained]))
 }

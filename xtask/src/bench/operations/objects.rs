@@ -1,7 +1,6 @@
 //! Contexts, guards, streams and events, beside the driver calls that they make.
 
 use std::ptr;
-use std::time::Instant;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags};
 use cuda_sys::{
@@ -11,37 +10,31 @@ use cuda_sys::{
 };
 
 use super::BATCH;
-use crate::bench::measure::{Effort, Measured};
+use crate::bench::measure::{Effort, Measured, once};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{check, first_error};
 
 pub(super) fn contexts_and_guards() -> Vec<Operation> {
     vec![
-        Operation::fresh("first context of a device", first, Some(raw_first)).without_goal(
-            "it is one driver call, and a few processes vary by more than the library adds",
-        ),
+        Operation::fresh("first context of a device", Box::new(first), Some(Box::new(raw_first)))
+            .without_goal(
+                "it is one driver call, and a few processes vary by more than the library adds",
+            ),
         Operation::new("guard, context already current", already_current),
         Operation::new("guard, another context", another),
     ]
 }
 
 fn first(device: Device, _: Effort) -> anyhow::Result<f64> {
-    let start = Instant::now();
-    let context = device.context()?;
-    let took = start.elapsed();
-    drop(context);
-    Ok(took.as_nanos() as f64)
+    once(|| Ok(device.context()?))
 }
 
 fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
     let mut context = ptr::null_mut();
-    let start = Instant::now();
     // SAFETY: the library gave the device's handle; the call writes one context, to a local that
     // outlives it.
-    let code = unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
-    let took = start.elapsed();
-    check("cuDevicePrimaryCtxRetain", code)?;
-    Ok(took.as_nanos() as f64)
+    let mut retain = || unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
+    once(|| check("cuDevicePrimaryCtxRetain", retain()))
 }
 
 /// A guard's driver calls, made directly.

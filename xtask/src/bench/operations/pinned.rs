@@ -9,7 +9,7 @@ use cuda_sys::{cuMemFreeHost, cuMemHostAlloc};
 
 use super::SMALL;
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, Unit, median, pair};
+use crate::bench::measure::{Effort, Measured, Unit, median, once, pair};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{self, Direction};
 
@@ -22,7 +22,7 @@ const CACHED: f64 = 60.0;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::fresh("first 1 GiB, pinned", first, Some(first_raw))
+        Operation::fresh("first 1 GiB, pinned", Box::new(first), Some(Box::new(first_raw)))
             .goal(Goal::Absolute(FIRST, Unit::Nanoseconds)),
         Operation::new("alloc + free 1 MiB, pinned", cached)
             .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
@@ -33,21 +33,13 @@ pub(super) fn operations() -> Vec<Operation> {
 
 fn first(device: Device, effort: Effort) -> anyhow::Result<f64> {
     let context = device.context()?;
-    let start = Instant::now();
-    let buffer = PinnedBuffer::<u8>::new(&context, effort.bytes(1 << 30))?;
-    let time = start.elapsed();
-    drop(buffer);
-    Ok(time.as_nanos() as f64)
+    once(|| Ok(PinnedBuffer::<u8>::new(&context, effort.bytes(1 << 30))?))
 }
 
 fn first_raw(device: Device, effort: Effort) -> anyhow::Result<f64> {
     let context = device.context()?;
     let _current = context.enter()?;
-    let start = Instant::now();
-    let memory = Raw::new(effort.bytes(1 << 30))?;
-    let time = start.elapsed();
-    drop(memory);
-    Ok(time.as_nanos() as f64)
+    once(|| Raw::new(effort.bytes(1 << 30)))
 }
 
 /// `cuMemHostAlloc`, portable.
@@ -86,9 +78,8 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
         ours.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
     }
     for _ in 0..effort.at_most(15).batches {
-        let start = Instant::now();
-        drop(Raw::new(MEBIBYTE)?);
-        raw.push(start.elapsed().as_nanos() as f64);
+        // With its drop.
+        raw.push(once(|| Raw::new(MEBIBYTE).map(drop))?);
     }
     let raw = Some(median(&raw));
     Ok(Measured::new(Unit::Nanoseconds, median(&ours), raw))

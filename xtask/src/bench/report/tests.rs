@@ -1,7 +1,6 @@
 //! Reports for the tests of the bench, and tests of reports.
 
-use super::super::many::{Links, Many};
-use super::super::measure::Unit;
+use super::super::measure::{Links, Many, Unit};
 use super::*;
 
 /// A report with a row of each verdict.

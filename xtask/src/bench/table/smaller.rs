@@ -3,8 +3,7 @@
 use std::iter;
 
 use super::Style;
-use crate::bench::many::Links;
-use crate::bench::measure::Unit;
+use crate::bench::measure::{Links, Unit};
 use crate::bench::pageable::{CHUNKS, THREADS, name, name_in_matrix};
 use crate::bench::raw::Direction;
 use crate::bench::report::{Report, Row};

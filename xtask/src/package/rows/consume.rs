@@ -36,9 +36,7 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
         let error = built.said_by("cuda-sys", "error").join("\n");
         ensure!(error.contains("buildtime-bindgen"), "the error names no feature:\n{error}");
     }
-    let [sys, core] = counts[..] else {
-        unreachable!("one for each of CRATES");
-    };
+    let (sys, core) = (counts[0], counts[1]);
     Ok(format!("third-party crates: cuda-sys {sys}, cuda-core {core}"))
 }
 
@@ -115,8 +113,6 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
         bundled(&built)?;
         consumer.run(&built)?;
     }
-    let [sys, core] = counts[..] else {
-        unreachable!("one for each of CRATES");
-    };
+    let (sys, core) = (counts[0], counts[1]);
     Ok(format!("vendored besides the workspace's own: {sys} for cuda-sys, {core} for cuda-core"))
 }

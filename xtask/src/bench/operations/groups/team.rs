@@ -5,8 +5,7 @@ use std::ops::Range;
 use cuda_core::{Context, Device, DeviceBuffer, DeviceGroup, PinnedBuffer, Stream};
 use cuda_sys::{CUresult, CUstream, cuMemcpyPeerAsync, cuStreamSynchronize};
 
-use crate::bench::many::{Links, Many};
-use crate::bench::measure::{Alone, Effort, Measured, pair_and_alone};
+use crate::bench::measure::{Alone, Effort, Links, Many, Measured, pair_and_alone};
 use crate::bench::raw::first_error;
 
 /// Bytes of each device.
