@@ -110,9 +110,10 @@ impl Pack<'_> {
             bail!("the bundle is over {} MiB", LIMIT >> 20);
         }
         let directory = self.directory.display();
-        println!("{directory}/run.sh runs the matrix");
-        println!("{directory}/bench.sh measures");
-        println!("{directory}/interop.sh nests guards with PyTorch and CuPy");
+        println!(
+            "{directory}/run.sh runs the matrix, bench.sh measures, and interop.sh nests guards with \
+             PyTorch and CuPy"
+        );
         Ok(Outcome::Passed)
     }
 }

@@ -3,7 +3,6 @@
 use crate::table::Table;
 use crate::{Outcome, names, workspace};
 use fetch::{RELEASES, Release};
-use row::Row;
 
 pub(crate) mod declared;
 pub(crate) mod fetch;
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         let kinds = if args.no_docs { "--lib --tests" } else { "" };
         let include = fetch::include(&root, release);
         match include.and_then(|include| row::examine(&root, &include, kinds)) {
-            Ok(Row { cells, problems }) => {
+            Ok((cells, problems)) => {
                 if !problems.is_empty() {
                     outcome = Outcome::Failed;
                 }

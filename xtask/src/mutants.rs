@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use fs_err as fs;
 
 use crate::cargo::Built;
@@ -47,14 +47,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let started = Instant::now();
     let stale = stale(&root, &mutations);
-    ensure!(
-        stale.is_empty(),
-        "the source has changed under {} of {} mutations; adapt them in {}:\n  {}",
-        stale.len(),
-        mutations.len(),
-        mutation::FILE,
-        stale.join("\n  ")
-    );
+    if !stale.is_empty() {
+        let stale = stale.join("\n  ");
+        bail!(
+            "the source has changed under mutations; adapt them in {}:\n  {stale}",
+            mutation::FILE
+        );
+    }
     let scratch = Scratch(root.join("target/mutants"));
     workspace::mirror(&root, &scratch.tree())?;
     println!("unmutated: the tests must pass");
@@ -186,12 +185,9 @@ fn run_tests(program: &Program, names: &[&str]) -> anyhow::Result<Vec<Finished>>
     if let Some(unknown) = names.iter().find(is_unknown) {
         bail!("{}: there is no test {unknown}", mutation::FILE);
     }
-    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let watchdog = ("CUDA_TESTS_WATCHDOG", WATCHDOG.to_owned());
     let invocation = Invocation {
-        environment: vec![
-            variable("CUDA_TESTS_WATCHDOG", WATCHDOG),
-            variable("RUST_BACKTRACE", "0"),
-        ],
+        environment: vec![watchdog, ("RUST_BACKTRACE", "0".to_owned())],
         serial: true,
         ..Invocation::default()
     };

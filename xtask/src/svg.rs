@@ -20,16 +20,13 @@ impl Svg {
 
     /// A text with its baseline at `y`.
     pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, content: &str) {
-        let content = escape(content);
-        self.push(format_args!(r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{content}</text>"#));
+        self.text_with(x, y, format_args!(r#"class="{class}""#), content);
     }
 
-    /// A text that is compressed to a width.
-    pub(crate) fn narrow_text(&mut self, x: f64, y: f64, width: f64, content: &str) {
+    /// A text with other attributes.
+    pub(crate) fn text_with(&mut self, x: f64, y: f64, attributes: impl Display, content: &str) {
         let content = escape(content);
-        self.push(format_args!(
-            r#"<text x="{x}" y="{y}" textLength="{width}" lengthAdjust="spacingAndGlyphs">{content}</text>"#
-        ));
+        self.push(format_args!(r#"<text {attributes} x="{x:.1}" y="{y:.1}">{content}</text>"#));
     }
 
     /// A part with a tooltip.

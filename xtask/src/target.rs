@@ -147,16 +147,9 @@ pub(crate) fn install(config: cuda_sim::Config) -> anyhow::Result<()> {
 
 /// The hidden task `devices`: prints the driver's devices as JSON.
 pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
-    match ask() {
-        Ok(gpus) => {
-            println!("{}", serde_json::to_string(&gpus)?);
-            Ok(Outcome::Passed)
-        }
-        Err(reason) => {
-            eprintln!("error: no GPU: {reason:#}");
-            Ok(Outcome::CouldNotRun)
-        }
-    }
+    let gpus = ask().map_err(|reason| refuse(format!("no GPU: {reason:#}")))?;
+    println!("{}", serde_json::to_string(&gpus)?);
+    Ok(Outcome::Passed)
 }
 
 fn ask() -> anyhow::Result<Gpus> {

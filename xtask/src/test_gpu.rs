@@ -4,7 +4,7 @@ mod matrix;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::suite::report::Status;
 use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit};
 use crate::target::Target;
-use crate::{Outcome, Refusal};
+use crate::{Outcome, Refusal, refuse};
 use matrix::Matrix;
 
 /// The programs with GPU tests, as arguments of cargo that build them.
@@ -62,46 +62,38 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The programs under test, and the simulated driver as a library.
-struct Suites {
-    programs: Vec<(Program, Vec<Case>)>,
-    simulator: PathBuf,
-}
+/// A program under test, and its tests.
+type Suite = (Program, Vec<Case>);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut out: Box<dyn Write> =
         if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
     let target = Target::asked_or_real(args.sim)?;
     let settings = chosen(matrix::settings(&target), &args.row)?;
-    let suites = match suites(args) {
-        Ok(suites) => suites,
-        Err(error) => bail!(Refusal(format!("no test programs: {error:#}"))),
-    };
+    let (suites, simulator) =
+        suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?;
     let started = Instant::now();
     let mut report = Report::default();
-    let tests: usize = suites.programs.iter().map(|(_, cases)| cases.len()).sum();
+    let tests: usize = suites.iter().map(|(_, cases)| cases.len()).sum();
     writeln!(out, "{target}: {tests} tests")?;
     if let Some(libraries) = target.libraries() {
         write!(out, "{libraries}")?;
     }
     for setting in &settings {
-        let row = run_row(setting, &target, &suites, args)?;
+        let row = run_row(setting, &target, &suites, &simulator, args)?;
         match &row.status {
             Status::NotRun(reason) => writeln!(out, "{setting}: not run: {reason}")?,
-            _ => writeln!(
-                out,
-                "{setting}: {} passed, {} failed, {} left out, {:.1} s",
-                row.passed(),
-                row.failed(),
-                row.left_out.len(),
-                row.seconds
-            )?,
+            _ => {
+                let (passed, failed, out_of_it) = (row.passed(), row.failed(), row.left_out.len());
+                let counts = format!("{passed} passed, {failed} failed, {out_of_it} left out");
+                writeln!(out, "{setting}: {counts}, {:.1} s", row.seconds)?;
+            }
         }
         out.flush()?;
         report.rows.push(row);
     }
     write!(out, "{}", report.text(started.elapsed()))?;
-    let matrix = Matrix::new(&target, &suites.programs, report, &settings, args.require);
+    let matrix = Matrix::new(&target, &suites, report, &settings, args.require);
     write!(out, "{matrix}")?;
     if let Some(path) = &args.junit {
         fs::write(path, junit::report(&matrix.report.rows))?;
@@ -124,7 +116,8 @@ fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<Vec<Settin
     Ok(rows)
 }
 
-fn suites(args: &Args) -> anyhow::Result<Suites> {
+/// The suites, and the simulated driver as a library.
+fn suites(args: &Args) -> anyhow::Result<(Vec<Suite>, PathBuf)> {
     let (programs, simulator) = match &args.bundle {
         Some(directory) => {
             let directory = directory.canonicalize()?;
@@ -148,7 +141,7 @@ fn suites(args: &Args) -> anyhow::Result<Suites> {
         cases.retain(|case| case.name.contains(filter));
         Ok((program, cases))
     });
-    Ok(Suites { programs: listed.collect::<anyhow::Result<_>>()?, simulator })
+    Ok((listed.collect::<anyhow::Result<_>>()?, simulator))
 }
 
 /// The file of a suite in a bundle.
@@ -159,19 +152,20 @@ pub(crate) fn file_name(suite: &str) -> &str {
 fn run_row(
     setting: &Setting,
     target: &Target,
-    suites: &Suites,
+    suites: &[Suite],
+    simulator: &Path,
     args: &Args,
 ) -> anyhow::Result<Row> {
     let started = Instant::now();
     let mut row = Row::new(setting.to_string());
-    let mut invocation = match setting.invocation(target, &suites.simulator) {
+    let mut invocation = match setting.invocation(target, simulator) {
         Ok(invocation) => invocation,
         Err(Refusal(reason)) => {
             row.status = Status::NotRun(reason);
             return Ok(row);
         }
     };
-    for (program, cases) in &suites.programs {
+    for (program, cases) in suites {
         invocation.apart = program.poisons();
         let names = row.choose(program, cases, |case| setting.leaves_out(case, target));
         row.add(&program.suite, run_program(program, &invocation, &names, setting)?);

@@ -118,11 +118,12 @@ impl Fixture {
         pair(self.effort, batch, ours, raw, || self.settle())
     }
 
-    /// The rate of whole transfers of `bytes`: what `ours` enqueues on [`Self::stream`], and `raw`,
-    /// which waits itself.
-    pub(crate) fn rate(
+    /// Times at most so many batches of what `ours` enqueues on [`Self::stream`] and of `raw`, which waits
+    /// itself, including the wait.
+    pub(crate) fn waited(
         &self,
-        bytes: usize,
+        batches: usize,
+        batch: usize,
         mut ours: impl FnMut() -> cuda_core::Result<()>,
         raw: impl FnMut() -> CUresult,
     ) -> anyhow::Result<Measured> {
@@ -130,8 +131,17 @@ impl Fixture {
             ours()?;
             self.stream.synchronize()
         };
-        let measured = pair(self.effort.at_most(15), 1, ours, raw, || Ok(()))?;
-        Ok(measured.moving(bytes))
+        pair(self.effort.at_most(batches), batch, ours, raw, || Ok(()))
+    }
+
+    /// The rate of whole transfers of `bytes`.
+    pub(crate) fn rate(
+        &self,
+        bytes: usize,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        raw: impl FnMut() -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        Ok(self.waited(15, 1, ours, raw)?.moving(bytes))
     }
 
     /// Waits for both streams, after an untimed batch.

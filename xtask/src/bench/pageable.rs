@@ -9,7 +9,7 @@ use cuda_core::{
 use cuda_sys::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 
 use super::goal::Goal;
-use super::measure::{Measured, Unit, median, pair};
+use super::measure::{Measured, Unit, median};
 use super::operation::{Fixture, Operation};
 use super::raw::{self, Direction};
 
@@ -115,16 +115,12 @@ fn beside_pinned(
     let mut ends = Ends::new(fixture, bytes)?;
     let mut pinned = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
     let (address, memory) = (ends.buffer.as_raw(), pinned.as_mut_slice()?.as_mut_ptr());
-    let measured = pair(
-        fixture.effort.at_most(RUNS),
+    let measured = fixture.waited(
+        RUNS,
         batch,
-        || {
-            ends.copy(stream, bytes, direction)?;
-            stream.synchronize()
-        },
+        || ends.copy(stream, bytes, direction),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
-        || Ok(()),
     )?;
     Ok(measured.moving(bytes))
 }

@@ -230,7 +230,10 @@ fn name(svg: &mut Svg, y: f64, name: &str) {
     let room = LEFT - x - 8.0;
     match name.chars().count() <= LONGEST {
         true => svg.text(x, y, "", name),
-        false => svg.narrow_text(x, y, room, name),
+        false => {
+            let narrow = r#"lengthAdjust="spacingAndGlyphs" textLength"#;
+            svg.text_with(x, y, format_args!(r#"{narrow}="{room}""#), name);
+        }
     }
 }
 

@@ -53,27 +53,25 @@ impl Bench {
     pub(crate) fn upload(&mut self) -> anyhow::Result<Rate> {
         let (size, to) = (self.source.len(), self.first.as_raw());
         let from = self.source.as_slice()?.as_ptr();
-        let stream = self.stream.clone();
         compare(
             size,
             &self.stream,
             || self.stream.upload(&self.source, &mut self.first),
             // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is
             // waited for before anything else does.
-            || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), size, stream.as_raw()) },
+            || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), size, self.stream.as_raw()) },
         )
     }
 
     /// Copies the first buffer to the second.
     pub(crate) fn copy(&mut self) -> anyhow::Result<Rate> {
         let (size, to, from) = (self.source.len(), self.second.as_raw(), self.first.as_raw());
-        let stream = self.stream.clone();
         compare(
             size,
             &self.stream,
             || self.stream.copy(&self.first, &mut self.second),
             // SAFETY: as in `upload`.
-            || unsafe { cuMemcpyDtoDAsync_v2(to, from, size, stream.as_raw()) },
+            || unsafe { cuMemcpyDtoDAsync_v2(to, from, size, self.stream.as_raw()) },
         )
     }
 
@@ -81,13 +79,12 @@ impl Bench {
     pub(crate) fn download(&mut self) -> anyhow::Result<Rate> {
         let (size, from) = (self.source.len(), self.second.as_raw());
         let to = self.target.as_mut_slice()?.as_mut_ptr();
-        let stream = self.stream.clone();
         compare(
             size,
             &self.stream,
             || self.stream.download(&self.second, &mut self.target),
             // SAFETY: as in `upload`.
-            || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, stream.as_raw()) },
+            || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, self.stream.as_raw()) },
         )
     }
 

@@ -19,12 +19,8 @@ const TARGET: &str = "target/headers";
 /// have its default ones, which include the generator.
 const CRATES: &str = "test --no-fail-fast -p cuda-sys -p cuda-core";
 
-/// The result for one header.
-pub(super) struct Row {
-    pub(super) cells: Vec<String>,
-    /// The errors, one line each.
-    pub(super) problems: Vec<String>,
-}
+/// The cells of a table for one header, and its errors, one line each.
+type Row = (Vec<String>, Vec<String>);
 
 /// Examines one header. `kinds` says which kinds of tests the two crates' own are.
 pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Result<Row> {
@@ -52,7 +48,7 @@ pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Resul
         }
     }
     cells.push(if problems.is_empty() { "passed" } else { "FAILED" }.to_owned());
-    Ok(Row { cells, problems })
+    Ok((cells, problems))
 }
 
 /// The numbers of assertions in C, of tests that passed, and of tests that did not run.

@@ -32,7 +32,7 @@ pub(crate) struct Program {
 pub(crate) struct Invocation {
     /// A program, with arguments, that runs the test program, such as a sanitizer.
     pub(crate) wrapper: Vec<OsString>,
-    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) environment: Vec<(&'static str, String)>,
     /// Whether tests with `#[ignore]` run too.
     pub(crate) ignored: bool,
     /// Whether tests run one after the other.
@@ -113,15 +113,10 @@ impl Program {
     }
 
     fn command(&self, invocation: &Invocation, serial: bool, names: &[&str]) -> Command {
-        let mut words = invocation.wrapper.iter();
-        let mut command = match words.next() {
-            Some(wrapper) => {
-                let mut command = Command::new(wrapper);
-                command.args(words).arg(&self.path);
-                command
-            }
-            None => Command::new(&self.path),
-        };
+        let wrapper = invocation.wrapper.iter().map(OsString::as_os_str);
+        let mut words = wrapper.chain([self.path.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         if let Some(directory) = &self.directory {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }

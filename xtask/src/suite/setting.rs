@@ -148,7 +148,7 @@ impl Setting {
         })
     }
 
-    fn environment(&self, target: &Target, simulator: &Path) -> Vec<(String, String)> {
+    fn environment(&self, target: &Target, simulator: &Path) -> Vec<(&'static str, String)> {
         let devices = self.devices.to_string();
         let visible = ("CUDA_VISIBLE_DEVICES", visible(self.devices));
         let libraries = target.libraries();
@@ -179,8 +179,7 @@ impl Setting {
                 in_process("lazy", Some(("CUDA_SIM_MISSING", missing)))
             }
         };
-        let variables = variables.into_iter().chain(runtime);
-        variables.map(|(name, value)| (name.to_owned(), value)).collect()
+        variables.into_iter().chain(runtime).collect()
     }
 }
 
@@ -231,7 +230,7 @@ mod tests {
         setting(1, variant).leaves_out(&Case::parse(test), target)
     }
 
-    fn environment(variant: Variant, target: &Target) -> Vec<(String, String)> {
+    fn environment(variant: Variant, target: &Target) -> Vec<(&'static str, String)> {
         let invocation = setting(2, variant).invocation(target, Path::new("x"));
         invocation.expect("two devices").environment
     }
@@ -305,7 +304,7 @@ mod tests {
     #[test]
     fn a_row_shows_its_devices_only() {
         let expected = [("CUDA_VISIBLE_DEVICES", "0,1"), ("CUDA_LAUNCH_BLOCKING", "1")];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let expected = expected.map(|(name, value)| (name, value.to_owned()));
         assert_eq!(environment(Variant::Blocking, &real(8)), expected);
     }
 }

@@ -38,12 +38,12 @@ impl Depth {
     }
 
     /// Variables that the tests read: `tests/support/sample.rs`.
-    pub(crate) fn environment(self) -> Vec<(String, String)> {
+    pub(crate) fn environment(self) -> Vec<(&'static str, String)> {
         match self {
             Self::Full => Vec::new(),
             Self::Sampled { rotation } => vec![
-                ("CUDA_TESTS_CALLS".into(), SAMPLED_CALLS.to_string()),
-                ("CUDA_TESTS_ROTATION".into(), rotation.to_string()),
+                ("CUDA_TESTS_CALLS", SAMPLED_CALLS.to_string()),
+                ("CUDA_TESTS_ROTATION", rotation.to_string()),
             ],
         }
     }
@@ -51,13 +51,11 @@ impl Depth {
 
 impl fmt::Display for Depth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("everything, without samples"),
-            Self::Sampled { rotation } => write!(
-                f,
-                "long steps take a sample: --rotation {rotation} repeats it, --full takes everything"
-            ),
-        }
+        let Self::Sampled { rotation } = self else {
+            return f.write_str("everything, without samples");
+        };
+        let repeat = format!("--rotation {rotation} repeats it");
+        write!(f, "long steps take a sample: {repeat}, --full takes everything")
     }
 }
 
@@ -78,6 +76,6 @@ mod tests {
     fn only_a_sample_is_told_to_the_tests() {
         assert!(Depth::Full.environment().is_empty());
         let environment = Depth::Sampled { rotation: 7 }.environment();
-        assert!(environment.contains(&("CUDA_TESTS_ROTATION".into(), "7".into())));
+        assert!(environment.contains(&("CUDA_TESTS_ROTATION", "7".into())));
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use super::depth::Depth;
 use crate::process::Record;
 use crate::queue;
-use crate::suite::{Invocation, Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
+use crate::suite::{Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
 
 pub(super) const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
@@ -28,11 +28,18 @@ pub(super) fn run(
     cases.retain(|case| case.name.contains(filter));
     let setting = Setting { devices, variant: Variant::Lazy };
     let (mut invocation, names) = super::simulated(&mut row, program, &cases, setting)?;
-    let file = ("CUDA_TESTS_FAULTS".into(), record.0.display().to_string());
+    let file = ("CUDA_TESTS_FAULTS", record.0.display().to_string());
     invocation.environment.push(file);
     invocation.environment.extend(depth.environment());
     println!("\n== {}: {} tests", row.name, names.len());
-    let mut run = sweep(program, &invocation, names)?;
+    // Two per processor: a test that stalls a stream waits for a quarter of its time.
+    let runs = queue::each(2 * queue::processors(), names, |name| {
+        program.run(&invocation, &[name], &mut super::show)
+    });
+    let mut run = Run::default();
+    for of_test in runs {
+        run.absorb(of_test?);
+    }
     for test in &mut run.finished {
         if let Verdict::Failed(output) = &mut test.verdict {
             *output += &format!("\nto repeat it: {}", repeating(depth, &test.name));
@@ -55,18 +62,6 @@ pub(super) fn run(
     row.add(SUITE, run);
     report.rows.push(row);
     Ok(())
-}
-
-fn sweep(program: &Program, invocation: &Invocation, names: Vec<&str>) -> anyhow::Result<Run> {
-    // Two per processor: a test that stalls a stream waits for a quarter of its time.
-    let runs = queue::each(2 * queue::processors(), names, |name| {
-        program.run(invocation, &[name], &mut super::show)
-    });
-    let mut all = Run::default();
-    for run in runs {
-        all.absorb(run?);
-    }
-    Ok(all)
 }
 
 /// The command that sweeps a test as this run does: the same of its calls fail.

@@ -7,7 +7,7 @@ use cuda_core::{DeviceBuffer, Function, Module};
 use cuda_sys::{CUresult, cuLaunchHostFunc, cuLaunchKernel, cuStreamSynchronize};
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::{Measured, pair};
+use crate::bench::measure::Measured;
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::first_error;
 
@@ -92,14 +92,10 @@ fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 fn host_function(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    pair(
-        fixture.effort.at_most(301),
+    fixture.waited(
+        301,
         20,
-        || {
-            stream.launch_host_func(|| {})?;
-            stream.synchronize()
-        },
+        || fixture.stream.launch_host_func(|| {}),
         || {
             let raw = fixture.raw_stream();
             // SAFETY: the stream is live; the function takes any data.
@@ -107,6 +103,5 @@ fn host_function(fixture: &Fixture) -> anyhow::Result<Measured> {
             // SAFETY: the stream is live.
             first_error([launched, unsafe { cuStreamSynchronize(raw) }])
         },
-        || fixture.settle(),
     )
 }

@@ -9,7 +9,7 @@ use cuda_sys::{cuMemFreeHost, cuMemHostAlloc};
 
 use super::SMALL;
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, Unit, median, once, pair};
+use crate::bench::measure::{Effort, Measured, Unit, median, once};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{self, Direction};
 
@@ -122,16 +122,12 @@ fn small(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     let (mut host, mut buffer) = ends(fixture, SMALL)?;
     let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
-    pair(
-        fixture.effort,
+    fixture.waited(
+        fixture.effort.batches,
         20,
-        || {
-            stream.upload(&host, &mut buffer)?;
-            stream.synchronize()
-        },
+        || stream.upload(&host, &mut buffer),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Up, address, memory, SMALL) },
-        || Ok(()),
     )
 }
 
