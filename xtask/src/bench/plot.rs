@@ -43,8 +43,10 @@ struct Mark<'r> {
     /// The path from its place on.
     shape: &'static str,
     /// In the row's unit.
-    figure: Box<dyn Fn(&Row, &Measured) -> Option<f64> + 'r>,
+    figure: Box<Figure<'r>>,
 }
+
+type Figure<'r> = dyn Fn(&Row, &Measured) -> Option<f64> + 'r;
 
 impl Mark<'_> {
     /// The multiple of the raw time for its figure.

@@ -221,7 +221,7 @@ impl Workshop {
         let user = user.context("cargo's home is unknown")?;
         for entry in ["registry/cache", "registry/index", "config.toml"] {
             if user.join(entry).exists() && !home.join(entry).exists() {
-                link(&user.join(entry), &home.join(entry))?;
+                link(user.join(entry), home.join(entry))?;
             }
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Workshop {
 use std::os::unix::fs::symlink as link;
 
 #[cfg(windows)]
-fn link(original: &Path, link: &Path) -> std::io::Result<()> {
+fn link(original: PathBuf, link: PathBuf) -> std::io::Result<()> {
     if original.is_dir() {
         std::os::windows::fs::symlink_dir(original, link)
     } else {

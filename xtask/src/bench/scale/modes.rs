@@ -257,14 +257,14 @@ fn large(n: usize) -> Result<f64> {
     const LARGE: usize = 50;
     let streams = streams_of(n)?;
     let blocks = block_of_each(&streams, 512)?;
-    let alloc = |index: usize| Ok(mem::forget(streams[index % n].alloc::<u8>(3 << 20)?));
+    let alloc = |index: usize| Ok(streams[index % n].alloc::<u8>(3 << 20).map(mem::forget)?);
     leave(cost(LARGE, || (0..LARGE).try_for_each(alloc))?, blocks)
 }
 
 fn hit(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
     let buffers = blocks(&stream, n, 512)?;
-    let hit = || Ok(drop(stream.alloc::<u8>(1024)?));
+    let hit = || Ok(stream.alloc::<u8>(1024).map(drop)?);
     hit()?;
     leave(cost(OPERATIONS, || (0..OPERATIONS).try_for_each(|_| hit()))?, buffers)
 }
@@ -280,7 +280,7 @@ fn fills(n: usize) -> Result<f64> {
 fn streams(n: usize) -> Result<f64> {
     let streams = streams_of(n)?;
     let device = device()?;
-    leave(repeated(|| Ok(drop(device.create_stream()?)))?, streams)
+    leave(repeated(|| Ok(device.create_stream().map(drop)?))?, streams)
 }
 
 fn pinned(n: usize) -> Result<f64> {
@@ -294,5 +294,5 @@ fn pinned(n: usize) -> Result<f64> {
     }
     // All are pending when they are dropped.
     drop(buffers);
-    leave(repeated(|| Ok(drop(host()?)))?, buffer)
+    leave(repeated(|| Ok(host().map(drop)?))?, buffer)
 }
