@@ -39,6 +39,9 @@ pub(crate) struct Args {
     rotation: Option<u64>,
 }
 
+/// Number of steps that run beside each other.
+const AT_A_TIME: usize = 2;
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let root = workspace::root()?;
     let depth = match (args.full, args.rotation) {
@@ -57,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             [step] => results.push(run_here(step, depth)),
             group => {
                 let run = |step: &Step| run_beside(step, depth);
-                results.extend(queue::each(group.len(), group.to_vec(), run));
+                results.extend(queue::each(AT_A_TIME, group.to_vec(), run));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The steps, those first that are quick and likely to fail.
+//! The steps: first the one that is quick and likely to fail, last those that keep all processors busy.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::{Outcome, refuse, run_task, workspace};
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// It keeps one processor busy at most times, and runs beside the neighbours of which that is true.
+    /// It keeps one processor busy at most times, and runs beside others of which that is true.
     pub(crate) beside: bool,
     /// The step prints what is wrong. An error that refuses says why it cannot run here.
     pub(crate) run: fn(Depth) -> anyhow::Result<Outcome>,
@@ -24,13 +24,13 @@ macro_rules! steps {
 
 pub(crate) static STEPS: &[Step] = steps! {
     "tidy": check_files, beside: false, "rules about files";
-    "lints": lints, beside: false, "format, and clippy with and without default features";
-    "docs": docs, beside: false, "rustdoc without warnings";
-    "msrv": msrv, beside: false, "both libraries on the oldest supported Rust";
-    "bindings": |_| run_task(&["bindings", "--check"]), beside: false,
-        "the checked-in bindings are what the recipe makes";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
+    "lints": lints, beside: true, "format, and clippy with and without default features";
+    "docs": docs, beside: true, "rustdoc without warnings";
+    "msrv": msrv, beside: true, "both libraries on the oldest supported Rust";
+    "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
+        "the checked-in bindings are what the recipe makes";
     "package": package, beside: true,
         "`cargo package`, and three other ways of using the crates; with --full, all";
     "faults": test::run_faults, beside: false,
@@ -107,11 +107,11 @@ fn lints(_: Depth) -> anyhow::Result<Outcome> {
             return Err(refuse(format!("rustup component add {component}")));
         }
     }
-    let clippy = "clippy --workspace --all-targets";
+    let libraries = "-p cuda-sys -p cuda-core --no-default-features";
     commands(&mut [
         cargo("fmt --all --check"),
-        cargo(&format!("{clippy} -- --deny warnings")),
-        cargo(&format!("{clippy} --no-default-features -- --deny warnings")),
+        cargo("clippy --workspace --all-targets -- --deny warnings"),
+        cargo(&format!("clippy {libraries} --all-targets -- --deny warnings")),
     ])
 }
 
