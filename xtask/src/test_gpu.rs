@@ -156,7 +156,6 @@ fn run_row(
     simulator: &Path,
     args: &Args,
 ) -> anyhow::Result<Row> {
-    let started = Instant::now();
     let mut row = Row::new(setting.to_string());
     let mut invocation = match setting.invocation(target, simulator) {
         Ok(invocation) => invocation,
@@ -170,7 +169,6 @@ fn run_row(
         let names = row.choose(program, cases, |case| setting.leaves_out(case, target));
         row.add(&program.suite, run_program(program, &invocation, &names, setting)?);
     }
-    row.seconds = started.elapsed().as_secs_f64();
     // A filter may match no test; without one, a row without tests is not a success.
     if row.tests.is_empty() && args.filter.is_none() {
         row.status = Status::NotRun("no test is for this row".into());

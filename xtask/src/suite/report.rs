@@ -56,6 +56,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) status: Status,
+    /// Of all tests, one after the other.
     pub(crate) seconds: f64,
     pub(crate) tests: Vec<Test>,
     pub(crate) left_out: Vec<LeftOut>,
@@ -90,6 +91,7 @@ impl Row {
     /// Adds the results of tests of a suite.
     pub(crate) fn add(&mut self, suite: &str, run: Run) {
         for test in run.finished {
+            self.seconds += test.time.as_secs_f64();
             let failure = match test.verdict {
                 Verdict::Passed => None,
                 Verdict::Failed(output) => Some(output),

@@ -5,7 +5,6 @@ mod times;
 
 use std::collections::HashSet;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::ensure;
 
@@ -94,11 +93,10 @@ pub(crate) fn run(
     parts.sort_by(|a, b| times.of_all(&b.tests).total_cmp(&times.of_all(&a.tests)));
     let mut measured = Vec::new();
     let interpret = |part: Part| {
-        let started = Instant::now();
         let ended = follow(part.command(depth), &mut super::show);
-        (part, ended, started.elapsed())
+        (part, ended)
     };
-    for (part, ended, time) in queue::each(AT_A_TIME, parts, interpret) {
+    for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
         let ended = ended?;
         let is_whole = ended.status.success() && ended.output.complete;
         let mut run = ended.into_run();
@@ -110,7 +108,6 @@ pub(crate) fn run(
         let tests = run.finished.iter();
         measured.extend(tests.map(|test| (test.time, test.name.clone())));
         row.add(LABEL, run);
-        row.seconds += time.as_secs_f64();
     }
     if depth == Depth::Full && filter.is_empty() {
         times::write(&root, &measured)?;
