@@ -7,7 +7,7 @@ use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory, NOWHERE};
 use crate::memory::{Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::{FailedRelease, released};
@@ -109,11 +109,20 @@ pub(crate) fn owned<T: Pod>(
     owner: impl MemoryOwner + 'static,
     len: usize,
 ) -> DeviceBuffer<T> {
-    let block = Block {
+    Buffer::from_storage(owned_storage(context, address, bytes, owner), len)
+}
+
+/// Memory with an owner of its own, for a buffer that has more than elements.
+pub(crate) fn owned_storage(
+    context: &Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    owner: impl MemoryOwner + 'static,
+) -> Storage<DeviceMemory> {
+    Storage::new(Block {
         address,
         bytes,
         ledger: Ledger::default(),
         backing: DeviceBacking::Owned { context: context.clone(), owner: Box::new(owner) },
-    };
-    Buffer::from_storage(Storage::new(block), len)
+    })
 }

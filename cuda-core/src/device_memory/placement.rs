@@ -356,7 +356,7 @@ impl<T: Pod> ManagedBuffer<T> {
         };
         let (_, attached) = bound.submit_copy(op, &mut [view.write()], call);
         // After a failure the attachment is unknown, so the host must not rely on it.
-        self.attached = match attached {
+        self.extra.attached = match attached {
             Ok(()) => attach,
             Err(_) => ManagedAttach::Global,
         };

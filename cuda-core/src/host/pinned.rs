@@ -1,6 +1,5 @@
 //! Pinned host memory: devices read and write it asynchronously.
 
-use std::fmt;
 use std::ptr::{self, NonNull};
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
@@ -18,6 +17,7 @@ use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 use crate::util::flags::flags;
 
 /// Pinned memory of the host.
@@ -105,9 +105,7 @@ impl memory::MemoryKind for PinnedMemory {
     const NOWHERE: HostAddress = NOWHERE;
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
-        let mut fences = Fences::none();
-        let range = block.whole();
-        block.ledger.conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        let fences = block.ledger.last_uses(&block.whole());
         match &block.backing {
             PinnedBacking::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
@@ -353,19 +351,12 @@ impl<T: Pod> PinnedBuffer<T> {
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.as_view_mut().into_mut_slice()
     }
-}
-
-impl<T: Pod> PinnedBuffer<T> {
-    /// The context that the buffer was created in.
-    pub fn context(&self) -> &Context {
-        <PinnedMemory as memory::MemoryKind>::context_of(&self.storage.block().backing)
-    }
 
     /// The flags that the memory has: `cuMemHostGetFlags`; for slabs, portable and mapped. None for
     /// an empty buffer.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's; it knows no flags of registered memory.
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
@@ -451,9 +442,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     fn fences(&self, access: Access) -> Result<Fences> {
         driver::ensure()?;
         self.storage().ensure()?;
-        let mut fences = Fences::none();
-        self.ledger().conflicts(&self.range(), access, None, &mut fences);
-        Ok(fences)
+        Ok(self.ledger().fences(&self.range(), access))
     }
 }
 
@@ -477,11 +466,6 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 }
 
-impl<T: Pod> fmt::Debug for PinnedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PinnedBuffer")
-            .field("address", &self.storage.block().address.0)
-            .field("len", &self.len())
-            .finish()
-    }
+debug! {
+    [T: Pod] PinnedBuffer [T], |it| address: it.storage.block().address.0, len: it.len()
 }

@@ -14,7 +14,9 @@ pub(crate) mod buffer;
 pub(crate) mod device;
 pub(crate) mod view;
 
-use crate::timeline::ledger::{Bytes, Ledger};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Bytes, Ledger};
+use crate::timeline::submit::note_use;
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
 /// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.
@@ -138,6 +140,24 @@ impl<M: MemoryKind> Storage<M> {
             false => Ok(()),
             true => Err(Error::GivenUp { what: M::RESOURCE }),
         }
+    }
+
+    /// The context that the memory belongs to.
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        M::context_of(&self.block.backing)
+    }
+
+    /// Blocks the thread until no stream uses `range` any more.
+    pub(crate) fn wait_for(&self, range: &Bytes) -> Result<()> {
+        self.block.ledger.fences(range, Access::Write).wait_host()?;
+        self.block.ledger.prune(range);
+        Ok(())
+    }
+
+    /// [`note_use`] of all bytes.
+    pub(crate) fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        note_use(stream.core(), &self.block.ledger, &self.block.whole(), access)
     }
 
     /// What `Drop` does, but returns the error. Unless the block was kept, nothing of it is left.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
+use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Storage};
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
@@ -166,6 +168,16 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
     }
 
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &'a Context {
+        self.storage.context()
+    }
+
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.context().device()
+    }
+
     pub(crate) fn storage(&self) -> &'a Storage<M> {
         self.storage
     }
@@ -220,6 +232,16 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// Size in bytes.
     pub fn byte_len(&self) -> usize {
         self.len * size_of::<T>()
+    }
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.as_view().context()
+    }
+
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.as_view().device()
     }
 
     /// The same elements, shared for as long as `self` is borrowed.

@@ -8,14 +8,13 @@ use super::object::description;
 use crate::context::{Context, RawContext};
 use crate::copy::pitched::Pitched;
 use crate::device::DeviceAttribute;
-use crate::device_memory::managed::ManagedBuffer;
-use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
 use crate::error::{Error, Result};
 use crate::image::array::mipmap::MipmappedArray;
 use crate::image::array::texel::Texel;
 use crate::image::array::{ArrayMemory, CudaArray, RawArray};
 use crate::memory::Storage;
-use crate::memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{DeviceMemory, DeviceSlice};
 use crate::timeline::ledger::{Access, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
@@ -255,20 +254,8 @@ impl<'a, T: Texel> From<DeviceSlice<'a, T>> for TextureSource<'a, T> {
     }
 }
 
-impl<'a, T: Texel> From<&'a DeviceBuffer<T>> for TextureSource<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        DeviceSlice::from(buffer).into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TextureSource<'a, T> {
-    fn from(buffer: &'a VirtualBuffer<T>) -> Self {
-        DeviceSlice::from(buffer).into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a ManagedBuffer<T>> for TextureSource<'a, T> {
-    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+impl<'a, T: Texel, X> From<&'a Buffer<T, DeviceMemory, X>> for TextureSource<'a, T> {
+    fn from(buffer: &'a Buffer<T, DeviceMemory, X>) -> Self {
         buffer.as_view().into()
     }
 }
