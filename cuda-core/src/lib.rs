@@ -210,18 +210,19 @@ pub use host::pinned_pool::{
 };
 pub use host::registered::{RegisterFlags, Registered};
 pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
-pub use image::array::CudaArray;
-pub use image::array::mipmap::MipmappedArray;
+pub use image::array::mipmap::{MipLevels, MipmappedArray};
 pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use image::array::texel::{Half, Texel};
 pub use image::array::texel_side::{TexelDestination, TexelSource};
 pub use image::array::view::{ArraySlice, ArraySliceMut};
+pub use image::array::{CudaArray, OneLevel, TexelArray};
 pub use image::texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
 };
-pub use image::texture::surface::{BoundSurface, Surface};
+pub use image::texture::object::{BoundObject, ImageObject};
+pub use image::texture::surface::{BoundSurface, Surface, SurfaceKind};
 pub use image::texture::view::TextureSource;
-pub use image::texture::{BoundTexture, Texture};
+pub use image::texture::{BoundTexture, Texture, TextureKind};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;

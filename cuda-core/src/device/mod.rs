@@ -268,6 +268,14 @@ impl Device {
         Ok(value)
     }
 
+    /// Refuses a device of which the attribute is zero.
+    pub(crate) fn require(self, attribute: DeviceAttribute, feature: &'static str) -> Result<()> {
+        if self.attribute(attribute)? != 0 {
+            return Ok(());
+        }
+        Err(Error::Unsupported { feature, device: self.ordinal() })
+    }
+
     /// Major and minor compute capability: (9, 0) for Hopper.
     ///
     /// # Errors

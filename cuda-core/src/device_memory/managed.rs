@@ -105,16 +105,14 @@ impl<T: Pod> ManagedBuffer<T> {
         let op = "cuMemAllocManaged";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let device = context.device();
-        if device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
-            return Err(Error::Unsupported { feature: "managed memory", device: device.ordinal() });
-        }
+        device.require(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, "managed memory")?;
         let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
         if bytes > 0 {
             context.allocate(op, bytes, || {
                 // SAFETY: the call writes one address, to a local that outlives it; a live context is
                 // current.
-                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw()) }
+                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw().0) }
             })?;
         }
         let storage = owned_storage(context, address, bytes, ManagedOwner { concurrent });

@@ -208,18 +208,10 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
             let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
             return Err((Error::Flags { op: REGISTER, why }, host));
         }
-        let device = context.device();
         let supported = cuda_sys::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
-        match device.attribute(supported) {
-            Ok(0) => {
-                let error = Error::Unsupported {
-                    feature: "registering memory that devices only read",
-                    device: device.ordinal(),
-                };
-                return Err((error, host));
-            }
-            Ok(_) => {}
-            Err(error) => return Err((error, host)),
+        let feature = "registering memory that devices only read";
+        if let Err(error) = context.device().require(supported, feature) {
+            return Err((error, host));
         }
         Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
             .map_err(|(error, ReadOnly(host))| (error, host))

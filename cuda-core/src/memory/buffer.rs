@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::view::{Slice, SliceMut, lengths};
 use crate::memory::{Memory, Storage};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
@@ -82,20 +82,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.len = len;
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
-    }
+    lengths!();
 
     /// The context that the memory was allocated in.
     pub fn context(&self) -> &Context {

@@ -61,26 +61,35 @@ enum Hold<'a, M: Memory> {
     Part(&'a Storage<M>),
 }
 
+/// The methods about the length of a buffer or a view.
+macro_rules! lengths {
+    () => {
+        /// The number of elements.
+        pub fn len(&self) -> usize {
+            self.len
+        }
+
+        /// Whether there are no elements.
+        pub fn is_empty(&self) -> bool {
+            self.len == 0
+        }
+
+        /// Size in bytes.
+        pub fn byte_len(&self) -> usize {
+            self.len * size_of::<T>()
+        }
+    };
+}
+
+pub(crate) use lengths;
+
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// All `len` elements of `storage`, which has room for them.
     pub(crate) fn whole(storage: &'a Storage<M>, len: usize) -> Self {
         Self { storage, start: 0, len, _elements: PhantomData }
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
-    }
+    lengths!();
 
     /// A part of the view.
     ///
@@ -219,20 +228,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         }
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
-    }
+    lengths!();
 
     /// The context that the memory belongs to.
     pub fn context(&self) -> &Context {

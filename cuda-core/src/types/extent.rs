@@ -86,40 +86,31 @@ impl fmt::Display for Extent {
     }
 }
 
-impl From<usize> for Extent {
-    fn from(width: usize) -> Self {
-        Self::new(width, 1, 1)
-    }
+macro_rules! from_numbers {
+    ($($type:ident, $left_out:literal;)*) => {$(
+        impl From<usize> for $type {
+            fn from(x: usize) -> Self {
+                Self::new(x, $left_out, $left_out)
+            }
+        }
+
+        impl From<(usize, usize)> for $type {
+            fn from((x, y): (usize, usize)) -> Self {
+                Self::new(x, y, $left_out)
+            }
+        }
+
+        impl From<(usize, usize, usize)> for $type {
+            fn from((x, y, z): (usize, usize, usize)) -> Self {
+                Self::new(x, y, z)
+            }
+        }
+    )*};
 }
 
-impl From<(usize, usize)> for Extent {
-    fn from((width, height): (usize, usize)) -> Self {
-        Self::new(width, height, 1)
-    }
-}
-
-impl From<(usize, usize, usize)> for Extent {
-    fn from((width, height, depth): (usize, usize, usize)) -> Self {
-        Self::new(width, height, depth)
-    }
-}
-
-impl From<usize> for Origin {
-    fn from(x: usize) -> Self {
-        Self::new(x, 0, 0)
-    }
-}
-
-impl From<(usize, usize)> for Origin {
-    fn from((x, y): (usize, usize)) -> Self {
-        Self::new(x, y, 0)
-    }
-}
-
-impl From<(usize, usize, usize)> for Origin {
-    fn from((x, y, z): (usize, usize, usize)) -> Self {
-        Self::new(x, y, z)
-    }
+from_numbers! {
+    Extent, 1;
+    Origin, 0;
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub(crate) mod inline_vec;
 pub(crate) mod panic;
 pub(crate) mod pocket;
 pub(crate) mod process_state;
+pub(crate) mod raw_enum;
 pub(crate) mod sync;
 pub(crate) mod tree;
 pub(crate) mod turns;

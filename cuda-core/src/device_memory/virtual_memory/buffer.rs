@@ -84,7 +84,7 @@ impl<T: Pod> VirtualBuffer<T> {
         };
         let nowhere = ALIGNMENT as CUdeviceptr;
         let mapping = VirtualMapping::reserve(context, max_bytes, granularity, nowhere)?;
-        let (address, bytes) = (mapping.address(), mapping.reserved());
+        let (address, bytes) = (mapping.address, mapping.reserved);
         let mapping = Arc::new(Mutex::new(mapping));
         let storage = owned_storage(context, address, bytes, SharedMapping(mapping.clone()));
         Ok(Self::with_extra(storage, 0, Virtual { mapping, max_len }))
@@ -93,7 +93,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// The number of elements for which physical memory is mapped: growing up to that makes no
     /// driver call.
     pub fn capacity(&self) -> usize {
-        let mapped = self.mapping().accessible();
+        let mapped = self.mapping().accessible;
         let capacity = mapped.checked_div(size_of::<T>()).unwrap_or(self.max_len());
         capacity.min(self.max_len())
     }
@@ -233,7 +233,7 @@ impl<T: Pod> VirtualBuffer<T> {
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         driver::ensure()?;
         let flags = self.mapping().access(device)?;
-        Ok(flags.map_or(PeerAccess::None, PeerAccess::from_raw))
+        Ok(flags.and_then(PeerAccess::from_raw).unwrap_or(PeerAccess::None))
     }
 
     fn mapping(&self) -> MutexGuard<'_, VirtualMapping> {

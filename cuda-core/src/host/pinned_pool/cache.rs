@@ -9,8 +9,8 @@ use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
+use super::usage::PinnedUsage;
 use crate::context::kept;
-use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
@@ -27,14 +27,14 @@ pub(super) struct Cache {
     slabs: Vec<Slab>,
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
-    counts: PinnedCounts,
+    counts: PinnedUsage,
 }
 
 pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
     retired: Vec::new(),
-    counts: PinnedCounts {
+    counts: PinnedUsage {
         used: 0,
         used_peak: 0,
         cached: 0,
@@ -43,17 +43,6 @@ pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
         reserved_peak: 0,
     },
 });
-
-/// Bytes of chunks and of slabs.
-#[derive(Clone, Copy)]
-pub(super) struct PinnedCounts {
-    pub(super) used: usize,
-    pub(super) used_peak: usize,
-    pub(super) cached: usize,
-    pub(super) pending: usize,
-    pub(super) reserved: usize,
-    pub(super) reserved_peak: usize,
-}
 
 /// Chunks and free stretches near one NUMA node.
 struct Shelf {
@@ -135,7 +124,7 @@ impl Cache {
     fn carve(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
-        let slab = self.slabs.iter().find(|slab| slab.id() == span.slab)?;
+        let slab = self.slabs.iter().find(|slab| slab.id == span.slab)?;
         let chunk = slab.chunk(span);
         self.counts.cached -= bytes;
         self.counts.hand_out(bytes);
@@ -155,7 +144,7 @@ impl Cache {
             let Some((chunk, fences)) = pending.pop_front() else {
                 return;
             };
-            if !is_known(&fences) {
+            if !fences.are_known_reached() {
                 pending.push_back((chunk, fences));
                 continue;
             }
@@ -259,15 +248,15 @@ impl Cache {
 
     /// Adds a slab of which only `free` is free.
     fn insert(&mut self, slab: Slab, free: Option<Span>) {
-        let node = slab.node().index();
+        let node = slab.node.index();
         while self.shelves.len() <= node {
             self.shelves.push(Shelf::new());
         }
         if let Some(free) = free {
-            self.shelves[node].spans(slab.is_large()).insert(free);
+            self.shelves[node].spans(slab.is_large).insert(free);
             self.counts.cached += free.bytes;
         }
-        self.counts.reserved += slab.bytes();
+        self.counts.reserved += slab.bytes;
         self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
         self.slabs.push(slab);
     }
@@ -277,24 +266,24 @@ impl Cache {
     pub(super) fn disown(&mut self) -> Option<Slab> {
         let shelves = &mut self.shelves;
         let at = self.slabs.iter().position(|slab| {
-            let shelf = shelves.get_mut(slab.node().index());
-            shelf.is_some_and(|shelf| shelf.spans(slab.is_large()).take_whole(slab.whole()))
+            let shelf = shelves.get_mut(slab.node.index());
+            shelf.is_some_and(|shelf| shelf.spans(slab.is_large).take_whole(slab.whole()))
         })?;
         let slab = self.slabs.swap_remove(at);
-        self.counts.cached -= slab.bytes();
-        self.counts.reserved -= slab.bytes();
+        self.counts.cached -= slab.bytes;
+        self.counts.reserved -= slab.bytes;
         Some(slab)
     }
 
     /// Gives up a slab permanently: nothing of it is handed out again.
     pub(super) fn retire(&mut self, id: SlabId, spent: &mut Spent) -> Option<Slab> {
-        let at = self.slabs.iter().position(|slab| slab.id() == id)?;
+        let at = self.slabs.iter().position(|slab| slab.id == id)?;
         let slab = self.slabs.swap_remove(at);
         self.retired.push(id);
-        self.counts.reserved -= slab.bytes();
+        self.counts.reserved -= slab.bytes;
         let (mut idle, mut pending) = (0, 0);
-        if let Some(shelf) = self.shelves.get_mut(slab.node().index()) {
-            idle += shelf.spans(slab.is_large()).take_rest(id);
+        if let Some(shelf) = self.shelves.get_mut(slab.node.index()) {
+            idle += shelf.spans(slab.is_large).take_rest(id);
             for bin in &mut shelf.bins {
                 bin.idle.retain(|chunk| {
                     let gone = chunk.slab == Some(id);
@@ -316,11 +305,11 @@ impl Cache {
 
     /// Bytes of the slabs for chunks that have a class.
     pub(super) fn reserved_for_classes(&self) -> usize {
-        let small = self.slabs.iter().filter(|slab| !slab.is_large());
-        small.map(Slab::bytes).sum()
+        let small = self.slabs.iter().filter(|slab| !slab.is_large);
+        small.map(|slab| slab.bytes).sum()
     }
 
-    pub(super) fn counts(&self) -> PinnedCounts {
+    pub(super) fn counts(&self) -> PinnedUsage {
         self.counts
     }
 
@@ -331,7 +320,7 @@ impl Cache {
     }
 }
 
-impl PinnedCounts {
+impl PinnedUsage {
     #[inline]
     fn hand_out(&mut self, bytes: usize) {
         self.used += bytes;
@@ -351,10 +340,4 @@ impl Shelf {
     fn spans(&mut self, large: bool) -> &mut Spans {
         if large { &mut self.large } else { &mut self.small }
     }
-}
-
-/// Whether all fences are known to be reached, without asking the driver.
-fn is_known(fences: &Fences) -> bool {
-    let reached = |mark: &Mark| mark.timeline.has_completed(mark.seq);
-    fences.marks().iter().all(reached)
 }

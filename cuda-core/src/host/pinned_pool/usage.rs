@@ -49,15 +49,7 @@ pub struct PinnedUsage {
 /// ```
 pub fn pinned_usage() -> Result<PinnedUsage> {
     driver::gone().map_or(Ok(()), Err)?;
-    let counts = lock(&CACHE).counts();
-    Ok(PinnedUsage {
-        reserved: counts.reserved,
-        reserved_peak: counts.reserved_peak,
-        used: counts.used,
-        used_peak: counts.used_peak,
-        cached: counts.cached,
-        pending: counts.pending,
-    })
+    Ok(lock(&CACHE).counts())
 }
 
 /// Sets the peaks of [`pinned_usage`] to the present values. No driver call.

@@ -101,7 +101,7 @@ impl CopySide {
     }
 
     pub(super) fn array<T: Texel>(view: &ArraySlice<'_, T>) -> Self {
-        let (array, Origin { x, y, z }) = (view.raw().0, view.origin());
+        let (array, Origin { x, y, z }) = (view.level.raw.0, view.origin);
         let memory = Side { kind: cuda_sys::CU_MEMORYTYPE_ARRAY, host: ptr::null_mut(), device: 0 };
         let origin = Origin::new(x * size_of::<T>(), y, z);
         Self { memory, array, origin, pitch: 0, height: 0 }

@@ -1,21 +1,13 @@
-//! Textures, surfaces, managed and virtual buffers as arguments.
+//! Textures and surfaces as arguments.
 
 use super::{Arguments, Touched, sealed};
-use crate::image::texture::BoundTexture;
-use crate::image::texture::surface::BoundSurface;
+use crate::image::texture::object::{BoundObject, ObjectKind};
 
-impl<'a> sealed::PushArgument<'a> for BoundTexture<'a> {
+impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         let (handle, context, touches) = self.into_parts();
-        touched.object("the texture", context, touches);
-        arguments.push(&handle.to_ne_bytes());
-    }
-}
-
-impl<'a> sealed::PushArgument<'a> for BoundSurface<'a> {
-    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-        let (handle, context, touches) = self.into_parts();
-        touched.object("the surface", context, touches);
+        let [_, what] = K::NAMES;
+        touched.object(what, context, touches);
         arguments.push(&handle.to_ne_bytes());
     }
 }
