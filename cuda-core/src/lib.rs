@@ -102,11 +102,11 @@
 
 // Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
 
-// Plain data, which errors carry.
-mod types;
-
 // Containers, locks and macros, and whether the process may call the driver.
 mod util;
+
+// Plain data, which errors carry.
+mod types;
 
 // One error for every operation.
 mod error;

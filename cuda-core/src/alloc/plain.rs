@@ -12,7 +12,6 @@ use crate::memory::{Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::{FailedRelease, released};
 use crate::stream::Stream;
-use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.
@@ -119,10 +118,6 @@ pub(crate) fn owned_storage(
     bytes: usize,
     owner: impl MemoryOwner + 'static,
 ) -> Storage<DeviceMemory> {
-    Storage::new(Block {
-        address,
-        bytes,
-        ledger: Ledger::default(),
-        backing: DeviceBacking::Owned { context: context.clone(), owner: Box::new(owner) },
-    })
+    let backing = DeviceBacking::Owned { context: context.clone(), owner: Box::new(owner) };
+    Storage::new(Block::unused(address, bytes, backing))
 }

@@ -12,8 +12,8 @@ use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::memory::{byte_len, recast};
 use crate::process::drop_hook;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
@@ -177,12 +177,7 @@ impl ExternalMemory {
             return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });
         }
         if offset % align_of::<T>() != 0 {
-            return Err(Error::Recast {
-                bytes,
-                address: offset as CUdeviceptr,
-                element_size: size_of::<T>(),
-                alignment: align_of::<T>(),
-            });
+            return Err(recast::<T>(bytes, offset as CUdeviceptr));
         }
         let part = cuda_sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset: offset as _,

@@ -10,7 +10,7 @@ use crate::alloc::plain::{self, owned_storage};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceMemory, NOWHERE};
@@ -194,10 +194,7 @@ impl<T: Pod> ManagedBuffer<T> {
         if self.extra.concurrent || self.is_empty() || self.extra.attached == ManagedAttach::Host {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            feature: "managed memory in use by the host beside the device",
-            device: self.device().ordinal(),
-        })
+        Err(self.device().unsupported("managed memory in use by the host beside the device"))
     }
 
     fn host_ptr(&self) -> *mut T {

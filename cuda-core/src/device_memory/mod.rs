@@ -106,12 +106,7 @@ fn free_in_order(
 
 /// A block of no bytes, which needs no freeing.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
-    Block {
-        address: NOWHERE,
-        bytes: 0,
-        ledger: Ledger::default(),
-        backing: DeviceBacking::Home(core.clone()),
-    }
+    Block::unused(NOWHERE, 0, DeviceBacking::Home(core.clone()))
 }
 
 /// A block from the allocator that applies to this call.

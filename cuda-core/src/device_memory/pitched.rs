@@ -8,8 +8,8 @@ use crate::alloc::plain::{Plain, owned};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
+use crate::memory::{byte_len, within};
 use crate::types::pod::Pod;
 use crate::util::debug::debug;
 
@@ -138,13 +138,7 @@ impl<T: Pod> PitchedBuffer<T> {
     }
 
     fn row_range(&self, y: usize) -> Result<std::ops::Range<usize>> {
-        if y >= self.height {
-            return Err(Error::OutOfBounds {
-                start: y,
-                end: y.saturating_add(1),
-                len: self.height,
-            });
-        }
+        within(y, self.height)?;
         let start = y * self.pitch;
         Ok(start..start + self.width * size_of::<T>())
     }

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::host::pinned_pool::{self, PinnedChunk};
 use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
@@ -14,7 +14,7 @@ use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::release::{FailedRelease, released};
-use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::debug::debug;
@@ -29,7 +29,7 @@ use crate::util::flags::flags;
 /// let buffer: Buffer<f32, PinnedMemory> = PinnedBuffer::new(&context, 100)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum PinnedMemory {}
 
 /// A shared view of a [`PinnedBuffer`].
@@ -277,8 +277,7 @@ impl<T: Pod> PinnedBuffer<T> {
             let address = alloc_raw(context, bytes, flags)?;
             (address, PinnedBacking::Allocated(context_of))
         };
-        let block = Block { address, bytes, ledger: Ledger::default(), backing };
-        Ok(Self::from_storage(Storage::new(block), len))
+        Ok(Self::from_storage(Storage::new(Block::unused(address, bytes, backing)), len))
     }
 
     /// A copy of `elements`.
@@ -370,11 +369,10 @@ impl<T: Pod> PinnedBuffer<T> {
             return Ok(flags);
         }
         let _entered = self.context().enter_briefly()?;
-        let mut flags = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; the address is that of a
-        // live allocation.
-        check("cuMemHostGetFlags", unsafe {
-            cu::cuMemHostGetFlags(&mut flags, block.address.0.as_ptr().cast())
+        // SAFETY: the call writes one number, to a borrow of one; the address is that of a live
+        // allocation.
+        let flags = asked("cuMemHostGetFlags", |flags| unsafe {
+            cu::cuMemHostGetFlags(flags, block.address.0.as_ptr().cast())
         })?;
         Ok(PinnedFlags(flags))
     }
@@ -399,13 +397,11 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
         return Ok(0);
     }
     let _entered = context.enter_briefly()?;
-    let mut address = 0;
-    // SAFETY: the call writes one address, to a local that outlives it; the memory is pinned; flags
-    // must be zero.
-    check("cuMemHostGetDevicePointer", unsafe {
-        cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
-    })?;
-    Ok(address)
+    // SAFETY: the call writes one address, to a borrow of one; the memory is pinned; flags must be
+    // zero.
+    asked("cuMemHostGetDevicePointer", |address| unsafe {
+        cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0)
+    })
 }
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {

@@ -12,8 +12,8 @@ use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::{Block, Storage};
 use crate::process::deferred;
-use crate::timeline::ledger::Ledger;
 use crate::util::flags::flags;
+use crate::util::from::from;
 use crate::util::panic::Contained;
 use crate::wait::future::Ready;
 
@@ -127,12 +127,7 @@ impl<H: StableHost> Registered<H> {
             // context is lost.
             return Err((error, unsafe { host.assume_init() }));
         }
-        let block = Block {
-            address,
-            bytes,
-            ledger: Ledger::default(),
-            backing: PinnedBacking::Registered(context.clone()),
-        };
+        let block = Block::unused(address, bytes, PinnedBacking::Registered(context.clone()));
         let buffer = Buffer::from_storage(Storage::new(block), len);
         Ok(Self { parts: ManuallyDrop::new(Parts { buffer, host }) })
     }
@@ -226,16 +221,10 @@ impl<H: StableHost> Deref for Registered<H> {
     }
 }
 
-impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {
-    fn from(registered: &'a Registered<H>) -> Self {
-        registered.as_view()
-    }
-}
-
-impl<'a, H: StableHostMut> From<&'a mut Registered<H>> for PinnedSliceMut<'a, H::Element> {
-    fn from(registered: &'a mut Registered<H>) -> Self {
-        registered.as_view_mut()
-    }
+from! {
+    ['a, H: StableHost] &'a Registered<H> => PinnedSlice<'a, H::Element>: |it| it.as_view();
+    ['a, H: StableHostMut] &'a mut Registered<H> => PinnedSliceMut<'a, H::Element>:
+        |it| it.as_view_mut();
 }
 
 impl<H: StableHost> fmt::Debug for Registered<H> {

@@ -12,6 +12,7 @@ use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
+use crate::util::from::from;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
@@ -288,16 +289,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     }
 }
 
-impl<'a, T: Pod, M: Memory, X> From<&'a Buffer<T, M, X>> for Slice<'a, T, M> {
-    #[inline]
-    fn from(buffer: &'a Buffer<T, M, X>) -> Self {
-        buffer.as_view()
-    }
-}
-
-impl<'a, T: Pod, M: Memory, X> From<&'a mut Buffer<T, M, X>> for SliceMut<'a, T, M> {
-    #[inline]
-    fn from(buffer: &'a mut Buffer<T, M, X>) -> Self {
-        buffer.as_view_mut()
-    }
+from! {
+    ['a, T: Pod, M: Memory, X] &'a Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
+    ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => SliceMut<'a, T, M>: |it| it.as_view_mut();
 }

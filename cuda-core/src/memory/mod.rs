@@ -38,7 +38,7 @@ pub trait Memory: MemoryKind {}
 impl<M: MemoryKind> Memory for M {}
 
 /// What differs between kinds of memory.
-pub(crate) trait MemoryKind: Sized + 'static {
+pub(crate) trait MemoryKind: Copy + 'static {
     /// The type of a block's address.
     type Address: Copy + Send + Sync;
     /// What keeps a block allocated.
@@ -78,6 +78,11 @@ pub(crate) struct Block<M: MemoryKind> {
 }
 
 impl<M: MemoryKind> Block<M> {
+    /// A block that no stream uses yet. The caller allocated it.
+    pub(crate) fn unused(address: M::Address, bytes: usize, backing: M::Backing) -> Self {
+        Self { address, bytes, ledger: Ledger::default(), backing }
+    }
+
     /// Frees the block; reports a failure. Returns whether it worked.
     fn free_or_report(&mut self) -> bool {
         let freed = M::free(self);
@@ -215,6 +220,19 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>())
         .filter(|bytes| *bytes <= isize::MAX as usize)
         .ok_or(Error::SizeOverflow { len, element_size: size_of::<T>() })
+}
+
+/// The error for bytes at `address` that are no elements of type `T`.
+pub(crate) fn recast<T>(bytes: usize, address: u64) -> Error {
+    Error::Recast { bytes, address, element_size: size_of::<T>(), alignment: align_of::<T>() }
+}
+
+/// Refuses an index beyond `len`.
+pub(crate) fn within(index: usize, len: usize) -> Result<()> {
+    if index < len {
+        return Ok(());
+    }
+    Err(Error::OutOfBounds { start: index, end: index.saturating_add(1), len })
 }
 
 /// Refuses a copy between slices of different length.

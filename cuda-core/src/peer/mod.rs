@@ -9,7 +9,7 @@ use cuda_sys::symbol as cu;
 use crate::context::{self, Context, RawContext, kept};
 use crate::device::Device;
 use crate::device::default_pool::{self, RawPool};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::util::raw_enum::raw_enum;
@@ -61,11 +61,9 @@ impl Device {
         if self == peer {
             return Ok(false);
         }
-        let mut can = 0;
-        // SAFETY: both are handles that the driver gave; the call writes one int, to a local that
-        // outlives it.
-        check("cuDeviceCanAccessPeer", unsafe {
-            cu::cuDeviceCanAccessPeer(&mut can, self.as_raw(), peer.as_raw())
+        // SAFETY: both are handles that the driver gave; the call writes one int, to a borrow of one.
+        let can = asked("cuDeviceCanAccessPeer", |can| unsafe {
+            cu::cuDeviceCanAccessPeer(can, self.as_raw(), peer.as_raw())
         })?;
         Ok(can != 0)
     }

@@ -13,6 +13,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::Touch;
 use crate::types::pod::Pod;
+use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
 
 /// A value that a stream can write and wait for: `u32`, and `u64` if the device supports it.
@@ -321,26 +322,19 @@ pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>
         (_, true) => "CU_STREAM_WAIT_VALUE_NOR",
         (false, false) => return Ok(()),
     };
-    Err(Error::Unsupported { feature, device: device.ordinal() })
+    Err(device.unsupported(feature))
 }
 
 /// Asks the driver once for each device.
 fn abilities(device: Device) -> Result<Abilities> {
-    static KNOWN: Mutex<Vec<(Device, Abilities)>> = Mutex::new(Vec::new());
-    let known = |entries: &Vec<(Device, Abilities)>| {
-        let found = entries.iter().find(|(known, _)| *known == device);
-        found.map(|(_, able)| *able)
-    };
-    if let Some(able) = known(&lock(&KNOWN)) {
-        return Ok(able);
+    static KNOWN: Mutex<FlatMap<u32, Abilities>> = Mutex::new(FlatMap::new());
+    if let Some(able) = lock(&KNOWN).get(device.ordinal()) {
+        return Ok(*able);
     }
     let able = Abilities {
         wide: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
         nor: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0,
     };
-    let mut entries = lock(&KNOWN);
-    if known(&entries).is_none() {
-        entries.push((device, able));
-    }
+    lock(&KNOWN).insert(device.ordinal(), able);
     Ok(able)
 }

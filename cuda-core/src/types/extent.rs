@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::util::from::from;
+
 /// A size in up to three dimensions, in elements or texels: of a row, across rows, and across
 /// slices, layers or faces. A shape that lacks one of these has one row, or one slice.
 ///
@@ -87,25 +89,13 @@ impl fmt::Display for Extent {
 }
 
 macro_rules! from_numbers {
-    ($($type:ident, $left_out:literal;)*) => {$(
-        impl From<usize> for $type {
-            fn from(x: usize) -> Self {
-                Self::new(x, $left_out, $left_out)
-            }
-        }
-
-        impl From<(usize, usize)> for $type {
-            fn from((x, y): (usize, usize)) -> Self {
-                Self::new(x, y, $left_out)
-            }
-        }
-
-        impl From<(usize, usize, usize)> for $type {
-            fn from((x, y, z): (usize, usize, usize)) -> Self {
-                Self::new(x, y, z)
-            }
-        }
-    )*};
+    ($($type:ident, $left_out:literal;)*) => {
+        from! {$(
+            [] usize => $type: |x| Self::new(x, $left_out, $left_out);
+            [] (usize, usize) => $type: |pair| Self::new(pair.0, pair.1, $left_out);
+            [] (usize, usize, usize) => $type: |all| Self::new(all.0, all.1, all.2);
+        )*}
+    };
 }
 
 from_numbers! {

@@ -3,6 +3,7 @@
 pub(crate) mod debug;
 pub(crate) mod flags;
 pub(crate) mod flat_map;
+pub(crate) mod from;
 pub(crate) mod inline_vec;
 pub(crate) mod panic;
 pub(crate) mod pocket;

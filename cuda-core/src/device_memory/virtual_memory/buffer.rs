@@ -214,10 +214,7 @@ impl<T: Pod> VirtualBuffer<T> {
             });
         }
         if access != PeerAccess::None && !peer.can_access_peer(self.device())? {
-            return Err(Error::Unsupported {
-                feature: "access to the memory of that device",
-                device: peer.ordinal(),
-            });
+            return Err(peer.unsupported("access to the memory of that device"));
         }
         if access != PeerAccess::ReadWrite {
             self.storage.wait_for(&self.storage.block().whole())?;

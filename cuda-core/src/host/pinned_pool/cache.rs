@@ -9,9 +9,11 @@ use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
-use super::usage::PinnedUsage;
 use crate::context::kept;
+use crate::error::Result;
+use crate::process::driver;
 use crate::timeline::ledger::Fences;
+use crate::util::sync::lock;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
 const MANY: usize = 64;
@@ -43,6 +45,37 @@ pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
         reserved_peak: 0,
     },
 });
+
+/// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
+///
+/// Whole chunks are counted, which are up to an eighth larger than requested, or up to two
+/// mebibytes beyond 32 MiB. Memory that the driver allocates is not counted: that with
+/// [flags](crate::PinnedFlags) of its own, or all with
+/// [`PinnedBackend::Driver`](super::PinnedBackend).
+///
+/// ```no_run
+/// let usage = cuda_core::pinned_usage()?;
+/// if usage.cached > 1 << 30 {
+///     cuda_core::trim_pinned()?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinnedUsage {
+    /// Taken from the system: used, cached and pending.
+    pub reserved: usize,
+    /// The most that was taken since the peaks were reset.
+    pub reserved_peak: usize,
+    /// In buffers.
+    pub used: usize,
+    /// The most that was in buffers since the peaks were reset.
+    pub used_peak: usize,
+    /// Free, kept for later buffers.
+    pub cached: usize,
+    /// Dropped before the copies that use it were done, as far as known when last checked.
+    pub pending: usize,
+}
 
 /// Chunks and free stretches near one NUMA node.
 struct Shelf {
@@ -340,4 +373,37 @@ impl Shelf {
     fn spans(&mut self, large: bool) -> &mut Spans {
         if large { &mut self.large } else { &mut self.small }
     }
+}
+
+/// How much pinned memory is used and kept. No driver call.
+///
+/// # Errors
+/// [`Error::Forked`](crate::Error::Forked) in a fork's child, and
+/// [`Error::Exiting`](crate::Error::Exiting).
+///
+/// ```
+/// let usage = cuda_core::pinned_usage()?;
+/// println!("{} of {} MiB pinned are used", usage.used >> 20, usage.reserved >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn pinned_usage() -> Result<PinnedUsage> {
+    driver::gone().map_or(Ok(()), Err)?;
+    Ok(lock(&CACHE).counts())
+}
+
+/// Sets the peaks of [`pinned_usage`] to the present values. No driver call.
+///
+/// # Errors
+/// Those of [`pinned_usage`].
+///
+/// ```no_run
+/// cuda_core::reset_pinned_peaks()?;
+/// // … one step of the program …
+/// println!("{} bytes at most", cuda_core::pinned_usage()?.used_peak);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn reset_pinned_peaks() -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
+    lock(&CACHE).reset_peaks();
+    Ok(())
 }

@@ -190,10 +190,9 @@ mod os {
     pub(super) fn unmap(_: HostAddress, _: usize) {}
 }
 
+#[cfg(any(target_os = "linux", miri))]
 #[cfg(test)]
 mod tests {
-    #![cfg(any(target_os = "linux", miri))]
-
     use super::*;
 
     #[test]

@@ -18,11 +18,10 @@ mod node;
 mod room;
 mod source;
 mod spans;
-mod usage;
 
 pub use backend::{PinnedBackend, set_pinned_backend};
+pub use cache::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 pub use growth::{set_pinned_limit, trim_pinned};
-pub use usage::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 
 use cache::{CACHE, Spent};
 use class::Class;

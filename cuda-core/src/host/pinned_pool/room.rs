@@ -66,10 +66,9 @@ mod os {
     }
 }
 
+#[cfg(all(target_os = "linux", not(miri)))]
 #[cfg(test)]
 mod tests {
-    #![cfg(all(target_os = "linux", not(miri)))]
-
     use super::os::number_behind;
 
     #[test]

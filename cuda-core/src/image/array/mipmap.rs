@@ -10,6 +10,7 @@ use super::view::{ArraySlice, ArraySliceMut, Level};
 use super::{RawArray, TexelArray};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
+use crate::memory::within;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::extent::Extent;
@@ -60,13 +61,11 @@ impl<T: Texel> MipmappedArray<T> {
                 why: "a mipmap has one level at least, and none behind that of one texel",
             });
         }
-        let extents: Vec<_> = (0..levels).map(|level| shape.level(level)).collect();
         let mut bytes = 0_usize;
-        let mut starts = Vec::new();
-        for extent in &extents {
-            starts.push(bytes);
-            let level = extent.texels().unwrap_or(0) * size_of::<T>();
-            bytes = bytes.saturating_add(level);
+        let mut places = Vec::new();
+        for extent in (0..levels).map(|level| shape.level(level)) {
+            places.push((extent, bytes));
+            bytes = bytes.saturating_add(extent.texels().unwrap_or(0) * size_of::<T>());
         }
         let descriptor = shape.descriptor::<T>(flags);
         let mut raw = ptr::null_mut();
@@ -78,7 +77,7 @@ impl<T: Texel> MipmappedArray<T> {
         let address = RawArray::Mipmapped(Handle(raw));
         let mut array = Self::own(context, address, bytes, shape, MipLevels(Vec::new()));
         let _entered = context.enter_briefly()?;
-        for (level, (extent, start)) in (0..).zip(extents.into_iter().zip(starts)) {
+        for (level, (extent, start)) in (0..).zip(places) {
             let mut single = ptr::null_mut();
             // SAFETY: the call writes one handle, to a local that outlives it; `array` keeps the
             // array, which has the level.
@@ -126,12 +125,8 @@ impl<T: Texel> MipmappedArray<T> {
     }
 
     fn at(&self, level: u32) -> Result<Level> {
-        let found = self.known().get(level as usize).copied();
-        found.ok_or(Error::OutOfBounds {
-            start: level as usize,
-            end: (level as usize).saturating_add(1),
-            len: self.known().len(),
-        })
+        within(level as usize, self.known().len())?;
+        Ok(self.known()[level as usize])
     }
 
     /// The size of a level in texels.

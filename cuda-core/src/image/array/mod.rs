@@ -15,7 +15,7 @@ use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Ledger};
+use crate::timeline::ledger::Access;
 use crate::types::resource::Resource;
 use crate::util::debug::debug;
 
@@ -33,6 +33,7 @@ use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};
 
 /// The kind of device memory that arrays have.
+#[derive(Clone, Copy)]
 pub(crate) enum ArrayMemory {}
 
 /// An array's handle.
@@ -127,8 +128,7 @@ impl<T: Texel, L> TexelArray<T, L> {
         shape: ArrayShape,
         levels: L,
     ) -> Self {
-        let (ledger, backing) = (Ledger::default(), context.clone());
-        let storage = Arc::new(Storage::new(Block { address, bytes, ledger, backing }));
+        let storage = Arc::new(Storage::new(Block::unused(address, bytes, context.clone())));
         Self { storage, shape, levels, _texels: PhantomData }
     }
 

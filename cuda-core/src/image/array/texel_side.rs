@@ -22,6 +22,7 @@ use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
 use crate::util::debug::debug;
+use crate::util::from::from;
 
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;
 /// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
@@ -201,23 +202,11 @@ impl<'a, T: Texel, M: Endpoint> From<Slice<'a, T, M>> for TexelSource<'a, T> {
     }
 }
 
-impl<'a, T: Texel, M: Endpoint> From<SliceMut<'a, T, M>> for TexelDestination<'a, T> {
-    fn from(view: SliceMut<'a, T, M>) -> Self {
-        Self::new(view.into_view())
-    }
-}
-
 impl<'a, T: Texel, M: Endpoint> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Pitched<'a, T, M>) -> Self {
         let (bytes, geometry) = view.into_parts();
         let side = CopySide::linear(bytes.place(), geometry.pitch, geometry.slice_height);
         Self::new(side, bytes.on(), TexelSize::Extent(geometry.extent), bytes.read())
-    }
-}
-
-impl<'a, T: Texel, M: Endpoint> From<PitchedMut<'a, T, M>> for TexelDestination<'a, T> {
-    fn from(view: PitchedMut<'a, T, M>) -> Self {
-        Self::new(view.into_view())
     }
 }
 
@@ -228,49 +217,23 @@ impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
     }
 }
 
-impl<'a, T: Texel> From<ArraySliceMut<'a, T>> for TexelDestination<'a, T> {
-    fn from(view: ArraySliceMut<'a, T>) -> Self {
-        Self::new(view.into_view())
-    }
-}
-
-impl<'a, T: Texel, M: Endpoint, X> From<&'a Buffer<T, M, X>> for TexelSource<'a, T> {
-    fn from(buffer: &'a Buffer<T, M, X>) -> Self {
-        buffer.as_view().into()
-    }
-}
-
-impl<'a, T: Texel, M: Endpoint, X> From<&'a mut Buffer<T, M, X>> for TexelDestination<'a, T> {
-    fn from(buffer: &'a mut Buffer<T, M, X>) -> Self {
-        buffer.as_view_mut().into()
-    }
-}
-
-impl<'a, H: StableHost<Element: Texel>> From<&'a Registered<H>> for TexelSource<'a, H::Element> {
-    fn from(registered: &'a Registered<H>) -> Self {
-        registered.as_view().into()
-    }
-}
-
-impl<'a, H> From<&'a mut Registered<H>> for TexelDestination<'a, H::Element>
-where
-    H: StableHostMut<Element: Texel>,
-{
-    fn from(registered: &'a mut Registered<H>) -> Self {
-        registered.as_view_mut().into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a CudaArray<T>> for TexelSource<'a, T> {
-    fn from(array: &'a CudaArray<T>) -> Self {
-        array.as_view().into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a mut CudaArray<T>> for TexelDestination<'a, T> {
-    fn from(array: &'a mut CudaArray<T>) -> Self {
-        array.as_view_mut().into()
-    }
+from! {
+    ['a, T: Texel, M: Endpoint] SliceMut<'a, T, M> => TexelDestination<'a, T>:
+        |view| Self::new(view.into_view());
+    ['a, T: Texel, M: Endpoint] PitchedMut<'a, T, M> => TexelDestination<'a, T>:
+        |view| Self::new(view.into_view());
+    ['a, T: Texel] ArraySliceMut<'a, T> => TexelDestination<'a, T>:
+        |view| Self::new(view.into_view());
+    ['a, T: Texel, M: Endpoint, X] &'a Buffer<T, M, X> => TexelSource<'a, T>:
+        |it| it.as_view().into();
+    ['a, T: Texel, M: Endpoint, X] &'a mut Buffer<T, M, X> => TexelDestination<'a, T>:
+        |it| it.as_view_mut().into();
+    ['a, H: StableHost<Element: Texel>] &'a Registered<H> => TexelSource<'a, H::Element>:
+        |it| it.as_view().into();
+    ['a, H: StableHostMut<Element: Texel>] &'a mut Registered<H> => TexelDestination<'a, H::Element>:
+        |it| it.as_view_mut().into();
+    ['a, T: Texel] &'a CudaArray<T> => TexelSource<'a, T>: |it| it.as_view().into();
+    ['a, T: Texel] &'a mut CudaArray<T> => TexelDestination<'a, T>: |it| it.as_view_mut().into();
 }
 
 debug! { [T: Texel] TexelSource ['_, T], |it| size: it.size, on: it.on }

@@ -10,6 +10,7 @@ use crate::memory::Storage;
 use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::extent::{Extent, Origin};
 use crate::util::debug::debug;
+use crate::util::from::from;
 
 /// An array, or a level of a mipmap, within its storage.
 #[derive(Clone, Copy)]
@@ -35,6 +36,7 @@ pub(super) struct Level {
 /// stream.download_from_array(corner, &mut back)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[derive(Clone, Copy)]
 pub struct ArraySlice<'a, T: Texel> {
     storage: &'a Storage<ArrayMemory>,
     pub(super) level: Level,
@@ -197,30 +199,10 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
     }
 }
 
-impl<T: Texel> Clone for ArraySlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Texel> Copy for ArraySlice<'_, T> {}
-
-impl<'a, T: Texel> From<&'a CudaArray<T>> for ArraySlice<'a, T> {
-    fn from(array: &'a CudaArray<T>) -> Self {
-        array.as_view()
-    }
-}
-
-impl<'a, T: Texel> From<&'a mut CudaArray<T>> for ArraySliceMut<'a, T> {
-    fn from(array: &'a mut CudaArray<T>) -> Self {
-        array.as_view_mut()
-    }
-}
-
-impl<'a, T: Texel> From<&ArraySlice<'a, T>> for ArraySlice<'a, T> {
-    fn from(view: &ArraySlice<'a, T>) -> Self {
-        *view
-    }
+from! {
+    ['a, T: Texel] &'a CudaArray<T> => ArraySlice<'a, T>: |it| it.as_view();
+    ['a, T: Texel] &'a mut CudaArray<T> => ArraySliceMut<'a, T>: |it| it.as_view_mut();
+    ['a, T: Texel] &ArraySlice<'a, T> => ArraySlice<'a, T>: |it| *it;
 }
 
 debug! { [T: Texel] ArraySlice ['_, T], |it| origin: it.origin, extent: it.extent }

@@ -199,40 +199,37 @@ impl MipmapSampling {
 impl TextureDescriptor {
     /// Refuses combinations that CUDA does not define.
     pub(super) fn check<T: Texel>(&self, op: &'static str) -> Result<()> {
-        let refuse = |why| Err(Error::Flags { op, why });
         let wraps = |mode: &AddressMode| matches!(mode, AddressMode::Wrap | AddressMode::Mirror);
         let bits = size_of::<T>() / T::CHANNELS as usize * 8;
         let is_float =
             T::FORMAT == cuda_sys::CU_AD_FORMAT_FLOAT || T::FORMAT == cuda_sys::CU_AD_FORMAT_HALF;
-        if self.coordinates == Coordinates::Texels && self.address.iter().any(wraps) {
-            return refuse("wrapping and mirroring want normalised coordinates");
-        }
-        if self.read == ReadMode::NormalizedFloat && !is_float && bits == 32 {
-            return refuse("integers of 32 bits cannot be read as normalised floats");
-        }
-        if self.read == ReadMode::Element && !is_float && self.filter == FilterMode::Linear {
-            return refuse("a mean of integers is read as a normalised float");
-        }
-        if self.srgb && T::FORMAT != cuda_sys::CU_AD_FORMAT_UNSIGNED_INT8 {
-            return refuse("sRGB is an encoding of unsigned bytes");
-        }
-        if self.max_anisotropy > 16 {
-            return refuse("more than 16 samples");
-        }
-        Ok(())
+        let reads_floats = self.read == ReadMode::NormalizedFloat;
+        let is_linear = self.filter == FilterMode::Linear;
+        let is_bytes = T::FORMAT == cuda_sys::CU_AD_FORMAT_UNSIGNED_INT8;
+        let wraps = self.coordinates == Coordinates::Texels && self.address.iter().any(wraps);
+        let wide = reads_floats && !is_float && bits == 32;
+        let refused = [
+            (wraps, "wrapping and mirroring want normalised coordinates"),
+            (wide, "integers of 32 bits cannot be read as normalised floats"),
+            (
+                !reads_floats && !is_float && is_linear,
+                "a mean of integers is read as a normalised float",
+            ),
+            (self.srgb && !is_bytes, "sRGB is an encoding of unsigned bytes"),
+            (self.max_anisotropy > 16, "more than 16 samples"),
+        ];
+        let refused = refused.into_iter().find(|(is_refused, _)| *is_refused);
+        refused.map_or(Ok(()), |(_, why)| Err(Error::Flags { op, why }))
     }
 
     pub(super) fn as_raw(&self) -> CUDA_TEXTURE_DESC {
-        let mut flags = 0;
-        if self.read == ReadMode::Element {
-            flags |= READ_AS_INTEGER;
-        }
-        if self.coordinates == Coordinates::Normalized {
-            flags |= NORMALIZED_COORDINATES;
-        }
-        if self.srgb {
-            flags |= SRGB;
-        }
+        let flags = [
+            (self.read == ReadMode::Element, READ_AS_INTEGER),
+            (self.coordinates == Coordinates::Normalized, NORMALIZED_COORDINATES),
+            (self.srgb, SRGB),
+        ];
+        let flags =
+            flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, bit)| all | bit);
         CUDA_TEXTURE_DESC {
             addressMode: self.address.map(AddressMode::as_raw),
             filterMode: self.filter.as_raw(),

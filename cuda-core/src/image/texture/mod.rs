@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use crate::error::Result;
 use crate::image::array::texel::Texel;
@@ -16,7 +16,7 @@ pub(crate) mod surface;
 pub(crate) mod view;
 
 use descriptor::TextureDescriptor;
-use object::{BoundObject, ImageObject, ObjectKind};
+use object::{BoundObject, Describe, Destroy, ImageObject, ObjectKind};
 use view::TextureSource;
 
 /// The kind of object that a [`Texture`] is.
@@ -26,20 +26,9 @@ pub enum TextureKind {}
 impl ObjectKind for TextureKind {
     const RESOURCE: Resource = Resource::Texture;
     const NAMES: [&'static str; 2] = ["texture", "the texture"];
-    const DESTROY: &'static str = "cuTexObjectDestroy";
-    const DESCRIBE: &'static str = "cuTexObjectGetResourceDesc";
-
-    unsafe fn destroy(handle: u64) -> CUresult {
-        // SAFETY: a texture object that is destroyed once, when no kernel uses it any more, by the
-        // caller's promise.
-        unsafe { cu::cuTexObjectDestroy(handle) }
-    }
-
-    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: both are what the call asks for, by the caller's promise: a live object, and a
-        // place for one description.
-        unsafe { cu::cuTexObjectGetResourceDesc(resource, handle) }
-    }
+    const DESTROY: (&'static str, Destroy) = ("cuTexObjectDestroy", cu::cuTexObjectDestroy);
+    const DESCRIBE: (&'static str, Describe) =
+        ("cuTexObjectGetResourceDesc", cu::cuTexObjectGetResourceDesc);
 }
 
 /// A texture: how kernels sample an array, or device memory.

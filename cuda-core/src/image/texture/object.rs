@@ -17,6 +17,9 @@ use crate::timeline::ledger::{Access, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 use crate::util::debug::debug;
 
+pub(crate) type Destroy = unsafe extern "C" fn(u64) -> CUresult;
+pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) -> CUresult;
+
 /// A texture or a surface.
 pub(crate) trait ObjectKind: Send + 'static {
     /// What an object that could not be destroyed is reported as.
@@ -24,17 +27,9 @@ pub(crate) trait ObjectKind: Send + 'static {
     /// What errors call one: by itself, and as an argument.
     const NAMES: [&'static str; 2];
     /// The call that destroys one.
-    const DESTROY: &'static str;
+    const DESTROY: (&'static str, Destroy);
     /// The call that describes what one was created from.
-    const DESCRIBE: &'static str;
-
-    /// # Safety
-    /// The handle is live, and no work uses it.
-    unsafe fn destroy(handle: u64) -> CUresult;
-
-    /// # Safety
-    /// The handle is live.
-    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult;
+    const DESCRIBE: (&'static str, Describe);
 }
 
 /// A handle by which kernels reach an array, or device memory; [`Texture`](crate::Texture) and
@@ -106,11 +101,10 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// # Errors
     /// The driver's.
     pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
-        self.ask(K::DESCRIBE, |handle, resource| {
-            // SAFETY: the handle is live while `self` is; the call writes one structure of this
-            // type, to a local of `ask` that outlives it.
-            unsafe { K::resource(handle, resource) }
-        })
+        let (op, describe) = K::DESCRIBE;
+        // SAFETY: the handle is live while `self` is; the call writes one structure of this type, to
+        // a local of `ask` that outlives it.
+        self.ask(op, |handle, resource| unsafe { describe(resource, handle) })
     }
 
     /// A description that the driver writes about the object. All zeroes are a valid `R`.
@@ -169,10 +163,9 @@ impl<K: ObjectKind> Release for LiveObject<K> {
 
     fn release(&mut self) -> Result<(), FailedRelease> {
         self.ledger.last_uses(&ONLY_BYTE).wait_host()?;
-        self.context.release(K::DESTROY, || {
-            // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
-            // done.
-            unsafe { K::destroy(self.handle) }
-        })
+        let (op, destroy) = K::DESTROY;
+        // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
+        // done.
+        self.context.release(op, || unsafe { destroy(self.handle) })
     }
 }

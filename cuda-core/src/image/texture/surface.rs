@@ -1,8 +1,8 @@
 //! Surfaces: arrays that kernels read and write.
 
-use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, symbol as cu};
+use cuda_sys::symbol as cu;
 
-use super::object::{BoundObject, ImageObject, ObjectKind};
+use super::object::{BoundObject, Describe, Destroy, ImageObject, ObjectKind};
 use super::view::{Made, whole};
 use crate::error::{Error, Result};
 use crate::image::array::CudaArray;
@@ -20,20 +20,9 @@ pub enum SurfaceKind {}
 impl ObjectKind for SurfaceKind {
     const RESOURCE: Resource = Resource::Surface;
     const NAMES: [&'static str; 2] = ["surface", "the surface"];
-    const DESTROY: &'static str = "cuSurfObjectDestroy";
-    const DESCRIBE: &'static str = "cuSurfObjectGetResourceDesc";
-
-    unsafe fn destroy(handle: u64) -> CUresult {
-        // SAFETY: a surface object that is destroyed once, when no kernel uses it any more, by the
-        // caller's promise.
-        unsafe { cu::cuSurfObjectDestroy(handle) }
-    }
-
-    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: both are what the call asks for, by the caller's promise: a live object, and a
-        // place for one description.
-        unsafe { cu::cuSurfObjectGetResourceDesc(resource, handle) }
-    }
+    const DESTROY: (&'static str, Destroy) = ("cuSurfObjectDestroy", cu::cuSurfObjectDestroy);
+    const DESCRIBE: (&'static str, Describe) =
+        ("cuSurfObjectGetResourceDesc", cu::cuSurfObjectGetResourceDesc);
 }
 
 /// A surface: how kernels read and write an array that was created with

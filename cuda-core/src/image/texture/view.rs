@@ -18,6 +18,7 @@ use crate::timeline::ledger::{Access, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
 use crate::util::debug::debug;
+use crate::util::from::from;
 
 /// What a texture is created from, and used with: an array, mipmapped or not; a row of device
 /// memory; or rows of it, one below the other.
@@ -169,14 +170,13 @@ impl Made {
 
     /// Whether it is the same memory.
     pub(super) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Made::Array(one), Made::Array(two)) => Arc::ptr_eq(one, two),
-            (
-                Made::Memory { context, address, bytes, .. },
-                Made::Memory { context: of, address: start, bytes: len, .. },
-            ) => (context, address, bytes) == (of, start, len),
-            _ => false,
-        }
+        let key = |made: &Self| match made {
+            Made::Array(storage) => (Some(Arc::as_ptr(storage)), None),
+            Made::Memory { context, address, bytes, .. } => {
+                (None, Some((*context, *address, *bytes)))
+            }
+        };
+        key(self) == key(other)
     }
 
     /// The array's handle, if it is one.
@@ -196,16 +196,10 @@ impl<'a, T: Texel, L> From<&'a TexelArray<T, L>> for TextureSource<'a, T> {
     }
 }
 
-impl<'a, T: Texel> From<DeviceSlice<'a, T>> for TextureSource<'a, T> {
-    fn from(view: DeviceSlice<'a, T>) -> Self {
-        Self::linear(view, None)
-    }
-}
-
-impl<'a, T: Texel, X> From<&'a Buffer<T, DeviceMemory, X>> for TextureSource<'a, T> {
-    fn from(buffer: &'a Buffer<T, DeviceMemory, X>) -> Self {
-        buffer.as_view().into()
-    }
+from! {
+    ['a, T: Texel] DeviceSlice<'a, T> => TextureSource<'a, T>: |it| Self::linear(it, None);
+    ['a, T: Texel, X] &'a Buffer<T, DeviceMemory, X> => TextureSource<'a, T>:
+        |it| it.as_view().into();
 }
 
 debug! { [T: Texel] TextureSource ['_, T], |it| made: it.made }
