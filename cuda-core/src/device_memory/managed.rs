@@ -81,8 +81,10 @@ impl<T: Pod> ManagedBuffer<T> {
     /// `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::Unsupported`] on a device
-    /// without managed memory; [`Error::OutOfMemory`].
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::OverAligned`](crate::Error::OverAligned);
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without managed memory;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Global)
     }
@@ -122,9 +124,9 @@ impl<T: Pod> ManagedBuffer<T> {
     /// The elements, once the work that writes them has completed.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if a device cannot use managed memory while the host does and the
-    /// buffer is not attached to the host: another thread could start work on the device at any
-    /// time. The driver's errors about the work waited for.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if a device cannot use managed memory
+    /// while the host does and the buffer is not attached to the host: another thread could start
+    /// work on the device at any time. The driver's errors about the work waited for.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.require_lendable()?;
         // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory

@@ -49,8 +49,8 @@ impl DeviceGroup {
     /// The access outlives the group: [`DeviceGroup::disable_all_peers`] revokes it.
     ///
     /// # Errors
-    /// The driver's, as [`Error::OnDevice`] of the device that was to be given access. Pairs that were
-    /// connected before stay so.
+    /// The driver's, as [`Error::OnDevice`](crate::Error::OnDevice) of the device that was to be
+    /// given access. Pairs that were connected before stay so.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -89,8 +89,8 @@ impl DeviceGroup {
     /// [`Context::disable_peer_access`] of each pair that has it, which waits for the work of both.
     ///
     /// # Errors
-    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`]: the first, after trying
-    /// all pairs.
+    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`](crate::Error::OnDevice):
+    /// the first, after trying all pairs.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;

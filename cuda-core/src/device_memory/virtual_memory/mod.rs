@@ -54,7 +54,8 @@ impl Device {
     /// The granularity, in bytes, of the device's physical memory: `cuMemGetAllocationGranularity`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device without virtual memory management.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without virtual memory
+    /// management.
     ///
     /// ```no_run
     /// use cuda_core::{Device, Granularity};

@@ -56,9 +56,10 @@ impl<T: Texel> Texture<T> {
     /// A texture of `source`: `cuTexObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`] for combinations that CUDA does not define; [`Error::Shape`] for no texels,
-    /// and for linear memory whose address or rows the device cannot sample; the driver's
-    /// `INVALID_VALUE` for more than the device samples.
+    /// [`Error::Flags`](crate::Error::Flags) for combinations that CUDA does not define;
+    /// [`Error::Shape`](crate::Error::Shape) for no texels, and for linear memory whose address or
+    /// rows the device cannot sample; the driver's `INVALID_VALUE` for more than the device
+    /// samples.
     pub fn new<'a>(
         source: impl Into<TextureSource<'a, T>>,
         descriptor: &TextureDescriptor,
@@ -82,7 +83,7 @@ impl<T: Texel> Texture<T> {
     /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
     ///
     /// # Errors
-    /// [`Error::Flags`] for other memory than the texture was created from.
+    /// [`Error::Flags`](crate::Error::Flags) for other memory than the texture was created from.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
