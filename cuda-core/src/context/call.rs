@@ -1,11 +1,18 @@
 //! Driver calls that need a context current, on a thread whose captures they must not end.
 
+#[cfg(unix)]
+use std::os::fd::{OwnedFd, RawFd};
+#[cfg(unix)]
+use std::ptr;
+
 use cuda_sys::CUresult;
 
 use super::Context;
 use super::guard::Entered;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
+#[cfg(unix)]
+use crate::process::effect::give_fd;
 use crate::process::release::{FailedRelease, released};
 
 /// A context entered, on a thread that is relaxed.
@@ -21,6 +28,26 @@ impl Context {
     pub(crate) fn relaxed<R>(&self, calls: impl FnOnce() -> R) -> Result<R> {
         let _scope = self.enter_relaxed()?;
         Ok(calls())
+    }
+
+    /// Imports an object by a descriptor, which stays the caller's if the driver refuses it. `own`
+    /// takes the handle.
+    #[cfg(unix)]
+    pub(crate) fn import_fd<H, R>(
+        &self,
+        op: &'static str,
+        fd: &OwnedFd,
+        mut call: impl FnMut(&mut *mut H, RawFd) -> CUresult,
+        own: impl Fn(*mut H) -> R,
+    ) -> Result<R> {
+        let mut raw = ptr::null_mut();
+        let given = self.relaxed(|| give_fd(op, fd, |fd| call(&mut raw, fd)))?;
+        // Despite the error, the driver may have written a handle.
+        if given.is_err() && !raw.is_null() {
+            drop(own(raw));
+        }
+        given?;
+        Ok(own(raw))
     }
 
     // Compiled once, and not with each closure of `relaxed`.

@@ -78,8 +78,6 @@ impl Users {
         if *self.in_use_for_good.get_mut() {
             return Err(Error::LostStream);
         }
-        let mut fences = Fences::none();
-        self.launches.conflicts_exclusive(&CODE, Access::Write, None, &mut fences);
-        fences.wait_host()
+        self.launches.last_uses(&CODE).wait_host()
     }
 }

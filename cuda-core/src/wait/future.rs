@@ -18,7 +18,7 @@ use crate::process::driver;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
-use crate::timeline::ledger::{Access, Fences};
+use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
@@ -185,8 +185,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
 
     /// Waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
-        let mut fences = Fences::none();
-        self.ledger().conflicts(&self.range(), access, None, &mut fences);
+        let fences = self.ledger().fences(&self.range(), access);
         Ready::new(fences.marks())
     }
 }
@@ -198,7 +197,7 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
     }
 }
 
-impl<T: Pod, M: Memory> Buffer<T, M> {
+impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not
     /// block after that.
     ///

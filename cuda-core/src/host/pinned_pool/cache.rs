@@ -10,8 +10,10 @@ use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
 use crate::context::kept;
-use crate::timeline::Mark;
+use crate::error::Result;
+use crate::process::driver;
 use crate::timeline::ledger::Fences;
+use crate::util::sync::lock;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
 const MANY: usize = 64;
@@ -27,14 +29,14 @@ pub(super) struct Cache {
     slabs: Vec<Slab>,
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
-    counts: PinnedCounts,
+    counts: PinnedUsage,
 }
 
 pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
     retired: Vec::new(),
-    counts: PinnedCounts {
+    counts: PinnedUsage {
         used: 0,
         used_peak: 0,
         cached: 0,
@@ -44,15 +46,35 @@ pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     },
 });
 
-/// Bytes of chunks and of slabs.
-#[derive(Clone, Copy)]
-pub(super) struct PinnedCounts {
-    pub(super) used: usize,
-    pub(super) used_peak: usize,
-    pub(super) cached: usize,
-    pub(super) pending: usize,
-    pub(super) reserved: usize,
-    pub(super) reserved_peak: usize,
+/// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
+///
+/// Whole chunks are counted, which are up to an eighth larger than requested, or up to two
+/// mebibytes beyond 32 MiB. Memory that the driver allocates is not counted: that with
+/// [flags](crate::PinnedFlags) of its own, or all with
+/// [`PinnedBackend::Driver`](super::PinnedBackend).
+///
+/// ```no_run
+/// let usage = cuda_core::pinned_usage()?;
+/// if usage.cached > 1 << 30 {
+///     cuda_core::trim_pinned()?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinnedUsage {
+    /// Taken from the system: used, cached and pending.
+    pub reserved: usize,
+    /// The most that was taken since the peaks were reset.
+    pub reserved_peak: usize,
+    /// In buffers.
+    pub used: usize,
+    /// The most that was in buffers since the peaks were reset.
+    pub used_peak: usize,
+    /// Free, kept for later buffers.
+    pub cached: usize,
+    /// Dropped before the copies that use it were done, as far as known when last checked.
+    pub pending: usize,
 }
 
 /// Chunks and free stretches near one NUMA node.
@@ -135,7 +157,7 @@ impl Cache {
     fn carve(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
-        let slab = self.slabs.iter().find(|slab| slab.id() == span.slab)?;
+        let slab = self.slabs.iter().find(|slab| slab.id == span.slab)?;
         let chunk = slab.chunk(span);
         self.counts.cached -= bytes;
         self.counts.hand_out(bytes);
@@ -155,7 +177,7 @@ impl Cache {
             let Some((chunk, fences)) = pending.pop_front() else {
                 return;
             };
-            if !is_known(&fences) {
+            if !fences.are_known_reached() {
                 pending.push_back((chunk, fences));
                 continue;
             }
@@ -259,15 +281,15 @@ impl Cache {
 
     /// Adds a slab of which only `free` is free.
     fn insert(&mut self, slab: Slab, free: Option<Span>) {
-        let node = slab.node().index();
+        let node = slab.node.index();
         while self.shelves.len() <= node {
             self.shelves.push(Shelf::new());
         }
         if let Some(free) = free {
-            self.shelves[node].spans(slab.is_large()).insert(free);
+            self.shelves[node].spans(slab.is_large).insert(free);
             self.counts.cached += free.bytes;
         }
-        self.counts.reserved += slab.bytes();
+        self.counts.reserved += slab.bytes;
         self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
         self.slabs.push(slab);
     }
@@ -277,24 +299,24 @@ impl Cache {
     pub(super) fn disown(&mut self) -> Option<Slab> {
         let shelves = &mut self.shelves;
         let at = self.slabs.iter().position(|slab| {
-            let shelf = shelves.get_mut(slab.node().index());
-            shelf.is_some_and(|shelf| shelf.spans(slab.is_large()).take_whole(slab.whole()))
+            let shelf = shelves.get_mut(slab.node.index());
+            shelf.is_some_and(|shelf| shelf.spans(slab.is_large).take_whole(slab.whole()))
         })?;
         let slab = self.slabs.swap_remove(at);
-        self.counts.cached -= slab.bytes();
-        self.counts.reserved -= slab.bytes();
+        self.counts.cached -= slab.bytes;
+        self.counts.reserved -= slab.bytes;
         Some(slab)
     }
 
     /// Gives up a slab permanently: nothing of it is handed out again.
     pub(super) fn retire(&mut self, id: SlabId, spent: &mut Spent) -> Option<Slab> {
-        let at = self.slabs.iter().position(|slab| slab.id() == id)?;
+        let at = self.slabs.iter().position(|slab| slab.id == id)?;
         let slab = self.slabs.swap_remove(at);
         self.retired.push(id);
-        self.counts.reserved -= slab.bytes();
+        self.counts.reserved -= slab.bytes;
         let (mut idle, mut pending) = (0, 0);
-        if let Some(shelf) = self.shelves.get_mut(slab.node().index()) {
-            idle += shelf.spans(slab.is_large()).take_rest(id);
+        if let Some(shelf) = self.shelves.get_mut(slab.node.index()) {
+            idle += shelf.spans(slab.is_large).take_rest(id);
             for bin in &mut shelf.bins {
                 bin.idle.retain(|chunk| {
                     let gone = chunk.slab == Some(id);
@@ -316,11 +338,11 @@ impl Cache {
 
     /// Bytes of the slabs for chunks that have a class.
     pub(super) fn reserved_for_classes(&self) -> usize {
-        let small = self.slabs.iter().filter(|slab| !slab.is_large());
-        small.map(Slab::bytes).sum()
+        let small = self.slabs.iter().filter(|slab| !slab.is_large);
+        small.map(|slab| slab.bytes).sum()
     }
 
-    pub(super) fn counts(&self) -> PinnedCounts {
+    pub(super) fn counts(&self) -> PinnedUsage {
         self.counts
     }
 
@@ -331,7 +353,7 @@ impl Cache {
     }
 }
 
-impl PinnedCounts {
+impl PinnedUsage {
     #[inline]
     fn hand_out(&mut self, bytes: usize) {
         self.used += bytes;
@@ -353,8 +375,35 @@ impl Shelf {
     }
 }
 
-/// Whether all fences are known to be reached, without asking the driver.
-fn is_known(fences: &Fences) -> bool {
-    let reached = |mark: &Mark| mark.timeline.has_completed(mark.seq);
-    fences.marks().iter().all(reached)
+/// How much pinned memory is used and kept. No driver call.
+///
+/// # Errors
+/// [`Error::Forked`](crate::Error::Forked) in a fork's child, and
+/// [`Error::Exiting`](crate::Error::Exiting).
+///
+/// ```
+/// let usage = cuda_core::pinned_usage()?;
+/// println!("{} of {} MiB pinned are used", usage.used >> 20, usage.reserved >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn pinned_usage() -> Result<PinnedUsage> {
+    driver::gone().map_or(Ok(()), Err)?;
+    Ok(lock(&CACHE).counts())
+}
+
+/// Sets the peaks of [`pinned_usage`] to the present values. No driver call.
+///
+/// # Errors
+/// Those of [`pinned_usage`].
+///
+/// ```no_run
+/// cuda_core::reset_pinned_peaks()?;
+/// // … one step of the program …
+/// println!("{} bytes at most", cuda_core::pinned_usage()?.used_peak);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn reset_pinned_peaks() -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
+    lock(&CACHE).reset_peaks();
+    Ok(())
 }

@@ -18,11 +18,10 @@ mod node;
 mod room;
 mod source;
 mod spans;
-mod usage;
 
 pub use backend::{PinnedBackend, set_pinned_backend};
+pub use cache::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 pub use growth::{set_pinned_limit, trim_pinned};
-pub use usage::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 
 use cache::{CACHE, Spent};
 use class::Class;
@@ -123,36 +122,24 @@ fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 #[cold]
 fn take_slowly(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
     let bytes = class::rounded(asked);
-    if let Some(chunk) = find(node, bytes) {
-        return Ok(chunk);
-    }
-    if let Some(chunk) = ask(node, bytes) {
-        return Ok(chunk);
-    }
     // Idle chunks of other sizes may fit once merged with their neighbours.
-    if let Some(chunk) = find_merged(node, bytes) {
+    let found = find(node, bytes, false).or_else(|| ask(node, bytes));
+    if let Some(chunk) = found.or_else(|| find(node, bytes, true)) {
         return Ok(chunk);
     }
     growth::grow(context, node, asked)
 }
 
-/// A chunk from what is known to be idle.
-fn find(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-    let mut spent = Spent::new();
-    let found = lock(&CACHE).find(node, bytes, &mut spent);
-    drop(spent);
-    found
-}
-
-/// [`find`] after merging all idle chunks with their neighbours.
-fn find_merged(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
+/// A chunk from what is known to be idle, if so asked after merging all of that with its
+/// neighbours.
+fn find(node: NumaNode, bytes: usize, merge: bool) -> Option<PinnedChunk> {
+    // Dropped behind the lock.
     let mut spent = Spent::new();
     let mut cache = lock(&CACHE);
-    cache.merge(&mut spent);
-    let found = cache.find(node, bytes, &mut spent);
-    drop(cache);
-    drop(spent);
-    found
+    if merge {
+        cache.merge(&mut spent);
+    }
+    cache.find(node, bytes, &mut spent)
 }
 
 /// A chunk that the driver, when queried, reports to be done with.
@@ -161,7 +148,7 @@ fn ask(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
     for _ in 0..ASKED_ABOUT {
         let (chunk, fences) = lock(&CACHE).take_pending(node.index(), bin)?;
         if ask_about(chunk, fences) {
-            if let Some(found) = find(node, bytes) {
+            if let Some(found) = find(node, bytes, false) {
                 return Some(found);
             }
         }

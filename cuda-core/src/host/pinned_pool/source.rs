@@ -20,14 +20,14 @@ use crate::types::resource::Resource;
 
 /// One contiguous range of pinned memory.
 pub(super) struct Slab {
-    id: SlabId,
+    pub(super) id: SlabId,
     // INVARIANT: the first of `bytes` bytes that are initialised, pinned in `context`, portable,
     // and accessed only by holders of chunks.
     base: HostAddress,
-    bytes: usize,
+    pub(super) bytes: usize,
     /// For chunks that have no class.
-    is_large: bool,
-    node: NumaNode,
+    pub(super) is_large: bool,
+    pub(super) node: NumaNode,
     context: Context,
     /// The registered mapping; [`None`] if the driver allocated the memory.
     mapping: Option<HostMapping>,
@@ -46,7 +46,7 @@ impl Slab {
     ) -> Result<Self> {
         let mapping = map(context, node, bytes);
         let base = match &mapping {
-            Some(mapping) => mapping.base(),
+            Some(mapping) => mapping.base,
             None => pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
         };
         Ok(Self {
@@ -104,22 +104,6 @@ impl Slab {
     pub(super) fn whole(&self) -> Span {
         Span { slab: self.id, offset: 0, bytes: self.bytes }
     }
-
-    pub(super) fn id(&self) -> SlabId {
-        self.id
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(super) fn is_large(&self) -> bool {
-        self.is_large
-    }
-
-    pub(super) fn node(&self) -> NumaNode {
-        self.node
-    }
 }
 
 /// A registered mapping; [`None`] if the system or the driver refuses one.
@@ -131,7 +115,7 @@ fn map(context: &Context, node: NumaNode, bytes: usize) -> Option<HostMapping> {
     // Mapped as well, since memory from `cuMemHostAlloc` is mapped whatever its flags, if devices
     // share the host's addresses.
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-    match pinning::pin(context, mapping.base(), bytes, flags) {
+    match pinning::pin(context, mapping.base, bytes, flags) {
         Ok(()) => Some(mapping),
         Err(error) => {
             if error.is_sticky() {

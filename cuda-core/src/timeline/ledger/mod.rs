@@ -189,6 +189,20 @@ impl Ledger {
         self.conflict_of_reader(range, access, stream, fences);
     }
 
+    /// What an access of the host to `range` has to wait for.
+    pub(crate) fn fences(&self, range: &Bytes, access: Access) -> Fences {
+        let mut fences = Fences::none();
+        self.conflicts(range, access, None, &mut fences);
+        fences
+    }
+
+    /// All uses of `range`, for its only user: needs no lock.
+    pub(crate) fn last_uses(&mut self, range: &Bytes) -> Fences {
+        let mut fences = Fences::none();
+        self.conflicts_exclusive(range, Access::Write, None, &mut fences);
+        fences
+    }
+
     /// [`Ledger::conflicts`] for the [reader](Self::reader). A caller that is to write what the
     /// reader reads has the exclusive borrow of it, so no other thread raises the reader's point
     /// meanwhile.

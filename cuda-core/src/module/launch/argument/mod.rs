@@ -134,8 +134,8 @@ impl Reach for PinnedMemory {
 }
 
 macro_rules! memory {
-    ($($memory:ty),* $(,)?) => {$(
-        impl<'a, T: Pod, M: Reach> sealed::PushArgument<'a> for $memory {
+    ($($memory:ty $(| $x:ident)?),* $(,)?) => {$(
+        impl<'a, T: Pod, M: Reach$(, $x)?> sealed::PushArgument<'a> for $memory {
             #[inline]
             fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
                 let address = sealed::TouchMemory::touch(self, touched);
@@ -146,26 +146,26 @@ macro_rules! memory {
 }
 
 memory!(
-    &'a Buffer<T, M>,
-    &'a mut Buffer<T, M>,
+    &'a Buffer<T, M, X> | X,
+    &'a mut Buffer<T, M, X> | X,
     Slice<'a, T, M>,
     &'a Slice<'_, T, M>,
     SliceMut<'a, T, M>,
     &'a mut SliceMut<'_, T, M>,
 );
 
-impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a Buffer<T, M> {
+impl<'a, T: Pod, M: Reach, X> sealed::TouchMemory<'a> for &'a Buffer<T, M, X> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         self.as_view().touch(touched)
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a mut Buffer<T, M> {
+impl<'a, T: Pod, M: Reach, X> sealed::TouchMemory<'a> for &'a mut Buffer<T, M, X> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let address = touched.reach(self.storage.block(), 0);
-        let range = self.storage.block().whole();
+        let range = 0..self.byte_len();
         let ledger = LedgerOf::Sole(self.storage.ledger_mut());
         touched.push(ledger, range, Access::Write);
         address
