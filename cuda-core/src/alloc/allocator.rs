@@ -104,10 +104,9 @@ unsafe impl DeviceAllocator for Allocator {
 
     fn is_in_the_context(&self) -> bool {
         match &self.0 {
-            Choice::Shared => true,
+            Choice::Shared | Choice::Plain => true,
             Choice::Pool(pool) => pool.is_in_the_context(),
             Choice::Driver => false,
-            Choice::Plain => true,
             Choice::Custom(allocator) => allocator.is_in_the_context(),
         }
     }

@@ -13,6 +13,7 @@ use crate::process::release::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
+use crate::util::panic::unless_panic;
 
 /// Allocates `bytes` on the stream: returns the address, and the ledger of the new block.
 pub(crate) fn allocate(
@@ -77,7 +78,7 @@ pub(crate) unsafe fn free(
 /// Whether the allocator's blocks belong to the context of their stream; `false` if the allocator
 /// panics.
 pub(crate) fn is_in_the_context(allocator: &Allocator) -> bool {
-    contain(allocator, || Ok(allocator.is_in_the_context())).unwrap_or(false)
+    unless_panic(|| allocator.is_in_the_context()).unwrap_or(false)
 }
 
 /// Runs an allocator's code, and turns a panic into an error.
@@ -89,13 +90,8 @@ fn contain<R>(allocator: &Allocator, f: impl FnOnce() -> Result<R>) -> Result<R>
             .or_else(|| payload.downcast_ref::<String>().cloned());
         // The payload's own drop could panic.
         std::mem::forget(payload);
-        Err(failed(
-            allocator,
-            &match said {
-                Some(text) => format!("it panicked: {text}"),
-                None => "it panicked".to_owned(),
-            },
-        ))
+        let why = said.map_or("it panicked".to_owned(), |text| format!("it panicked: {text}"));
+        Err(failed(allocator, &why))
     })
 }
 
@@ -106,9 +102,6 @@ fn failed(allocator: &Allocator, why: &str) -> Error {
 
 /// The allocator's name, which is its own code, too.
 fn name_of(allocator: &Allocator) -> String {
-    let name = catch_unwind(AssertUnwindSafe(|| allocator.name().to_owned()));
-    name.unwrap_or_else(|payload| {
-        std::mem::forget(payload);
-        "an allocator".to_owned()
-    })
+    let name = unless_panic(|| allocator.name().to_owned());
+    name.unwrap_or_else(|| "an allocator".to_owned())
 }

@@ -8,6 +8,7 @@ use cuda_sys::CUdeviceptr;
 use super::DeviceAllocator;
 use super::allocator::Allocator;
 use crate::error::Result;
+use crate::process::handle::Handle;
 use crate::stream::Stream;
 
 /// A C function that allocates. Arguments: its parameter, bytes, the device's ordinal. Null if it
@@ -105,7 +106,7 @@ impl Allocator {
         parameter: *mut c_void,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Self {
-        Self::new(Functions { allocate, free, parameter: Parameter(parameter), _owner: owner })
+        Self::new(Functions { allocate, free, parameter: Handle(parameter), _owner: owner })
     }
 }
 
@@ -136,18 +137,12 @@ where
 struct Functions {
     allocate: AllocFunction,
     free: FreeFunction,
-    parameter: Parameter,
+    // INVARIANT: the functions may be passed it on any thread, as the caller of `from_functions`
+    // promised.
+    parameter: Handle<*mut c_void>,
     /// Dropped last, with the allocator.
     _owner: Box<dyn Any + Send + Sync>,
 }
-
-struct Parameter(*mut c_void);
-
-// SAFETY: the caller of `from_functions` promised that the functions may be passed it on any
-// thread.
-unsafe impl Send for Parameter {}
-// SAFETY: a shared reference only gives out the pointer, which is for the functions, on any thread.
-unsafe impl Sync for Parameter {}
 
 // SAFETY: the caller of `from_functions` promised that the functions return such memory; memory
 // that can be used at once can be used in the order of any stream.

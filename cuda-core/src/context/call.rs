@@ -57,6 +57,19 @@ impl Context {
         Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
     }
 
+    /// Makes one call with this context current, for what it writes to the place that it is passed, which
+    /// holds `to` before.
+    pub(crate) fn ask<R>(
+        &self,
+        op: &'static str,
+        mut to: R,
+        call: impl FnOnce(&mut R) -> CUresult,
+    ) -> Result<R> {
+        let _entered = self.enter_briefly()?;
+        check(op, call(&mut to))?;
+        Ok(to)
+    }
+
     /// Makes one call [in this context, relaxed](Self::relaxed).
     pub(crate) fn call(&self, op: &'static str, call: impl FnOnce() -> CUresult) -> Result<()> {
         check(op, self.relaxed(call)?)

@@ -21,7 +21,7 @@ use crate::util::panic::{Contained, ForeignOwner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
-mod call;
+pub(crate) mod call;
 pub(crate) mod context_local;
 mod create;
 pub(crate) mod current;

@@ -126,11 +126,13 @@ impl Locate for PinnedMemory {
 
 impl<'a, T: Pod, M: Endpoint> Slice<'a, T, M> {
     /// The address of the first element.
+    #[inline]
     pub(crate) fn place(&self) -> Place {
         M::place(self.block(), self.range().start)
     }
 
     /// The context that the elements belong to; [`None`] for host memory.
+    #[inline]
     pub(crate) fn owner(&self) -> Option<&'a Context> {
         M::context(self.block())
     }

@@ -1,6 +1,6 @@
 //! Fills: a pattern of 1, 2 or 4 bytes over device memory.
 
-use cuda_sys::symbol as cu;
+use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
@@ -18,27 +18,12 @@ enum Pattern {
 }
 
 impl Pattern {
-    fn width(self) -> usize {
+    /// Its bytes, the call that fills a row, and the call that fills several.
+    fn parts(self) -> (usize, &'static str, &'static str) {
         match self {
-            Pattern::D8(_) => 1,
-            Pattern::D16(_) => 2,
-            Pattern::D32(_) => 4,
-        }
-    }
-
-    fn call(self) -> &'static str {
-        match self {
-            Pattern::D8(_) => "cuMemsetD8Async",
-            Pattern::D16(_) => "cuMemsetD16Async",
-            Pattern::D32(_) => "cuMemsetD32Async",
-        }
-    }
-
-    fn call_2d(self) -> &'static str {
-        match self {
-            Pattern::D8(_) => "cuMemsetD2D8Async",
-            Pattern::D16(_) => "cuMemsetD2D16Async",
-            Pattern::D32(_) => "cuMemsetD2D32Async",
+            Self::D8(_) => (1, "cuMemsetD8Async", "cuMemsetD2D8Async"),
+            Self::D16(_) => (2, "cuMemsetD16Async", "cuMemsetD2D16Async"),
+            Self::D32(_) => (4, "cuMemsetD32Async", "cuMemsetD2D32Async"),
         }
     }
 
@@ -46,18 +31,65 @@ impl Pattern {
     fn of(bytes: &[u8]) -> Option<Self> {
         let repeats = |width: usize| bytes.chunks(width).all(|chunk| chunk == &bytes[..width]);
         match *bytes {
-            [a] => Some(Pattern::D8(a)),
-            [a, b] => Some(Pattern::D16(u16::from_ne_bytes([a, b]))),
-            [a, b, c, d] => Some(Pattern::D32(u32::from_ne_bytes([a, b, c, d]))),
-            // Wider values only if they repeat a narrower pattern, as zero does.
+            // A value of more than four bytes only if it repeats a narrower pattern, as zero does.
             [a, b, c, d, ..] if bytes.len() % 4 == 0 && repeats(4) => {
-                Some(Pattern::D32(u32::from_ne_bytes([a, b, c, d])))
+                Some(Self::D32(u32::from_ne_bytes([a, b, c, d])))
             }
             [a, b, ..] if bytes.len() % 2 == 0 && repeats(2) => {
-                Some(Pattern::D16(u16::from_ne_bytes([a, b])))
+                Some(Self::D16(u16::from_ne_bytes([a, b])))
             }
-            [a, ..] if repeats(1) => Some(Pattern::D8(a)),
+            [a, ..] if repeats(1) => Some(Self::D8(a)),
             _ => None,
+        }
+    }
+
+    /// Refuses rows that this pattern would not end with, or an address that it is not aligned to.
+    fn check(self, op: &'static str, bytes: usize, address: CUdeviceptr) -> Result<()> {
+        let (width, ..) = self.parts();
+        if bytes % width != 0 || address % width as u64 != 0 {
+            return Err(Error::Indivisible { op, width, bytes, address });
+        }
+        Ok(())
+    }
+
+    /// Enqueues the fill of `count` elements of this width.
+    ///
+    /// # Safety
+    /// They are at `to`, aligned to their width, and stay allocated until the fill is done.
+    unsafe fn fill(self, to: CUdeviceptr, count: usize, stream: CUstream) -> CUresult {
+        match self {
+            // SAFETY: the caller promises that there are `count` bytes, until the fill is done.
+            Self::D8(value) => unsafe { cu::cuMemsetD8Async(to, value, count, stream) },
+            // SAFETY: the caller promises that there are `count` elements of two bytes, aligned to
+            // that, until the fill is done.
+            Self::D16(value) => unsafe { cu::cuMemsetD16Async(to, value, count, stream) },
+            // SAFETY: the caller promises that there are `count` elements of four bytes, aligned to
+            // that, until the fill is done.
+            Self::D32(value) => unsafe { cu::cuMemsetD32Async(to, value, count, stream) },
+        }
+    }
+
+    /// Enqueues the fill of the first `n` elements of each of `rows` rows.
+    ///
+    /// # Safety
+    /// The rows are `pitch` bytes apart, the first at `to`, all aligned to the width of an element,
+    /// and stay allocated until the fill is done.
+    unsafe fn fill_rows(
+        self,
+        (to, pitch): (CUdeviceptr, usize),
+        (n, rows): (usize, usize),
+        stream: CUstream,
+    ) -> CUresult {
+        match self {
+            // SAFETY: the caller promises that there are these rows of `n` bytes, until the fill is
+            // done.
+            Self::D8(v) => unsafe { cu::cuMemsetD2D8Async(to, pitch, v, n, rows, stream) },
+            // SAFETY: the caller promises that there are these rows of `n` elements of two bytes,
+            // aligned to that, until the fill is done.
+            Self::D16(v) => unsafe { cu::cuMemsetD2D16Async(to, pitch, v, n, rows, stream) },
+            // SAFETY: the caller promises that there are these rows of `n` elements of four bytes,
+            // aligned to that, until the fill is done.
+            Self::D32(v) => unsafe { cu::cuMemsetD2D32Async(to, pitch, v, n, rows, stream) },
         }
     }
 }
@@ -175,44 +207,27 @@ impl<K: StreamKind> Stream<K> {
             _ => Pattern::of(bytes_of(&[value]))
                 .ok_or(Error::FillWidth { op: "cuMemsetD2DAsync", width: size_of::<T>() })?,
         };
-        let (width, op) = (pattern.width(), pattern.call_2d());
+        let (width, _, op) = pattern.parts();
         let core = self.core();
         at_home(op, core, &bytes.as_view())?;
         let address = bytes.as_raw();
         if geometry.span == 0 {
             return Ok(());
         }
-        if geometry.pitch % width != 0 || address % width as u64 != 0 {
-            return Err(Error::Indivisible { op, width, bytes: geometry.pitch, address });
-        }
-        let stream = core.bind(op)?;
         let (pitch, columns) = (geometry.pitch, geometry.row / width);
+        pattern.check(op, pitch, address)?;
+        let stream = core.bind(op)?;
         let call = |stream| {
-            for (start, rows) in geometry.planes() {
-                let to = address + start as u64;
-                let code = match pattern {
-                    // SAFETY: the destination has these rows, each of `columns` elements of this
-                    // width, aligned to it, and stays allocated until the mark that is made of this
-                    // fill has completed.
-                    Pattern::D8(value) => unsafe {
-                        cu::cuMemsetD2D8Async(to, pitch, value, columns, rows, stream)
-                    },
-                    // SAFETY: the rows are whole elements of two bytes, aligned to that, and stay
-                    // allocated until the mark that is made of this fill has completed.
-                    Pattern::D16(value) => unsafe {
-                        cu::cuMemsetD2D16Async(to, pitch, value, columns, rows, stream)
-                    },
-                    // SAFETY: the rows are whole elements of four bytes, aligned to that, and stay
-                    // allocated until the mark that is made of this fill has completed.
-                    Pattern::D32(value) => unsafe {
-                        cu::cuMemsetD2D32Async(to, pitch, value, columns, rows, stream)
-                    },
-                };
-                if code != cuda_sys::CUDA_SUCCESS {
-                    return code;
+            let mut codes = geometry.planes().map(|(start, rows)| {
+                // SAFETY: the destination has these rows, each of `columns` elements of this width,
+                // aligned to it, and stays allocated until the mark that is made of this fill has
+                // completed.
+                unsafe {
+                    pattern.fill_rows((address + start as u64, pitch), (columns, rows), stream)
                 }
-            }
-            cuda_sys::CUDA_SUCCESS
+            });
+            let failed = codes.find(|code| *code != cuda_sys::CUDA_SUCCESS);
+            failed.unwrap_or(cuda_sys::CUDA_SUCCESS)
         };
         stream.submit_copy(op, &mut [bytes.write()], call).1
     }
@@ -222,49 +237,18 @@ impl<K: StreamKind> Stream<K> {
         mut destination: DeviceSliceMut<'_, T>,
         pattern: Pattern,
     ) -> Result<()> {
-        let (width, op) = (pattern.width(), pattern.call());
+        let (width, op, _) = pattern.parts();
         let core = self.core();
         at_home(op, core, &destination.as_view())?;
         let (address, bytes) = (destination.as_raw(), destination.byte_len());
-        if bytes % width != 0 || address % width as u64 != 0 {
-            return Err(Error::Indivisible { op, width, bytes, address });
-        }
+        pattern.check(op, bytes, address)?;
         if bytes == 0 {
             return Ok(());
         }
         let stream = core.bind(op)?;
-        let count = bytes / width;
-        let call = |stream| match pattern {
-            // SAFETY: the destination has `count` elements of this width, aligned to it, and stays
-            // allocated until the mark that is made of this fill has completed.
-            Pattern::D8(value) => unsafe { cu::cuMemsetD8Async(address, value, count, stream) },
-            // SAFETY: the destination has `count` elements of two bytes, aligned to that, and stays
-            // allocated until the mark that is made of this fill has completed.
-            Pattern::D16(value) => unsafe { cu::cuMemsetD16Async(address, value, count, stream) },
-            // SAFETY: the destination has `count` elements of four bytes, aligned to that, and
-            // stays allocated until the mark that is made of this fill has completed.
-            Pattern::D32(value) => unsafe { cu::cuMemsetD32Async(address, value, count, stream) },
-        };
+        // SAFETY: the destination has as many elements of this width, aligned to it, and stays
+        // allocated until the mark that is made of this fill has completed.
+        let call = |stream| unsafe { pattern.fill(address, bytes / width, stream) };
         stream.submit_copy(op, &mut [destination.write()], call).1
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wide_value_is_filled_if_it_repeats_a_narrow_one() {
-        let of = |bytes: &[u8]| Pattern::of(bytes).map(Pattern::width);
-        assert_eq!(of(&[1]), Some(1));
-        assert_eq!(of(&[1, 2]), Some(2));
-        assert_eq!(of(&[1, 2, 3, 4]), Some(4));
-        assert_eq!(of(&[0; 8]), Some(4));
-        assert_eq!(of(&[1, 2, 3, 4, 1, 2, 3, 4]), Some(4));
-        assert_eq!(of(&[1, 2, 3, 4, 1, 2, 3, 5]), None);
-        assert_eq!(of(&[1, 2, 1, 2, 1, 2]), Some(2));
-        assert_eq!(of(&[7, 7, 7]), Some(1));
-        assert_eq!(of(&[7, 7, 8]), None);
-        assert_eq!(of(&[]), None);
     }
 }

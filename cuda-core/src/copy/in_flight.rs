@@ -1,13 +1,11 @@
 //! Copies that own their host memory.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context as Task, Poll};
 
-use cuda_sys::{CUresult, CUstream, symbol as cu};
-
+use crate::copy::linear::LinearCopy;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pin_gate::{self, PageHold};
@@ -21,6 +19,7 @@ use crate::timeline::Mark;
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::Touch;
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::Contained;
 use crate::wait::PendingMark;
 use crate::wait::future::Ready;
@@ -167,21 +166,11 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
         let mut destination = destination.into();
         let (flight, from, len) = InFlight::new(source);
-        let ends = Ends {
-            op: "cuMemcpyHtoDAsync",
-            source_len: len,
-            destination_len: destination.len(),
-            device: destination.as_view().on_for(self.core()),
-            host: from.addr(),
-        };
-        let (to, bytes) = (destination.as_raw(), destination.byte_len());
-        let call = |stream| {
-            // SAFETY: both sides have `bytes` bytes, since `enqueue_owned` found them equally long;
-            // the destination stays allocated until its mark has completed, the source where it is
-            // until the flight gives it back, for which it waits for this copy.
-            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
-        };
-        enqueue_owned(self.core(), ends, flight, destination.write(), call)
+        let copy = LinearCopy::up(from.cast(), destination.as_raw(), destination.byte_len());
+        let lens = (len, destination.len());
+        let device = destination.as_view().on_for(self.core());
+        // SAFETY: the destination stays allocated until its mark has completed.
+        unsafe { enqueue_owned(self.core(), copy, lens, device, flight, destination.write()) }
     }
 
     /// Copies from the stream's device to host memory, and owns that until it is done:
@@ -209,45 +198,30 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
         let source = source.into();
         let (flight, to, len) = InFlight::new(destination);
-        let ends = Ends {
-            op: "cuMemcpyDtoHAsync",
-            source_len: source.len(),
-            destination_len: len,
-            device: source.on_for(self.core()),
-            host: to.addr(),
-        };
-        let (from, bytes) = (source.as_raw(), source.byte_len());
-        let call = |stream| {
-            // SAFETY: `enqueue_owned` finds both sides equally long. The source stays allocated
-            // until the mark of this copy has completed; the flight keeps the destination's owner
-            // as long, and no other code accesses it meanwhile, by `StableHostMut`.
-            unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
-        };
-        enqueue_owned(self.core(), ends, flight, source.read(), call)
+        let copy = LinearCopy::down(source.as_raw(), to.cast(), source.byte_len());
+        let (lens, device) = ((source.len(), len), source.on_for(self.core()));
+        // SAFETY: the source stays allocated until its mark has completed; no other code accesses the
+        // destination meanwhile, by `StableHostMut`.
+        unsafe { enqueue_owned(self.core(), copy, lens, device, flight, source.read()) }
     }
 }
 
-/// What is known of a copy before it is enqueued.
-struct Ends {
-    op: &'static str,
-    source_len: usize,
-    destination_len: usize,
-    device: Option<Device>,
-    /// The address of the host's end.
-    host: usize,
-}
-
-/// Enqueues the copy that `flight` owns one end of. `touch` is the other end.
-fn enqueue_owned<H: StableHost>(
+/// Enqueues the copy between the owner in `flight` and memory on `device`, which `touch` names.
+///
+/// # Safety
+/// The device's end stays allocated until the copy's mark has completed, and the host's end is the
+/// elements of the owner, which no other code accesses meanwhile in a way that conflicts.
+unsafe fn enqueue_owned<H: StableHost>(
     core: &StreamCore,
-    ends: Ends,
+    copy: LinearCopy,
+    (source_len, destination_len): (usize, usize),
+    device: Option<Device>,
     mut flight: InFlight<H>,
     touch: Touch<'_>,
-    call: impl FnMut(CUstream) -> CUresult,
 ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
-    let op = ends.op;
-    let checked = same_len(op, ends.source_len, ends.destination_len)
-        .and_then(|()| ends.device.map_or(Ok(()), |device| same_device(op, core, device)));
+    let op = copy.op();
+    let checked = same_len(op, source_len, destination_len)
+        .and_then(|()| device.map_or(Ok(()), |device| same_device(op, core, device)));
     if checked.is_ok() && touch.range.is_empty() {
         return Ok(flight);
     }
@@ -257,11 +231,14 @@ fn enqueue_owned<H: StableHost>(
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),
     };
-    let pages = pin_gate::hold_pages(ends.host, touch.range.len());
+    let pages = pin_gate::hold_pages(copy.host().addr(), copy.bytes);
+    // SAFETY: both sides are equally long; the device's stays allocated, by the caller's promise; the
+    // owner, and so the host's, stays where it is until the flight gives it back, for which it waits
+    // for this copy.
+    let call = |stream| unsafe { copy.enqueue(stream) };
     let (seq, enqueued) = bound.submit_copy(op, &mut [touch], call);
-    let timeline = core.timeline().clone();
     // Mark even on failure: the error may belong to earlier work.
-    let mark = Mark { timeline, seq };
+    let mark = core.timeline().at(seq);
     pages.enqueued(mark.clone());
     flight.mark = Some(mark);
     if let Some(held) = &mut flight.held {
@@ -362,14 +339,6 @@ impl<H: StableHost> Future for InFlightFuture<H> {
     }
 }
 
-impl<H: StableHost> fmt::Debug for InFlight<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InFlight")
-    }
-}
+debug_by! { [H: StableHost] InFlight<H>: |_it| "InFlight" }
 
-impl<H: StableHost> fmt::Debug for InFlightFuture<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InFlightFuture")
-    }
-}
+debug_by! { [H: StableHost] InFlightFuture<H>: |_it| "InFlightFuture" }

@@ -5,13 +5,12 @@ pub(crate) mod borrowed;
 pub(crate) mod endpoint;
 mod fill;
 pub(crate) mod in_flight;
+mod linear;
 mod new;
 pub(crate) mod pitched;
 pub(crate) mod shape;
 
 use std::ops::RangeBounds;
-
-use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -25,6 +24,7 @@ use crate::timeline::core::{StreamCore, same_device};
 use crate::types::pod::Pod;
 
 use endpoint::Endpoint;
+use linear::LinearCopy;
 
 /// Refuses memory that only streams of another device may use.
 pub(crate) fn at_home<T: Pod>(
@@ -32,10 +32,7 @@ pub(crate) fn at_home<T: Pod>(
     core: &StreamCore,
     memory: &DeviceSlice<'_, T>,
 ) -> Result<()> {
-    match memory.on_for(core) {
-        Some(device) => same_device(op, core, device),
-        None => Ok(()),
-    }
+    at_one_end(op, core, memory.on_for(core), None)
 }
 
 /// Refuses a copy with no end on the stream's device. Host memory counts as being on any.
@@ -54,18 +51,19 @@ fn at_one_end(
     }
 }
 
-/// One copy of all of `source` to `destination`, of equal length: checked, ordered, enqueued and
-/// marked. `call` is made only if there is anything to copy.
+/// Copies all of `source` to `destination`, of equal length: checks, orders, enqueues, marks. No driver
+/// call if there is nothing to copy.
 #[inline]
 fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     core: &StreamCore,
-    op: &'static str,
     source: Slice<'_, T, A>,
     mut destination: SliceMut<'_, T, B>,
-    call: impl FnMut(CUstream) -> CUresult,
 ) -> Result<()> {
-    same_len(op, source.len(), destination.len())?;
-    let (near, far) = (source.on_for(core), destination.as_view().on_for(core));
+    let view = destination.as_view();
+    let (near, far) = (source.on_for(core), view.on_for(core));
+    let copy = LinearCopy::of((&source, near), (&view, far));
+    let op = copy.op();
+    same_len(op, source.len(), view.len())?;
     at_one_end(op, core, near, far)?;
     if source.byte_len() == 0 {
         return Ok(());
@@ -73,7 +71,10 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     let stream = core.bind(op)?;
     let _crossing = crossing_of(near, far);
     let mut touches = [source.read(), destination.write()];
-    stream.submit_copy(op, &mut touches, call).1
+    // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
+    // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
+    // both contexts alive.
+    stream.submit_copy(op, &mut touches, |stream| unsafe { copy.enqueue(stream) }).1
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.
@@ -81,11 +82,6 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
 fn crossing_of(source: Option<Device>, destination: Option<Device>) -> Option<Crossing> {
     let (near, far) = source.zip(destination)?;
     (near != far).then(|| crossing(near, far))
-}
-
-/// The function that copies device memory between these devices.
-fn between(near: Option<Device>, far: Option<Device>) -> &'static str {
-    if near == far { "cuMemcpyDtoDAsync" } else { "cuMemcpyPeerAsync" }
 }
 
 impl<K: StreamKind> Stream<K> {
@@ -106,15 +102,7 @@ impl<K: StreamKind> Stream<K> {
         source: impl Into<PinnedSlice<'a, T>>,
         destination: impl Into<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
-        let (source, destination) = (source.into(), destination.into());
-        let (to, from, bytes) = (destination.as_raw(), source.as_ptr(), source.byte_len());
-        let call = |stream| {
-            // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long, that
-            // stay allocated until this copy is done: freeing either waits for the mark that is
-            // made of it.
-            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
-        };
-        transfer(self.core(), "cuMemcpyHtoDAsync", source, destination, call)
+        transfer(self.core(), source.into(), destination.into())
     }
 
     /// Copies from the stream's device to pinned memory, asynchronously: `cuMemcpyDtoHAsync_v2`.
@@ -139,16 +127,7 @@ impl<K: StreamKind> Stream<K> {
         source: impl Into<DeviceSlice<'a, T>>,
         destination: impl Into<PinnedSliceMut<'b, T>>,
     ) -> Result<()> {
-        let (source, destination) = (source.into(), destination.into());
-        let to = destination.as_view().as_ptr();
-        let (from, bytes) = (source.as_raw(), source.byte_len());
-        let call = |stream| {
-            // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long, that
-            // stay allocated until this copy is done; the host cannot access the destination before
-            // that, since the accessors wait for its mark.
-            unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
-        };
-        transfer(self.core(), "cuMemcpyDtoHAsync", source, destination, call)
+        transfer(self.core(), source.into(), destination.into())
     }
 
     /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device,
@@ -173,26 +152,7 @@ impl<K: StreamKind> Stream<K> {
         source: impl Into<DeviceSlice<'a, T>>,
         destination: impl Into<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
-        let (source, destination) = (source.into(), destination.into());
-        let core = self.core();
-        let (near, far) = (source.on_for(core), destination.as_view().on_for(core));
-        let (to, from, bytes) = (destination.as_raw(), source.as_raw(), source.byte_len());
-        // The buffers keep these contexts alive.
-        let of = source.context().as_raw();
-        let into = destination.as_view().context().as_raw();
-        let call = |stream| {
-            if near == far {
-                // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long,
-                // that stay allocated until this copy is done: their frees are ordered behind the
-                // marks that are made of it.
-                return unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
-            }
-            // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
-            // their frees are ordered behind the marks that are made of it. The buffers keep both
-            // contexts alive.
-            unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
-        };
-        transfer(core, between(near, far), source, destination, call)
+        transfer(self.core(), source.into(), destination.into())
     }
 
     /// Copies elements of a buffer to another place in it, from `to` on, asynchronously:

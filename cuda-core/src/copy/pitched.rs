@@ -1,11 +1,11 @@
 //! Copies and fills of elements that lie in rows with gaps between them.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
+use crate::context::Context;
 use crate::copy::endpoint::{Endpoint, Side};
 use crate::copy::shape::{Geometry, Shape};
 use crate::copy::{at_one_end, crossing_of};
@@ -17,6 +17,7 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
 ///
@@ -209,71 +210,57 @@ impl<K: StreamKind> Stream<K> {
         }
         let (start, end) = (Side::of(source.bytes.place()), Side::of(view.place()));
         // The buffers keep these contexts alive.
-        let raw = |context: Option<&crate::context::Context>| {
-            context.map_or(ptr::null_mut(), |context| context.as_raw())
-        };
+        let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
         let stream = core.bind(op)?;
         let _crossing = crossing_of(near, far);
         let mut touches = [source.bytes.read(), destination.bytes.write()];
-        let (row, height, depth) = (to.row, to.extent.height, to.extent.depth);
-        let call = |stream| {
-            if peers {
-                let copy = CUDA_MEMCPY3D_PEER {
+        // What the three descriptions have in common.
+        macro_rules! described {
+            ($description:ident { $($field:ident: $value:expr),* $(,)? }) => {
+                $description {
                     srcMemoryType: start.kind,
                     srcDevice: start.device,
-                    srcContext: of,
                     srcPitch: from.pitch,
-                    srcHeight: from.slice_height,
                     dstMemoryType: end.kind,
                     dstDevice: end.device,
-                    dstContext: into,
                     dstPitch: to.pitch,
-                    dstHeight: to.slice_height,
-                    WidthInBytes: row,
-                    Height: height,
-                    Depth: depth,
+                    WidthInBytes: to.row,
+                    Height: to.extent.height,
+                    $($field: $value,)*
                     ..Default::default()
-                };
+                }
+            };
+        }
+        let depth = to.extent.depth;
+        let (above, below) = (from.slice_height, to.slice_height);
+        let call = |stream| {
+            if peers {
+                let copy = described!(CUDA_MEMCPY3D_PEER {
+                    srcContext: of,
+                    srcHeight: above,
+                    dstContext: into,
+                    dstHeight: below,
+                    Depth: depth,
+                });
                 // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
                 // and stay allocated until this copy is done, since freeing either waits for the
                 // mark that is made of it. Both contexts are live.
                 return unsafe { cu::cuMemcpy3DPeerAsync(&copy, stream) };
             }
             if depth == 1 {
-                let copy = CUDA_MEMCPY2D {
-                    srcMemoryType: start.kind,
-                    srcHost: start.host,
-                    srcDevice: start.device,
-                    srcPitch: from.pitch,
-                    dstMemoryType: end.kind,
-                    dstHost: end.host,
-                    dstDevice: end.device,
-                    dstPitch: to.pitch,
-                    WidthInBytes: row,
-                    Height: height,
-                    ..Default::default()
-                };
+                let copy = described!(CUDA_MEMCPY2D { srcHost: start.host, dstHost: end.host });
                 // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
                 // and stay allocated until the mark that is made of this copy has completed.
                 return unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
             }
-            let copy = CUDA_MEMCPY3D {
-                srcMemoryType: start.kind,
+            let copy = described!(CUDA_MEMCPY3D {
                 srcHost: start.host,
-                srcDevice: start.device,
-                srcPitch: from.pitch,
-                srcHeight: from.slice_height,
-                dstMemoryType: end.kind,
+                srcHeight: above,
                 dstHost: end.host,
-                dstDevice: end.device,
-                dstPitch: to.pitch,
-                dstHeight: to.slice_height,
-                WidthInBytes: row,
-                Height: height,
+                dstHeight: below,
                 Depth: depth,
-                ..Default::default()
-            };
+            });
             // SAFETY: both sides have the slices at their pitches, by the invariant of the views,
             // and stay allocated until the mark that is made of this copy has completed.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
@@ -290,14 +277,10 @@ impl<T: Pod, M: Memory> Clone for Pitched<'_, T, M> {
 
 impl<T: Pod, M: Memory> Copy for Pitched<'_, T, M> {}
 
-impl<T: Pod, M: Memory> fmt::Debug for Pitched<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pitched({:?} in {:?})", self.geometry, self.bytes)
-    }
+debug_by! {
+   [T: Pod, M: Memory] Pitched<'_, T, M>: |it| "Pitched({:?} in {:?})", it.geometry, it.bytes
 }
 
-impl<T: Pod, M: Memory> fmt::Debug for PitchedMut<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PitchedMut({:?} in {:?})", self.geometry, self.bytes)
-    }
+debug_by! {
+   [T: Pod, M: Memory] PitchedMut<'_, T, M>: |it| "PitchedMut({:?} in {:?})", it.geometry, it.bytes
 }

@@ -44,9 +44,8 @@ impl memory::MemoryKind for DeviceMemory {
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
-        let mut fences = Fences::none();
         let home = block.backing.home().map(|home| &**home.timeline());
-        block.ledger.conflicts_exclusive(&range, Access::Write, home, &mut fences);
+        let fences = block.ledger.conflicts(&range, Access::Write, home);
         match &mut block.backing {
             DeviceBacking::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.
@@ -122,12 +121,16 @@ fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>>
     allocate_from(&choice::current(core.device())?, core, bytes)
 }
 
-/// A block of `bytes`, which are not zero, in the order of the stream.
+/// A block of `bytes` in the order of the stream, whose own bins have none.
 fn allocate_from(
     allocator: &Allocator,
     core: &Arc<StreamCore>,
     bytes: usize,
 ) -> Result<Block<DeviceMemory>> {
+    core.ensure()?;
+    if bytes == 0 {
+        return Ok(empty(core));
+    }
     let (address, ledger, backing) = match &allocator.0 {
         Choice::Shared => return caching::allocate(shared()?, core, bytes),
         Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
@@ -177,6 +180,8 @@ impl Stream {
             if let Some(block) = caching::find(SHARED, self.core(), bytes) {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
+            let block = allocate_from(&Allocator::cache(), self.core(), bytes)?;
+            return Ok(Buffer::from_storage(Storage::new(block), len));
         }
         let block = allocate(self.core(), bytes)?;
         Ok(Buffer::from_storage(Storage::new(block), len))
@@ -205,11 +210,7 @@ impl Stream {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
         }
-        self.core().ensure()?;
-        let block = match bytes {
-            0 => empty(self.core()),
-            _ => allocate_from(allocator, self.core(), bytes)?,
-        };
+        let block = allocate_from(allocator, self.core(), bytes)?;
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 

@@ -1,7 +1,6 @@
 //! Copies between borrowed slices and all devices, through the staging chunks of borrowed copies.
 
-use crate::copy::borrowed::device_end::{DeviceEnd, Split};
-use crate::copy::borrowed::large;
+use crate::copy::borrowed::large::{self, DeviceEnd, Split};
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;

@@ -21,13 +21,12 @@ pub(super) struct Round<'a> {
 
 impl<'a> Round<'a> {
     /// Notes that a copy on `stream` will access this. No driver call.
-    pub(super) fn will_touch(&mut self, stream: &'a Stream, mut touch: Touch<'_>) {
+    pub(super) fn will_touch(&mut self, stream: &'a Stream, touch: Touch<'_>) {
         let timeline = stream.core().timeline();
         if touch.is_quiet(timeline) {
             return;
         }
-        let mut fences = Fences::none();
-        touch.conflicts(timeline, &mut fences);
+        let fences = touch.conflicts(timeline);
         if !fences.is_empty() {
             self.waits.push((stream, fences));
         }

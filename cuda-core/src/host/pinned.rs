@@ -438,7 +438,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     fn fences(&self, access: Access) -> Result<Fences> {
         driver::ensure()?;
         self.storage().ensure()?;
-        Ok(self.ledger().fences(&self.range(), access))
+        Ok(self.ledger().conflicts(&self.range(), access, None))
     }
 }
 

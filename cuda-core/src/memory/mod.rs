@@ -155,7 +155,7 @@ impl<M: MemoryKind> Storage<M> {
 
     /// Blocks the thread until no stream uses `range` any more.
     pub(crate) fn wait_for(&self, range: &Bytes) -> Result<()> {
-        self.block.ledger.fences(range, Access::Write).wait_host()?;
+        self.block.ledger.last_uses(range).wait_host()?;
         self.block.ledger.prune(range);
         Ok(())
     }

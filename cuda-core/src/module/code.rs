@@ -8,7 +8,7 @@ use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
 use crate::process::owned::Owned;
 use crate::timeline::Timeline;
-use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::ledger::{Access, Fences, Ledger, Use};
 use crate::util::sync::lock;
 
 /// What keeps a kernel or a global variable loaded.
@@ -25,10 +25,6 @@ impl Code {
             Code::Module(loaded) => &loaded.users,
             Code::Library(library) => &library.users,
         }
-    }
-
-    pub(super) fn is(&self, other: &Self) -> bool {
-        std::ptr::eq(self.users(), other.users())
     }
 }
 
@@ -50,7 +46,8 @@ impl Users {
     /// Notes that a kernel was launched.
     #[inline]
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
-        self.launches.mark(&CODE, Access::Read, stream, seq, &Fences::none());
+        let (range, access, fences) = (&CODE, Access::Read, &Fences::none());
+        self.launches.mark(Use { range, access, stream, seq, fences });
     }
 
     /// Takes the global at that address; returns whether it was free.

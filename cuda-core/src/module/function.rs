@@ -1,8 +1,6 @@
 //! Kernels of a module: their attributes and settings.
 
 use std::ffi::CString;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
@@ -16,6 +14,7 @@ use crate::module::launch::limits::LaunchLimits;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
+use crate::util::by_parts::{compare_by, debug_by};
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -96,16 +95,12 @@ impl Function {
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
         let handle = module.live()?.raw.0;
-        let mut raw = ptr::null_mut();
-        let entered = module.context().enter_briefly()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; the name is
-        // NUL-terminated and read during the call only; the caller holds the module, whose context
-        // is current.
-        let found = check("cuModuleGetFunction", unsafe {
-            cu::cuModuleGetFunction(&mut raw, handle, symbol.as_ptr())
+        let found = module.context().ask("cuModuleGetFunction", ptr::null_mut(), |raw| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; the name is NUL-terminated
+            // and read during the call only; the caller holds the module, whose context is current.
+            unsafe { cu::cuModuleGetFunction(raw, handle, symbol.as_ptr()) }
         });
-        drop(entered);
-        found.map_err(|error| error.naming(name))?;
+        let raw = found.map_err(|error| error.naming(name))?;
         let code = Code::Module(module.clone());
         Ok(Self::new(raw, code, module.context(), name))
     }
@@ -170,14 +165,11 @@ impl Function {
     /// # Errors
     /// The driver's `INVALID_VALUE` for an attribute that it does not know.
     pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {
-        let _entered = self.context().enter_briefly()?;
-        let mut value = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded
-        // while `self` is; an unknown attribute is an error.
-        check("cuFuncGetAttribute", unsafe {
-            cu::cuFuncGetAttribute(&mut value, attribute, self.as_raw())
-        })?;
-        Ok(value)
+        self.context().ask("cuFuncGetAttribute", 0, |value| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded
+            // while `self` is; an unknown attribute is an error.
+            unsafe { cu::cuFuncGetAttribute(value, attribute, self.as_raw()) }
+        })
     }
 
     /// Sets one attribute: `cuFuncSetAttribute`.
@@ -185,10 +177,9 @@ impl Function {
     /// # Errors
     /// The driver's, for an attribute that cannot be set or a value that it cannot have.
     pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
-        let _entered = self.context().enter_briefly()?;
-        // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
-        check("cuFuncSetAttribute", unsafe {
-            cu::cuFuncSetAttribute(self.as_raw(), attribute, value)
+        self.context().ask("cuFuncSetAttribute", (), |()| {
+            // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
+            unsafe { cu::cuFuncSetAttribute(self.as_raw(), attribute, value) }
         })
     }
 
@@ -306,22 +297,6 @@ impl Function {
     }
 }
 
-impl PartialEq for Function {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.raw.0 == other.0.raw.0 && self.0.code.is(&other.0.code)
-    }
-}
+compare_by! { Function: |it| (it.as_raw(), std::ptr::from_ref(it.users())) }
 
-impl Eq for Function {}
-
-impl Hash for Function {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.raw.0.hash(state);
-    }
-}
-
-impl fmt::Debug for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Function").field("name", &self.0.name).field("raw", &self.as_raw()).finish()
-    }
-}
+debug_by! { [] Function: |it| "Function" { name: it.0.name, raw: it.as_raw() } }

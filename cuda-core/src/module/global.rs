@@ -8,7 +8,7 @@ use super::Module;
 use super::code::Code;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
-use crate::error::{Error, ModuleError, Result, check};
+use crate::error::{Error, ModuleError, Result};
 use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
@@ -41,19 +41,15 @@ impl Module {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
-        let op = "cuModuleGetGlobal";
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
         let handle = self.0.live()?.raw.0;
-        let (mut address, mut bytes) = (0, 0);
-        let entered = self.context().enter_briefly()?;
-        // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is
-        // NUL-terminated and read during the call only; `self` keeps the module loaded, whose
-        // context is current.
-        let found = check(op, unsafe {
-            cu::cuModuleGetGlobal_v2(&mut address, &mut bytes, handle, symbol.as_ptr())
+        let found = self.context().ask("cuModuleGetGlobal", (0, 0), |(address, bytes)| {
+            // SAFETY: the call writes an address and a size, to exclusive borrows; the name is
+            // NUL-terminated and read during the call only; `self` keeps the module loaded, whose
+            // context is current.
+            unsafe { cu::cuModuleGetGlobal_v2(address, bytes, handle, symbol.as_ptr()) }
         });
-        drop(entered);
-        found.map_err(|error| error.naming(name))?;
+        let (address, bytes) = found.map_err(|error| error.naming(name))?;
         let code = Code::Module(self.0.clone());
         buffer(code, self.context(), address, bytes, name)
     }

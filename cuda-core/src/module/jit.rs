@@ -4,9 +4,10 @@ use std::ffi::c_void;
 use std::ptr;
 use std::time::Duration;
 
-use cuda_sys::{CUjit_option, CUjit_target};
+use cuda_sys::{CUjit_option, CUjit_target, CUresult};
 
-use crate::error::c_text;
+use super::compiled;
+use crate::error::{Result, c_text};
 
 /// What the driver does if an image holds no code for the device.
 ///
@@ -75,14 +76,9 @@ impl JitOptions {
         Self::default()
     }
 
-    fn set(mut self, option: CUjit_option, value: u32) -> Self {
+    fn set(mut self, option: CUjit_option, value: impl Into<Option<u32>>) -> Self {
         self.pairs.retain(|(known, _)| *known != option);
-        self.pairs.push((option, value));
-        self
-    }
-
-    fn unset(mut self, option: CUjit_option) -> Self {
-        self.pairs.retain(|(known, _)| *known != option);
+        self.pairs.extend(value.into().map(|value| (option, value)));
         self
     }
 
@@ -107,7 +103,7 @@ impl JitOptions {
     /// (`sys::CU_TARGET_COMPUTE_90`), instead of that of the context's device:
     /// `CU_JIT_TARGET`.
     pub fn target(self, target: CUjit_target) -> Self {
-        self.set(cuda_sys::CU_JIT_TARGET, target.0 as _)
+        self.set(cuda_sys::CU_JIT_TARGET, Some(target.0 as _))
     }
 
     /// What to do if an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
@@ -116,33 +112,33 @@ impl JitOptions {
             JitFallback::PreferPtx => cuda_sys::CU_PREFER_PTX,
             JitFallback::PreferBinary => cuda_sys::CU_PREFER_BINARY,
         };
-        self.set(cuda_sys::CU_JIT_FALLBACK_STRATEGY, fallback.0 as _)
+        self.set(cuda_sys::CU_JIT_FALLBACK_STRATEGY, Some(fallback.0 as _))
     }
 
     /// Whether code for a debugger is generated: `CU_JIT_GENERATE_DEBUG_INFO`.
     pub fn debug_info(self, generate: bool) -> Self {
-        self.set(cuda_sys::CU_JIT_GENERATE_DEBUG_INFO, generate.into())
+        self.set(cuda_sys::CU_JIT_GENERATE_DEBUG_INFO, u32::from(generate))
     }
 
     /// Whether line numbers are kept for profilers: `CU_JIT_GENERATE_LINE_INFO`.
     pub fn line_info(self, generate: bool) -> Self {
-        self.set(cuda_sys::CU_JIT_GENERATE_LINE_INFO, generate.into())
+        self.set(cuda_sys::CU_JIT_GENERATE_LINE_INFO, u32::from(generate))
     }
 
     /// Whether the compiler logs how many registers and bytes each kernel uses:
     /// `CU_JIT_LOG_VERBOSE`.
     pub fn verbose(self, verbose: bool) -> Self {
-        self.set(cuda_sys::CU_JIT_LOG_VERBOSE, verbose.into())
+        self.set(cuda_sys::CU_JIT_LOG_VERBOSE, u32::from(verbose))
     }
 
     /// Which cache loads prefer: `CU_JIT_CACHE_MODE`.
     pub fn cache(self, cache: JitCache) -> Self {
         let mode = match cache {
-            JitCache::Default => return self.unset(cuda_sys::CU_JIT_CACHE_MODE),
-            JitCache::Global => cuda_sys::CU_JIT_CACHE_OPTION_CG,
-            JitCache::All => cuda_sys::CU_JIT_CACHE_OPTION_CA,
+            JitCache::Default => None,
+            JitCache::Global => Some(cuda_sys::CU_JIT_CACHE_OPTION_CG),
+            JitCache::All => Some(cuda_sys::CU_JIT_CACHE_OPTION_CA),
         };
-        self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.0 as _)
+        self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.map(|mode| mode.0 as _))
     }
 
     /// The arguments of one call of the compiler.
@@ -220,37 +216,41 @@ impl JitCall {
 /// alone after the call, and it may compile more when code is first used: they stay until the code
 /// is unloaded.
 #[derive(Default)]
-pub(super) struct Outputs(Option<JitCall>);
+pub(super) struct Outputs {
+    call: Option<JitCall>,
+    /// What was logged, and the time that was spent, when the code was loaded.
+    pub(super) log: String,
+    pub(super) wall_time: Duration,
+}
 
 // SAFETY: only the driver accesses the buffers, and any thread may free them.
 unsafe impl Send for Outputs {}
-// SAFETY: a shared reference gives nothing out.
+// SAFETY: a shared reference gives out no buffer.
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
-    /// The buffers of a call that loaded something.
-    pub(super) fn of(call: JitCall) -> Self {
-        Self(Some(call))
+    /// The outputs of `op`, which was called with these buffers and returned `code`: fails if it did.
+    pub(super) fn of(op: &'static str, code: CUresult, call: JitCall) -> Result<Self> {
+        let JitOutcome { info, errors, wall_time } = call.outcome();
+        compiled(op, code, errors)?;
+        Ok(Self { call: Some(call), log: info, wall_time })
     }
 
     /// What was logged so far. Exclusive, so that no call that writes logs is in progress.
     pub(super) fn outcome(&mut self) -> JitOutcome {
-        match &self.0 {
-            Some(call) => call.outcome(),
-            None => JitOutcome::default(),
-        }
+        self.call.as_ref().map(JitCall::outcome).unwrap_or_default()
     }
 
     /// Frees the buffers after the code was unloaded.
     pub(super) fn free(&mut self) {
-        self.0 = None;
+        self.call = None;
     }
 }
 
 impl Drop for Outputs {
     /// Leaks them together with code that could not be unloaded.
     fn drop(&mut self) {
-        std::mem::forget(self.0.take());
+        std::mem::forget(self.call.take());
     }
 }
 

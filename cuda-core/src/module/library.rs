@@ -2,7 +2,6 @@
 
 use std::ffi::{CString, c_void};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::by_parts::compare_by;
 
 /// Kernels and global variables that belong to no particular context: loaded once, and used in any
 /// context of any device. From CUDA 12.0 on.
@@ -58,8 +58,6 @@ pub(crate) struct LoadedLibrary {
     raw: Handle<CUlibrary>,
     pub(super) users: Users,
     outputs: Outputs,
-    log: String,
-    wall_time: Duration,
 }
 
 impl Library {
@@ -184,27 +182,23 @@ impl Library {
             )
         };
         drop(relaxed);
-        let outcome = call.outcome();
-        compiled(op, code, outcome.errors)?;
         Ok(Self(Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
             users: Users::default(),
-            outputs: Outputs::of(call),
-            log: outcome.info,
-            wall_time: outcome.wall_time,
+            outputs: Outputs::of(op, code, call)?,
         }))))
     }
 
     /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise
     /// as [`Module::log`](crate::Module::log).
     pub fn log(&self) -> &str {
-        &self.0.log
+        &self.0.outputs.log
     }
 
     /// How long compiler and linker took when the library was loaded, as the driver reports; zero
     /// if it compiles later, or had the result in its cache.
     pub fn wall_time(&self) -> Duration {
-        self.0.wall_time
+        self.0.outputs.wall_time
     }
 
     /// The kernel with that name: `cuLibraryGetKernel`. It keeps the library loaded.
@@ -294,19 +288,7 @@ impl Release for LoadedLibrary {
     }
 }
 
-impl PartialEq for Library {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Library {}
-
-impl Hash for Library {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
+compare_by! { Library: |it| Arc::as_ptr(&it.0) }
 
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -380,19 +362,7 @@ impl Kernel {
     }
 }
 
-impl PartialEq for Kernel {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_raw() == other.as_raw() && Arc::ptr_eq(&self.0.library, &other.0.library)
-    }
-}
-
-impl Eq for Kernel {}
-
-impl Hash for Kernel {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_raw().hash(state);
-    }
-}
+compare_by! { Kernel: |it| (it.as_raw(), Arc::as_ptr(&it.0.library)) }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,6 @@
 //! Linking device code from several inputs.
 
 use std::ffi::{CString, c_void};
-use std::fmt;
 use std::path::Path;
 use std::ptr;
 
@@ -16,6 +15,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 
 /// The kind of an image given to a [`Linker`]. PTX text has a method of its own,
 /// [`Linker::add_ptx`].
@@ -129,9 +129,8 @@ impl Linker {
             // among them; a live context is current.
             unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
         })?;
-        compiled(op, code, call.outcome().errors)?;
-        let state =
-            LinkState { raw: Handle(raw), context: context.clone(), outputs: Outputs::of(call) };
+        let outputs = Outputs::of(op, code, call)?;
+        let state = LinkState { raw: Handle(raw), context: context.clone(), outputs };
         Ok(Self { state: Owned::new(state), inputs: 0, reported: 0 })
     }
 
@@ -323,11 +322,4 @@ impl Release for LinkState {
     }
 }
 
-impl fmt::Debug for Linker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linker")
-            .field("raw", &self.as_raw())
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_by! { [] Linker: |it| "Linker" { raw: it.as_raw(), context: it.context() } }

@@ -1,8 +1,6 @@
 //! Modules: kernels and global variables loaded into a context.
 
 use std::ffi::{CString, c_void};
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -18,6 +16,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
+use crate::util::by_parts::{compare_by, debug_by};
 
 mod code;
 mod function;
@@ -70,8 +69,6 @@ pub(crate) struct Loaded {
     context: Context,
     users: Users,
     outputs: Outputs,
-    log: String,
-    wall_time: Duration,
 }
 
 impl Module {
@@ -203,15 +200,11 @@ impl Module {
             // for as long as the module, with the buffers among them; a live context is current.
             unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) }
         })?;
-        let outcome = call.outcome();
-        compiled(op, code, outcome.errors)?;
         Ok(Self(Arc::new(Owned::new(Loaded {
             raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
-            outputs: Outputs::of(call),
-            log: outcome.info,
-            wall_time: outcome.wall_time,
+            outputs: Outputs::of(op, code, call)?,
         }))))
     }
 
@@ -235,13 +228,13 @@ impl Module {
     /// The compiler's log. Empty unless the compiler was asked to be [verbose](JitOptions::verbose)
     /// or had warnings, and if the driver used the cached result of an earlier compilation.
     pub fn log(&self) -> &str {
-        &self.0.log
+        &self.0.outputs.log
     }
 
     /// How long the compiler and linker took, as the driver reports; zero for a module that was in
     /// the driver's cache.
     pub fn wall_time(&self) -> Duration {
-        self.0.wall_time
+        self.0.outputs.wall_time
     }
 
     /// The context that the module was loaded into.
@@ -371,28 +364,9 @@ impl Release for Loaded {
     }
 }
 
-impl PartialEq for Module {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+compare_by! { Module: |it| Arc::as_ptr(&it.0) }
 
-impl Eq for Module {}
-
-impl Hash for Module {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Debug for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module")
-            .field("raw", &self.as_raw())
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_by! { [] Module: |it| "Module" { raw: it.as_raw(), context: it.context() } }
 
 #[cfg(test)]
 mod tests {

@@ -1,15 +1,15 @@
 //! Occupancy: how many blocks of a kernel a device holds at once.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use cuda_sys::symbol as cu;
+use cuda_sys::{CUoccupancyB2DSize, symbol as cu};
 
 use super::Function;
 use crate::context::guard;
-use crate::error::{Result, check};
+use crate::error::Result;
 use crate::process::driver::CallbackScope;
+use crate::util::panic::unless_panic;
 
 /// The block size, and the number of blocks, that fill a device with a kernel.
 ///
@@ -58,12 +58,9 @@ unsafe extern "C" fn ask(threads: i32) -> usize {
     let function = unsafe { &mut *asked };
     let threads = u32::try_from(threads).unwrap_or(0);
     // A panic must not unwind into C.
-    let answer = catch_unwind(AssertUnwindSafe(|| function(threads)));
+    let answer = unless_panic(|| function(threads));
     drop(scope);
-    answer.unwrap_or_else(|payload| {
-        std::mem::forget(payload);
-        TOO_MUCH
-    })
+    answer.unwrap_or(TOO_MUCH)
 }
 
 impl Function {
@@ -82,18 +79,13 @@ impl Function {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
-        let _entered = self.context().enter_briefly()?;
-        let mut blocks = 0;
-        let threads = int(threads);
-        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded
-        // while `self` is.
-        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
-            cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &mut blocks,
-                self.as_raw(),
-                threads,
-                dynamic_shared,
-            )
+        let (kernel, threads) = (self.as_raw(), int(threads));
+        let blocks = self.context().ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, |n| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
+            // `self` is.
+            unsafe {
+                cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, kernel, threads, dynamic_shared)
+            }
         })?;
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
@@ -117,15 +109,12 @@ impl Function {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn available_dynamic_shared(&self, blocks: u32, threads: u32) -> Result<usize> {
-        let _entered = self.context().enter_briefly()?;
-        let mut bytes = 0;
-        let (blocks, threads) = (int(blocks), int(threads));
-        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded
-        // while `self` is.
-        check("cuOccupancyAvailableDynamicSMemPerBlock", unsafe {
-            cu::cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, self.as_raw(), blocks, threads)
-        })?;
-        Ok(bytes)
+        let (kernel, blocks, threads) = (self.as_raw(), int(blocks), int(threads));
+        self.context().ask("cuOccupancyAvailableDynamicSMemPerBlock", 0, |bytes| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded while
+            // `self` is.
+            unsafe { cu::cuOccupancyAvailableDynamicSMemPerBlock(bytes, kernel, blocks, threads) }
+        })
     }
 
     /// The block size that fills the device best, if every block takes the same dynamic shared
@@ -144,21 +133,8 @@ impl Function {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
-        let _entered = self.context().enter_briefly()?;
-        let (mut min_grid, mut threads) = (0, 0);
-        // SAFETY: the call writes two ints, to locals that outlive it; the function is loaded while
-        // `self` is; without a callback all blocks take `dynamic_shared`.
-        check("cuOccupancyMaxPotentialBlockSize", unsafe {
-            cu::cuOccupancyMaxPotentialBlockSize(
-                &mut min_grid,
-                &mut threads,
-                self.as_raw(),
-                None,
-                dynamic_shared,
-                limited(limit),
-            )
-        })?;
-        Ok(BlockSize::new(threads, min_grid))
+        // Without a callback all blocks take `dynamic_shared`.
+        self.potential_block_size(None, dynamic_shared, limit)
     }
 
     /// [`Function::block_size`] for dynamic shared memory that depends on the number of threads per
@@ -184,38 +160,41 @@ impl Function {
         limit: Option<u32>,
         mut dynamic_shared: impl FnMut(u32) -> usize,
     ) -> Result<BlockSize> {
-        let entered = self.context().enter_briefly()?;
-        let (mut min_grid, mut threads) = (0, 0);
         let mut function: SharedOf<'_> = &mut dynamic_shared;
         // `ask` makes operations inside `dynamic_shared` fail, so calls do not nest; if they did,
         // the outer function would be restored.
         let before = ASKED.replace(ptr::from_mut(&mut function).cast());
-        // SAFETY: the call writes two ints, to locals that outlive it; the function is loaded while
-        // `self` is; `ask` has the type that the driver calls, on this thread, before it returns.
-        let code = unsafe {
-            cu::cuOccupancyMaxPotentialBlockSize(
-                &mut min_grid,
-                &mut threads,
-                self.as_raw(),
-                Some(ask),
-                0,
-                limited(limit),
-            )
-        };
+        // It has the type that the driver calls, on this thread, before it returns.
+        let found = self.potential_block_size(Some(ask), 0, limit);
         ASKED.set(before);
-        drop(entered);
         guard::drop_deferred();
-        check("cuOccupancyMaxPotentialBlockSize", code)?;
-        Ok(BlockSize::new(threads, min_grid))
+        found
     }
-}
 
-impl BlockSize {
-    fn new(threads: i32, min_grid: i32) -> Self {
-        Self {
-            threads: u32::try_from(threads).unwrap_or(0),
-            min_grid: u32::try_from(min_grid).unwrap_or(0),
-        }
+    fn potential_block_size(
+        &self,
+        shared_of: CUoccupancyB2DSize,
+        dynamic_shared: usize,
+        limit: Option<u32>,
+    ) -> Result<BlockSize> {
+        let (kernel, limit) = (self.as_raw(), limited(limit));
+        let op = "cuOccupancyMaxPotentialBlockSize";
+        let (min_grid, threads) = self.context().ask(op, (0, 0), |(grid, threads)| {
+            // SAFETY: the call writes two ints, to exclusive borrows; the function is loaded while
+            // `self` is; `shared_of` is none or `ask`, which has the type that the driver calls.
+            unsafe {
+                cu::cuOccupancyMaxPotentialBlockSize(
+                    grid,
+                    threads,
+                    kernel,
+                    shared_of,
+                    dynamic_shared,
+                    limit,
+                )
+            }
+        })?;
+        let [threads, min_grid] = [threads, min_grid].map(|n| u32::try_from(n).unwrap_or(0));
+        Ok(BlockSize { threads, min_grid })
     }
 }
 

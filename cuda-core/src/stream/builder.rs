@@ -1,12 +1,14 @@
 //! Creating streams.
 
 use std::ptr;
+use std::sync::atomic::AtomicUsize;
 
 use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::{Context, green};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
+use crate::process::driver;
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
@@ -49,7 +51,7 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
-        StreamBuilder { context: self, blocking: false, priority: 0 }
+        StreamBuilder { context: self, order: ImplicitOrder::NonBlocking, priority: 0 }
     }
 }
 
@@ -66,14 +68,14 @@ impl Context {
 #[must_use]
 pub struct StreamBuilder<'a> {
     context: &'a Context,
-    blocking: bool,
+    order: ImplicitOrder,
     priority: i32,
 }
 
 impl StreamBuilder<'_> {
     /// Makes the stream synchronise with the legacy default stream, as `CU_STREAM_DEFAULT` does.
     pub fn blocking(mut self) -> Self {
-        self.blocking = true;
+        self.order = ImplicitOrder::Blocking;
         self
     }
 
@@ -91,52 +93,34 @@ impl StreamBuilder<'_> {
     /// [`Error::Flags`] for a blocking stream of a green context, which the driver would silently
     /// make non-blocking; the driver's.
     pub fn build(&self) -> Result<Stream> {
-        if self.blocking && self.is_in_green() {
-            return Err(Error::Flags {
-                op: "cuGreenCtxStreamCreate",
-                why: "streams of a green context do not synchronise with the legacy default stream",
-            });
+        let op = "cuGreenCtxStreamCreate";
+        let mut raw = ptr::null_mut();
+        let created = match self.context.green() {
+            None => cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,
+            Some(_) if self.order == ImplicitOrder::Blocking => {
+                let why =
+                    "streams of a green context do not synchronise with the legacy default stream";
+                return Err(Error::Flags { op, why });
+            }
+            Some(green) => {
+                driver::ensure()?;
+                green::create_stream(green, &mut raw, self.priority)
+            }
+        };
+        match created {
+            cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => raw = self.create()?,
+            code => check(op, code)?,
         }
-        let raw = match self.create_in_green()? {
-            Some(raw) => raw,
-            None => self.create()?,
-        };
-        let order = match self.blocking {
-            true => ImplicitOrder::Blocking,
-            false => ImplicitOrder::NonBlocking,
-        };
-        let core = StreamCore::new(self.context, Flavor::Created, order, raw);
+        let core = StreamCore::new(self.context, Flavor::Created, self.order, raw, None);
         Ok(Stream::new(registry::note(core)))
     }
 
-    fn is_in_green(&self) -> bool {
-        self.context.green().is_some()
-    }
-
-    /// [`None`] if another call creates it.
-    fn create_in_green(&self) -> Result<Option<CUstream>> {
-        let Some(green) = self.context.green() else {
-            return Ok(None);
-        };
-        crate::process::driver::ensure()?;
-        let mut raw = ptr::null_mut();
-        match green::create_stream(green, &mut raw, self.priority) {
-            cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => Ok(None),
-            code => check("cuGreenCtxStreamCreate", code).map(|()| Some(raw)),
-        }
-    }
-
     fn create(&self) -> Result<CUstream> {
-        let entered = self.context.enter_briefly()?;
-        let flags = if self.blocking { 0 } else { NON_BLOCKING };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; a live context is
-        // current.
-        check("cuStreamCreateWithPriority", unsafe {
-            cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
-        })?;
-        drop(entered);
-        Ok(raw)
+        let flags = if self.order == ImplicitOrder::Blocking { 0 } else { NON_BLOCKING };
+        self.context.ask("cuStreamCreateWithPriority", ptr::null_mut(), |raw| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; a live context is current.
+            unsafe { cu::cuStreamCreateWithPriority(raw, flags, self.priority) }
+        })
     }
 
     /// Creates `len` such streams; see [`StreamPool`].
@@ -152,6 +136,10 @@ impl StreamBuilder<'_> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
-        StreamPool::build(self, len)
+        if len == 0 {
+            return Err(Error::EmptyPool);
+        }
+        let streams: Result<_> = (0..len).map(|_| self.build()).collect();
+        Ok(StreamPool { streams: streams?, turn: AtomicUsize::new(0) })
     }
 }

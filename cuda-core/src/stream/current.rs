@@ -4,7 +4,6 @@
 //! entering a stream also makes its context current, which costs what [`Guard`] costs.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::marker::PhantomData;
 
 use crate::context::Context;
@@ -14,6 +13,7 @@ use crate::error::Result;
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::timeline::Flavor;
+use crate::util::by_parts::debug_by;
 
 thread_local! {
     /// The current streams that are not default streams, at most one per context. The list keeps
@@ -209,12 +209,8 @@ impl Drop for SavedStream {
     }
 }
 
-impl fmt::Debug for StreamGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamGuard")
-            .field("stream", &self.slot.entered)
-            .field("saved", &self.slot.saved)
-            .field("context", &self.context)
-            .finish()
-    }
+debug_by! {
+   [] StreamGuard: |it| "StreamGuard" {
+       stream: it.slot.entered, saved: it.slot.saved, context: it.context
+   }
 }

@@ -31,8 +31,8 @@ impl Context {
         driver::ensure()?;
         let mut slot = lock(&self.timelines().legacy);
         let core = slot.upgrade().unwrap_or_else(|| {
-            let core =
-                StreamCore::new(self, Flavor::Legacy, ImplicitOrder::Blocking, legacy_handle());
+            let (flavor, order) = (Flavor::Legacy, ImplicitOrder::Blocking);
+            let core = StreamCore::new(self, flavor, order, legacy_handle(), None);
             *slot = Arc::downgrade(&core);
             core
         });
@@ -58,9 +58,8 @@ impl Context {
     /// ```
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
-        let new = || {
-            StreamCore::new(self, Flavor::PerThread, ImplicitOrder::Blocking, per_thread_handle())
-        };
+        let (flavor, order) = (Flavor::PerThread, ImplicitOrder::Blocking);
+        let new = || StreamCore::new(self, flavor, order, per_thread_handle(), None);
         let core = PER_THREAD.try_with(|streams| {
             let mut streams = streams.borrow_mut();
             let found =

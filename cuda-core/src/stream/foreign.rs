@@ -11,9 +11,9 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::stream::{Stream, implicit_order};
-use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
+use crate::timeline::{Flavor, capture};
 use crate::util::panic::Contained;
 
 impl Stream {
@@ -79,7 +79,9 @@ impl Stream {
         capture::refuse_captured(Handle(raw), "Stream::from_raw")?;
         // SAFETY: the stream is live by the caller's promise, and no default stream.
         let order = unsafe { implicit_order(raw) }?;
-        let core = registry::find_or(raw, || StreamCore::foreign(context, order, raw, owner));
+        let core = registry::find_or(raw, || {
+            StreamCore::new(context, Flavor::Foreign, order, raw, Some(owner))
+        });
         Ok(Self::new(core))
     }
 }

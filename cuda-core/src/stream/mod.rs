@@ -1,6 +1,5 @@
 //! Streams: handles of timelines.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -9,12 +8,13 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::ready;
-use crate::timeline::{Flavor, ImplicitOrder, Mark};
+use crate::timeline::{Flavor, ImplicitOrder};
+use crate::util::by_parts::debug_by;
 
 mod builder;
 mod callback;
@@ -158,7 +158,7 @@ impl<K: StreamKind> Stream<K> {
     /// done when the stream goes on. Operations on other streams may run meanwhile, whatever they
     /// wait for.
     pub fn as_raw(&self) -> CUstream {
-        self.core.timeline().exposure().expose();
+        self.core.timeline().expose();
         self.core.raw()
     }
 
@@ -259,7 +259,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
         let op = "cuStreamWaitEvent";
-        let timeline = Arc::clone(other.core.timeline());
+        let timeline = other.core.timeline();
         let seq = match timeline.flavor() {
             Flavor::Created | Flavor::GivenUp => {
                 other.core.ensure()?;
@@ -268,7 +268,7 @@ impl<K: StreamKind> Stream<K> {
             // A point of its own, behind work that this crate has not counted.
             Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
         };
-        self.core.bind(op)?.wait_for(&Mark { timeline, seq })
+        self.core.bind(op)?.wait_for(&timeline.at(seq))
     }
 
     /// Records an event now, for streams that will wait for what is on the stream so far but not
@@ -313,13 +313,19 @@ impl<K: StreamKind> Stream<K> {
     /// The driver's.
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.reach()?;
-        let mut priority = 0;
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
-        // call writes one number, to a local that outlives it.
-        check("cuStreamGetPriority", unsafe {
-            cu::cuStreamGetPriority(bound.raw(), &mut priority)
-        })?;
-        Ok(priority)
+        // call writes one number, to an exclusive borrow.
+        asked("cuStreamGetPriority", |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.core.timeline().flavor() {
+            Flavor::Created => "created",
+            Flavor::Foreign => "foreign",
+            Flavor::Legacy => "legacy default",
+            Flavor::PerThread => "per-thread default",
+            Flavor::GivenUp => "given up",
+        }
     }
 
     /// The driver's own id of the stream, which tools show and other libraries know, and which is
@@ -336,11 +342,9 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn driver_id(&self) -> Result<u64> {
         let bound = self.core.bind("cuStreamGetId")?;
-        let mut id = 0;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
-        // the call writes one number, to a local that outlives it.
-        check("cuStreamGetId", unsafe { cu::cuStreamGetId(bound.raw(), &mut id) })?;
-        Ok(id)
+        // the call writes one number, to an exclusive borrow.
+        asked("cuStreamGetId", |id| unsafe { cu::cuStreamGetId(bound.raw(), id) })
     }
 }
 
@@ -349,10 +353,9 @@ impl<K: StreamKind> Stream<K> {
 /// # Safety
 /// The stream is live, and its context current if it needs that.
 unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
-    let mut flags = 0;
-    // SAFETY: the stream is live by the caller's promise; the call writes one number, to a local
-    // that outlives it.
-    check("cuStreamGetFlags", unsafe { cu::cuStreamGetFlags(raw, &mut flags) })?;
+    // SAFETY: the stream is live by the caller's promise; the call writes one number, to an exclusive
+    // borrow.
+    let flags = asked("cuStreamGetFlags", |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
     Ok(match flags & NON_BLOCKING {
         0 => ImplicitOrder::Blocking,
         _ => ImplicitOrder::NonBlocking,
@@ -419,19 +422,6 @@ impl<K: StreamKind> Hash for Stream<K> {
     }
 }
 
-impl<K: StreamKind> fmt::Debug for Stream<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.core.timeline().flavor() {
-            Flavor::Created => "created",
-            Flavor::Foreign => "foreign",
-            Flavor::Legacy => "legacy default",
-            Flavor::PerThread => "per-thread default",
-            Flavor::GivenUp => "given up",
-        };
-        f.debug_struct("Stream")
-            .field("id", &self.id())
-            .field("kind", &kind)
-            .field("context", self.context())
-            .finish()
-    }
+debug_by! {
+    [K: StreamKind] Stream<K>: |it| "Stream" { id: it.id(), kind: it.kind(), context: it.context() }
 }

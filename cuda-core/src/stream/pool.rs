@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::stream::{Stream, StreamBuilder};
+use crate::error::Result;
+use crate::stream::Stream;
 
 /// Streams to spread independent work over, handed out round-robin.
 ///
@@ -27,8 +27,8 @@ use crate::stream::{Stream, StreamBuilder};
 #[derive(Debug)]
 pub struct StreamPool {
     // INVARIANT: not empty.
-    streams: Box<[Stream]>,
-    turn: AtomicUsize,
+    pub(super) streams: Box<[Stream]>,
+    pub(super) turn: AtomicUsize,
 }
 
 impl StreamPool {
@@ -38,14 +38,6 @@ impl StreamPool {
     /// [`Error::EmptyPool`] if `len` is zero; the driver's.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         context.stream_builder().build_pool(len)
-    }
-
-    pub(super) fn build(builder: &StreamBuilder<'_>, len: usize) -> Result<Self> {
-        if len == 0 {
-            return Err(Error::EmptyPool);
-        }
-        let streams: Result<_> = (0..len).map(|_| builder.build()).collect();
-        Ok(Self { streams: streams?, turn: AtomicUsize::new(0) })
     }
 
     /// The next stream in round-robin order.

@@ -57,32 +57,14 @@ pub(crate) struct Bound<'a> {
 }
 
 impl StreamCore {
-    pub(crate) fn new(
-        context: &Context,
-        flavor: Flavor,
-        order: ImplicitOrder,
-        raw: CUstream,
-    ) -> Arc<Self> {
-        Self::with_owner(context, flavor, order, raw, None)
-    }
-
-    /// A stream of `context` that lives as long as `owner`.
-    pub(crate) fn foreign(
-        context: &Context,
-        order: ImplicitOrder,
-        raw: CUstream,
-        owner: ForeignOwner,
-    ) -> Arc<Self> {
-        Self::with_owner(context, Flavor::Foreign, order, raw, Some(owner))
-    }
-
     /// The remainder of a stream of which it is unknown whether it was destroyed.
     pub(crate) fn given_up(context: &Context) -> Arc<Self> {
         let order = ImplicitOrder::NonBlocking;
-        Self::new(context, Flavor::GivenUp, order, ptr::null_mut())
+        Self::new(context, Flavor::GivenUp, order, ptr::null_mut(), None)
     }
 
-    fn with_owner(
+    /// A stream of `context`, which lives as long as `owner` if other code created it.
+    pub(crate) fn new(
         context: &Context,
         flavor: Flavor,
         order: ImplicitOrder,
@@ -224,7 +206,7 @@ impl StreamCore {
     }
 }
 
-impl Bound<'_> {
+impl<'a> Bound<'a> {
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
         self.core.raw.0
@@ -344,7 +326,7 @@ impl Bound<'_> {
         let _ = self.core.synchronize_bound(self);
     }
 
-    pub(crate) fn core(&self) -> &StreamCore {
+    pub(crate) fn core(&self) -> &'a StreamCore {
         self.core
     }
 

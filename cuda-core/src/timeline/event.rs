@@ -50,12 +50,10 @@ struct Created {
 
 impl RawEvent {
     pub(crate) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
-        let entered = context.enter_briefly()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; a live context is
-        // current.
-        check("cuEventCreate", unsafe { cu::cuEventCreate(&mut raw, flags.0) })?;
-        drop(entered);
+        let raw = context.ask("cuEventCreate", ptr::null_mut(), |raw| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; a live context is current.
+            unsafe { cu::cuEventCreate(raw, flags.0) }
+        })?;
         // SAFETY: just created, so no other code has it.
         Ok(unsafe { Self::own(raw, context) })
     }

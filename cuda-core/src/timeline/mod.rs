@@ -6,7 +6,7 @@
 //! must wait; then an event is recorded *late* on the stream waited for, and covers everything
 //! issued before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
@@ -16,14 +16,12 @@ use crate::context::guard::Entered;
 use crate::error::{Error, Result, check};
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, held};
-use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
 use crate::timeline::timelines::TimelineSlot;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
 pub(crate) mod capture;
-mod captured;
 pub(crate) mod core;
 pub(crate) mod event;
 mod held_up;
@@ -71,7 +69,7 @@ pub(crate) struct Timeline {
     /// Never reused, unlike the driver's handle.
     id: u64,
     flavor: Flavor,
-    exposure: Exposure,
+    exposed: AtomicBool,
     context: Context,
     /// The handle for late records; removed before the stream is destroyed. Locked for reading
     /// during a record, for writing only to remove the handle.
@@ -106,10 +104,10 @@ struct Events {
 }
 
 #[derive(Clone)]
-struct Recorded {
-    event: Arc<RawEvent>,
+pub(crate) struct Recorded {
+    pub(crate) event: Arc<RawEvent>,
     /// Everything up to here was issued before the record.
-    seq: u64,
+    pub(crate) seq: u64,
     /// A host function or a wait on a value follows: the next event may come much later.
     barrier: bool,
 }
@@ -131,10 +129,8 @@ impl Timeline {
             slot: context.timelines().enter(this.clone(), order),
             context,
             flavor,
-            exposure: match flavor {
-                Flavor::Created | Flavor::GivenUp => Exposure::private(),
-                Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => Exposure::exposed(),
-            },
+            // All code knows the default streams, and has the handle of a stream that it created.
+            exposed: AtomicBool::new(!matches!(flavor, Flavor::Created | Flavor::GivenUp)),
             issued: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             recorder: RwLock::new((flavor != Flavor::GivenUp).then_some(raw)),
@@ -144,6 +140,17 @@ impl Timeline {
         });
         new.begin_held_up();
         new
+    }
+
+    /// The point of this timeline after `seq` operations.
+    #[inline]
+    pub(crate) fn at(self: &Arc<Self>, seq: u64) -> Mark {
+        Mark { timeline: self.clone(), seq }
+    }
+
+    /// The point behind everything that was enqueued so far.
+    pub(crate) fn here(self: &Arc<Self>) -> Mark {
+        self.at(self.issued())
     }
 
     #[inline]
@@ -163,7 +170,7 @@ impl Timeline {
 
     /// Whether CUDA orders the stream with its context's legacy stream.
     pub(crate) fn order(&self) -> ImplicitOrder {
-        self.slot.order()
+        self.slot.order
     }
 
     /// Counts one enqueue that has returned, and returns its point.
@@ -199,13 +206,13 @@ impl Timeline {
         if self.has_completed(seq) {
             return Ok(None);
         }
-        let mut recorded = self.recorded_for(seq);
+        let mut recorded = self.recorded(seq);
         // Only its own thread can record on a per-thread stream, and does so after every operation.
         if recorded.is_none() && self.flavor != Flavor::PerThread {
             recorded = match self.record(false, None)? {
                 Some(recorded) => Some(recorded),
                 // The stream was destroyed meanwhile, after its last event.
-                None => self.recorded_for(seq),
+                None => self.recorded(seq),
             };
         }
         match recorded {
@@ -216,8 +223,9 @@ impl Timeline {
         }
     }
 
-    /// The earliest event that covers the point: a later one could wait for more than necessary.
-    fn recorded_for(&self, seq: u64) -> Option<Recorded> {
+    /// The earliest event that covers the point, if one is recorded: a later one could wait for more than
+    /// necessary. While the caller holds it, the event is not recorded again.
+    pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
         let events = lock(&self.events);
         events.recorded.iter().find(|r| r.seq >= seq).cloned()
     }
@@ -282,11 +290,6 @@ impl Timeline {
             self.refuse_captured(raw, op)?;
         }
         Ok(Some(seq))
-    }
-
-    /// The point that the earliest event covering `seq` covers, if there is such an event.
-    pub(crate) fn recorded(&self, seq: u64) -> Option<u64> {
-        self.recorded_for(seq).map(|recorded| recorded.seq)
     }
 
     /// An event that is not needed any more.
@@ -400,7 +403,7 @@ impl Timeline {
         if self.has_completed(seq) {
             return true;
         }
-        let Some(recorded) = self.recorded_for(seq) else {
+        let Some(recorded) = self.recorded(seq) else {
             return false;
         };
         let done = recorded.event.query();
@@ -412,18 +415,12 @@ impl Timeline {
         done
     }
 
-    /// The earliest event that covers the point, if one is recorded. While the caller holds it, the
-    /// event is not recorded again, so a wait for it waits for no more than it covers now.
-    pub(crate) fn hold(&self, seq: u64) -> Option<Arc<RawEvent>> {
-        self.recorded_for(seq).map(|recorded| recorded.event)
-    }
-
     /// Whether the point can never be proven complete: the stream is gone, and no event covers it.
     pub(crate) fn is_lost(&self, seq: u64) -> bool {
         let gone = self.recorder.read().unwrap_or_else(PoisonError::into_inner).is_none();
         // In this order: an event is removed from the list after its points are known to be
         // complete.
-        gone && self.recorded_for(seq).is_none() && !self.has_completed(seq)
+        gone && self.recorded(seq).is_none() && !self.has_completed(seq)
     }
 
     /// To be called before the stream is destroyed: records a last event for the marks that outlive
@@ -433,7 +430,7 @@ impl Timeline {
     /// can never be proven complete, except for a stream that is being captured: its handle stays.
     pub(crate) fn close(&self, marked: bool) -> Result<()> {
         let issued = self.issued();
-        let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
+        let covered = self.has_completed(issued) || self.recorded(issued).is_some();
         let result = match (marked && !covered, self.flavor) {
             // A second try: the owner of a mark that cannot be proven complete loses its memory.
             (true, Flavor::Created | Flavor::Foreign | Flavor::Legacy) => self

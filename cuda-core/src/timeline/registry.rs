@@ -35,7 +35,7 @@ pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
 }
 
 /// Refuses `op`, which affects all streams of the context, if other code captures one of those that
-/// this crate knows: it asks about the [exposed](capture::Exposure) ones and, through the legacy
+/// this crate knows: it asks about the [exposed](crate::timeline::Timeline::is_exposed) ones and, through the legacy
 /// default stream, about all blocking ones. The context must be current.
 ///
 /// A stream that cannot be asked about does not count as captured: green contexts have no legacy
@@ -52,9 +52,8 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
         let streams = lock(&STREAMS);
         streams.values().filter_map(Weak::upgrade).collect()
     };
-    let mut exposed = streams
-        .iter()
-        .filter(|core| core.context() == context && core.timeline().exposure().is_exposed());
+    let mut exposed =
+        streams.iter().filter(|core| core.context() == context && core.timeline().is_exposed());
     exposed.try_for_each(|core| refuse(core.raw()))
 }
 

@@ -6,7 +6,7 @@ use cuda_sys::{CUresult, CUstream};
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch};
+use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch, Use};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver, and
@@ -61,10 +61,10 @@ impl Bound<'_> {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let timeline = self.timeline();
-        let mut fences: Vec<_> = touches.iter().map(|_| Fences::none()).collect();
-        for (touch, fences) in touches.iter_mut().zip(&mut fences) {
-            touch.conflicts(timeline, fences);
-            if let Err(error) = fences.wait_on(self) {
+        let mut fences = Vec::with_capacity(touches.len());
+        for touch in touches.iter() {
+            fences.push(touch.conflicts(timeline));
+            if let Err(error) = fences.last().map_or(Ok(()), |last| last.wait_on(self)) {
                 return (0, Err(error));
             }
         }
@@ -96,7 +96,7 @@ pub(crate) fn note_use(
     let mut fences = Fences::none();
     let mut count = || {
         let bound = core.bind("note_use")?;
-        ledger.conflicts(range, access, Some(timeline), &mut fences);
+        fences = ledger.conflicts(range, access, Some(timeline));
         fences.wait_on(&bound)?;
         bound.prepare()?;
         Ok(bound.count())
@@ -111,6 +111,6 @@ pub(crate) fn note_use(
     // After a failed or partial wait, the new mark must not remove the marks it might not have
     // waited for.
     let fences = if noted.is_ok() { &fences } else { &NO_FENCES };
-    ledger.mark(range, access, timeline, seq, fences);
+    ledger.mark(Use { range, access, stream: timeline, seq, fences });
     noted
 }

@@ -18,9 +18,9 @@ use crate::util::sync::lock;
 /// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]
 pub(crate) struct Timelines {
-    /// Timelines of the legacy stream and of all streams that CUDA orders with it.
-    blocking: Mutex<Slots>,
-    non_blocking: Mutex<Slots>,
+    /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with it,
+    /// and the others.
+    slots: [Mutex<Slots>; 2],
     pub(crate) hold_ups: HoldUps,
     /// The legacy default stream, shared by all its handles.
     pub(crate) legacy: Mutex<Weak<StreamCore>>,
@@ -63,11 +63,22 @@ impl Context {
         let entered = self.enter_briefly()?;
         registry::refuse_captured_in(self, op)?;
         let relaxed = RelaxedCaptureMode::enter()?;
-        let issued = self.timelines().issued();
+        let timelines = self.timelines();
+        let orphan = timelines.hold_ups.orphan();
+        let mut issued = Vec::new();
+        for order in [ImplicitOrder::Blocking, ImplicitOrder::NonBlocking] {
+            let points = timelines.live(order).into_iter();
+            issued.extend(points.map(|timeline| (timeline.issued(), timeline)));
+        }
         // SAFETY: takes nothing; a live context is current.
         check(op, unsafe { cu::cuCtxSynchronize() })?;
         drop((relaxed, entered));
-        issued.complete(self.timelines());
+        for (seq, timeline) in &issued {
+            timeline.complete(*seq);
+        }
+        if let Some(orphan) = &orphan {
+            timelines.hold_ups.forget(orphan);
+        }
         // A primary context lives on in any case.
         if !self.is_primary() {
             forget_reached();
@@ -90,15 +101,8 @@ pub(crate) struct HoldUps {
 
 /// Where a timeline is registered.
 pub(crate) struct TimelineSlot {
-    order: ImplicitOrder,
+    pub(crate) order: ImplicitOrder,
     at: usize,
-}
-
-/// The points of a context's streams at some moment.
-pub(crate) struct Issued {
-    points: Vec<(u64, Arc<Timeline>)>,
-    /// See [`HoldUps::orphan`].
-    orphan: Option<Weak<Timeline>>,
 }
 
 /// Never larger than the greatest number of simultaneous entries.
@@ -109,34 +113,22 @@ struct Slots {
     vacant: Vec<usize>,
 }
 
-impl TimelineSlot {
-    #[inline]
-    pub(crate) fn order(&self) -> ImplicitOrder {
-        self.order
-    }
-}
-
 impl Timelines {
     /// Registers a timeline, until [`Timelines::leave`].
     pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> TimelineSlot {
-        let mut slots = lock(self.slots(order));
+        let mut slots = lock(&self.slots[order as usize]);
         let Slots { entries, vacant } = &mut *slots;
-        let at = match vacant.pop() {
-            Some(at) => {
-                entries[at] = timeline;
-                at
-            }
-            None => {
-                entries.push(timeline);
-                entries.len() - 1
-            }
-        };
+        let at = vacant.pop().unwrap_or_else(|| {
+            entries.push(Weak::new());
+            entries.len() - 1
+        });
+        entries[at] = timeline;
         TimelineSlot { order, at }
     }
 
     /// Removes a timeline to which nothing refers any more.
     pub(crate) fn leave(&self, slot: &TimelineSlot) {
-        let mut slots = lock(self.slots(slot.order));
+        let mut slots = lock(&self.slots[slot.order as usize]);
         let gone = mem::take(&mut slots.entries[slot.at]);
         slots.vacant.push(slot.at);
         drop(slots);
@@ -144,48 +136,21 @@ impl Timelines {
     }
 
     pub(crate) fn entry(&self, slot: &TimelineSlot) -> Weak<Timeline> {
-        lock(self.slots(slot.order)).entries[slot.at].clone()
-    }
-
-    /// The points behind everything that has been enqueued so far.
-    pub(crate) fn issued(&self) -> Issued {
-        let orphan = self.hold_ups.orphan();
-        let all = [Self::live(&self.blocking), Self::live(&self.non_blocking)];
-        let issued = |timeline: Arc<Timeline>| (timeline.issued(), timeline);
-        Issued { points: all.into_iter().flatten().map(issued).collect(), orphan }
+        lock(&self.slots[slot.order as usize]).entries[slot.at].clone()
     }
 
     /// The timelines of the legacy stream and of all streams that CUDA orders with it.
     pub(crate) fn blocking(&self) -> Vec<Arc<Timeline>> {
-        Self::live(&self.blocking)
+        self.live(ImplicitOrder::Blocking)
     }
 
     /// Strong references, collected under the lock and dropped outside: dropping the last one to a
     /// timeline takes the lock.
-    fn live(slots: &Mutex<Slots>) -> Vec<Arc<Timeline>> {
-        let slots = lock(slots);
+    fn live(&self, order: ImplicitOrder) -> Vec<Arc<Timeline>> {
+        let slots = lock(&self.slots[order as usize]);
         let mut live = Vec::with_capacity(slots.entries.len() - slots.vacant.len());
         live.extend(slots.entries.iter().filter_map(Weak::upgrade));
         live
-    }
-
-    fn slots(&self, order: ImplicitOrder) -> &Mutex<Slots> {
-        match order {
-            ImplicitOrder::Blocking => &self.blocking,
-            ImplicitOrder::NonBlocking => &self.non_blocking,
-        }
-    }
-}
-
-impl Issued {
-    /// Notes that everything up to these points has completed, as the driver reported.
-    pub(crate) fn complete(self, timelines: &Timelines) {
-        for (issued, timeline) in &self.points {
-            timeline.complete(*issued);
-        }
-        if let Some(orphan) = &self.orphan {
-            timelines.hold_ups.forget(orphan);
-        }
     }
 }
 

@@ -6,11 +6,14 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Runs `f` and catches its panic. The payload is leaked, since its own drop could panic.
+/// Runs `f` and catches its panic.
 pub(crate) fn contain(f: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        std::mem::forget(payload);
-    }
+    let _ = unless_panic(f);
+}
+
+/// What `f` returns; [`None`] if it panics. The payload is leaked, since its own drop could panic.
+pub(crate) fn unless_panic<R>(f: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
 }
 
 /// A value of the caller's whose destructor may panic: the panic is caught where the value is

@@ -3,7 +3,6 @@
 //! These futures work with any executor and on any thread: a thread of this crate that sleeps until
 //! the device is done wakes them.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -20,6 +19,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
 use crate::wait::PendingMark;
@@ -185,7 +185,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
 
     /// Waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
-        let fences = self.ledger().fences(&self.range(), access);
+        let fences = self.ledger().conflicts(&self.range(), access, None);
         Ready::new(fences.marks())
     }
 }
@@ -246,11 +246,9 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn finished(&self) -> Ready<'static> {
         let core = self.core();
-        let mark = core.bind("cuEventRecord").map(|bound| Mark {
-            timeline: core.timeline().clone(),
-            // A point of its own, behind work that this crate has not counted.
-            seq: bound.count(),
-        });
+        // A point of its own, behind work that this crate has not counted.
+        let bound = core.bind("cuEventRecord");
+        let mark = bound.map(|bound| core.timeline().at(bound.count()));
         match mark {
             Ok(mark) => Ready::new(&[mark]),
             Err(error) => Ready::from_state(ReadyState::New(Err(error))),
@@ -284,8 +282,4 @@ impl Event {
     }
 }
 
-impl fmt::Debug for Ready<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ready")
-    }
-}
+debug_by! { [] Ready<'_>: |_it| "Ready" }

@@ -77,7 +77,7 @@ impl PendingMark {
             return Ok(None);
         }
         driver::ensure()?;
-        let recorded = timeline.recorded(mark.seq);
+        let recorded = timeline.recorded(mark.seq).map(|recorded| recorded.seq);
         if let Some(known) = Self::known(mark, recorded) {
             return Ok(Some(known));
         }

@@ -1,17 +1,16 @@
 //! Functions that are called with what a thread allocates and frees.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{ask, contained};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask, Given};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::contain;
 
 /// When a hook is called.
@@ -74,6 +73,13 @@ pub struct HookEvent<'a> {
     pub error: Option<&'a Error>,
 }
 
+impl HookEvent<'_> {
+    fn new(point: HookPoint, stream: &Stream, bytes: usize, address: Option<CUdeviceptr>) -> Self {
+        let (device, stream) = (stream.device(), stream.id());
+        Self { point, device, stream, bytes, address, error: None }
+    }
+}
+
 /// An allocator that calls functions of the calling thread with what passes through it.
 ///
 /// [`Hooks::with`] calls a hook, while another function runs, with what that thread allocates and
@@ -124,19 +130,17 @@ impl<A> Hooks<A> {
         Self { inner, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
-
     /// Runs `f`, and meanwhile calls `hook` with what this thread allocates and frees through this
     /// allocator. Calls may nest; the outermost hook is called first.
     pub fn with<R>(&self, hook: impl Fn(&HookEvent<'_>) + 'static, f: impl FnOnce() -> R) -> R {
-        let _scope = HookScope::begin(self.id, Rc::new(hook));
+        let hook = (self.id, Rc::new(hook) as Hook);
+        // A thread whose thread-locals are destroyed has no hooks.
+        let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push(hook));
+        let _scope = HookScope;
         f()
     }
 
-    fn call_hooks(&self, stream: &Stream, point: HookPoint, bytes: usize, block: HookedBlock<'_>) {
+    fn call_hooks(&self, event: HookEvent<'_>) {
         if IN_HOOK.try_with(Cell::get).unwrap_or(true) {
             return;
         }
@@ -149,39 +153,16 @@ impl<A> Hooks<A> {
         if hooks.is_empty() {
             return;
         }
-        let event = HookEvent {
-            point,
-            device: stream.device(),
-            stream: stream.id(),
-            bytes,
-            address: block.address,
-            error: block.error,
-        };
         IN_HOOK.set(true);
         for hook in hooks {
-            contained(move || hook(&event));
+            contain(move || hook(&event));
         }
         IN_HOOK.set(false);
     }
 }
 
-/// What is known of a block at some point.
-#[derive(Clone, Copy, Default)]
-struct HookedBlock<'a> {
-    address: Option<CUdeviceptr>,
-    error: Option<&'a Error>,
-}
-
-/// Registers a hook for as long as it lives.
+/// Removes this thread's latest hook when dropped.
 struct HookScope;
-
-impl HookScope {
-    fn begin(id: u64, hook: Hook) -> Self {
-        // A thread whose thread-locals are destroyed has no hooks.
-        let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push((id, hook)));
-        Self
-    }
-}
 
 impl Drop for HookScope {
     fn drop(&mut self) {
@@ -192,32 +173,27 @@ impl Drop for HookScope {
     }
 }
 
-impl<A: fmt::Debug> fmt::Debug for Hooks<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
+debug_by! { [A: std::fmt::Debug] Hooks<A>: |it| "Hooks" { inner: it.inner; .. } }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        self.call_hooks(stream, HookPoint::BeforeAllocate, bytes, HookedBlock::default());
-        let result = ask(&self.inner, stream, bytes);
-        let block =
-            HookedBlock { address: result.as_ref().ok().copied(), error: result.as_ref().err() };
-        self.call_hooks(stream, HookPoint::AfterAllocate, bytes, block);
+adaptor!(Hooks);
+
+impl<A> Around for Hooks<A> {
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
+        let mut event = HookEvent::new(HookPoint::BeforeAllocate, stream, bytes, None);
+        self.call_hooks(event);
+        let result = ask();
+        (event.address, event.error) = (result.as_ref().ok().copied(), result.as_ref().err());
+        self.call_hooks(HookEvent { point: HookPoint::AfterAllocate, ..event });
         result
     }
 
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        let mut block = HookedBlock { address: Some(address), error: None };
-        self.call_hooks(stream, HookPoint::BeforeDeallocate, bytes, block);
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        let result = unsafe { self.inner.deallocate(stream, address, bytes) };
-        block.error = result.as_ref().err();
-        self.call_hooks(stream, HookPoint::AfterDeallocate, bytes, block);
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        let Given { stream, address, bytes } = block;
+        let event = HookEvent::new(HookPoint::BeforeDeallocate, stream, bytes, Some(address));
+        self.call_hooks(event);
+        let result = give(bytes);
+        let (point, error) = (HookPoint::AfterDeallocate, result.as_ref().err());
+        self.call_hooks(HookEvent { point, error, ..event });
         result
     }
-
-    forward!();
 }

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Rollback, ask};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask, Given, Rollback};
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 
@@ -42,11 +41,6 @@ impl<A> Limiting<A> {
         Self { inner, used: AtomicUsize::new(0), limit: AtomicUsize::new(limit) }
     }
 
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
-
     /// The bytes that may be in use at once.
     pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
@@ -79,22 +73,20 @@ impl<A> Limiting<A> {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for Limiting<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+adaptor!(Limiting);
+
+impl<A> Around for Limiting<A> {
+    fn allocating(&self, _: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
         self.reserve(bytes)?;
         let rollback = Rollback::new(|| self.release(bytes));
-        let address = ask(&self.inner, stream, bytes)?;
+        let address = ask()?;
         rollback.disarm();
         Ok(address)
     }
 
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        unsafe { self.inner.deallocate(stream, address, bytes) }?;
-        self.release(bytes);
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        give(block.bytes)?;
+        self.release(block.bytes);
         Ok(())
     }
-
-    forward!();
 }

@@ -1,7 +1,6 @@
 //! Logs each allocation and free as a line, in a format that can be replayed.
 
 use std::cell::Cell;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,10 +10,11 @@ use std::time::Instant;
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Rollback, ask, contained, thread_number};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask, Given, Rollback, thread_number};
 use crate::error::Result;
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
+use crate::util::panic::unless_panic;
 use crate::util::sync::lock;
 
 /// The first lines of a log.
@@ -97,11 +97,6 @@ impl<A> Logging<A> {
         Self::new(inner, BufWriter::new(File::create(path)?))
     }
 
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
-
     /// Makes the writer write what it has buffered. An allocator that lives until the process ends,
     /// like the default one, is never dropped: flush it before that.
     ///
@@ -147,7 +142,7 @@ impl Log {
         if self.error.is_none() {
             let writer = &mut *self.writer;
             let panicked = || Err(io::Error::other("the writer of the log panicked"));
-            self.error = contained(|| write(writer)).unwrap_or_else(panicked).err();
+            self.error = unless_panic(|| write(writer)).unwrap_or_else(panicked).err();
         }
         self.error.is_none()
     }
@@ -169,34 +164,26 @@ impl Drop for Writing {
     }
 }
 
-impl<A: fmt::Debug> fmt::Debug for Logging<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Logging")
-            .field("inner", &self.inner)
-            .field("lost", &self.lost())
-            .finish_non_exhaustive()
-    }
-}
+debug_by! { [A: std::fmt::Debug] Logging<A>: |it| "Logging" { inner: it.inner, lost: it.lost(); .. } }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for Logging<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+adaptor!(Logging);
+
+impl<A> Around for Logging<A> {
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
         let rollback = Rollback::new(|| self.line(stream, "allocate_failed", 0, bytes));
-        let address = ask(&self.inner, stream, bytes)?;
+        let address = ask()?;
         rollback.disarm();
         self.line(stream, "allocate", address, bytes);
         Ok(address)
     }
 
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        let Given { stream, address, bytes } = block;
         // Logged before the call: after it, another thread may get the address, and log that.
         self.line(stream, "deallocate", address, bytes);
         let rollback = Rollback::new(|| self.line(stream, "deallocate_failed", address, bytes));
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+        give(bytes)?;
         rollback.disarm();
         Ok(())
     }
-
-    forward!();
 }

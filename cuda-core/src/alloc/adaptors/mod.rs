@@ -4,19 +4,47 @@
 //! one's. None holds a lock while the inner allocator is called, and none loses count when that
 //! fails or panics. They nest: `Statistics<Limiting<Tracking<A>>>`.
 
-/// Methods that an adaptor passes on unchanged.
-macro_rules! forward {
-    () => {
-        fn trim(&self, keep: usize) -> crate::error::Result<usize> {
-            self.inner.trim(keep)
+/// The inner allocator of an adaptor, and the calls that reach it through the adaptor's [`Around`].
+macro_rules! adaptor {
+    ($adaptor:ident) => {
+        impl<A> $adaptor<A> {
+            /// The inner allocator.
+            pub fn inner(&self) -> &A {
+                &self.inner
+            }
         }
 
-        fn is_in_the_context(&self) -> bool {
-            self.inner.is_in_the_context()
-        }
+        // SAFETY: the inner allocator's memory is passed on unchanged.
+        unsafe impl<A: crate::alloc::DeviceAllocator> crate::alloc::DeviceAllocator
+            for $adaptor<A>
+        {
+            fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+                self.allocating(stream, bytes, &mut || super::ask(&self.inner, stream, bytes))
+            }
 
-        fn name(&self) -> &str {
-            self.inner.name()
+            unsafe fn deallocate(
+                &self,
+                stream: &Stream,
+                address: CUdeviceptr,
+                bytes: usize,
+            ) -> Result<()> {
+                // SAFETY: the inner allocator returned it with as many bytes as an adaptor passes
+                // on, and the caller's promise is the same. A `FnOnce` runs once.
+                let give = |bytes| unsafe { self.inner.deallocate(stream, address, bytes) };
+                self.deallocating(super::Given { stream, address, bytes }, give)
+            }
+
+            fn trim(&self, keep: usize) -> Result<usize> {
+                self.inner.trim(keep)
+            }
+
+            fn is_in_the_context(&self) -> bool {
+                self.inner.is_in_the_context()
+            }
+
+            fn name(&self) -> &str {
+                self.inner.name()
+            }
         }
     };
 }
@@ -44,7 +72,26 @@ use cuda_sys::CUdeviceptr;
 use crate::alloc::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
-use crate::util::panic::contain;
+
+/// What an adaptor does around the calls of its inner allocator.
+trait Around {
+    /// Allocates: asks the inner allocator for `bytes`, once or more.
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr>;
+
+    /// Gives a block back: calls `give` with the bytes that it was allocated with.
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        give(block.bytes)
+    }
+}
+
+type Ask<'a> = &'a mut dyn FnMut() -> Result<CUdeviceptr>;
+
+/// A block that is given back.
+struct Given<'a> {
+    stream: &'a Stream,
+    address: CUdeviceptr,
+    bytes: usize,
+}
 
 /// Asks the inner allocator for a block. Null, by which an allocator written in C reports that it
 /// has no memory, becomes an error here, so that it is never given back.
@@ -75,14 +122,6 @@ impl<F: FnOnce()> Drop for Rollback<F> {
             undo();
         }
     }
-}
-
-/// Runs a function of the program's, and catches its panic: that would otherwise unwind through the
-/// free of a buffer, or an allocation whose block would be lost.
-fn contained<R>(f: impl FnOnce() -> R) -> Option<R> {
-    let mut result = None;
-    contain(|| result = Some(f()));
-    result
 }
 
 /// An id of the calling thread that no other thread of the process ever has.

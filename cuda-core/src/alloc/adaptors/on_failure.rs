@@ -1,14 +1,13 @@
 //! Retries allocations that fail.
 
-use std::fmt;
-
 use cuda_sys::CUdeviceptr;
 
-use super::{ask, contained};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
+use crate::util::panic::unless_panic;
 
 /// What [`OnFailure`] does about an allocation that failed.
 ///
@@ -114,28 +113,19 @@ impl<A> OnFailure<A> {
         self.max_retries = retries;
         self
     }
-
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
 }
 
-impl<A: fmt::Debug> fmt::Debug for OnFailure<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnFailure")
-            .field("inner", &self.inner)
-            .field("max_retries", &self.max_retries)
-            .finish_non_exhaustive()
-    }
+debug_by! {
+   [A: std::fmt::Debug] OnFailure<A>: |it| "OnFailure" { inner: it.inner, max_retries: it.max_retries; .. }
 }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+adaptor!(OnFailure);
+
+impl<A> Around for OnFailure<A> {
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
         let mut attempt = 0;
         loop {
-            let error = match ask(&self.inner, stream, bytes) {
+            let error = match ask() {
                 Err(error) if error.is_out_of_memory() => error,
                 other => return other,
             };
@@ -145,16 +135,9 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
             }
             let failure =
                 AllocationFailure { bytes, device: stream.device(), attempt, error: &error };
-            if contained(|| (self.callback)(&failure)) != Some(Verdict::Retry) {
+            if unless_panic(|| (self.callback)(&failure)) != Some(Verdict::Retry) {
                 return Err(error);
             }
         }
     }
-
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        unsafe { self.inner.deallocate(stream, address, bytes) }
-    }
-
-    forward!();
 }

@@ -4,8 +4,7 @@ use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
-use super::ask;
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask, Given};
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 use crate::util::sync::lock;
@@ -136,11 +135,6 @@ impl<A> Statistics<A> {
         Self { inner, counters: Mutex::default() }
     }
 
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
-    }
-
     /// The innermost counters, which are the only ones unless [`push`](Self::push) was called.
     pub fn counters(&self) -> Counters {
         lock(&self.counters).innermost
@@ -199,24 +193,22 @@ impl<A> Statistics<A> {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for Statistics<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        let address = ask(&self.inner, stream, bytes)?;
+adaptor!(Statistics);
+
+impl<A> Around for Statistics<A> {
+    fn allocating(&self, _: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
+        let address = ask()?;
         let counters = &mut lock(&self.counters).innermost;
         counters.bytes.add(bytes);
         counters.blocks.add(1);
         Ok(address)
     }
 
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
-        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        give(block.bytes)?;
         let counters = &mut lock(&self.counters).innermost;
-        counters.bytes.take(bytes);
+        counters.bytes.take(block.bytes);
         counters.blocks.take(1);
         Ok(())
     }
-
-    forward!();
 }

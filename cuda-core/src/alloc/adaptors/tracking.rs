@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Rollback, ask, thread_number};
-use crate::alloc::DeviceAllocator;
+use super::{Around, Ask, Given, Rollback, thread_number};
 use crate::device::Device;
 use crate::error::{AllocatorError, ByteCount, Result};
 use crate::stream::Stream;
@@ -116,11 +115,6 @@ impl<A> Tracking<A> {
     /// `RUST_BACKTRACE` says. That takes some microseconds per allocation.
     pub fn with_backtraces(inner: A) -> Self {
         Self { backtraces: true, ..Self::new(inner) }
-    }
-
-    /// The inner allocator.
-    pub fn inner(&self) -> &A {
-        &self.inner
     }
 
     /// The number of allocations so far: the [number](Outstanding::number) of the next.
@@ -257,15 +251,17 @@ impl fmt::Display for OutstandingReport {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on unchanged.
-unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
-    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        let address = ask(&self.inner, stream, bytes)?;
+adaptor!(Tracking);
+
+impl<A> Around for Tracking<A> {
+    fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
+        let address = ask()?;
         self.remember(stream, address, bytes);
         Ok(address)
     }
 
-    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+    fn deallocating(&self, block: Given<'_>, give: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+        let Given { address, bytes, .. } = block;
         // Removed before the call: after it, another thread may get the address.
         let block = self.take(address, bytes)?;
         let bytes = block.bytes;
@@ -274,12 +270,8 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
             // meanwhile.
             lock(&self.state).live.entry(address).or_insert(block);
         });
-        // SAFETY: the inner allocator returned it with this many bytes, and the caller's promise is
-        // the same.
-        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+        give(bytes)?;
         rollback.disarm();
         Ok(())
     }
-
-    forward!();
 }

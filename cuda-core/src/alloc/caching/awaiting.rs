@@ -62,10 +62,9 @@ impl<T> Awaiting<T> {
         reached
     }
 
-    /// [`take_reached`](Self::take_reached) for the next `most` streams, in round-robin order.
-    pub(super) fn take_reached_in_turn(&mut self, most: usize) -> Vec<(T, Fences)> {
-        let streams = self.lines.in_turn(most);
-        self.take_reached(&streams)
+    /// The next streams in round-robin order, at most `most`.
+    pub(super) fn in_turn(&mut self, most: usize) -> Vec<u64> {
+        self.lines.in_turn(most)
     }
 
     /// The first value filed under `stream`, if that stream is known to have reached its point.

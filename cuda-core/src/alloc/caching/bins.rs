@@ -1,5 +1,6 @@
 //! A stream's free blocks of one pool, by size.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -8,9 +9,9 @@ use super::awaiting::Awaiting;
 use super::class;
 use super::heap::Heap;
 use super::segments::CacheBlockState;
+use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
-use crate::timeline::{Mark, Timeline};
 
 /// A stream's free blocks of one pool.
 #[derive(Default)]
@@ -60,8 +61,7 @@ pub(super) struct Cached {
     /// Index of its bin, by [`class::bin`].
     pub(super) bin: usize,
     /// The point of the home stream's timeline behind which other streams may use it.
-    pub(super) seq: u64,
-    pub(super) timeline: Arc<Timeline>,
+    pub(super) mark: Mark,
     pub(super) home: Arc<StreamCore>,
     /// The heap it was cut from, unless that is the shared pool's.
     pub(super) branch: Option<Arc<Heap>>,
@@ -73,31 +73,21 @@ impl Cached {
         self.branch.as_ref().or_else(|| self.home.stream_cache.heap())
     }
 
-    fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
+    pub(super) fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
         gone.push((self.home, self.branch));
-        let mark = Mark { timeline: self.timeline, seq: self.seq };
-        (self.address, mark)
+        (self.address, self.mark)
     }
 }
 
 /// Blocks that were taken out of a stream cache.
 #[derive(Default)]
 pub(super) struct Contents {
-    bins: Vec<Vec<Cached>>,
-    pending: Vec<(Cached, Fences)>,
-}
-
-/// Blocks on their way from a stream cache to the heap.
-#[derive(Default)]
-pub(super) struct Flushed {
-    pub(super) free: Vec<(CUdeviceptr, Mark)>,
-    pub(super) pending: Vec<(CUdeviceptr, Mark, Fences)>,
-    /// To be dropped last, where no lock is held.
-    pub(super) gone: Vec<Gone>,
+    pub(super) bins: Vec<Vec<Cached>>,
+    pub(super) pending: Vec<(Cached, Fences)>,
 }
 
 /// What a block kept alive. Dropping the last reference destroys a stream or frees a pool's memory.
-type Gone = (Arc<StreamCore>, Option<Arc<Heap>>);
+pub(super) type Gone = (Arc<StreamCore>, Option<Arc<Heap>>);
 
 impl Bins {
     /// A block for a request of `needed` bytes (already rounded).
@@ -183,32 +173,25 @@ impl Bins {
         blocks.map(|block| block.bytes).max().unwrap_or(0)
     }
 
-    /// Calls `f` for each free or pending block.
-    pub(super) fn list(&self, mut f: impl FnMut(CUdeviceptr, CacheBlockState)) {
-        for block in self.bins.iter().flatten() {
-            f(block.address, CacheBlockState::Free);
-        }
-        for (_, block, _) in self.pending.iter() {
-            f(block.address, CacheBlockState::Pending);
-        }
+    /// Adds the free and the pending blocks to `kept`, by address.
+    pub(super) fn list(&self, kept: &mut HashMap<CUdeviceptr, CacheBlockState>) {
+        let free = self.bins.iter().flatten().map(|block| (block.address, CacheBlockState::Free));
+        let pending = self.pending.iter();
+        let pending = pending.map(|(_, block, _)| (block.address, CacheBlockState::Pending));
+        kept.extend(free.chain(pending));
     }
 
     /// Removes pending blocks that other streams are known to have finished with, looking at no
     /// more than `streams` streams.
     pub(super) fn take_reached(&mut self, streams: usize) -> Contents {
-        let reached = self.pending.take_reached_in_turn(streams);
-        self.no_more_pending(reached)
+        let streams = self.pending.in_turn(streams);
+        self.take_reached_of(&streams)
     }
 
     /// [`take_reached`](Self::take_reached) for the given streams.
     pub(super) fn take_reached_of(&mut self, streams: &[u64]) -> Contents {
-        let reached = self.pending.take_reached(streams);
-        self.no_more_pending(reached)
-    }
-
-    fn no_more_pending(&mut self, pending: Vec<(Cached, Fences)>) -> Contents {
-        let bytes: usize = pending.iter().map(|(block, _)| block.bytes).sum();
-        self.counts.pending -= bytes;
+        let pending = self.pending.take_reached(streams);
+        self.counts.pending -= pending.iter().map(|(block, _)| block.bytes).sum::<usize>();
         Contents { bins: Vec::new(), pending }
     }
 
@@ -238,18 +221,5 @@ impl Contents {
     /// A block that other streams may still use.
     pub(super) fn behind(block: Cached, fences: Fences) -> Self {
         Self { bins: Vec::new(), pending: vec![(block, fences)] }
-    }
-
-    /// The blocks, as free and pending. To be called where no stream cache is locked.
-    pub(super) fn into_flushed(self) -> Flushed {
-        let mut flushed = Flushed::default();
-        for block in self.bins.into_iter().flatten() {
-            flushed.free.push(block.into_free(&mut flushed.gone));
-        }
-        for (block, fences) in self.pending {
-            let (address, mark) = block.into_free(&mut flushed.gone);
-            flushed.pending.push((address, mark, fences));
-        }
-        flushed
     }
 }

@@ -1,7 +1,5 @@
 //! Options of a caching pool.
 
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +8,8 @@ use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::alloc::allocator::Allocator;
 use crate::error::{Error, Result};
-use crate::util::panic::Contained;
+use crate::util::by_parts::debug_by;
+use crate::util::panic::{Contained, unless_panic};
 use crate::util::sync::lock;
 
 /// Id of the process-wide shared pool.
@@ -20,10 +19,8 @@ pub(crate) const SHARED: u64 = 0;
 pub(super) struct Settings {
     /// The id under which streams file the pool's blocks. Never reused.
     pub(super) pool: u64,
-    pub(super) upstream: Allocator,
     limit: Mutex<PoolLimit>,
-    pub(super) initial: usize,
-    on_shortage: Option<OnShortage>,
+    pub(super) options: CachingPoolBuilder,
 }
 
 type OnShortage = Contained<Arc<dyn Fn(&Error) -> bool + Send + Sync>>;
@@ -46,14 +43,8 @@ impl Settings {
 
     /// Calls `on_shortage`, if set, and returns whether it freed anything.
     pub(super) fn relieve(&self, error: &Error) -> bool {
-        let Some(on_shortage) = &self.on_shortage else {
-            return false;
-        };
-        catch_unwind(AssertUnwindSafe(|| on_shortage(error))).unwrap_or_else(|payload| {
-            // The payload's own drop could panic.
-            std::mem::forget(payload);
-            false
-        })
+        let freed = |on_shortage: &OnShortage| unless_panic(|| on_shortage(error)) == Some(true);
+        self.options.on_shortage.as_ref().is_some_and(freed)
     }
 }
 
@@ -77,9 +68,9 @@ impl Settings {
 #[derive(Clone)]
 #[must_use]
 pub struct CachingPoolBuilder {
-    upstream: Allocator,
+    pub(super) upstream: Allocator,
     limit: PoolLimit,
-    initial: usize,
+    pub(super) initial: usize,
     on_shortage: Option<OnShortage>,
 }
 
@@ -154,24 +145,14 @@ impl CachingPoolBuilder {
 
     /// These options, for the pool with id `pool`.
     pub(super) fn into_settings(self, pool: u64) -> Settings {
-        Settings {
-            pool,
-            upstream: self.upstream,
-            limit: Mutex::new(self.limit),
-            initial: self.initial,
-            on_shortage: self.on_shortage,
-        }
+        Settings { pool, limit: Mutex::new(self.limit), options: self }
     }
 }
 
-impl fmt::Debug for CachingPoolBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachingPoolBuilder")
-            .field("upstream", &self.upstream)
-            .field("limit", &self.limit)
-            .field("initial", &self.initial)
-            .finish_non_exhaustive()
-    }
+debug_by! {
+   [] CachingPoolBuilder: |it| "CachingPoolBuilder" {
+       upstream: it.upstream, limit: it.limit, initial: it.initial; ..
+   }
 }
 
 /// The id of a new pool.

@@ -32,13 +32,14 @@ pub(super) fn allocate(
     bytes: usize,
     requested: usize,
 ) -> Result<TakenRange> {
+    let request = Request { heap, core, bytes, kind: SegmentKind::of(bytes) };
     loop {
-        if let Some(taken) = without_waiting(heap, core, bytes)? {
+        if let Some(taken) = request.without_waiting()? {
             return Ok(taken);
         }
         // Waiting cannot serve a request beyond what the heap can ever hold.
         if bytes <= heap.most()? {
-            if let Some(taken) = by_waiting(heap, core, bytes)? {
+            if let Some(taken) = request.by_waiting()? {
                 return Ok(taken);
             }
         }
@@ -52,151 +53,208 @@ pub(super) fn allocate(
     }
 }
 
-/// Tries the sources that need no wait.
-fn without_waiting(
-    heap: &Heap,
-    core: &Arc<StreamCore>,
-    bytes: usize,
-) -> Result<Option<TakenRange>> {
-    if SegmentKind::of(bytes) == SegmentKind::Large {
-        // Small blocks stay with the streams that cache them: those would need them again at once.
-        for other in heap.served_in_turn(LOOKED_AT) {
-            heap.collect(&other, |bins| bins.take_from(bytes));
-            heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
-        }
-        if let Some(taken) = heap.find(core, bytes, LOOKED_AT) {
-            return Ok(Some(taken));
-        }
-    }
-    if let Some(taken) = take_finished(heap, core, bytes) {
-        return Ok(Some(taken));
-    }
-    match take_idle(heap, core, bytes) {
-        Some(taken) => Ok(Some(taken)),
-        None => grow(heap, core, bytes),
-    }
-}
-
-/// A block from memory that was freed while other streams used it, if the driver reports that they
-/// have finished. Two driver calls for each stream queried.
-fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenRange> {
-    let mut awaited = core.stream_cache.with(heap, |bins| bins.next_asked(ASKED));
-    awaited.extend(heap.with(|state| state.pending.next_asked(ASKED)));
-    if awaited.is_empty() {
-        return None;
-    }
-    for mark in &awaited {
-        let _ = mark.timeline.query(mark.seq);
-    }
-    let streams: Vec<_> = awaited.iter().map(|mark| mark.timeline.id()).collect();
-    heap.collect(core, |bins| bins.take_reached_of(&streams));
-    let spent = heap.with(|state| state.reclaim_of(&streams));
-    drop(spent);
-    heap.take(core, bytes)
-}
-
 /// The number of streams that are queried before the pool grows.
 const ASKED: usize = 8;
 
-/// Tries the sources that wait: for when the device, or the limit, gives no more.
-fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<TakenRange>> {
-    for other in heap.served() {
-        heap.collect(&other, Bins::take_all);
-    }
-    for mark in heap.marks() {
-        // The error of another stream's work is reported to those who wait for that work.
-        let _ = mark.timeline.query(mark.seq);
-    }
-    if let Some(taken) = find_or_release(heap, core, bytes)? {
-        return Ok(Some(taken));
-    }
-    if let Some(taken) = take_behind(heap, core, bytes) {
-        return Ok(Some(taken));
-    }
-    for mark in heap.marks() {
-        let _ = mark.timeline.wait_host(mark.seq);
-    }
-    find_or_release(heap, core, bytes)
+/// An allocation that the heap cannot serve at once.
+struct Request<'a> {
+    heap: &'a Heap,
+    core: &'a Arc<StreamCore>,
+    /// Already rounded.
+    bytes: usize,
+    kind: SegmentKind,
 }
 
-/// A free range; else new memory in place of unused segments; else a free range of the other kind.
-fn find_or_release(
-    heap: &Heap,
-    core: &Arc<StreamCore>,
-    bytes: usize,
-) -> Result<Option<TakenRange>> {
-    if let Some(taken) = heap.find(core, bytes, ALL) {
-        return Ok(Some(taken));
+impl Request<'_> {
+    fn id(&self) -> u64 {
+        self.core.timeline().id()
     }
-    // Segments that cannot be given back stay, and so does the shortage.
-    let released = heap.release(0).unwrap_or(0);
-    if released > 0 {
-        if let Some(taken) = grow(heap, core, bytes)? {
+
+    /// Tries the sources that need no wait.
+    fn without_waiting(&self) -> Result<Option<TakenRange>> {
+        if self.kind == SegmentKind::Large {
+            // Small blocks stay with the streams that cache them: those would need them again at once.
+            for other in self.heap.served_in_turn(LOOKED_AT) {
+                self.heap.collect(&other, |bins| bins.take_from(self.bytes));
+                self.heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
+            }
+            if let Some(taken) = self.heap.find(self.core, self.bytes, LOOKED_AT) {
+                return Ok(Some(taken));
+            }
+        }
+        let taken = self.take_finished().or_else(|| self.take_idle());
+        taken.map_or_else(|| self.grow(), |taken| Ok(Some(taken)))
+    }
+
+    /// A block from memory that was freed while other streams used it, if the driver reports that they
+    /// have finished. Two driver calls for each stream queried.
+    fn take_finished(&self) -> Option<TakenRange> {
+        let mut awaited = self.core.stream_cache.with(self.heap, |bins| bins.next_asked(ASKED));
+        awaited.extend(self.heap.with(|state| state.pending.next_asked(ASKED)));
+        if awaited.is_empty() {
+            return None;
+        }
+        for mark in &awaited {
+            let _ = mark.timeline.query(mark.seq);
+        }
+        let streams: Vec<_> = awaited.iter().map(|mark| mark.timeline.id()).collect();
+        self.heap.collect(self.core, |bins| bins.take_reached_of(&streams));
+        let spent = self.heap.with(|state| state.reclaim_of(&streams));
+        drop(spent);
+        self.heap.take(self.core, self.bytes)
+    }
+
+    /// Tries the sources that wait: for when the device, or the limit, gives no more.
+    fn by_waiting(&self) -> Result<Option<TakenRange>> {
+        for other in self.heap.served() {
+            self.heap.collect(&other, Bins::take_all);
+        }
+        self.heap.query_marks();
+        if let Some(taken) = self.find_or_release()? {
             return Ok(Some(taken));
         }
-    }
-    Ok(heap.find_anywhere(core, bytes))
-}
-
-/// Another stream's range that the driver reports idle. Two driver calls for each stream queried.
-fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenRange> {
-    let id = core.timeline().id();
-    let mut busy = vec![id];
-    while busy.len() <= ASKED {
-        let (address, mark) =
-            heap.with(|state| state.space.take_of_others(&busy, SegmentKind::of(bytes), bytes))?;
-        let idle = mark.timeline.query(mark.seq).unwrap_or(false);
-        let other = mark.timeline.id();
-        busy.push(other);
-        let found = heap.with(|state| {
-            state.space.give(address, Some(mark));
-            if !idle {
-                return None;
-            }
-            state.space.settle_of(other);
-            // Another thread may have taken it first.
-            state.space.take(id, SegmentKind::of(bytes), bytes)
-        });
-        if found.is_some() {
-            return found;
+        if let Some(taken) = self.take_behind() {
+            return Ok(Some(taken));
         }
+        for mark in self.heap.marks() {
+            let _ = mark.timeline.wait_host(mark.seq);
+        }
+        self.find_or_release()
     }
-    None
-}
 
-/// Another stream's range, behind whose work this stream is made to wait.
-fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenRange> {
-    let id = core.timeline().id();
-    for kind in SegmentKind::both(bytes) {
-        let mut tried = vec![id];
-        while let Some((address, mark)) =
-            heap.with(|state| state.space.take_of_others(&tried, kind, bytes))
-        {
-            tried.push(mark.timeline.id());
-            match wait(core, std::slice::from_ref(&mark)) {
-                Ok(behind) => {
-                    heap.with(|state| state.space.give(address, Some(behind)));
-                    if let Some(taken) = heap.with(|state| state.space.take(id, kind, bytes)) {
-                        return Some(taken);
-                    }
+    /// A free range; else new memory in place of unused segments; else a free range of the other kind.
+    fn find_or_release(&self) -> Result<Option<TakenRange>> {
+        if let Some(taken) = self.heap.find(self.core, self.bytes, ALL) {
+            return Ok(Some(taken));
+        }
+        // Segments that cannot be given back stay, and so does the shortage.
+        let released = self.heap.release(0).unwrap_or(0);
+        if released > 0 {
+            if let Some(taken) = self.grow()? {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(self.heap.find_anywhere(self.core, self.bytes))
+    }
+
+    /// Another stream's range that the driver reports idle. Two driver calls for each stream queried.
+    fn take_idle(&self) -> Option<TakenRange> {
+        let mut busy = vec![self.id()];
+        while busy.len() <= ASKED {
+            let (address, mark) =
+                self.heap.with(|state| state.space.take_of_others(&busy, self.kind, self.bytes))?;
+            let idle = mark.timeline.query(mark.seq).unwrap_or(false);
+            let other = mark.timeline.id();
+            busy.push(other);
+            let found = self.heap.with(|state| {
+                state.space.give(address, Some(mark));
+                if !idle {
+                    return None;
                 }
-                Err(_) => heap.with(|state| state.space.give(address, Some(mark))),
+                state.space.settle_of(other);
+                // Another thread may have taken it first.
+                state.space.take(self.id(), self.kind, self.bytes)
+            });
+            if found.is_some() {
+                return found;
             }
         }
+        None
     }
-    let pending = heap.with(|state| {
-        let blocks = state.pending.iter();
-        let large = blocks.filter(|(_, block, _)| block.bytes >= bytes);
-        let (smallest, ..) = large.min_by_key(|(_, block, _)| block.bytes)?;
-        state.take_pending(smallest)
-    })?;
-    let (PendingBlock { address, home, .. }, fences) = pending;
-    let marks = [std::slice::from_ref(&home), fences.marks()].concat();
-    match wait(core, &marks) {
-        Ok(behind) => heap.with(|state| state.space.give(address, Some(behind))),
-        Err(_) => heap.with(|state| state.keep_pending(address, home, fences)),
+
+    /// Another stream's range, behind whose work this stream is made to wait.
+    fn take_behind(&self) -> Option<TakenRange> {
+        for kind in SegmentKind::both(self.bytes) {
+            let mut tried = vec![self.id()];
+            while let Some((address, mark)) =
+                self.heap.with(|state| state.space.take_of_others(&tried, kind, self.bytes))
+            {
+                tried.push(mark.timeline.id());
+                match wait(self.core, std::slice::from_ref(&mark)) {
+                    Ok(behind) => {
+                        self.heap.with(|state| state.space.give(address, Some(behind)));
+                        if let Some(taken) =
+                            self.heap.with(|state| state.space.take(self.id(), kind, self.bytes))
+                        {
+                            return Some(taken);
+                        }
+                    }
+                    Err(_) => self.heap.with(|state| state.space.give(address, Some(mark))),
+                }
+            }
+        }
+        let pending = self.heap.with(|state| {
+            let blocks = state.pending.iter();
+            let large = blocks.filter(|(_, block, _)| block.bytes >= self.bytes);
+            let (smallest, ..) = large.min_by_key(|(_, block, _)| block.bytes)?;
+            state.take_pending(smallest)
+        })?;
+        let (PendingBlock { address, home, .. }, fences) = pending;
+        let marks = [std::slice::from_ref(&home), fences.marks()].concat();
+        match wait(self.core, &marks) {
+            Ok(behind) => self.heap.with(|state| state.space.give(address, Some(behind))),
+            Err(_) => self.heap.with(|state| state.keep_pending(address, home, fences)),
+        }
+        self.heap.find_anywhere(self.core, self.bytes)
     }
-    heap.find_anywhere(core, bytes)
+
+    /// Allocates a segment and cuts a block from it; [`None`] if neither the device nor the limit
+    /// allows one.
+    fn grow(&self) -> Result<Option<TakenRange>> {
+        let limit = self.heap.limit()?;
+        let (mut wanted, least) = class::segments(self.bytes);
+        if self.heap.with(|state| state.space.reserved == 0) {
+            wanted = wanted.max(self.heap.settings.options.initial);
+        }
+        let mut sizes = vec![wanted, least];
+        sizes.dedup();
+        for size in sizes {
+            let allowed = self.heap.with(|state| {
+                let total = state.space.reserved.saturating_add(state.growing);
+                let total = total.checked_add(size);
+                let allowed =
+                    total.is_some_and(|total| total <= limit.unwrap_or(isize::MAX as usize));
+                state.growing += if allowed { size } else { 0 };
+                allowed
+            });
+            if !allowed {
+                continue;
+            }
+            let (segment, behind) = match self.obtain(size) {
+                Ok(got) => got,
+                Err(error) => {
+                    self.heap.with(|state| state.growing -= size);
+                    if error.is_out_of_memory() {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
+            let base = segment.base;
+            // Under one lock, so that no other thread takes the range that this stream asked for.
+            return Ok(self.heap.with(|state| {
+                state.growing -= size;
+                state.space.add(segment);
+                state.note_reserved();
+                state.space.give(base, behind);
+                state.space.take(self.id(), self.kind, self.bytes)
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Allocates a segment from the upstream allocator. The mark is the point behind which it may be
+    /// used.
+    fn obtain(&self, bytes: usize) -> Result<(Segment, Option<Mark>)> {
+        let segment = |base, home| Segment { base, bytes, kind: self.kind, home, fate: Fate::Kept };
+        let allocator = &self.heap.settings.options.upstream;
+        if let Choice::Plain = allocator.0 {
+            let base = plain::allocate(&self.heap.context, bytes)?;
+            return Ok((segment(base, None), None));
+        }
+        let (base, _) = custom::allocate(allocator, self.core, bytes)?;
+        Ok((segment(base, Some(self.core.clone())), Some(self.core.timeline().here())))
+    }
 }
 
 /// Makes the stream wait for all of `marks`; returns the point of its own timeline behind that
@@ -206,72 +264,7 @@ fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
     for mark in marks {
         bound.wait_for(mark)?;
     }
-    let timeline = core.timeline().clone();
-    let seq = timeline.issued();
-    Ok(Mark { timeline, seq })
-}
-
-/// Allocates a segment and cuts a block from it; [`None`] if neither the device nor the limit
-/// allows one.
-fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<TakenRange>> {
-    let limit = heap.limit()?;
-    let (mut wanted, least) = class::segments(bytes);
-    if heap.with(|state| state.space.reserved() == 0) {
-        wanted = wanted.max(heap.settings.initial);
-    }
-    let mut sizes = vec![wanted, least];
-    sizes.dedup();
-    for size in sizes {
-        let allowed = heap.with(|state| {
-            let total = state.space.reserved().saturating_add(state.growing);
-            let total = total.checked_add(size);
-            let allowed = total.is_some_and(|total| total <= limit.unwrap_or(isize::MAX as usize));
-            state.growing += if allowed { size } else { 0 };
-            allowed
-        });
-        if !allowed {
-            continue;
-        }
-        let got = obtain(heap, core, size);
-        let (segment, behind) = match got {
-            Ok(got) => got,
-            Err(error) => {
-                heap.with(|state| state.growing -= size);
-                if error.is_out_of_memory() {
-                    continue;
-                }
-                return Err(error);
-            }
-        };
-        let kind = SegmentKind::of(bytes);
-        let base = segment.base;
-        let id = core.timeline().id();
-        // Under one lock, so that no other thread takes the range that this stream asked for.
-        return Ok(heap.with(|state| {
-            state.growing -= size;
-            state.space.add(Segment { kind, ..segment });
-            state.note_reserved();
-            state.space.give(base, behind);
-            state.space.take(id, kind, bytes)
-        }));
-    }
-    Ok(None)
-}
-
-/// Allocates a segment from the upstream allocator. The mark is the point behind which it may be
-/// used.
-fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment, Option<Mark>)> {
-    let segment =
-        |base, home| Segment { base, bytes, kind: SegmentKind::Large, home, fate: Fate::Kept };
-    let allocator = &heap.settings.upstream;
-    if let Choice::Plain = allocator.0 {
-        let base = plain::allocate(&heap.context, bytes)?;
-        return Ok((segment(base, None), None));
-    }
-    let (base, _) = custom::allocate(allocator, core, bytes)?;
-    let timeline = core.timeline().clone();
-    let seq = timeline.issued();
-    Ok((segment(base, Some(core.clone())), Some(Mark { timeline, seq })))
+    Ok(core.timeline().here())
 }
 
 /// Gives a segment that no work uses back to the upstream allocator.
@@ -281,7 +274,13 @@ fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease
         // SAFETY: `obtain` allocated it on this stream from this allocator; no work uses it any
         // more.
         Some(home) => unsafe {
-            custom::free(&settings.upstream, home, segment.base, segment.bytes, &Fences::none())
+            custom::free(
+                &settings.options.upstream,
+                home,
+                segment.base,
+                segment.bytes,
+                &Fences::none(),
+            )
         },
     }
 }
@@ -290,13 +289,21 @@ impl Heap {
     /// The marks that free and pending blocks wait for.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.with(|state| {
-            let mut marks = state.space.marks();
+            let mut marks = state.space.owners.marks();
             for (_, pending, fences) in state.pending.iter() {
                 marks.push(pending.home.clone());
                 marks.extend_from_slice(fences.marks());
             }
             marks
         })
+    }
+
+    /// Asks the driver how far the work at these marks has come.
+    fn query_marks(&self) {
+        for mark in self.marks() {
+            // The error of another stream's work is reported to those who wait for that work.
+            let _ = mark.timeline.query(mark.seq);
+        }
     }
 
     /// [`Heap::find`] in segments of either kind, without looking at streams' progress.
@@ -319,7 +326,7 @@ impl Heap {
         loop {
             let unused = refused.pop().or_else(|| {
                 self.with(|state| {
-                    let more = state.space.free() > keep;
+                    let more = state.space.free > keep;
                     more.then(|| state.space.take_segment()).flatten()
                 })
             });
@@ -351,9 +358,7 @@ impl Heap {
         for core in self.served() {
             self.collect(&core, Bins::take_all);
         }
-        for mark in self.marks() {
-            let _ = mark.timeline.query(mark.seq);
-        }
+        self.query_marks();
         self.give_up_lost();
         self.release(keep)
     }
@@ -395,9 +400,7 @@ impl Heap {
     /// Frees everything that no work uses and reports the rest, which stays allocated. Called when
     /// nothing refers to the heap any more.
     pub(super) fn release_all(&self) {
-        for mark in self.marks() {
-            let _ = mark.timeline.query(mark.seq);
-        }
+        self.query_marks();
         // The second call retries refused segments; what fails then has been reported.
         let _ = self.release(0);
         let _ = self.release(0);

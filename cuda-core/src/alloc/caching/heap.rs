@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cuda_sys::CUdeviceptr;
 
 use super::awaiting::{Awaiting, AwaitingKey};
-use super::bins::{Bins, BlockCounts, Cached, Contents, Flushed};
+use super::bins::{Bins, BlockCounts, Cached, Contents};
 use super::builder::Settings;
 use super::class::SegmentKind;
 use super::space::{Rest, Space, TakenRange};
@@ -60,7 +60,7 @@ pub(super) struct PendingBlock {
 impl Heap {
     /// Whether its segments belong to its context, as memory from `cuMemAlloc` does.
     pub(crate) fn is_in_the_context(&self) -> bool {
-        custom::is_in_the_context(&self.settings.upstream)
+        custom::is_in_the_context(&self.settings.options.upstream)
     }
 
     pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
@@ -86,13 +86,13 @@ impl Heap {
         self.with(|state| {
             stream_caches.add(&state.counts);
             CacheUsage {
-                reserved: state.space.reserved(),
+                reserved: state.space.reserved,
                 reserved_peak: state.reserved_peak,
                 used: stream_caches.used,
                 used_peak: stream_caches.peak.min(state.reserved_peak),
-                free: free + state.space.free(),
-                pending: stream_caches.pending + state.pending_bytes + state.space.lost(),
-                largest_free: state.space.largest_free().max(largest),
+                free: free + state.space.free,
+                pending: stream_caches.pending + state.pending_bytes + state.space.lost,
+                largest_free: state.space.owners.largest().max(largest),
                 allocations: stream_caches.allocations,
                 allocated: stream_caches.allocated,
                 limit: limit.ok().flatten(),
@@ -108,7 +108,7 @@ impl Heap {
         }
         self.with(|state| {
             state.counts.peak = state.counts.used;
-            state.reserved_peak = state.space.reserved();
+            state.reserved_peak = state.space.reserved;
         });
     }
 
@@ -128,7 +128,7 @@ impl Heap {
 
     #[inline(never)]
     fn unlock(mut state: MutexGuard<'_, HeapState>) {
-        let spent = state.space.take_spent();
+        let spent = std::mem::take(&mut state.space.spent);
         drop(state);
         drop(spent);
     }
@@ -157,20 +157,28 @@ impl Heap {
     /// Moves what `f` takes out of the stream's bins into the heap.
     pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
         let contents = core.stream_cache.with(self, f);
-        self.take_back(contents.into_flushed(), Rest::Joins);
+        self.take_back(contents, Rest::Joins);
     }
 
     /// Moves what a stream cache has given up, and no longer counts, into the heap.
-    pub(super) fn take_back(&self, flushed: Flushed, rest: Rest) {
-        if flushed.free.is_empty() && flushed.pending.is_empty() {
+    pub(super) fn take_back(&self, contents: Contents, rest: Rest) {
+        // Dropped last, where no lock is held.
+        let mut gone = Vec::new();
+        let Contents { bins, pending } = contents;
+        let free = bins.into_iter().flatten().map(|block| block.into_free(&mut gone));
+        let free: Vec<_> = free.collect();
+        let pending =
+            pending.into_iter().map(|(block, fences)| (block.into_free(&mut gone), fences));
+        let pending: Vec<_> = pending.collect();
+        if gone.is_empty() {
             return;
         }
         let spent = self.with(|state| {
-            for (address, mark) in flushed.free {
+            for (address, mark) in free {
                 state.space.give_beside(address, Some(mark), rest);
             }
             let mut spent = state.reclaim(LOOKED_AT);
-            for (address, home, fences) in flushed.pending {
+            for ((address, home), fences) in pending {
                 if fences.are_known_reached() {
                     state.space.give_beside(address, Some(home), rest);
                     spent.push(fences);
@@ -181,7 +189,7 @@ impl Heap {
             spent
         });
         drop(spent);
-        drop(flushed.gone);
+        drop(gone);
     }
 
     /// Moves a block that its stream's cache does not keep into the heap.
@@ -189,7 +197,6 @@ impl Heap {
         let Some(heap) = block.heap().cloned() else {
             return;
         };
-        let mark = Mark { timeline: block.timeline, seq: block.seq };
         // A stream that has handles keeps all its small blocks in its stream cache.
         let rest = match SegmentKind::of(block.bytes) {
             SegmentKind::Small => Rest::Stays,
@@ -197,7 +204,7 @@ impl Heap {
         };
         heap.with(|state| {
             let space = &mut state.space;
-            space.give_beside(block.address, Some(mark), rest);
+            space.give_beside(block.address, Some(block.mark), rest);
         });
     }
 
@@ -261,23 +268,19 @@ impl HeapState {
     /// Frees the blocks that other streams are known to have finished with, looking at no more than
     /// `streams` streams. Drop the result where no lock is held.
     pub(super) fn reclaim(&mut self, streams: usize) -> Vec<Fences> {
-        let reached = self.pending.take_reached_in_turn(streams);
-        self.give_pending(reached)
+        let streams = self.pending.in_turn(streams);
+        self.reclaim_of(&streams)
     }
 
     /// [`reclaim`](Self::reclaim) for the given streams.
     pub(super) fn reclaim_of(&mut self, streams: &[u64]) -> Vec<Fences> {
-        let reached = self.pending.take_reached(streams);
-        self.give_pending(reached)
-    }
-
-    fn give_pending(&mut self, reached: Vec<(PendingBlock, Fences)>) -> Vec<Fences> {
-        let give = |(pending, fences): (PendingBlock, Fences)| {
+        let mut spent = Vec::new();
+        for (pending, fences) in self.pending.take_reached(streams) {
             self.pending_bytes -= pending.bytes;
             self.space.give(pending.address, Some(pending.home));
-            fences
-        };
-        reached.into_iter().map(give).collect()
+            spent.push(fences);
+        }
+        spent
     }
 
     pub(super) fn take_pending(&mut self, place: AwaitingKey) -> Option<(PendingBlock, Fences)> {
@@ -287,7 +290,7 @@ impl HeapState {
     }
 
     pub(super) fn note_reserved(&mut self) {
-        self.reserved_peak = self.reserved_peak.max(self.space.reserved());
+        self.reserved_peak = self.reserved_peak.max(self.space.reserved);
     }
 }
 
@@ -328,7 +331,7 @@ impl Drop for Heap {
             return;
         }
         let inner = state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if inner.space.is_empty() {
+        if inner.space.segments.is_empty() {
             return;
         }
         let moved = Self {

@@ -52,7 +52,7 @@ use stream_cache::StreamCache;
 
 /// The stream that a cached block was allocated on.
 pub(crate) struct Home {
-    // INVARIANT: taken only by `recycle` or `free`, the last operation on a block.
+    // INVARIANT: taken only by `take`, the last operation on a block.
     core: ManuallyDrop<Arc<StreamCore>>,
     /// The heap it was cut from, unless that is the shared pool's.
     branch: Option<Arc<Heap>>,
@@ -84,28 +84,14 @@ pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<D
     Some(block(found, bytes))
 }
 
-/// A block of the pool for the stream.
-pub(crate) fn allocate(
-    pool: &CachingPool,
-    core: &Arc<StreamCore>,
-    bytes: usize,
-) -> Result<Block<DeviceMemory>> {
-    if let Some(block) = find(pool.id(), core, bytes) {
-        return Ok(block);
-    }
-    let found = miss(pool, core, class::rounded(bytes), bytes)?;
-    Ok(block(found, bytes))
-}
-
 /// A cached block, as an allocated one of `bytes`.
 #[inline]
 fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
-    let mark = Mark { timeline: cached.timeline, seq: cached.seq };
     Block {
         address: cached.address,
         bytes,
         // Another stream may use it only behind what its home stream did with it before.
-        ledger: Ledger::behind(0..bytes, mark),
+        ledger: Ledger::behind(0..bytes, cached.mark),
         backing: DeviceBacking::Cached(Home {
             core: ManuallyDrop::new(cached.home),
             branch: cached.branch,
@@ -115,14 +101,14 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     }
 }
 
-/// A block for a stream whose bins have none that fits.
+/// A block of `requested` bytes for a stream whose bins have none that fits.
 #[cold]
-fn miss(
+pub(crate) fn allocate(
     pool: &CachingPool,
     core: &Arc<StreamCore>,
-    needed: usize,
     requested: usize,
-) -> Result<Cached> {
+) -> Result<Block<DeviceMemory>> {
+    let needed = class::rounded(requested);
     let heap = &pool.serve(core);
     heap.collect(core, |bins| bins.take_reached(heap::LOOKED_AT));
     if SegmentKind::of(needed) == SegmentKind::Large {
@@ -130,26 +116,43 @@ fn miss(
         // be cut.
         heap.collect(core, |bins| bins.take_from(SegmentKind::LARGEST_SMALL + 1));
     }
-    let mut found = heap.find(core, needed, heap::LOOKED_AT);
-    if found.is_none() {
+    let found = heap.find(core, needed, heap::LOOKED_AT).or_else(|| {
         heap.collect(core, Bins::take_all);
-        found = heap.take(core, needed);
-    }
+        heap.take(core, needed)
+    });
     let taken = match found {
         Some(taken) => taken,
         None => growth::allocate(heap, core, needed, requested)?,
     };
-    let allocate = |bins: &mut Bins| bins.counts.allocate(taken.bytes);
-    core.stream_cache.with(heap, allocate);
-    Ok(Cached {
+    core.stream_cache.with(heap, |bins| bins.counts.allocate(taken.bytes));
+    let cached = Cached {
         address: taken.address,
         bytes: taken.bytes,
         bin: class::bin(taken.bytes),
-        seq: taken.seq,
-        timeline: core.timeline().clone(),
+        mark: core.timeline().at(taken.seq),
         home: core.clone(),
         branch: (!heap.settings.is_shared()).then(|| heap.clone()),
-    })
+    };
+    Ok(block(cached, requested))
+}
+
+impl Home {
+    /// The block at `address`, which is this one's, as a cached one.
+    ///
+    /// # Safety
+    /// Nothing uses this value after this.
+    #[inline]
+    unsafe fn take(&mut self, address: CUdeviceptr, timeline: Arc<Timeline>) -> Cached {
+        Cached {
+            address,
+            bytes: self.bytes,
+            bin: self.bin,
+            mark: Mark { seq: timeline.issued(), timeline },
+            // SAFETY: by the caller's promise nothing takes it after this.
+            home: unsafe { ManuallyDrop::take(&mut self.core) },
+            branch: self.branch.take(),
+        }
+    }
 }
 
 /// Takes back a block that no other stream has used, so that its home stream, whose timeline is
@@ -159,17 +162,8 @@ fn miss(
 /// The block is neither used nor freed again after this.
 #[inline]
 pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Arc<Timeline>) {
-    // SAFETY: by the caller's promise nothing takes it after this.
-    let core = unsafe { ManuallyDrop::take(&mut home.core) };
-    StreamCache::put(Cached {
-        address,
-        bytes: home.bytes,
-        bin: home.bin,
-        seq: timeline.issued(),
-        timeline,
-        home: core,
-        branch: home.branch.take(),
-    });
+    // SAFETY: by the caller's promise nothing uses the block, and so its home, after this.
+    StreamCache::put(unsafe { home.take(address, timeline) });
 }
 
 /// [`recycle`] of a block that other streams may still use, up to the points in `fences`.
@@ -183,16 +177,6 @@ pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences)
         // nor freed again after this.
         return unsafe { recycle(address, home, timeline) };
     }
-    // SAFETY: by the caller's promise nothing takes it after this.
-    let core = unsafe { ManuallyDrop::take(&mut home.core) };
-    let block = Cached {
-        address,
-        bytes: home.bytes,
-        bin: home.bin,
-        seq: timeline.issued(),
-        timeline,
-        home: core,
-        branch: home.branch.take(),
-    };
-    StreamCache::put_behind(block, fences);
+    // SAFETY: by the caller's promise nothing uses the block, and so its home, after this.
+    StreamCache::put_behind(unsafe { home.take(address, timeline) }, fences);
 }

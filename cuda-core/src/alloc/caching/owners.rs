@@ -92,12 +92,11 @@ impl Owners {
         let before = entry.largest(free.kind);
         entry.free[free.kind as usize].insert((free.bytes, free.address), ());
         entry.points.insert((free.seq, free.address), ());
-        let after = entry.largest(free.kind);
         let spent = match entry.timeline {
             None => std::mem::replace(&mut entry.timeline, timeline),
             Some(_) => timeline,
         };
-        self.note_largest(owner, free.kind, before, after);
+        self.note_largest(owner, free.kind, before);
         spent
     }
 
@@ -107,22 +106,17 @@ impl Owners {
         let before = entry.largest(free.kind);
         entry.free[free.kind as usize].remove((free.bytes, free.address));
         entry.points.remove((free.seq, free.address));
-        let after = entry.largest(free.kind);
         let spent = match entry.points.is_empty() {
             true => self.owners.remove(owner).and_then(|owner| owner.timeline),
             false => None,
         };
-        self.note_largest(owner, free.kind, before, after);
+        self.note_largest(owner, free.kind, before);
         spent
     }
 
-    fn note_largest(
-        &mut self,
-        owner: u64,
-        kind: SegmentKind,
-        before: Option<usize>,
-        after: Option<usize>,
-    ) {
+    /// Updates what is known of an owner whose largest range was of `before` bytes.
+    fn note_largest(&mut self, owner: u64, kind: SegmentKind, before: Option<usize>) {
+        let after = self.get(owner).and_then(|owner| owner.largest(kind));
         if owner == NO_OWNER || before == after {
             return;
         }

@@ -1,7 +1,5 @@
 //! Caching pools: the shared one, and those that a program creates.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
@@ -18,9 +16,9 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::stream::Stream;
-use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::types::usage::CacheUsage;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::sync::lock;
 
 /// A pool of device memory that keeps freed blocks, in segments of its own.
@@ -271,7 +269,7 @@ impl CachingPool {
             heap
         };
         if self.0.settings.is_shared() {
-            return core.stream_cache.heap_or(serve).clone();
+            return core.stream_cache.heap.get_or_init(serve).clone();
         }
         core.stream_cache.branch(self.id()).unwrap_or_else(|| {
             let heap = serve();
@@ -307,7 +305,7 @@ impl Drop for CachingPoolInner {
         for heap in heaps {
             for core in heap.served() {
                 if let Some((_branch, contents)) = core.stream_cache.remove_branch(&heap) {
-                    heap.take_back(contents.into_flushed(), Rest::Joins);
+                    heap.take_back(contents, Rest::Joins);
                 }
             }
         }
@@ -320,29 +318,13 @@ impl Default for CachingPool {
     }
 }
 
-/// The same pool.
-impl PartialEq for CachingPool {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+// The same pool.
+compare_by! { CachingPool: |it| Arc::as_ptr(&it.0) }
 
-impl Eq for CachingPool {}
-
-impl Hash for CachingPool {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Debug for CachingPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachingPool")
-            .field("upstream", &self.0.settings.upstream)
-            .field("limit", &self.limit())
-            .field("shared", &self.0.settings.is_shared())
-            .finish()
-    }
+debug_by! {
+   [] CachingPool: |it| "CachingPool" {
+       upstream: it.0.settings.options.upstream, limit: it.limit(), shared: it.0.settings.is_shared()
+   }
 }
 
 // SAFETY: blocks are cut from segments, at multiples of 256 bytes, and each is allocated to one
@@ -370,8 +352,7 @@ unsafe impl DeviceAllocator for CachingPool {
         // A new point: events recorded before do not cover what the caller may have made the stream
         // wait for since.
         let seq = core.reach()?.count();
-        let timeline = core.timeline().clone();
-        heap.free(address, Mark { timeline, seq });
+        heap.free(address, core.timeline().at(seq));
         Ok(())
     }
 
@@ -380,7 +361,7 @@ unsafe impl DeviceAllocator for CachingPool {
     }
 
     fn is_in_the_context(&self) -> bool {
-        self.0.settings.upstream.is_in_the_context()
+        self.0.settings.options.upstream.is_in_the_context()
     }
 
     fn name(&self) -> &str {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use cuda_sys::CUdeviceptr;
 
-use super::heap::Heap;
 use super::pool::CachingPool;
 use crate::device::Device;
 use crate::process::driver;
@@ -98,28 +97,21 @@ impl CachingPool {
         if driver::is_gone() {
             return Vec::new();
         }
-        let heaps = self.heaps_of(device);
-        let mut segments: Vec<_> = heaps.iter().flat_map(|heap| segments_of(heap)).collect();
+        let mut segments = Vec::new();
+        for heap in self.heaps_of(device) {
+            // What the space counts as taken, but stream caches or pending lists hold.
+            let mut kept = HashMap::new();
+            for core in heap.served() {
+                core.stream_cache.with(&heap, |bins| bins.list(&mut kept));
+            }
+            segments.extend(heap.with(|state| {
+                let pending = state.pending.iter();
+                let pending = pending.map(|(_, pending, _)| pending.address);
+                kept.extend(pending.map(|address| (address, CacheBlockState::Pending)));
+                state.space.list(device, &kept)
+            }));
+        }
         segments.sort_unstable_by_key(|segment| segment.address);
         segments
     }
-}
-
-fn segments_of(heap: &Heap) -> Vec<CacheSegment> {
-    // What the space counts as taken, but stream caches or pending lists hold.
-    let mut kept = HashMap::new();
-    for core in heap.served() {
-        core.stream_cache.with(heap, |bins| {
-            bins.list(|address, state| {
-                kept.insert(address, state);
-            });
-        });
-    }
-    let device = heap.context.device();
-    heap.with(|state| {
-        let pending = state.pending.iter();
-        let pending = pending.map(|(_, pending, _)| pending.address);
-        kept.extend(pending.map(|address| (address, CacheBlockState::Pending)));
-        state.space.list(device, &kept)
-    })
 }

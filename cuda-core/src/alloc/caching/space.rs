@@ -21,17 +21,17 @@ use crate::util::tree::Tree;
 /// Segments, and the ranges that tile them.
 #[derive(Default)]
 pub(super) struct Space {
-    segments: FlatMap<CUdeviceptr, Segment>,
+    pub(super) segments: FlatMap<CUdeviceptr, Segment>,
     ranges: Tree<CUdeviceptr, Range>,
     /// The free ranges by the stream that may use them at once.
-    owners: Owners,
-    reserved: usize,
-    free: usize,
+    pub(super) owners: Owners,
+    pub(super) reserved: usize,
+    pub(super) free: usize,
     /// Bytes of segments that are not [kept](Fate::Kept), except those still allocated to a user.
-    lost: usize,
+    pub(super) lost: usize,
     /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
     /// the thread that locks the space drops them after unlocking.
-    spent: Vec<Arc<Timeline>>,
+    pub(super) spent: Vec<Arc<Timeline>>,
 }
 
 /// One allocation of the upstream allocator.
@@ -93,27 +93,6 @@ pub(super) struct TakenRange {
 }
 
 impl Space {
-    pub(super) fn is_empty(&self) -> bool {
-        self.segments.is_empty()
-    }
-
-    pub(super) fn reserved(&self) -> usize {
-        self.reserved
-    }
-
-    pub(super) fn free(&self) -> usize {
-        self.free
-    }
-
-    pub(super) fn lost(&self) -> usize {
-        self.lost
-    }
-
-    /// The largest range that a single request could have, after whatever wait.
-    pub(super) fn largest_free(&self) -> usize {
-        self.owners.largest()
-    }
-
     /// All segments with the ranges they are cut into. `kept` gives, by address, the state of
     /// ranges that are taken here but are not buffers.
     pub(super) fn list(
@@ -141,11 +120,6 @@ impl Space {
             blocks: blocks(segment),
         });
         listed.collect()
-    }
-
-    /// The spent timelines, to be dropped where the space is not locked.
-    pub(super) fn take_spent(&mut self) -> Vec<Arc<Timeline>> {
-        std::mem::take(&mut self.spent)
     }
 
     /// Adds a new segment as one taken range.
@@ -247,8 +221,8 @@ impl Space {
     }
 
     fn is_given_up(&self, address: CUdeviceptr) -> bool {
-        let segment = self.ranges.get(address).map(|range| range.segment);
-        let segment = segment.and_then(|base| self.segments.get(base));
+        let range = self.ranges.get(address);
+        let segment = range.and_then(|range| self.segments.get(range.segment));
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
 
@@ -268,11 +242,6 @@ impl Space {
         }
     }
 
-    /// The marks that free ranges wait for, one for each stream.
-    pub(super) fn marks(&self) -> Vec<Mark> {
-        self.owners.marks()
-    }
-
     /// Removes and returns the largest segment that is idle as a whole.
     pub(super) fn take_segment(&mut self) -> Option<Segment> {
         let unused = |segment: &&Segment| {
@@ -283,6 +252,11 @@ impl Space {
         let unused = self.segments.values().filter(unused);
         let base = unused.max_by_key(|segment| segment.bytes)?.base;
         self.remove(base);
+        self.forget(base)
+    }
+
+    /// Removes a segment that is one range.
+    fn forget(&mut self, base: CUdeviceptr) -> Option<Segment> {
         self.ranges.remove(base);
         let segment = self.segments.remove(base)?;
         self.reserved -= segment.bytes;
@@ -302,10 +276,8 @@ impl Space {
         let refused = refused.filter(|segment| segment.fate == Fate::Refused);
         let bases: Vec<_> = refused.map(|segment| segment.base).collect();
         let taken = bases.into_iter().filter_map(|base| {
-            self.lost -= self.ranges.remove(base)?.bytes;
-            let segment = self.segments.remove(base)?;
-            self.reserved -= segment.bytes;
-            Some(segment)
+            self.lost -= self.ranges.get(base)?.bytes;
+            self.forget(base)
         });
         taken.collect()
     }
@@ -313,11 +285,8 @@ impl Space {
     /// Gives up permanently the segments that have free ranges of those owners whose work on them
     /// is not known to be complete. Returns the segments given up.
     pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
-        let lost: Vec<_> = owners
-            .iter()
-            .filter_map(|id| self.owners.get(*id))
-            .flat_map(|owner| owner.unfinished())
-            .collect();
+        let owners = owners.iter().filter_map(|id| self.owners.get(*id));
+        let lost: Vec<_> = owners.flat_map(RangeOwner::unfinished).collect();
         let given_up = lost.into_iter();
         given_up.filter_map(|address| self.give_up_around(address)).collect()
     }
@@ -424,17 +393,15 @@ impl Space {
         second: CUdeviceptr,
         goes: &impl Fn(u64, u64) -> bool,
     ) -> bool {
-        let same = |one: &Range, other: &Range| one.segment == other.segment;
-        let (Some(one), Some(other)) = (self.ranges.get(first), self.ranges.get(second)) else {
-            return false;
-        };
-        let together = same(one, other);
-        let (RangeState::Free { owner: a, seq: s }, RangeState::Free { owner: b, seq: t }) =
-            (one.state, other.state)
+        let of = |address| self.ranges.get(address).map(|range| (range.segment, range.state));
+        let (
+            Some((one, RangeState::Free { owner: a, seq: s })),
+            Some((other, RangeState::Free { owner: b, seq: t })),
+        ) = (of(first), of(second))
         else {
             return false;
         };
-        if !together || !goes(a, b) {
+        if one != other || !goes(a, b) {
             return false;
         }
         let (owner, seq) = (a.max(b), s.max(t));

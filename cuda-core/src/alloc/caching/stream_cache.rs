@@ -24,7 +24,7 @@ pub(crate) struct StreamCache {
     // INVARIANT: accessed only by the thread that set `locked`.
     blocks: UnsafeCell<CachedBlocks>,
     /// The heap of the shared pool that this stream's blocks come from.
-    heap: OnceLock<Arc<Heap>>,
+    pub(super) heap: OnceLock<Arc<Heap>>,
 }
 
 // SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it.
@@ -58,11 +58,6 @@ impl StreamCache {
     /// The heap of the shared pool; [`None`] before the stream's first miss.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
         self.heap.get()
-    }
-
-    /// [`StreamCache::heap`]; at the first miss, `find` supplies it.
-    pub(super) fn heap_or(&self, find: impl FnOnce() -> Arc<Heap>) -> &Arc<Heap> {
-        self.heap.get_or_init(find)
     }
 
     /// Takes the spin lock. The holder keeps it for a moment: it makes no driver call, takes no
@@ -141,10 +136,10 @@ impl StreamCache {
             (blocks.bins.take_all(), of_branches)
         };
         if let Some(heap) = self.heap() {
-            heap.take_back(contents.into_flushed(), Rest::Stays);
+            heap.take_back(contents, Rest::Stays);
         }
         for (heap, contents) in of_branches {
-            heap.take_back(contents.into_flushed(), Rest::Stays);
+            heap.take_back(contents, Rest::Stays);
         }
     }
 
@@ -177,7 +172,7 @@ impl StreamCache {
         };
         let refused = home.stream_cache.lock().put_behind(block, fences);
         if let Some(contents) = refused {
-            heap.take_back(contents.into_flushed(), Rest::Stays);
+            heap.take_back(contents, Rest::Stays);
         }
     }
 }

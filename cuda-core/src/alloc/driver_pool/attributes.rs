@@ -1,7 +1,5 @@
 //! What a pool holds, keeps and reuses.
 
-use std::ffi::c_int;
-
 use cuda_sys::{CUmemPool_attribute, symbol as cu};
 
 use super::memory_pool::MemoryPool;
@@ -99,15 +97,7 @@ impl MemoryPool {
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
     pub fn reuse(&self, reuse: PoolReuse) -> Result<bool> {
-        let pool = self.live()?;
-        let mut value: c_int = 0;
-        let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; the attribute's value is an int, which the call
-        // writes to a local of that type that outlives it.
-        check("cuMemPoolGetAttribute", unsafe {
-            cu::cuMemPoolGetAttribute(pool, reuse.attribute(), (&raw mut value).cast())
-        })?;
-        Ok(value != 0)
+        Ok(self.bytes(reuse.attribute())? != 0)
     }
 
     /// Sets whether the pool reuses memory in this way: `cuMemPoolSetAttribute`. All ways are
@@ -125,14 +115,7 @@ impl MemoryPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn set_reuse(&self, reuse: PoolReuse, on: bool) -> Result<()> {
-        let pool = self.live()?;
-        let mut value = c_int::from(on);
-        let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; the attribute's value is an int, which the call
-        // reads from a local of that type that outlives it.
-        check("cuMemPoolSetAttribute", unsafe {
-            cu::cuMemPoolSetAttribute(pool, reuse.attribute(), (&raw mut value).cast())
-        })
+        self.set_bytes(reuse.attribute(), on.into())
     }
 
     /// What the pool holds for the whole process: `cuMemPoolGetAttribute`, four times.
@@ -198,8 +181,8 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut value = 0u64;
         let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t, which the
-        // call writes to a local of that type that outlives it.
+        // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t or an int, which
+        // the call writes to a local that has room for either and outlives it.
         check("cuMemPoolGetAttribute", unsafe {
             cu::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
         })?;
@@ -211,8 +194,9 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut value = bytes as u64;
         let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; all attributes passed here have a cuuint64_t, which
-        // the call reads from a local that outlives it.
+        // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t, or an int, which
+        // little-endian machines, as all that CUDA supports are, have at the same address; the call
+        // reads it from a local that outlives it.
         check("cuMemPoolSetAttribute", unsafe {
             cu::cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())
         })

@@ -1,7 +1,5 @@
 //! Pools shared between processes, and the memory in them.
 
-use std::fmt;
-
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -26,6 +24,7 @@ use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
+use crate::util::by_parts::debug_by;
 
 /// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be
 /// sent by any means.
@@ -65,11 +64,7 @@ impl PoolPointer {
     }
 }
 
-impl fmt::Debug for PoolPointer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PoolPointer(..)")
-    }
-}
+debug_by! { [] PoolPointer: |_it| "PoolPointer(..)" }
 
 /// Frees memory of another process's pool.
 struct ImportedBlock {
@@ -202,11 +197,8 @@ impl MemoryPool {
             return Err(Error::NotShareable { why: "there are no elements to open" });
         }
         if context.device() != self.device() {
-            return Err(Error::WrongDevice {
-                op,
-                memory: self.device().ordinal(),
-                stream: context.device().ordinal(),
-            });
+            let (memory, stream) = (self.device().ordinal(), context.device().ordinal());
+            return Err(Error::WrongDevice { op, memory, stream });
         }
         let pool = self.live()?;
         let mut data = pointer.0;

@@ -1,12 +1,11 @@
 //! The driver's pools: the default one of a device, and those that a program creates.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUmemPoolProps, CUmemoryPool, symbol as cu};
 
+use super::stream_ordered;
 use crate::alloc::backing::DeviceBacking;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
@@ -26,6 +25,7 @@ use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::sync::lock;
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
@@ -234,11 +234,8 @@ impl Device {
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
         if pool.device() != self {
-            return Err(Error::WrongDevice {
-                op: "cuDeviceSetMemPool",
-                memory: pool.device().ordinal(),
-                stream: self.ordinal(),
-            });
+            let (memory, stream) = (pool.device().ordinal(), self.ordinal());
+            return Err(Error::WrongDevice { op: "cuDeviceSetMemPool", memory, stream });
         }
         pool.can_allocate()?;
         // SAFETY: the pool is live, and the driver goes back to the default pool when it is
@@ -285,8 +282,7 @@ impl MemoryPool {
     pub(super) fn live(&self) -> Result<CUmemoryPool> {
         driver::ensure()?;
         if self.0.kind == PoolKind::Closed {
-            let what = Resource::MemoryPool;
-            return Err(Error::GivenUp { what });
+            return Err(Error::GivenUp { what: Resource::MemoryPool });
         }
         Ok(self.as_raw())
     }
@@ -298,10 +294,9 @@ impl MemoryPool {
 
     fn can_allocate(&self) -> Result<()> {
         if self.0.kind == PoolKind::Imported {
-            return Err(Error::Unsupported {
-                feature: "allocating from another process's pool",
-                device: self.device().ordinal(),
-            });
+            let (feature, device) =
+                ("allocating from another process's pool", self.device().ordinal());
+            return Err(Error::Unsupported { feature, device });
         }
         Ok(())
     }
@@ -340,7 +335,7 @@ impl MemoryPool {
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
         let _changes = Changes::begin();
-        default_pool::set_pool_access(self.0.raw, peer, access_flags(access))?;
+        default_pool::set_pool_access(self.0.raw, peer, access.as_raw())?;
         match access {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
             PeerAccess::Read | PeerAccess::ReadWrite => {
@@ -357,18 +352,14 @@ impl MemoryPool {
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
-        let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number,
-        // both locals that outlive it.
+        let mut flags = PeerAccess::None.as_raw();
+        // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number, both
+        // locals that outlive it.
         check("cuMemPoolGetAccess", unsafe {
             cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
         })?;
-        Ok(match flags {
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ => PeerAccess::Read,
-            _ => PeerAccess::None,
-        })
+        Ok(PeerAccess::from_raw(flags).unwrap_or(PeerAccess::None))
     }
 
     /// Destroys the pool, if nothing else refers to it: `cuMemPoolDestroy`. Memory that is
@@ -394,14 +385,6 @@ impl MemoryPool {
             let error = why.into_reported(Resource::MemoryPool, raw.0.addr() as u64, 0);
             (error, Self::new(ptr::null_mut(), device, PoolKind::Closed))
         })
-    }
-}
-
-fn access_flags(access: PeerAccess) -> CUmemAccess_flags {
-    match access {
-        PeerAccess::None => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-        PeerAccess::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
-        PeerAccess::ReadWrite => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     }
 }
 
@@ -431,16 +414,13 @@ impl Stream {
         let mut address = NOWHERE;
         let mut ledger = Ledger::default();
         if bytes > 0 {
-            let bound = core.bind(op)?;
-            let relaxed = RelaxedCaptureMode::enter()?;
-            let (seq, result) = bound.enqueue(op, |stream| {
-                // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
-                // the pool alive, and the stream is live while it is bound.
-                unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
-            });
-            drop(relaxed);
-            drop(bound);
-            result.map_err(|error| self.context().explain(error, op, bytes))?;
+            let seq;
+            (address, seq) =
+                stream_ordered::enqueue(core.bind(op)?, op, bytes, |address, stream| {
+                    // SAFETY: the call writes one address, to an exclusive borrow; `pool` is kept alive by
+                    // the caller, and the stream is live while it is bound.
+                    unsafe { cu::cuMemAllocFromPoolAsync(address, bytes, raw, stream) }
+                })?;
             // Another stream may use the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
@@ -449,27 +429,9 @@ impl Stream {
     }
 }
 
-/// Equal if they are the same pool of the driver.
-impl PartialEq for MemoryPool {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_raw() == other.as_raw()
-    }
-}
+// Equal if they are the same pool of the driver.
+compare_by! { MemoryPool: |it| it.as_raw() }
 
-impl Eq for MemoryPool {}
-
-impl Hash for MemoryPool {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_raw().hash(state);
-    }
-}
-
-impl fmt::Debug for MemoryPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryPool")
-            .field("handle", &self.as_raw())
-            .field("kind", &self.0.kind)
-            .field("device", &self.device())
-            .finish()
-    }
+debug_by! {
+   [] MemoryPool: |it| "MemoryPool" { handle: it.as_raw(), kind: it.0.kind, device: it.device() }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda_sys::{CUdeviceptr, symbol as cu};
+use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
@@ -55,14 +55,25 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
             device: core.device().ordinal(),
         });
     }
+    enqueue(bound, op, bytes, |address, stream| {
+        // SAFETY: the call writes one address, to an exclusive borrow; the stream is live while it is
+        // bound.
+        unsafe { cu::cuMemAllocAsync(address, bytes, stream) }
+    })
+}
+
+/// Enqueues an allocation; returns its address and the point of the stream from which on it exists.
+pub(super) fn enqueue(
+    bound: Bound<'_>,
+    op: &'static str,
+    bytes: usize,
+    call: impl FnOnce(&mut CUdeviceptr, CUstream) -> CUresult,
+) -> Result<(CUdeviceptr, u64)> {
     let mut address = NOWHERE;
     let relaxed = RelaxedCaptureMode::enter()?;
-    let (seq, result) = bound.enqueue(op, |stream| {
-        // SAFETY: the call writes one address, to a local that outlives it; the stream is live
-        // while it is bound.
-        unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
-    });
+    let (seq, result) = bound.enqueue(op, |stream| call(&mut address, stream));
     drop(relaxed);
+    let core = bound.core();
     drop(bound);
     result.map_err(|error| core.context().explain(error, op, bytes))?;
     Ok((address, seq))

@@ -4,17 +4,21 @@
 //! driver. So all per-thread state (current contexts, captures, the default stream) is the same as
 //! for a small slice.
 
-use super::device_end::{DeviceEnd, Down, Split, Up};
-use super::flow::{Blame, Flow, FlowLimits};
+use std::collections::VecDeque;
+
+use super::{fetch, send};
 use crate::copy::borrowed::staging::options::{StagingOptions, is_more_than, staging_options};
 use crate::copy::borrowed::staging::plan::{self, Piece, Sizes};
 use crate::copy::borrowed::staging::ring::{DEPTH, Ring};
 use crate::copy::borrowed::staging::share::Share;
 use crate::copy::borrowed::staging::{CHUNK, Region};
-use crate::error::Result;
+use crate::device::Device;
+use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
-use crate::process::workers::{Work, with_help};
+use crate::process::workers::{Help, Work, with_help};
+use crate::timeline::core::StreamCore;
+use crate::timeline::{Mark, Recorded};
 
 /// Bytes up to which no thread helps, and each part is one copy: helpers would come too late.
 pub(super) const ALONE: usize = CHUNK / 2;
@@ -47,11 +51,57 @@ impl Plan {
         plan::pieces(parts, self.chunk, sizes)
     }
 
-    /// Helpers to use: no more than there are quanta for.
-    fn helpers(&self, share: &Share<'_>) -> usize {
-        self.helpers.min(share.quanta().saturating_sub(1))
+    /// Makes the copy of the pieces, which are those of `share`, with at most `ahead` chunks of them
+    /// begun and not finished.
+    fn run(
+        &self,
+        cores: &[&StreamCore],
+        direction: &mut dyn CopyDirection,
+        pieces: &[Piece],
+        share: &Share<'_>,
+        ahead: usize,
+    ) -> Result<()> {
+        let Some(first) = cores.first() else {
+            return Ok(());
+        };
+        let ring = Ring::new(first, cores.iter().copied(), self.chunk);
+        // No more than there are quanta for.
+        let helpers = self.helpers.min(share.quanta().saturating_sub(1));
+        // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
+        let mut flow = Flow {
+            direction,
+            pieces,
+            share,
+            ring,
+            enough: helpers + 1,
+            most: ahead * self.chunk,
+            staged: VecDeque::new(),
+            ahead: 0,
+            begun: 0,
+            opened: 0,
+            done: 0,
+        };
+        with_help(share, helpers, |help| flow.run(help))
     }
 }
+
+/// Device memory that takes part in a large copy, and the stream that copies it.
+pub(crate) struct DeviceEnd<'s, V> {
+    pub(crate) core: &'s StreamCore,
+    pub(crate) memory: V,
+}
+
+/// How the bytes of an upload are distributed to its ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// Each end gets all of them.
+    Whole,
+    /// Each end gets as many as it has room for, one end after the other.
+    Next,
+}
+
+/// Turns an error on a device into the caller's error.
+pub(crate) type Blame = fn(Error, Device) -> Error;
 
 /// Copies a slice to devices, and returns when it is staged. Each device's part is as long as its
 /// memory.
@@ -62,24 +112,16 @@ pub(crate) fn upload<'s>(
     blame: Blame,
 ) -> Result<()> {
     driver::ensure()?;
-    let Some(first) = ends.first().map(|end| end.core) else {
-        return Ok(());
-    };
+    let cores: Vec<_> = ends.iter().map(|end| end.core).collect();
     let plan = Plan::of(source.len())?;
-    let chunk = plan.chunk;
     let parts: Vec<usize> = match split {
         Split::Whole => vec![source.len()],
         Split::Next => ends.iter().map(|end| end.memory.len()).collect(),
     };
-    let sizes = Sizes::up(source.len(), parts.len(), chunk);
-    let pieces = plan.pieces(&parts, sizes);
-    let share = Share::of(pieces.iter().map(|piece| piece.of(source)), chunk, plan.helpers + 1);
-    let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
-    let helpers = plan.helpers(&share);
-    let limits = FlowLimits::new(helpers, AHEAD * chunk);
-    // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
-    let mut flow = Flow::new(Up { ends, split }, &pieces, &share, ring, limits, blame);
-    with_help(&share, helpers, |help| flow.run(help))
+    let pieces = plan.pieces(&parts, Sizes::up(source.len(), parts.len(), plan.chunk));
+    let slices = pieces.iter().map(|piece| piece.of(source));
+    let share = Share::of(slices, plan.chunk, plan.helpers + 1);
+    plan.run(&cores, &mut Up { ends, split, blame }, &pieces, &share, AHEAD)
 }
 
 /// Copies device memory to a slice, end by end, and waits until the bytes are there. The ends
@@ -90,21 +132,202 @@ pub(crate) fn download<'s>(
     blame: Blame,
 ) -> Result<()> {
     driver::ensure()?;
-    let Some(first) = ends.first().map(|end| end.core) else {
-        return Ok(());
-    };
+    let cores: Vec<_> = ends.iter().map(|end| end.core).collect();
     let plan = Plan::of(destination.len())?;
-    let chunk = plan.chunk;
     let parts: Vec<usize> = ends.iter().map(|end| end.memory.len()).collect();
-    let pieces = plan.pieces(&parts, Sizes::down(parts.len(), chunk));
+    let pieces = plan.pieces(&parts, Sizes::down(parts.len(), plan.chunk));
     let slices = plan::cut(destination, &pieces);
-    let share = Share::of_mut(slices.into_iter(), chunk);
-    let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
-    let helpers = plan.helpers(&share);
-    let limits = FlowLimits::new(helpers, (DEPTH - 1) * chunk);
-    // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
-    let mut flow = Flow::new(Down { ends }, &pieces, &share, ring, limits, blame);
-    with_help(&share, helpers, |help| flow.run(help))
+    let share = Share::of_mut(slices.into_iter(), plan.chunk);
+    plan.run(&cores, &mut Down { ends, blame }, &pieces, &share, DEPTH - 1)
+}
+
+/// The driver calls for each piece, before or after threads copy it.
+trait CopyDirection {
+    /// Whether to begin further pieces even if threads have enough to copy.
+    fn is_eager(&self) -> bool;
+
+    /// Begins a piece, which has this region. Returns what to wait for before threads may copy it.
+    fn begin(&self, _piece: &Piece, _region: &Region) -> Result<Option<Arrival>> {
+        Ok(None)
+    }
+
+    /// Called after threads have copied the piece.
+    fn finish(&mut self, _piece: &Piece, _region: &Region) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The point at which a piece is in its region.
+struct Arrival {
+    mark: Mark,
+    device: Device,
+    blame: Blame,
+    /// Held so that the stream does not reuse the event for a later piece: more pieces are in
+    /// flight than a stream keeps events for.
+    _event: Option<Recorded>,
+}
+
+/// An upload: pieces are filled, then sent.
+struct Up<'s, 'b> {
+    // INVARIANT: pieces are within the memory of each end that they are for: of all ends, which are
+    // as long as the slice, or of the one whose part they were cut from.
+    ends: Vec<DeviceEnd<'s, DeviceSliceMut<'b, u8>>>,
+    split: Split,
+    blame: Blame,
+}
+
+impl CopyDirection for Up<'_, '_> {
+    fn is_eager(&self) -> bool {
+        false
+    }
+
+    fn finish(&mut self, piece: &Piece, region: &Region) -> Result<()> {
+        let ends = match self.split {
+            Split::Whole => &mut self.ends[..],
+            Split::Next => &mut self.ends[piece.part..=piece.part],
+        };
+        for end in ends {
+            let sent = end.send(piece, region);
+            sent.map_err(|error| (self.blame)(error, end.core.device()))?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceEnd<'_, DeviceSliceMut<'_, u8>> {
+    fn send(&mut self, piece: &Piece, region: &Region) -> Result<()> {
+        let stream = self.core.bind("cuMemcpyHtoDAsync")?;
+        send(region, &stream, &mut self.memory, piece.start, piece.len)?;
+        if piece.is_last {
+            // Lets the chunk be reused as soon as the device has read it.
+            self.core.timeline().checkpoint(false, stream.entered())?;
+        }
+        Ok(())
+    }
+}
+
+/// A download: pieces are fetched, then copied out. Enqueues as much as allowed, to keep the device
+/// busy.
+struct Down<'s, 'b> {
+    // INVARIANT: pieces are within the memory of the end whose part they were cut from.
+    ends: Vec<DeviceEnd<'s, DeviceSlice<'b, u8>>>,
+    blame: Blame,
+}
+
+impl CopyDirection for Down<'_, '_> {
+    fn is_eager(&self) -> bool {
+        true
+    }
+
+    /// Enqueues the copy, and an event behind it.
+    fn begin(&self, piece: &Piece, region: &Region) -> Result<Option<Arrival>> {
+        let DeviceEnd { core, memory } = &self.ends[piece.part];
+        let (timeline, device, blame) = (core.timeline(), core.device(), self.blame);
+        let fetch = || {
+            let stream = core.bind("cuMemcpyDtoHAsync")?;
+            let seq = fetch(region, &stream, memory, piece.start, piece.len)?;
+            timeline.checkpoint(false, stream.entered())?;
+            let (mark, _event) = (timeline.at(seq), timeline.recorded(seq));
+            Ok(Some(Arrival { mark, device, blame, _event }))
+        };
+        fetch().map_err(|error| blame(error, device))
+    }
+}
+
+/// A large copy. Each piece begins, is opened to the threads, and is finished; all in order.
+struct Flow<'a> {
+    direction: &'a mut dyn CopyDirection,
+    pieces: &'a [Piece],
+    share: &'a Share<'a>,
+    ring: Ring,
+    /// Open quanta that keep all threads busy.
+    enough: usize,
+    /// Bytes of pieces that may have begun and not be finished.
+    most: usize,
+    /// The pieces that have begun and are not finished.
+    staged: VecDeque<(Region, Option<Arrival>)>,
+    /// Their bytes.
+    ahead: usize,
+    /// Numbers of pieces that have begun, that have been opened, and that have been finished.
+    begun: usize,
+    opened: usize,
+    done: usize,
+}
+
+impl Flow<'_> {
+    /// Makes the copy, with the helpers there are.
+    pub(super) fn run(&mut self, help: &Help<'_>) -> Result<()> {
+        loop {
+            while self.done < self.opened && self.share.is_done(self.done) {
+                self.finish()?;
+            }
+            if self.done == self.pieces.len() {
+                return Ok(());
+            }
+            let (begun, opened) = (self.begun, self.opened);
+            while self.may_begin() && self.begin()? {}
+            if self.opened > opened || begun == 0 {
+                // The helpers wake up while the first piece is in flight.
+                help.call();
+            }
+            if self.opened < self.begun && self.share.waiting() < self.enough {
+                self.open()?;
+                help.call();
+            } else {
+                self.share.help_or_await(self.done, help)?;
+            }
+        }
+    }
+
+    fn may_begin(&self) -> bool {
+        self.begun < self.pieces.len()
+            && self.ahead < self.most
+            && (self.direction.is_eager() || self.share.waiting() < self.enough)
+    }
+
+    /// Begins the next piece, if there is room for it.
+    fn begin(&mut self) -> Result<bool> {
+        let piece = &self.pieces[self.begun];
+        let Some(region) = self.ring.region(piece.len, !self.staged.is_empty())? else {
+            return Ok(false);
+        };
+        let arrival = self.direction.begin(piece, &region)?;
+        let is_here = arrival.is_none();
+        self.staged.push_back((region, arrival));
+        self.ahead += piece.len;
+        self.begun += 1;
+        if is_here {
+            self.open()?;
+        }
+        Ok(true)
+    }
+
+    /// Opens the next piece to the threads, after waiting until it is in its region.
+    fn open(&mut self) -> Result<()> {
+        let Some((region, arrival)) = self.staged.get(self.opened - self.done) else {
+            return Ok(());
+        };
+        if let Some(Arrival { mark, device, blame, .. }) = arrival {
+            mark.timeline.wait_host(mark.seq).map_err(|error| blame(error, *device))?;
+        }
+        // SAFETY: the next piece, and a region of its size, which a device has filled if bytes come
+        // out of it, and which `self` keeps until the piece is done; if it is never done, `self` is
+        // dropped only after `with_help` has made all helpers leave.
+        unsafe { self.share.open(self.opened, region) };
+        self.opened += 1;
+        Ok(())
+    }
+
+    /// Finishes the oldest piece, which has been copied.
+    fn finish(&mut self) -> Result<()> {
+        let piece = &self.pieces[self.done];
+        if let Some((region, _)) = self.staged.pop_front() {
+            self.direction.finish(piece, &region)?;
+        }
+        self.ahead -= piece.len;
+        self.done += 1;
+        Ok(())
+    }
 }
 
 /// Copies regions, which the device has filled, to their slices.

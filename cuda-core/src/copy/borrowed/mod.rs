@@ -1,25 +1,23 @@
 //! Copies of borrowed slices, through this crate's pinned chunks.
 
-use std::fmt;
 use std::marker::PhantomData;
-
-use cuda_sys::symbol as cu;
 
 use crate::copy::at_home;
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::copy::borrowed::staging::{CHUNK, Region};
+use crate::copy::linear::LinearCopy;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::ledger::Touch;
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
+use crate::util::by_parts::debug_by;
 
-use device_end::{DeviceEnd, Split};
+use large::{DeviceEnd, Split};
 
-pub(crate) mod device_end;
-mod flow;
 pub(crate) mod large;
 pub(crate) mod staging;
 
@@ -162,11 +160,7 @@ pub struct Scope<'s, 'env> {
     _not_send: PhantomData<*const ()>,
 }
 
-impl fmt::Debug for Scope<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
+debug_by! { [] Scope<'_, '_>: |it| "Scope" { bytes: it.bytes; .. } }
 
 impl<'env> Scope<'_, 'env> {
     /// Copies device memory to a borrowed slice, which is filled when the scope ends.
@@ -232,7 +226,7 @@ fn download_large<T: Pod>(
     large::download(vec![DeviceEnd { core, memory }], bytes, unchanged)
 }
 
-/// A [`Blame`](flow::Blame) that adds nothing: the caller of a copy on one stream knows its device.
+/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its device.
 fn unchanged(error: Error, _: Device) -> Error {
     error
 }
@@ -258,16 +252,8 @@ fn fetch<T: Pod>(
     start: usize,
     len: usize,
 ) -> Result<u64> {
-    let from = source.as_raw() + start as u64;
-    let call = |stream| {
-        // SAFETY: the source stays allocated until its mark has completed; the region has `len`
-        // bytes and is not accessed until its own mark has.
-        unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
-    };
-    let touches = &mut [source.read()];
-    let (seq, result) = stream.submit_copy("cuMemcpyDtoHAsync", touches, call);
-    region.mark(stream.timeline(), seq);
-    result.map(|()| seq)
+    let copy = LinearCopy::down(source.as_raw() + start as u64, region.as_ptr(), len);
+    submit(region, stream, copy, source.read())
 }
 
 /// Enqueues a copy of a region, which has `len` bytes, to `destination` from byte `start` on.
@@ -278,15 +264,16 @@ fn send<T: Pod>(
     start: usize,
     len: usize,
 ) -> Result<()> {
-    let to = destination.as_raw() + start as u64;
-    let call = |stream| {
-        let from = region.as_ptr().cast_const();
-        // SAFETY: the region has `len` bytes and is not accessed until its mark has completed; the
-        // destination stays allocated until its own mark has.
-        unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
-    };
-    let touches = &mut [destination.write()];
-    let (seq, result) = stream.submit_copy("cuMemcpyHtoDAsync", touches, call);
+    let copy = LinearCopy::up(region.as_ptr(), destination.as_raw() + start as u64, len);
+    submit(region, stream, copy, destination.write()).map(drop)
+}
+
+/// Enqueues the copy between a region and device memory, which `touch` names; returns its point.
+fn submit(region: &Region, stream: &Bound<'_>, copy: LinearCopy, touch: Touch<'_>) -> Result<u64> {
+    // SAFETY: the region has as many bytes and is not accessed until its mark has completed; the
+    // device memory stays allocated until its own mark has.
+    let call = |stream| unsafe { copy.enqueue(stream) };
+    let (seq, result) = stream.submit_copy(copy.op(), &mut [touch], call);
     region.mark(stream.timeline(), seq);
-    result
+    result.map(|()| seq)
 }

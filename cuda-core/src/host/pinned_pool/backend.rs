@@ -26,12 +26,13 @@ pub enum PinnedBackend {
     Driver,
 }
 
-/// Not set, and the environment not read yet.
-const UNKNOWN: u8 = 0;
-const SLAB: u8 = 1;
-const DRIVER: u8 = 2;
-
+/// A [`PinnedBackend`] as a number.
 static BACKEND: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Not set, and the environment not read yet.
+const UNKNOWN: u8 = u8::MAX;
+const SLAB: u8 = PinnedBackend::Slab as u8;
+const DRIVER: u8 = PinnedBackend::Driver as u8;
 
 /// Sets what allocates pinned memory from now on. A buffer is freed by what allocated it.
 ///
@@ -43,11 +44,7 @@ static BACKEND: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// cuda_core::set_pinned_backend(cuda_core::PinnedBackend::Slab);
 /// ```
 pub fn set_pinned_backend(backend: PinnedBackend) {
-    let value = match backend {
-        PinnedBackend::Slab => SLAB,
-        PinnedBackend::Driver => DRIVER,
-    };
-    BACKEND.store(value, Ordering::Relaxed);
+    BACKEND.store(backend as u8, Ordering::Relaxed);
 }
 
 /// [`Error::Malformed`] if the environment variable has an unknown value.

@@ -1,6 +1,7 @@
 //! Bookkeeping of all slabs and chunks, under one lock that is never held over a driver call.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Mutex;
 
 use super::PinnedChunk;
@@ -9,9 +10,8 @@ use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
+use super::usage::PinnedUsage;
 use crate::context::kept;
-use crate::error::Result;
-use crate::process::driver;
 use crate::timeline::ledger::Fences;
 use crate::util::sync::lock;
 
@@ -29,53 +29,29 @@ pub(super) struct Cache {
     slabs: Vec<Slab>,
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
-    counts: PinnedUsage,
+    pub(super) counts: PinnedUsage,
+    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
+    /// [`with`] drops them after unlocking.
+    spent: Vec<Fences>,
+}
+
+/// Runs `f` with the cache locked, then drops what it needs no more.
+pub(super) fn with<R>(f: impl FnOnce(&mut Cache) -> R) -> R {
+    let mut cache = lock(&CACHE);
+    let result = f(&mut cache);
+    let spent = mem::take(&mut cache.spent);
+    drop(cache);
+    drop(spent);
+    result
 }
 
 pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
     retired: Vec::new(),
-    counts: PinnedUsage {
-        used: 0,
-        used_peak: 0,
-        cached: 0,
-        pending: 0,
-        reserved: 0,
-        reserved_peak: 0,
-    },
+    counts: PinnedUsage::NONE,
+    spent: Vec::new(),
 });
-
-/// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
-///
-/// Whole chunks are counted, which are up to an eighth larger than requested, or up to two
-/// mebibytes beyond 32 MiB. Memory that the driver allocates is not counted: that with
-/// [flags](crate::PinnedFlags) of its own, or all with
-/// [`PinnedBackend::Driver`](super::PinnedBackend).
-///
-/// ```no_run
-/// let usage = cuda_core::pinned_usage()?;
-/// if usage.cached > 1 << 30 {
-///     cuda_core::trim_pinned()?;
-/// }
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PinnedUsage {
-    /// Taken from the system: used, cached and pending.
-    pub reserved: usize,
-    /// The most that was taken since the peaks were reset.
-    pub reserved_peak: usize,
-    /// In buffers.
-    pub used: usize,
-    /// The most that was in buffers since the peaks were reset.
-    pub used_peak: usize,
-    /// Free, kept for later buffers.
-    pub cached: usize,
-    /// Dropped before the copies that use it were done, as far as known when last checked.
-    pub pending: usize,
-}
 
 /// Chunks and free stretches near one NUMA node.
 struct Shelf {
@@ -97,10 +73,6 @@ struct Bin {
     pending: VecDeque<(PinnedChunk, Fences)>,
 }
 
-/// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
-/// they are dropped after unlocking.
-pub(super) type Spent = Vec<Fences>;
-
 impl Cache {
     /// An idle chunk of exactly this class.
     #[inline]
@@ -120,36 +92,24 @@ impl Cache {
     }
 
     /// Takes back a chunk that devices may use until the fences are reached.
-    pub(super) fn put_pending(
-        &mut self,
-        chunk: PinnedChunk,
-        slab: SlabId,
-        fences: Fences,
-    ) -> Spent {
+    pub(super) fn put_pending(&mut self, chunk: PinnedChunk, slab: SlabId, fences: Fences) {
         self.counts.used -= chunk.bytes;
         if self.is_retired(slab) {
-            return vec![fences];
+            return self.spent.push(fences);
         }
         let (node, bin) = (chunk.node.index(), Class::of(chunk.bytes).index());
-        let mut spent = Spent::new();
-        self.settle(node, bin, FEW, &mut spent);
+        self.settle(node, bin, FEW);
         self.counts.pending += chunk.bytes;
         if let Some(shelf) = self.shelves.get_mut(node) {
             shelf.bins[bin].pending.push_back((chunk, fences));
         }
-        spent
     }
 
     /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
     /// bin, or cut from a free stretch.
-    pub(super) fn find(
-        &mut self,
-        node: NumaNode,
-        bytes: usize,
-        spent: &mut Spent,
-    ) -> Option<PinnedChunk> {
+    pub(super) fn find(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let class = Class::of(bytes);
-        self.settle(node.index(), class.index(), MANY, spent);
+        self.settle(node.index(), class.index(), MANY);
         self.pop(node, class).or_else(|| self.carve(node, bytes))
     }
 
@@ -166,7 +126,7 @@ impl Cache {
 
     /// Makes pending chunks of a bin idle whose fences are known to be reached; looks at `most` of
     /// them. No driver call.
-    fn settle(&mut self, node: usize, bin: usize, most: usize, spent: &mut Spent) {
+    fn settle(&mut self, node: usize, bin: usize, most: usize) {
         let count = match self.shelves.get(node) {
             Some(shelf) => shelf.bins[bin].pending.len().min(most),
             None => return,
@@ -181,7 +141,7 @@ impl Cache {
                 pending.push_back((chunk, fences));
                 continue;
             }
-            spent.push(fences);
+            self.spent.push(fences);
             self.counts.pending -= chunk.bytes;
             if let Some(slab) = chunk.slab {
                 self.keep(chunk, slab);
@@ -240,17 +200,17 @@ impl Cache {
     }
 
     /// Makes all pending chunks idle whose fences are known to be reached. No driver call.
-    pub(super) fn settle_all(&mut self, spent: &mut Spent) {
+    pub(super) fn settle_all(&mut self) {
         for node in 0..self.shelves.len() {
             for bin in 0..=CLASSES {
-                self.settle(node, bin, usize::MAX, spent);
+                self.settle(node, bin, usize::MAX);
             }
         }
     }
 
     /// Turns all idle chunks into stretches, so that they can be cut to other sizes.
-    pub(super) fn merge(&mut self, spent: &mut Spent) {
-        self.settle_all(spent);
+    pub(super) fn merge(&mut self) {
+        self.settle_all();
         for shelf in &mut self.shelves {
             for bin in shelf.bins.iter_mut().filter(|bin| !bin.idle.is_empty()) {
                 for chunk in bin.idle.drain(..) {
@@ -309,7 +269,7 @@ impl Cache {
     }
 
     /// Gives up a slab permanently: nothing of it is handed out again.
-    pub(super) fn retire(&mut self, id: SlabId, spent: &mut Spent) -> Option<Slab> {
+    pub(super) fn retire(&mut self, id: SlabId) -> Option<Slab> {
         let at = self.slabs.iter().position(|slab| slab.id == id)?;
         let slab = self.slabs.swap_remove(at);
         self.retired.push(id);
@@ -323,12 +283,12 @@ impl Cache {
                     idle += if gone { chunk.bytes } else { 0 };
                     !gone
                 });
-                let (gone, kept) = std::mem::take(&mut bin.pending)
+                let (gone, kept) = mem::take(&mut bin.pending)
                     .into_iter()
                     .partition::<Vec<_>, _>(|(chunk, _)| chunk.slab == Some(id));
                 bin.pending = kept.into();
                 pending += gone.iter().map(|(chunk, _)| chunk.bytes).sum::<usize>();
-                spent.extend(gone.into_iter().map(|(_, fences)| fences));
+                self.spent.extend(gone.into_iter().map(|(_, fences)| fences));
             }
         }
         self.counts.cached -= idle;
@@ -340,10 +300,6 @@ impl Cache {
     pub(super) fn reserved_for_classes(&self) -> usize {
         let small = self.slabs.iter().filter(|slab| !slab.is_large);
         small.map(|slab| slab.bytes).sum()
-    }
-
-    pub(super) fn counts(&self) -> PinnedUsage {
-        self.counts
     }
 
     /// Sets the peaks to the present values.
@@ -373,37 +329,4 @@ impl Shelf {
     fn spans(&mut self, large: bool) -> &mut Spans {
         if large { &mut self.large } else { &mut self.small }
     }
-}
-
-/// How much pinned memory is used and kept. No driver call.
-///
-/// # Errors
-/// [`Error::Forked`](crate::Error::Forked) in a fork's child, and
-/// [`Error::Exiting`](crate::Error::Exiting).
-///
-/// ```
-/// let usage = cuda_core::pinned_usage()?;
-/// println!("{} of {} MiB pinned are used", usage.used >> 20, usage.reserved >> 20);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-pub fn pinned_usage() -> Result<PinnedUsage> {
-    driver::gone().map_or(Ok(()), Err)?;
-    Ok(lock(&CACHE).counts())
-}
-
-/// Sets the peaks of [`pinned_usage`] to the present values. No driver call.
-///
-/// # Errors
-/// Those of [`pinned_usage`].
-///
-/// ```no_run
-/// cuda_core::reset_pinned_peaks()?;
-/// // … one step of the program …
-/// println!("{} bytes at most", cuda_core::pinned_usage()?.used_peak);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-pub fn reset_pinned_peaks() -> Result<()> {
-    driver::gone().map_or(Ok(()), Err)?;
-    lock(&CACHE).reset_peaks();
-    Ok(())
 }

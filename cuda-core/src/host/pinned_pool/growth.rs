@@ -1,8 +1,9 @@
 //! Allocating slabs, and giving them back.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, TryLockError};
 
-use super::cache::{CACHE, Spent};
+use super::cache::{self, CACHE, Cache};
 use super::class::{self, Class};
 use super::host_mapping::UNIT;
 use super::node::NumaNode;
@@ -23,27 +24,11 @@ const MOST: usize = 64 * UNIT;
 /// Bytes of slabs beyond which idle ones are given back before another is allocated.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Set while a thread allocates a slab with room for other threads' chunks.
-static GROWS: AtomicBool = AtomicBool::new(false);
-
 /// The right to allocate a slab larger than the request, which one thread has at a time. Other
 /// threads do not wait for it: the driver may be waiting for a device, and the device for what
 /// another thread does next. Threads that lose the race allocate a slab of exactly the size they
 /// need; so does a drop hook that runs while its own thread has the right.
-struct Turn(());
-
-impl Turn {
-    fn take() -> Option<Self> {
-        let is_taken = GROWS.swap(true, Ordering::Relaxed);
-        (!is_taken).then_some(Self(()))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        GROWS.store(false, Ordering::Relaxed);
-    }
-}
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A chunk of a new slab.
 pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
@@ -51,14 +36,18 @@ pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<Pi
     let primary = context.device().primary()?;
     let is_large = Class::of(bytes).is_large();
     let least = bytes.next_multiple_of(UNIT);
-    let turn = Turn::take();
+    let turn = match TURN.try_lock() {
+        Ok(turn) => Some(turn),
+        Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    };
     let wanted = if is_large || turn.is_none() {
         least
     } else {
         least.max(lock(&CACHE).reserved_for_classes().clamp(FIRST, MOST))
     };
     let limit = LIMIT.load(Ordering::Relaxed);
-    if lock(&CACHE).counts().reserved.saturating_add(wanted) > limit {
+    if lock(&CACHE).counts.reserved.saturating_add(wanted) > limit {
         // Slabs that cannot be given back stay, which is no reason to fail.
         let _ = release_idle(limit.saturating_sub(wanted));
     }
@@ -71,34 +60,28 @@ pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<Pi
             let _ = release_idle(0);
             Slab::acquire(primary, node, least, is_large)
         })
-        .map_err(|error| of_request(error, asked))?;
+        .map_err(|error| match error {
+            // Reports the size that was requested instead of the slab's.
+            Error::OutOfMemory { op, device, memory, .. } => {
+                Error::OutOfMemory { op, requested: asked, device, memory }
+            }
+            other => other,
+        })?;
     drop(turn);
     let mut cache = lock(&CACHE);
     // Cuts the caller's chunk before other threads see the rest.
     Ok(cache.adopt(slab, bytes))
 }
 
-/// Reports the size that was requested instead of the slab's.
-fn of_request(error: Error, asked: usize) -> Error {
-    match error {
-        Error::OutOfMemory { op, device, memory, .. } => {
-            Error::OutOfMemory { op, requested: asked, device, memory }
-        }
-        other => other,
-    }
-}
-
 /// Gives idle slabs back until at most `keep` bytes are reserved, or none is idle; returns the
 /// bytes given back.
 fn release_idle(keep: usize) -> Result<usize> {
     let mut gone = 0;
-    let mut spent = Spent::new();
-    lock(&CACHE).merge(&mut spent);
-    drop(spent);
+    cache::with(Cache::merge);
     loop {
         let slab = {
             let mut cache = lock(&CACHE);
-            if cache.counts().reserved <= keep {
+            if cache.counts.reserved <= keep {
                 return Ok(gone);
             }
             cache.disown()

@@ -18,12 +18,13 @@ mod node;
 mod room;
 mod source;
 mod spans;
+mod usage;
 
 pub use backend::{PinnedBackend, set_pinned_backend};
-pub use cache::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 pub use growth::{set_pinned_limit, trim_pinned};
+pub use usage::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 
-use cache::{CACHE, Spent};
+use cache::{CACHE, Cache};
 use class::Class;
 use node::NumaNode;
 use spans::{SlabId, Span};
@@ -93,8 +94,7 @@ pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelea
     if fences.is_empty() {
         lock(&CACHE).put(chunk, slab);
     } else {
-        let spent = lock(&CACHE).put_pending(chunk, slab, fences);
-        drop(spent);
+        cache::with(|cache| cache.put_pending(chunk, slab, fences));
     }
     Ok(())
 }
@@ -102,8 +102,7 @@ pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelea
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver
 /// call.
 fn prune() {
-    let mut spent = Spent::new();
-    lock(&CACHE).settle_all(&mut spent);
+    cache::with(Cache::settle_all);
 }
 
 /// An allocation of the driver's.
@@ -122,24 +121,30 @@ fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 #[cold]
 fn take_slowly(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
     let bytes = class::rounded(asked);
+    if let Some(chunk) = find(node, bytes) {
+        return Ok(chunk);
+    }
+    if let Some(chunk) = ask(node, bytes) {
+        return Ok(chunk);
+    }
     // Idle chunks of other sizes may fit once merged with their neighbours.
-    let found = find(node, bytes, false).or_else(|| ask(node, bytes));
-    if let Some(chunk) = found.or_else(|| find(node, bytes, true)) {
+    if let Some(chunk) = find_merged(node, bytes) {
         return Ok(chunk);
     }
     growth::grow(context, node, asked)
 }
 
-/// A chunk from what is known to be idle, if so asked after merging all of that with its
-/// neighbours.
-fn find(node: NumaNode, bytes: usize, merge: bool) -> Option<PinnedChunk> {
-    // Dropped behind the lock.
-    let mut spent = Spent::new();
-    let mut cache = lock(&CACHE);
-    if merge {
-        cache.merge(&mut spent);
-    }
-    cache.find(node, bytes, &mut spent)
+/// A chunk from what is known to be idle.
+fn find(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
+    cache::with(|cache| cache.find(node, bytes))
+}
+
+/// [`find`] after merging all idle chunks with their neighbours.
+fn find_merged(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
+    cache::with(|cache| {
+        cache.merge();
+        cache.find(node, bytes)
+    })
 }
 
 /// A chunk that the driver, when queried, reports to be done with.
@@ -148,7 +153,7 @@ fn ask(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
     for _ in 0..ASKED_ABOUT {
         let (chunk, fences) = lock(&CACHE).take_pending(node.index(), bin)?;
         if ask_about(chunk, fences) {
-            if let Some(found) = find(node, bytes, false) {
+            if let Some(found) = find(node, bytes) {
                 return Some(found);
             }
         }
@@ -193,14 +198,11 @@ fn set_aside(chunk: PinnedChunk) {
     let Some(id) = chunk.slab else {
         return;
     };
-    let mut spent = Spent::new();
-    let retired = {
-        let mut cache = lock(&CACHE);
-        let retired = cache.retire(id, &mut spent);
+    let retired = cache::with(|cache| {
+        let retired = cache.retire(id);
         cache.put(chunk, id);
         retired
-    };
-    drop(spent);
+    });
     if let Some(slab) = retired {
         slab.leak(Error::LostStream);
     }

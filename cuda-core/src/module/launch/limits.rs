@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Dimensions;
 use super::argument::Arguments;
-use crate::device::attributes::DeviceAttributes;
 use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
 
@@ -39,7 +38,10 @@ impl LaunchLimits {
                 z: device.max_block_dim_z()?,
             },
             threads: attributes.max_threads_per_block,
-            shared: max_shared(device)?,
+            // A device without opt-in reports zero for the first.
+            shared: device
+                .max_shared_memory_per_block_optin()?
+                .max(device.max_shared_memory_per_block()?) as usize,
             static_shared: attributes.static_shared,
             max_dynamic: AtomicUsize::new(attributes.max_dynamic_shared),
             parameters: function.parameters()?,
@@ -47,24 +49,16 @@ impl LaunchLimits {
     }
 
     pub(super) fn check_grid(&self, grid: Dimensions) -> Result<()> {
-        within("grid.x", grid.x, self.grid.x)?;
-        within("grid.y", grid.y, self.grid.y)?;
-        within("grid.z", grid.z, self.grid.z)
+        within(["grid.x", "grid.y", "grid.z"], grid, self.grid)
     }
 
     pub(super) fn check_block(&self, block: Dimensions) -> Result<()> {
-        within("block.x", block.x, self.block.x)?;
-        within("block.y", block.y, self.block.y)?;
-        within("block.z", block.z, self.block.z)?;
+        within(["block.x", "block.y", "block.z"], block, self.block)?;
         if block.volume() <= u128::from(self.threads) {
             return Ok(());
         }
-        Err(limited(
-            "threads a block",
-            // Each factor is at most 1024 here.
-            block.volume() as u64,
-            self.threads.into(),
-        ))
+        // Each factor is at most 1024 here.
+        Err(limited("threads a block", block.volume() as u64, self.threads.into()))
     }
 
     /// Refuses dynamic shared memory that no block of the kernel can have.
@@ -106,24 +100,21 @@ impl LaunchLimits {
                 given: given.len(),
             }));
         }
-        let differs = given.zip(parameters).position(|(given, size)| given != *size);
-        match differs {
-            None => Ok(()),
-            Some(index) => Err(Error::Launch(LaunchError::ArgumentSize {
-                kernel: function.name().to_owned(),
-                index,
-                expected: parameters[index],
-                given: arguments.sizes().nth(index).unwrap_or(0),
-            })),
+        for (index, (given, &expected)) in given.zip(parameters).enumerate() {
+            if given != expected {
+                let kernel = function.name().to_owned();
+                let error = LaunchError::ArgumentSize { kernel, index, expected, given };
+                return Err(Error::Launch(error));
+            }
         }
+        Ok(())
     }
 }
 
-fn within(what: &'static str, asked: u32, limit: u32) -> Result<()> {
-    if (1..=limit).contains(&asked) {
-        return Ok(());
-    }
-    Err(limited(what, asked.into(), limit.into()))
+fn within(what: [&'static str; 3], asked: Dimensions, limit: Dimensions) -> Result<()> {
+    let [asked, limit] = [asked, limit].map(|d| [d.x, d.y, d.z]);
+    let wrong = (0..3).find(|axis| !(1..=limit[*axis]).contains(&asked[*axis]));
+    wrong.map_or(Ok(()), |at| Err(limited(what[at], asked[at].into(), limit[at].into())))
 }
 
 fn too_much(asked: usize, limit: usize) -> Error {
@@ -132,12 +123,4 @@ fn too_much(asked: usize, limit: usize) -> Error {
 
 fn limited(what: &'static str, asked: u64, limit: u64) -> Error {
     Error::Launch(LaunchError::Limit { what, asked, limit })
-}
-
-/// Shared memory that a block of the device can be allowed to have, in bytes.
-fn max_shared(device: DeviceAttributes) -> Result<usize> {
-    // A device without opt-in reports zero for the first.
-    let asked = device.max_shared_memory_per_block_optin()?;
-    let unasked = device.max_shared_memory_per_block()?;
-    Ok(asked.max(unasked) as usize)
 }

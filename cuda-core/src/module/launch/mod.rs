@@ -1,12 +1,11 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
-use std::fmt;
+use cuda_sys::{CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
-use cuda_sys::{CUlaunchConfig, symbol as cu};
-
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
+use crate::util::by_parts::debug_by;
 
 mod argument;
 mod attributes;
@@ -61,6 +60,9 @@ pub struct Launch<'a, K: StreamKind> {
     arguments: Arguments,
     touched: Touched<'a>,
 }
+
+/// The driver call of a launch, as errors name it.
+const OP: &str = "cuLaunchKernelEx";
 
 /// Threads per block that [`Launch::elements`] chooses.
 const BLOCK: u32 = 256;
@@ -200,9 +202,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
     pub unsafe fn launch(&mut self) -> Result<()> {
-        let op = "cuLaunchKernelEx";
         let core = self.stream.core();
-        let bound = core.bind(op)?;
+        let bound = core.bind(OP)?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
         let _crossings = self.touched.cross()?;
@@ -211,7 +212,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
-        let (seq, result) = bound.submit(op, touched.as_mut_slice(), |_| {
+        let (seq, result) = bound.submit(OP, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its
             // attributes and the arguments live during the call, which copies them; there is one
             // pointer per parameter, to as many bytes as it has, by the caller's promise. Memory
@@ -226,7 +227,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     fn config(&mut self) -> Result<CUlaunchConfig> {
         let context = self.stream.context();
         if self.function.context() != context {
-            return Err(Error::WrongContext { op: "cuLaunchKernelEx", what: "the kernel" });
+            return Err(Error::WrongContext { op: OP, what: "the kernel" });
         }
         let limits = self.function.limits()?;
         limits.check_grid(self.grid)?;
@@ -249,24 +250,31 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         })
     }
 
+    /// Asks about this launch, with its context current.
+    fn ask(
+        &mut self,
+        op: &'static str,
+        call: impl FnOnce(&mut i32, CUfunction, &CUlaunchConfig) -> CUresult,
+    ) -> Result<u32> {
+        self.stream.core().ensure()?;
+        let _entered = self.stream.context().enter_briefly()?;
+        let mut config = self.config()?;
+        config.hStream = self.stream.core().raw();
+        let number = asked(op, |number| call(number, self.function.as_raw(), &config))?;
+        Ok(u32::try_from(number).unwrap_or(0))
+    }
+
     /// The most blocks that a [cluster](Launch::cluster) of this launch may have, given all its
     /// other settings: `cuOccupancyMaxPotentialClusterSize`.
     ///
     /// # Errors
     /// As [`Launch::launch`].
     pub fn max_cluster_size(&mut self) -> Result<u32> {
-        self.stream.core().ensure()?;
-        let entered = self.stream.context().enter_briefly()?;
-        let mut config = self.config()?;
-        config.hStream = self.stream.core().raw();
-        let mut blocks = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded,
-        // its context current; the configuration and its attributes live during the call.
-        check("cuOccupancyMaxPotentialClusterSize", unsafe {
-            cu::cuOccupancyMaxPotentialClusterSize(&mut blocks, self.function.as_raw(), &config)
-        })?;
-        drop(entered);
-        Ok(u32::try_from(blocks).unwrap_or(0))
+        self.ask("cuOccupancyMaxPotentialClusterSize", |blocks, function, config| {
+            // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its
+            // context current; the configuration and its attributes live during the call.
+            unsafe { cu::cuOccupancyMaxPotentialClusterSize(blocks, function, config) }
+        })
     }
 
     /// Clusters of this launch that the device holds at once: `cuOccupancyMaxActiveClusters`.
@@ -274,30 +282,17 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Errors
     /// As [`Launch::launch`].
     pub fn max_active_clusters(&mut self) -> Result<u32> {
-        self.stream.core().ensure()?;
-        let entered = self.stream.context().enter_briefly()?;
-        let mut config = self.config()?;
-        config.hStream = self.stream.core().raw();
-        let mut clusters = 0;
-        // SAFETY: the call writes one int, to a local that outlives it; the function is loaded, its
-        // context current; the configuration and its attributes live during the call.
-        check("cuOccupancyMaxActiveClusters", unsafe {
-            cu::cuOccupancyMaxActiveClusters(&mut clusters, self.function.as_raw(), &config)
-        })?;
-        drop(entered);
-        Ok(u32::try_from(clusters).unwrap_or(0))
+        self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {
+            // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its
+            // context current; the configuration and its attributes live during the call.
+            unsafe { cu::cuOccupancyMaxActiveClusters(clusters, function, config) }
+        })
     }
 }
 
-impl<K: StreamKind> fmt::Debug for Launch<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Launch")
-            .field("function", self.function)
-            .field("stream", self.stream)
-            .field("grid", &self.grid)
-            .field("block", &self.block)
-            .field("dynamic_shared", &self.dynamic_shared)
-            .field("arguments", &self.arguments.sizes().len())
-            .finish_non_exhaustive()
-    }
+debug_by! {
+   [K: StreamKind] Launch<'_, K>: |it| "Launch" {
+       function: it.function, stream: it.stream, grid: it.grid, block: it.block,
+       dynamic_shared: it.dynamic_shared, arguments: it.arguments.sizes().len(); ..
+   }
 }

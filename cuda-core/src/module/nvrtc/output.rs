@@ -1,6 +1,6 @@
 //! The results of a compilation.
 
-use std::fmt;
+use crate::util::by_parts::debug_by;
 
 /// The results besides the code.
 #[derive(Debug, Clone)]
@@ -113,11 +113,7 @@ impl Cubin {
     }
 }
 
-impl fmt::Debug for Cubin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cubin({} bytes)", self.image.len())
-    }
-}
+debug_by! { [] Cubin: |it| "Cubin({} bytes)", it.image.len() }
 
 #[cfg(test)]
 mod tests {

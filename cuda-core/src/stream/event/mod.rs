@@ -1,6 +1,5 @@
 //! Events: points of a stream that other streams and the host can wait for, and measure between.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use crate::error::{Error, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
+use crate::util::by_parts::debug_by;
 
 mod ipc;
 
@@ -278,11 +278,4 @@ fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
     unsafe { cu::cuEventElapsedTime(milliseconds, start, end) }
 }
 
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event")
-            .field("raw", &self.raw.as_raw())
-            .field("flags", &self.flags)
-            .finish()
-    }
-}
+debug_by! { [] Event: |it| "Event" { raw: it.raw.as_raw(), flags: it.flags } }

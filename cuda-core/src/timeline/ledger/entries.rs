@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::many::{EntryKey, Many};
-use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL};
+use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::timeline::{Mark, Timeline};
 
 /// A single entry is stored inline: an allocation that one stream uses as a whole needs no heap
@@ -41,23 +41,20 @@ impl Entries {
         &self,
         range: &Bytes,
         access: Access,
-        stream: Option<&Timeline>,
+        concerns: &dyn Fn(&Mark) -> bool,
         fences: &mut Fences,
     ) {
-        let concerns = |mark: &&Mark| {
-            let same = stream.is_some_and(|stream| stream.id() == mark.timeline.id());
-            !same && !mark.timeline.has_completed(mark.seq)
-        };
         match self {
             Self::None => {}
             Self::One(entry) => {
                 let one = access.conflicts(entry.access) && overlap(&entry.range, range);
-                let one = one.then_some(&entry.mark).filter(concerns);
-                one.into_iter().for_each(|mark| fences.add(mark));
+                if one && concerns(&entry.mark) {
+                    fences.add(&entry.mark);
+                }
             }
             Self::Many(many) => {
                 let marks = many.overlapping(range, access).map(|(_, mark)| mark);
-                fences.extend(marks.filter(concerns));
+                fences.extend(marks.filter(|mark| concerns(mark)));
             }
         }
     }
@@ -82,7 +79,7 @@ impl Entries {
             Self::None => Self::One(entry),
             some => {
                 let mut many = some.into_many(spent);
-                many.put(entry.range, entry.access, entry.mark, spent);
+                many.put(entry, spent);
                 Self::Many(many)
             }
         };
@@ -93,7 +90,7 @@ impl Entries {
             Self::Many(many) => many,
             Self::One(entry) => {
                 let mut many = Box::<Many>::default();
-                many.put(entry.range, entry.access, entry.mark, spent);
+                many.put(entry, spent);
                 many
             }
             Self::None => Box::default(),
@@ -103,30 +100,15 @@ impl Entries {
     /// See [`Ledger::mark`](super::Ledger::mark). [`None`] if the set of streams that have entries
     /// is the same as before; otherwise the marks to query afterwards, with nothing locked.
     #[inline]
-    pub(super) fn mark(
-        &mut self,
-        range: &Bytes,
-        access: Access,
-        stream: &Arc<Timeline>,
-        seq: u64,
-        fences: &Fences,
-        spent: &mut Vec<Mark>,
-    ) -> Option<Vec<Mark>> {
-        if self.advance(range, access, stream, seq) || range.is_empty() {
+    pub(super) fn mark(&mut self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+        if self.advance(used) || used.range.is_empty() {
             return None;
         }
-        self.mark_among_others(range, access, stream, seq, fences, spent)
+        self.mark_among_others(used, spent)
     }
 
-    fn mark_among_others(
-        &mut self,
-        range: &Bytes,
-        access: Access,
-        stream: &Arc<Timeline>,
-        seq: u64,
-        fences: &Fences,
-        spent: &mut Vec<Mark>,
-    ) -> Option<Vec<Mark>> {
+    fn mark_among_others(&mut self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+        let Use { range, access, stream, seq, fences } = used;
         let key = EntryKey::new(range, access, stream.id());
         // A write supersedes the entries it has waited for, those of its own stream, and completed
         // ones.
@@ -140,10 +122,8 @@ impl Entries {
             }
             Self::Many(_) => false,
         };
-        let mark = || Mark { timeline: stream.clone(), seq };
         if superseded {
-            let new = Self::One(LedgerEntry { range: range.clone(), access, mark: mark() });
-            if let Self::One(earlier) = mem::replace(self, new) {
+            if let Self::One(earlier) = mem::replace(self, Self::One(used.into_entry())) {
                 spent.push(earlier.mark);
             }
             return Some(Vec::new());
@@ -155,7 +135,7 @@ impl Entries {
         }
         let raised = many.raise(key, seq);
         if !raised {
-            many.enter(range, access, mark(), spent);
+            many.enter(used.into_entry(), spent);
         }
         let one_more = many.streams() > streams;
         let asked = if one_more { many.next_asked() } else { Vec::new() };
@@ -167,7 +147,7 @@ impl Entries {
     /// The common case: the only entry is this stream's, and the new access covers all that it
     /// says.
     #[inline]
-    fn advance(&mut self, range: &Bytes, access: Access, stream: &Arc<Timeline>, seq: u64) -> bool {
+    fn advance(&mut self, Use { range, access, stream, seq, .. }: Use<'_>) -> bool {
         let Self::One(entry) = self else {
             return false;
         };
@@ -185,18 +165,15 @@ impl Entries {
 
     /// Removes the entries about these bytes that are known to have completed.
     pub(super) fn prune(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
-        *self = match mem::take(self) {
-            Self::None => Self::None,
-            Self::One(entry) if !has_completed(&entry.mark) => Self::One(entry),
-            Self::One(entry) => {
-                spent.push(entry.mark);
-                Self::None
-            }
+        match mem::take(self) {
+            Self::None => {}
+            Self::One(entry) if has_completed(&entry.mark) => spent.push(entry.mark),
+            Self::One(entry) => *self = Self::One(entry),
             Self::Many(mut many) => {
                 many.forget(range, spent);
-                many.packed()
+                *self = many.packed();
             }
-        };
+        }
     }
 
     /// Removes the entries of those streams that are known to have completed.

@@ -136,7 +136,8 @@ impl Many {
             let (start, end) = (range.start.max(key.start), range.end.min(key.end));
             for rest in [key.start..start, end..key.end] {
                 if !rest.is_empty() {
-                    self.put(rest, key.access, mark.clone(), spent);
+                    let (access, mark) = (key.access, mark.clone());
+                    self.put(LedgerEntry { range: rest, access, mark }, spent);
                 }
             }
             spent.push(mark);
@@ -207,34 +208,24 @@ impl Many {
     }
 
     /// Adds an entry for an access that comes after what conflicts with it.
-    pub(super) fn enter(
-        &mut self,
-        range: &Bytes,
-        access: Access,
-        mut mark: Mark,
-        spent: &mut Vec<Mark>,
-    ) {
-        let stream = mark.timeline.id();
+    pub(super) fn enter(&mut self, mut entry: LedgerEntry, spent: &mut Vec<Mark>) {
+        let stream = entry.mark.timeline.id();
         // The new entry covers earlier accesses of the same kind and stream within its bytes.
-        let earlier =
-            self.keys_of(stream, |key| key.access == access && within(&key.range(), range));
+        let earlier = self.keys_of(stream, |key| {
+            key.access == entry.access && within(&key.range(), &entry.range)
+        });
         for earlier in earlier {
             if let Some(earlier) = self.remove(earlier) {
-                mark.seq = mark.seq.max(earlier.seq);
+                entry.mark.seq = entry.mark.seq.max(earlier.seq);
                 spent.push(earlier);
             }
         }
-        self.put(range.clone(), access, mark, spent);
+        self.put(entry, spent);
     }
 
     /// Adds an entry beside the others; merges it with another of its stream if that has many.
-    pub(super) fn put(
-        &mut self,
-        mut range: Bytes,
-        access: Access,
-        mut mark: Mark,
-        spent: &mut Vec<Mark>,
-    ) {
+    pub(super) fn put(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
+        let LedgerEntry { mut range, access, mut mark } = entry;
         if range.is_empty() {
             return spent.push(mark);
         }

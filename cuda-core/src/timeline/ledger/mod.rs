@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
-use entries::{Entries, LedgerEntry, overlap};
+use entries::{Entries, LedgerEntry, has_completed, overlap};
 
 pub(crate) use fences::Fences;
 
@@ -81,7 +81,7 @@ const SEVERAL: u64 = u64::MAX;
 
 impl Reader {
     fn mark(&self) -> Mark {
-        Mark { timeline: self.timeline.clone(), seq: self.seq.load(Ordering::Acquire) }
+        self.timeline.at(self.seq.load(Ordering::Acquire))
     }
 
     fn into_entry(self) -> LedgerEntry {
@@ -108,37 +108,54 @@ pub(crate) enum LedgerOf<'a> {
     Shared(&'a Ledger),
 }
 
+impl LedgerOf<'_> {
+    #[inline]
+    fn get(&self) -> &Ledger {
+        match self {
+            Self::Sole(ledger) => ledger,
+            Self::Shared(ledger) => ledger,
+        }
+    }
+}
+
+/// An access to enter: of `stream`, at `seq`, after it was made to wait for `fences`.
+#[derive(Clone, Copy)]
+pub(crate) struct Use<'a> {
+    pub(crate) range: &'a Bytes,
+    pub(crate) access: Access,
+    pub(crate) stream: &'a Arc<Timeline>,
+    pub(crate) seq: u64,
+    pub(crate) fences: &'a Fences,
+}
+
+impl Use<'_> {
+    fn into_entry(self) -> LedgerEntry {
+        let (range, mark) = (self.range.clone(), self.stream.at(self.seq));
+        LedgerEntry { range, access: self.access, mark }
+    }
+}
+
 impl Touch<'_> {
     /// Whether no stream but `stream` uses the memory, so there is nothing to wait for.
     #[inline]
     pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
-        let ledger = match &self.ledger {
-            LedgerOf::Sole(ledger) => ledger,
-            LedgerOf::Shared(ledger) => *ledger,
-        };
-        ledger.is_quiet(Some(stream))
+        self.ledger.get().is_quiet(Some(stream))
     }
 
-    /// Adds to `fences` what the operation has to wait for on `stream`.
+    /// What the operation has to wait for on `stream`.
     #[inline]
-    pub(crate) fn conflicts(&mut self, stream: &Timeline, fences: &mut Fences) {
-        let (range, access) = (&self.range, self.access);
-        match &mut self.ledger {
-            LedgerOf::Sole(ledger) => {
-                ledger.conflicts_exclusive(range, access, Some(stream), fences);
-            }
-            LedgerOf::Shared(ledger) => ledger.conflicts(range, access, Some(stream), fences),
-        }
+    pub(crate) fn conflicts(&self, stream: &Timeline) -> Fences {
+        self.ledger.get().conflicts(&self.range, self.access, Some(stream))
     }
 
     /// Marks the operation, which `stream` has enqueued at `seq` and which was made to wait for
     /// `fences`.
     #[inline]
     pub(crate) fn mark(&mut self, stream: &Arc<Timeline>, seq: u64, fences: &Fences) {
-        let (range, access) = (&self.range, self.access);
+        let used = Use { range: &self.range, access: self.access, stream, seq, fences };
         match &mut self.ledger {
-            LedgerOf::Sole(ledger) => ledger.mark_exclusive(range, access, stream, seq, fences),
-            LedgerOf::Shared(ledger) => ledger.mark(range, access, stream, seq, fences),
+            LedgerOf::Sole(ledger) => ledger.mark_exclusive(used),
+            LedgerOf::Shared(ledger) => ledger.mark(used),
         }
     }
 }
@@ -146,8 +163,7 @@ impl Touch<'_> {
 impl Ledger {
     /// The ledger of an allocation that `stream` makes at `seq`.
     pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
-        let timeline = stream.clone();
-        Self::behind(range, Mark { timeline, seq })
+        Self::behind(range, stream.at(seq))
     }
 
     /// The ledger of an allocation that other streams may use behind `mark`.
@@ -172,58 +188,35 @@ impl Ledger {
         entries.take_sole(timeline)
     }
 
-    /// Adds to `fences` what an access to `range` on `stream` has to wait for; [`None`] is the
-    /// host. Work of the same stream is ordered already.
-    #[inline]
+    /// What an access to `range` on `stream` has to wait for; [`None`] is the host. Work of the same
+    /// stream is ordered already.
+    ///
+    /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of it,
+    /// so no other thread raises the reader's point meanwhile.
     pub(crate) fn conflicts(
         &self,
         range: &Bytes,
         access: Access,
         stream: Option<&Timeline>,
-        fences: &mut Fences,
-    ) {
+    ) -> Fences {
+        let mut fences = Fences::none();
         if self.is_quiet(stream) {
-            return;
+            return fences;
         }
-        lock(&self.entries).conflicts(range, access, stream, fences);
-        self.conflict_of_reader(range, access, stream, fences);
-    }
-
-    /// What an access of the host to `range` has to wait for.
-    pub(crate) fn fences(&self, range: &Bytes, access: Access) -> Fences {
-        let mut fences = Fences::none();
-        self.conflicts(range, access, None, &mut fences);
-        fences
-    }
-
-    /// All uses of `range`, for its only user: needs no lock.
-    pub(crate) fn last_uses(&mut self, range: &Bytes) -> Fences {
-        let mut fences = Fences::none();
-        self.conflicts_exclusive(range, Access::Write, None, &mut fences);
-        fences
-    }
-
-    /// [`Ledger::conflicts`] for the [reader](Self::reader). A caller that is to write what the
-    /// reader reads has the exclusive borrow of it, so no other thread raises the reader's point
-    /// meanwhile.
-    fn conflict_of_reader(
-        &self,
-        range: &Bytes,
-        access: Access,
-        stream: Option<&Timeline>,
-        fences: &mut Fences,
-    ) {
-        let Some(reader) = self.reader.get() else {
-            return;
+        let concerns = |mark: &Mark| {
+            let same = stream.is_some_and(|stream| stream.id() == mark.timeline.id());
+            !same && !has_completed(mark)
         };
-        let same = stream.is_some_and(|stream| stream.id() == reader.timeline.id());
-        if same || !access.conflicts(Access::Read) || !overlap(&reader.range, range) {
-            return;
-        }
-        let mark = reader.mark();
-        if !mark.timeline.has_completed(mark.seq) {
-            fences.add(&mark);
-        }
+        lock(&self.entries).conflicts(range, access, &concerns, &mut fences);
+        let reader = self.reader.get().filter(|_| access == Access::Write);
+        let mark = reader.filter(|reader| overlap(&reader.range, range)).map(Reader::mark);
+        mark.filter(concerns).into_iter().for_each(|mark| fences.add(&mark));
+        fences
+    }
+
+    /// What frees or rewrites all of `range` has to wait for, on the host.
+    pub(crate) fn last_uses(&self, range: &Bytes) -> Fences {
+        self.conflicts(range, Access::Write, None)
     }
 
     /// The common case, found without the lock: no stream but `stream` uses the memory.
@@ -233,37 +226,13 @@ impl Ledger {
         only == NO_STREAM || stream.is_some_and(|stream| stream.id() == only)
     }
 
-    /// [`Ledger::conflicts`] for the only user of the allocation: needs no lock.
+    /// Enters an access.
     #[inline]
-    pub(crate) fn conflicts_exclusive(
-        &mut self,
-        range: &Bytes,
-        access: Access,
-        stream: Option<&Timeline>,
-        fences: &mut Fences,
-    ) {
-        if self.is_quiet(stream) {
+    pub(crate) fn mark(&self, used: Use<'_>) {
+        if used.access == Access::Read && self.reads_again(used) {
             return;
         }
-        let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
-        entries.conflicts(range, access, stream, fences);
-        self.conflict_of_reader(range, access, stream, fences);
-    }
-
-    /// Marks an access to `range` by `stream` at `seq`, after it was made to wait for `fences`.
-    #[inline]
-    pub(crate) fn mark(
-        &self,
-        range: &Bytes,
-        access: Access,
-        stream: &Arc<Timeline>,
-        seq: u64,
-        fences: &Fences,
-    ) {
-        if access == Access::Read && self.reads_again(range, stream, seq) {
-            return;
-        }
-        self.mark_locked(range, access, stream, seq, fences);
+        self.mark_locked(used);
     }
 
     /// The common case of a shared borrow: the stream that read first reads the same bytes again.
@@ -274,7 +243,7 @@ impl Ledger {
     /// will look at. Two threads that enqueue on the stream may raise it in any order: the later
     /// point wins.
     #[inline]
-    fn reads_again(&self, range: &Bytes, stream: &Arc<Timeline>, seq: u64) -> bool {
+    fn reads_again(&self, Use { range, stream, seq, .. }: Use<'_>) -> bool {
         let Some(reader) = self.reader.get() else {
             return false;
         };
@@ -286,18 +255,12 @@ impl Ledger {
     }
 
     #[cold]
-    fn mark_locked(
-        &self,
-        range: &Bytes,
-        access: Access,
-        stream: &Arc<Timeline>,
-        seq: u64,
-        fences: &Fences,
-    ) {
+    fn mark_locked(&self, used: Use<'_>) {
         // Dropping the last reference to a timeline calls the driver: not under the lock.
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
-        if access == Access::Read && !range.is_empty() && self.reader.get().is_none() {
+        let Use { range, stream, seq, .. } = used;
+        if used.access == Access::Read && !range.is_empty() && self.reader.get().is_none() {
             // Counted in `only` before other threads can raise its point. Only the holder of the
             // lock sets it.
             let only = entries.only(Some(stream));
@@ -309,7 +272,7 @@ impl Ledger {
             });
             return;
         }
-        let marked = entries.mark(range, access, stream, seq, fences, &mut spent);
+        let marked = entries.mark(used, &mut spent);
         if marked.is_some() {
             self.only.store(entries.only(self.reader()), Ordering::Release);
         }
@@ -336,24 +299,17 @@ impl Ledger {
 
     /// [`Ledger::mark`] for the only user of the allocation: needs no lock.
     #[inline]
-    pub(crate) fn mark_exclusive(
-        &mut self,
-        range: &Bytes,
-        access: Access,
-        stream: &Arc<Timeline>,
-        seq: u64,
-        fences: &Fences,
-    ) {
+    pub(crate) fn mark_exclusive(&mut self, used: Use<'_>) {
         let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut spent = Vec::new();
-        let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, stream);
+        let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, used.stream);
         if self.reader.get().is_some_and(other) {
             // Moved to the other entries, where it can be superseded like them.
             if let Some(reader) = self.reader.take() {
                 entries.push(reader.into_entry(), &mut spent);
             }
         }
-        if let Some(asked) = entries.mark(range, access, stream, seq, fences, &mut spent) {
+        if let Some(asked) = entries.mark(used, &mut spent) {
             *self.only.get_mut() = entries.only(self.reader.get().map(|reader| &reader.timeline));
             drop(spent);
             self.thin_out(&asked);

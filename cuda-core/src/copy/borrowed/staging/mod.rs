@@ -158,8 +158,7 @@ impl Region {
 
     /// Notes that the stream uses the region up to `seq`.
     pub(crate) fn mark(&self, timeline: &Arc<Timeline>, seq: u64) {
-        let timeline = timeline.clone();
-        lock(&self.lease.last).add(&Mark { timeline, seq });
+        lock(&self.lease.last).add(&timeline.at(seq));
     }
 }
 
@@ -306,7 +305,10 @@ fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Stag
 }
 
 fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(StagingChunk, Fences)> {
-    lock(&POOL).take_pending(bytes, wanted)
+    let mut pool = lock(&POOL);
+    let fits = |(chunk, last): &(StagingChunk, Fences)| chunk.bytes == bytes && wanted(last);
+    let at = pool.pending.iter().position(fits)?;
+    pool.pending.remove(at)
 }
 
 /// Whether completion of one of the points can never be proven.
@@ -319,17 +321,6 @@ impl StagingPool {
     fn allocated(&mut self, bytes: usize) -> &mut usize {
         // The logarithm is less than the number of bits.
         &mut self.allocated[bytes.max(1).ilog2() as usize]
-    }
-
-    /// The oldest pending chunk of that size whose points are `wanted`.
-    fn take_pending(
-        &mut self,
-        bytes: usize,
-        wanted: &dyn Fn(&Fences) -> bool,
-    ) -> Option<(StagingChunk, Fences)> {
-        let fits = |(chunk, last): &(StagingChunk, Fences)| chunk.bytes == bytes && wanted(last);
-        let at = self.pending.iter().position(fits)?;
-        self.pending.remove(at)
     }
 }
 

@@ -1,17 +1,17 @@
 //! Arguments: what can be passed to a kernel, where it is stored until the launch, and what it
 //! accesses.
 
-mod image;
-
 use std::ffi::c_void;
 
 use cuda_sys::CUdeviceptr;
 
+use super::OP;
 use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedMemory, device_ptr_of};
+use crate::image::texture::object::{BoundObject, ObjectKind};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
@@ -133,9 +133,10 @@ impl Reach for PinnedMemory {
     }
 }
 
+/// Memory as an argument: its address, noted as [`TouchMemory`](sealed::TouchMemory) says.
 macro_rules! memory {
-    ($($memory:ty $(| $x:ident)?),* $(,)?) => {$(
-        impl<'a, T: Pod, M: Reach$(, $x)?> sealed::PushArgument<'a> for $memory {
+    ($([$($kind:tt)*] $memory:ty;)*) => {$(
+        impl<'a, T: Pod, $($kind)*> sealed::PushArgument<'a> for $memory {
             #[inline]
             fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
                 let address = sealed::TouchMemory::touch(self, touched);
@@ -145,19 +146,38 @@ macro_rules! memory {
     )*};
 }
 
-memory!(
-    &'a Buffer<T, M, X> | X,
-    &'a mut Buffer<T, M, X> | X,
-    Slice<'a, T, M>,
-    &'a Slice<'_, T, M>,
-    SliceMut<'a, T, M>,
-    &'a mut SliceMut<'_, T, M>,
-);
+memory! {
+    [M: Reach, X] &'a mut Buffer<T, M, X>;
+    [M: Reach] Slice<'a, T, M>;
+    [M: Reach] SliceMut<'a, T, M>;
+}
 
-impl<'a, T: Pod, M: Reach, X> sealed::TouchMemory<'a> for &'a Buffer<T, M, X> {
-    #[inline]
-    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        self.as_view().touch(touched)
+/// Memory as an argument: noted like the view that the method makes of it.
+macro_rules! viewed {
+    ($([$($kind:tt)*] $memory:ty: $view:ident;)*) => {$(
+        memory! { [$($kind)*] $memory; }
+
+        impl<'a, T: Pod, $($kind)*> sealed::TouchMemory<'a> for $memory {
+            #[inline]
+            fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+                sealed::TouchMemory::touch(self.$view(), touched)
+            }
+        }
+    )*};
+}
+
+viewed! {
+    [M: Reach, X] &'a Buffer<T, M, X>: as_view;
+    [M: Reach] &'a Slice<'_, T, M>: clone;
+    [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
+}
+
+impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
+    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+        let (handle, context, touches) = self.into_parts();
+        let [_, what] = K::NAMES;
+        touched.object(what, context, touches);
+        arguments.push(&handle.to_ne_bytes());
     }
 }
 
@@ -181,13 +201,6 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for Slice<'a, T, M> {
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a Slice<'_, T, M> {
-    #[inline]
-    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        (*self).touch(touched)
-    }
-}
-
 impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
@@ -196,13 +209,6 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
         let ledger = LedgerOf::Shared(view.ledger());
         touched.push(ledger, view.range(), Access::Write);
         touched.reach(view.block(), view.range().start)
-    }
-}
-
-impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a mut SliceMut<'_, T, M> {
-    #[inline]
-    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        self.reborrow().touch(touched)
     }
 }
 
@@ -304,8 +310,7 @@ impl<'a> Touched<'a> {
     #[cold]
     fn far(&mut self, memory: Confined) {
         if memory.device == self.device() {
-            self.error
-                .get_or_insert(Error::WrongContext { op: "cuLaunchKernelEx", what: "memory" });
+            self.error.get_or_insert(Error::WrongContext { op: OP, what: "memory" });
         } else if !self.far.contains(&memory) {
             self.far.push(memory);
         }
@@ -317,8 +322,7 @@ impl<'a> Touched<'a> {
             let error = self.wrong(context.device());
             self.error.get_or_insert(error);
         } else if !Confined::to_context(context).is_at_home_in(self.context) {
-            let op = "cuLaunchKernelEx";
-            self.error.get_or_insert(Error::WrongContext { op, what });
+            self.error.get_or_insert(Error::WrongContext { op: OP, what });
         }
         for touch in touches {
             self.touches.push(|| touch);
@@ -331,11 +335,8 @@ impl<'a> Touched<'a> {
     }
 
     fn wrong(&self, memory: Device) -> Error {
-        Error::WrongDevice {
-            op: "cuLaunchKernelEx",
-            memory: memory.ordinal(),
-            stream: self.device().ordinal(),
-        }
+        let (memory, stream) = (memory.ordinal(), self.device().ordinal());
+        Error::WrongDevice { op: OP, memory, stream }
     }
 
     /// To be held while the launch is enqueued, so that the access it needs to other devices'
@@ -344,11 +345,8 @@ impl<'a> Touched<'a> {
     pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
         let crossing = |memory: &Confined| {
             let crossing = peer::crossing(self.device(), memory.device);
-            if peer::has_access(self.context, *memory) {
-                Ok(crossing)
-            } else {
-                Err(self.wrong(memory.device))
-            }
+            let has_access = peer::has_access(self.context, *memory);
+            has_access.then_some(crossing).ok_or_else(|| self.wrong(memory.device))
         };
         self.far.iter().map(crossing).collect()
     }
@@ -356,10 +354,7 @@ impl<'a> Touched<'a> {
     /// Refuses a launch that was given memory which its device cannot reach.
     #[inline]
     pub(super) fn check(&self) -> Result<()> {
-        match &self.error {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
-        }
+        self.error.clone().map_or(Ok(()), Err)
     }
 
     #[inline]

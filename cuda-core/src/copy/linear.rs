@@ -1,0 +1,107 @@
+//! One copy without rows, by the driver call that its ends take.
+
+use std::ptr;
+
+use cuda_sys::{CUcontext, CUdeviceptr, CUresult, CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::copy::endpoint::{Endpoint, Place};
+use crate::device::Device;
+use crate::memory::view::Slice;
+use crate::types::pod::Pod;
+
+/// A copy of `bytes` bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct LinearCopy {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+    pub(crate) bytes: usize,
+    /// The contexts of both ends, if these are on two devices.
+    peers: Option<(CUcontext, CUcontext)>,
+}
+
+impl LinearCopy {
+    /// A copy of all of `source`, which counts as being on `near`, to `destination`, on `far`.
+    #[inline]
+    pub(super) fn of<T: Pod, A: Endpoint, B: Endpoint>(
+        (source, near): (&Slice<'_, T, A>, Option<Device>),
+        (destination, far): (&Slice<'_, T, B>, Option<Device>),
+    ) -> Self {
+        let apart = near.zip(far).is_some_and(|(near, far)| near != far);
+        let owners = source.owner().zip(destination.owner()).filter(|_| apart);
+        Self {
+            from: source.place(),
+            to: destination.place(),
+            bytes: source.byte_len(),
+            peers: owners.map(|(near, far): (&Context, &Context)| (near.as_raw(), far.as_raw())),
+        }
+    }
+
+    /// A copy from the host's memory to the stream's device.
+    #[inline]
+    pub(super) fn up(from: *const u8, to: CUdeviceptr, bytes: usize) -> Self {
+        let (from, to) = (Place::Host(from.cast_mut()), Place::Device(to));
+        Self { from, to, bytes, peers: None }
+    }
+
+    /// A copy from the stream's device to the host's memory.
+    #[inline]
+    pub(super) fn down(from: CUdeviceptr, to: *mut u8, bytes: usize) -> Self {
+        Self { from: Place::Device(from), to: Place::Host(to), bytes, peers: None }
+    }
+
+    /// The address of the host's end, if there is one.
+    pub(super) fn host(&self) -> *mut u8 {
+        match (self.from, self.to) {
+            (Place::Host(host), _) | (_, Place::Host(host)) => host,
+            _ => ptr::null_mut(),
+        }
+    }
+
+    /// The driver call, as errors name it.
+    #[inline]
+    pub(super) fn op(&self) -> &'static str {
+        match (self.from, self.to) {
+            (Place::Host(_), Place::Device(_)) => "cuMemcpyHtoDAsync",
+            (Place::Device(_), Place::Host(_)) => "cuMemcpyDtoHAsync",
+            (Place::Device(_), Place::Device(_)) if self.peers.is_some() => "cuMemcpyPeerAsync",
+            (Place::Device(_), Place::Device(_)) => "cuMemcpyDtoDAsync",
+            (Place::Host(_), Place::Host(_)) => "cuMemcpyAsync",
+        }
+    }
+
+    /// Enqueues the copy.
+    ///
+    /// # Safety
+    /// Until this copy is done, both places have `bytes` bytes that stay allocated, and no other
+    /// code accesses the host's side in a way that conflicts. The contexts of both ends are live.
+    #[inline]
+    pub(super) unsafe fn enqueue(&self, stream: CUstream) -> CUresult {
+        let bytes = self.bytes;
+        match (self.from, self.to, self.peers) {
+            // SAFETY: the caller promises that both sides have `bytes` bytes until the copy is done.
+            (Place::Host(from), Place::Device(to), _) => unsafe {
+                cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)
+            },
+            // SAFETY: the caller promises that both sides have `bytes` bytes until the copy is done,
+            // and that no other code accesses the host's side before.
+            (Place::Device(from), Place::Host(to), _) => unsafe {
+                cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)
+            },
+            // SAFETY: the caller promises that both sides have `bytes` bytes until the copy is done,
+            // and that both contexts are live.
+            (Place::Device(from), Place::Device(to), Some((of, into))) => unsafe {
+                cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream)
+            },
+            // SAFETY: the caller promises that both sides have `bytes` bytes until the copy is done.
+            (Place::Device(from), Place::Device(to), None) => unsafe {
+                cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream)
+            },
+            // SAFETY: all memory is in the one address space; the caller promises that both sides
+            // have `bytes` bytes until the copy is done.
+            (from, to, _) => unsafe {
+                cu::cuMemcpyAsync(to.unified(), from.unified(), bytes, stream)
+            },
+        }
+    }
+}

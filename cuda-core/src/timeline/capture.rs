@@ -1,0 +1,134 @@
+//! Captures of streams by other code: this crate neither takes part in them nor ends them.
+//!
+//! # Streams
+//! Work that is enqueued on a stream that is being captured does not run: it becomes part of a
+//! graph. An event that is recorded there never happens, a stream that waits for such an event
+//! takes part in the capture from then on, and querying or waiting for the stream, or for the
+//! event, ends the capture with an error. So before this crate does anything on a stream that other
+//! code can capture, it asks the driver whether the stream is being captured, and returns
+//! [`Error::Capturing`](crate::Error::Capturing) if it is: [`refuse_captured`]. Asking disturbs no
+//! capture.
+//!
+//! A stream is [exposed](Timeline::is_exposed) if other code can capture it: for a stream that this crate
+//! created, and whose handle it has not given out, the driver is not asked. This crate's own graphs
+//! can rely on that, too: a private stream that they capture joins no other capture, and no other
+//! code enqueues on it.
+//!
+//! A late record, by which one stream is ordered behind another, asks both before and after:
+//! another thread may begin the capture in between. An event that was recorded into it is not
+//! listed as recorded, so nothing waits for it.
+//!
+//! Memory that such a stream used last is neither freed nor reused meanwhile. A caching pool treats
+//! it as busy; a release that needs the driver [is kept](crate::process::held) and tried
+//! again with later drops.
+//!
+//! # Threads
+//! CUDA calls some functions *potentially unsafe*: called on a thread that captures, or on any
+//! thread while another captures in global mode, the default, they fail and end that capture,
+//! though they have nothing to do with it; unless the thread's mode is relaxed
+//! (`cuThreadExchangeStreamCaptureMode`). What this crate waits for and allocates does not concern
+//! other code's capture. So the rule is:
+//!
+//! * Every call that **waits or asks** whether work is done, **allocates or frees**, **maps,
+//!   imports or registers** and the reverse, **loads or unloads**, creates or destroys **arrays,
+//!   textures and surfaces**, reads or sets what a **pool** does, or sets a context's **limits**,
+//!   is made under [`RelaxedCaptureMode`], also by explicit methods. (An H200 with driver 580 ended
+//!   captures at synchronising and querying streams and events, memory of every kind, pools and
+//!   their attributes, registering, arrays, textures, unloading modules and libraries,
+//!   `cuCtxSetLimit`, `cuCtxSetCacheConfig`.)
+//! * A call that **enqueues** on a stream, **creates or destroys** streams, events and contexts,
+//!   **records**, makes a context current or reads other attributes, is not potentially unsafe, and
+//!   is made without. (The same H200 let all of these pass beside captures of every mode.)
+//! * `cuStreamGetFlags` and `cuStreamGetId` of a stream that is being captured end its capture,
+//!   whatever the mode, so this crate asks first; `cuStreamGetPriority` and `cuStreamGetCtx` do
+//!   not.
+//! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. It is
+//!   called when none of the streams that this crate knows of is being captured, and under
+//!   [`RelaxedCaptureMode`].
+//! * This crate's own threads are relaxed [for as long as they
+//!   live](crate::process::capture_mode::RelaxedCaptureMode::for_life).
+//!
+//! [`RelaxedCaptureMode`]: crate::process::capture_mode::RelaxedCaptureMode
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cuda_sys::{CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, symbol as cu};
+
+use super::{Flavor, RawStream, Recorded, Timeline};
+use crate::error::{Error, Result, check};
+use crate::timeline::event::RawEvent;
+use crate::util::sync::lock;
+
+/// Refuses `op` on a stream that other code is capturing: `cuStreamIsCapturing`, which disturbs no
+/// capture. A default stream needs its context current.
+///
+/// The legacy stream cannot be captured, but any call on it ends the capture of a blocking stream
+/// of its context, since CUDA orders the two. While there is such a capture, the legacy stream
+/// counts as captured.
+#[cold]
+pub(crate) fn refuse_captured(stream: RawStream, op: &'static str) -> Result<()> {
+    let none = CU_STREAM_CAPTURE_STATUS_NONE;
+    let mut status = none;
+    // SAFETY: the caller keeps the stream alive, with its context current if it needs that; the call
+    // writes one status, to a local that outlives it.
+    let code = unsafe { cu::cuStreamIsCapturing(stream.0, &mut status) };
+    let status = check("cuStreamIsCapturing", code).map(|()| status);
+    match status {
+        Err(error) if error.code() != Some(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Err(error),
+        Ok(status) if status == none => Ok(()),
+        // An invalidated capture goes on until it is ended.
+        _ => Err(Error::Capturing { op }),
+    }
+}
+
+impl Timeline {
+    /// Notes that the stream's handle is about to leave this crate.
+    ///
+    /// A thread whose own record went into a capture sees this flag: the driver made the record
+    /// after the begin of the capture, for which other code needed the handle.
+    #[inline]
+    pub(crate) fn expose(&self) {
+        if !self.is_exposed() {
+            self.exposed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether code outside of this crate has the stream's handle, and so can capture the stream.
+    #[inline]
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.exposed.load(Ordering::Acquire)
+    }
+
+    /// Refuses `op` on the stream, whose handle is `raw`, while other code captures it. One driver
+    /// call, or none if other code cannot capture it. A default stream must have its context
+    /// current.
+    #[inline(always)]
+    pub(crate) fn refuse_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
+        match self.is_exposed() {
+            true => refuse_captured(raw, op),
+            false => Ok(()),
+        }
+    }
+
+    /// Passes on the `error` of querying or waiting for an event of this stream. If the event was
+    /// recorded into a capture that ended before this crate noticed, it covers nothing: it is
+    /// removed from the list, so that the next wait records another.
+    pub(crate) fn forget_captured(&self, event: &Arc<RawEvent>, error: Error) -> Error {
+        let captured = matches!(
+            error.code(),
+            Some(cuda_sys::CUDA_ERROR_CAPTURED_EVENT | cuda_sys::CUDA_ERROR_INVALID_VALUE)
+        );
+        let can_be_captured = matches!(self.flavor, Flavor::Created | Flavor::Foreign);
+        if !captured || !can_be_captured || !self.is_exposed() {
+            return error;
+        }
+        let mut events = lock(&self.events);
+        let same = |recorded: &Recorded| Arc::ptr_eq(&recorded.event, event);
+        if let Some(at) = events.recorded.iter().position(same) {
+            let recorded = events.recorded.remove(at);
+            events.spare.push(recorded.event);
+        }
+        Error::Capturing { op: "cuEventRecord" }
+    }
+}
