@@ -56,7 +56,7 @@
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
 //! [`pinned_usage`], [`set_pinned_limit`] and [`trim_pinned`] manage the cache behind pinned
-//! buffers, and [`trim`] gives everything back that is kept for reuse.
+//! buffers, and [`trim()`] gives everything back that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
 //! on buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`] and

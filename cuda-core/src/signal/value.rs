@@ -265,7 +265,7 @@ pub(super) unsafe fn write<T: StreamValue>(
 /// Enqueues the wait for a value, after a checkpoint.
 ///
 /// # Safety
-/// As for [`write`].
+/// As for [`write()`].
 pub(super) unsafe fn wait<T: StreamValue>(
     core: &StreamCore,
     address: CUdeviceptr,

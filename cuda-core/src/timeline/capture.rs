@@ -6,7 +6,7 @@
 //! takes part in the capture from then on, and querying or waiting for the stream, or for the
 //! event, ends the capture with an error. So before this crate does anything on a stream that other
 //! code can capture, it asks the driver whether the stream is being captured, and returns
-//! [`Error::Capturing`](crate::Error::Capturing) if it is: [`refuse_captured`]. Asking disturbs no
+//! [`Error::Capturing`] if it is: [`refuse_captured`]. Asking disturbs no
 //! capture.
 //!
 //! A stream is [exposed](Timeline::is_exposed) if other code can capture it: for a stream that this crate
