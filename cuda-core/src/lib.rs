@@ -56,7 +56,7 @@
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
 //! [`pinned_usage`], [`set_pinned_limit`] and [`trim_pinned`] manage the cache behind pinned
-//! buffers, and [`trim`] gives everything back that is kept for reuse.
+//! buffers, and [`trim()`] gives everything back that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
 //! on buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`] and
@@ -102,11 +102,11 @@
 
 // Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
 
-// Plain data, which errors carry.
-mod types;
-
 // Containers, locks and macros, and whether the process may call the driver.
 mod util;
+
+// Plain data, which errors carry.
+mod types;
 
 // One error for every operation.
 mod error;
@@ -198,11 +198,11 @@ pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use device_memory::external::{ExternalMemory, ExternalMemoryKind};
 pub use device_memory::ipc::IpcMemoryHandle;
-pub use device_memory::managed::ManagedBuffer;
+pub use device_memory::managed::{Managed, ManagedBuffer};
 pub use device_memory::pitched::PitchedBuffer;
 pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
 pub use device_memory::virtual_memory::Granularity;
-pub use device_memory::virtual_memory::buffer::VirtualBuffer;
+pub use device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
 pub use device_memory::virtual_memory::physical::PhysicalMemory;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use group::{DeviceGroup, Divisible, PeerReport};
@@ -213,18 +213,19 @@ pub use host::pinned_pool::{
 };
 pub use host::registered::{RegisterFlags, Registered};
 pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
-pub use image::array::CudaArray;
-pub use image::array::mipmap::MipmappedArray;
+pub use image::array::mipmap::{MipLevels, MipmappedArray};
 pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use image::array::texel::{Half, Texel};
 pub use image::array::texel_side::{TexelDestination, TexelSource};
 pub use image::array::view::{ArraySlice, ArraySliceMut};
+pub use image::array::{CudaArray, OneLevel, TexelArray};
 pub use image::texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
 };
-pub use image::texture::surface::{BoundSurface, Surface};
+pub use image::texture::object::{BoundObject, ImageObject};
+pub use image::texture::surface::{BoundSurface, Surface, SurfaceKind};
 pub use image::texture::view::TextureSource;
-pub use image::texture::{BoundTexture, Texture};
+pub use image::texture::{BoundTexture, Texture, TextureKind};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::wait::flush::flush_deferred_drops;
 
 /// Gives back all memory that the library keeps for reuse and that no work uses any more, and returns
-/// its bytes: [`flush_deferred_drops`](crate::flush_deferred_drops), then
+/// its bytes: [`flush_deferred_drops`], then
 /// [`CachingPool::trim`]`(0)` of the [shared pool](CachingPool::shared), [`trim_pinned`](crate::trim_pinned)
 /// and [`trim_staging`].
 ///

@@ -6,7 +6,7 @@ use cuda_core::{
 };
 use support::{block_on, context, gpu_test, kernels, pattern, report};
 
-use crate::forms::{contents, same};
+use crate::forms::{Down, contents, same};
 
 gpu_test! {
     needs 1;
@@ -305,7 +305,7 @@ gpu_test! {
             same(back.as_slice()?, &pattern(2, LEN), "downloaded there");
             let owned = stream.upload_owned(pattern(3, LEN), &mut values);
             owned.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
-            same(&contents(&stream, values.as_device())?, &pattern(3, LEN), "from an owner");
+            same(&Down::Borrowed.fetch(&stream, values.as_view())?, &pattern(3, LEN), "owned");
         }
         // Neither end belongs to the stream's device.
         let mut other = ManagedBuffer::<u8>::new(&there.context()?, LEN)?;

@@ -141,7 +141,7 @@ gpu_test! {
         };
         refused(stream.alloc::<u8>(100)?.ipc_handle());
         refused(context.alloc::<u8>(0)?.ipc_handle());
-        refused(ManagedBuffer::<u8>::new(&context, 100)?.as_device().ipc_handle());
+        refused(ManagedBuffer::<u8>::new(&context, 100)?.ipc_handle());
         let memory = context.alloc::<u8>(100)?;
         let handle = memory.ipc_handle()?;
         let address = memory.as_raw();

@@ -1,31 +1,31 @@
 //! Times each operation of the safe layer beside the raw driver calls that it makes.
 
+mod axis;
 mod goal;
-mod many;
-mod measure;
+pub(crate) mod measure;
 mod operation;
 mod operations;
 mod pageable;
 mod peers;
 mod plot;
-mod raw;
+pub(crate) mod raw;
 mod report;
 mod run;
 mod scale;
 mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use cuda_core::Device;
+use fs_err as fs;
 
 use crate::progress::Progress;
-use crate::suite::table::Table;
+use crate::table::Table;
 use crate::target::Target;
-use crate::{Outcome, Refusal};
+use crate::{Outcome, Refusal, refuse};
 use measure::Effort;
-use operation::{NotHere, Operation, When};
+use operation::{Group, Operation};
 use report::{Report, Verdict};
 use run::{Plan, Side};
 use table::Style;
@@ -108,23 +108,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let report = match &args.check {
         Some(Some(results)) => args.read(results)?,
-        _ => match args.measure()? {
-            Some(report) => report,
-            None => return Ok(Outcome::CouldNotRun),
-        },
+        _ => args.measure()?,
     };
-    print!("{}\n{}", table::render(&report, Style::Text), table::conclusion(&report));
+    let [text, markdown] = [Style::Text, Style::Markdown].map(|it| table::render(&report, it));
+    print!("{text}\n{}", table::conclusion(&report));
     if let Some(path) = &args.json {
         report.write(path)?;
     }
-    let pages = [
-        (&args.svg, plot::render as fn(&Report) -> String),
-        (&args.markdown, |report| table::render(report, Style::Markdown)),
-    ];
-    for (path, render) in pages {
-        if let Some(path) = path {
-            fs::write(path, render(&report)).with_context(|| path.display().to_string())?;
-        }
+    if let Some(path) = &args.svg {
+        fs::write(path, plot::render(&report))?;
+    }
+    if let Some(path) = &args.markdown {
+        fs::write(path, markdown)?;
     }
     judge(&report, args.check.is_some())
 }
@@ -132,54 +127,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// The outcome of the task: missed goals count only if goals are checked.
 fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
     let (met, goals) = report.goals();
-    if report.count(Verdict::Failed) > 0 {
-        return Ok(Outcome::Failed);
-    }
-    if !check {
-        return Ok(Outcome::Passed);
-    }
-    if report.simulated {
-        bail!(Refusal("figures of a simulated driver meet no goal".to_owned()));
-    }
-    if goals == 0 {
-        bail!(Refusal("nothing that has a goal was measured".to_owned()));
-    }
-    Ok(if met == goals { Outcome::Passed } else { Outcome::Failed })
+    Ok(match (report.count(Verdict::Failed), check) {
+        (1.., _) => Outcome::Failed,
+        (0, false) => Outcome::Passed,
+        (0, true) if report.simulated => {
+            return Err(refuse("figures of a simulated driver meet no goal"));
+        }
+        (0, true) if goals == 0 => return Err(refuse("nothing that has a goal was measured")),
+        (0, true) => Outcome::of(met == goals),
+    })
 }
 
-fn list(operations: &[(&str, Operation)]) -> String {
+fn list(operations: &[(&Group, Operation)]) -> String {
     let mut table = Table::new(["operation", "goal", "devices"]);
-    let mut former = "";
-    for (group, operation) in operations {
-        if *group != former {
-            former = group;
-            let asked =
-                |other: &operation::Group| other.name == *group && other.when == When::Asked;
-            let star = if operations::GROUPS.iter().any(asked) { " *" } else { "" };
-            table.row([format!("-- {group}{star}"), String::new(), String::new()]);
+    for of_group in operations.chunk_by(|(group, _), (next, _)| group.name == next.name) {
+        let (group, _) = &of_group[0];
+        let star = if group.is_study { " *" } else { "" };
+        table.title(&format!("{}{star}", group.name));
+        for (_, Operation { name, goal, gpus, .. }) in of_group {
+            table.row([name.clone(), goal.to_string(), gpus.to_string()]);
         }
-        table.row([operation.name.clone(), operation.goal.to_string(), operation.gpus.to_string()]);
     }
     table.to_string()
 }
 
 impl Args {
     fn wants(&self, group: &str, name: &str) -> bool {
-        let wanted = |part: &String| [group, name].iter().any(|text| text.contains(part.as_str()));
+        let wanted = |part: &String| group.contains(part.as_str()) || name.contains(part.as_str());
         self.only.is_empty() || self.only.iter().any(wanted)
     }
 
     /// The selected operations, each with its group.
-    fn operations(&self) -> anyhow::Result<Vec<(&'static str, Operation)>> {
+    fn operations(&self) -> anyhow::Result<Vec<(&'static Group, Operation)>> {
         let mut operations = Vec::new();
-        for group in operations::GROUPS {
+        for group in &operations::GROUPS {
             let all = (group.operations)().into_iter();
-            let wanted = all.filter(|operation| match group.when {
-                When::Always => self.wants(group.name, &operation.name),
-                When::Asked if self.list => self.wants(group.name, &operation.name),
-                When::Asked => !self.only.is_empty() && self.wants(group.name, ""),
+            let wanted = all.filter(|operation| match group.is_study && !self.list {
+                false => self.wants(group.name, &operation.name),
+                true => !self.only.is_empty() && self.wants(group.name, ""),
             });
-            operations.extend(wanted.map(|operation| (group.name, operation)));
+            operations.extend(wanted.map(|operation| (group, operation)));
         }
         if operations.is_empty() {
             bail!(nothing_of_that_name());
@@ -191,11 +178,10 @@ impl Args {
     fn read(&self, results: &Path) -> anyhow::Result<Report> {
         if self.sim.is_some() || self.quick || self.json.is_some() {
             let what = "--check with results of an earlier run measures nothing: no --sim, --quick, --json";
-            bail!(Refusal(what.to_owned()));
+            return Err(refuse(what));
         }
         // Goals that could not be checked must not count as missed.
-        let read = Report::read(results).map_err(|error| Refusal(format!("{error:#}")));
-        let mut report = read?;
+        let mut report = Report::read(results).map_err(|error| refuse(format!("{error:#}")))?;
         report.rows.retain(|row| self.wants(&row.group, &row.name));
         if report.rows.is_empty() {
             bail!(nothing_of_that_name());
@@ -211,32 +197,14 @@ impl Args {
         }
     }
 
-    fn install_simulator(&self) -> anyhow::Result<()> {
-        if let Some(devices) = self.sim {
-            let config = cuda_sim::Config::default().devices(devices);
-            cuda_sim::install(config).context("installing the simulated driver")?;
-        }
-        Ok(())
-    }
-
-    /// [`None`] if there is no GPU.
-    fn measure(&self) -> anyhow::Result<Option<Report>> {
+    fn measure(&self) -> anyhow::Result<Report> {
         let operations = self.operations()?;
-        let target = match self.sim {
-            Some(devices) => Target::Simulated { devices },
-            None => match Target::probe()? {
-                Ok(target) => target,
-                Err(reason) => {
-                    eprintln!("error: {reason}\nWithout a GPU: --sim");
-                    return Ok(None);
-                }
-            },
-        };
+        let target = Target::asked_or_real(self.sim)?;
         let devices = target.devices();
         if self.device >= devices {
             let there = if devices == 1 { "is" } else { "are" };
-            let device = self.device;
-            bail!(Refusal(format!("there is no device {device}: there {there} {devices}")));
+            let what = format!("there is no device {}: there {there} {devices}", self.device);
+            return Err(refuse(what));
         }
         let effort = self.effort();
         let mut report = Report::new(target.to_string(), self.sim.is_some(), effort.batches);
@@ -245,10 +213,9 @@ impl Args {
             _ => &[],
         };
         let progress = Progress::new(operations.len() + peers.len());
-        self.install_simulator()?;
-        let plan =
-            Plan { device: Device::get(self.device)?, effort, words: self.words(), operations };
-        report.rows = plan.run(&progress)?;
+        target.install()?;
+        let plan = Plan { device: Device::get(self.device)?, effort, words: self.words() };
+        report.rows = plan.run(&operations, &progress)?;
         report.judge();
         let mut remarks = Vec::new();
         for peer in peers {
@@ -259,7 +226,7 @@ impl Args {
         for remark in remarks {
             eprintln!("{remark}");
         }
-        Ok(Some(report))
+        Ok(report)
     }
 
     /// The arguments that make another process measure in the same way.
@@ -282,12 +249,10 @@ impl Args {
         let Some(sample) = operation.and_then(|operation| run::sample_of(operation, side)) else {
             bail!(nothing_of_that_name());
         };
-        self.install_simulator()?;
-        let took = sample(Device::get(self.device)?, self.effort());
-        let took = took.map_err(|error| match error.downcast::<NotHere>() {
-            Ok(NotHere(reason)) => Refusal(reason).into(),
-            Err(error) => error,
-        })?;
+        if let Some(devices) = self.sim {
+            Target::Simulated { devices }.install()?;
+        }
+        let took = sample(Device::get(self.device)?, self.effort())?;
         println!("{took}");
         Ok(Outcome::Passed)
     }

@@ -1,11 +1,21 @@
-//! Regenerates the checked-in bindings.
+//! Regenerates the checked-in bindings, and compares them with what the headers yield.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use crate::Outcome;
-use crate::suite::build::workspace_root;
+use crate::headers::{declared, fetch};
+use crate::process::{self, cargo, command};
+use crate::workspace::{self, empty};
+use crate::{Outcome, refuse};
 
-mod regenerate;
+/// The functions that CUDA 11.8 has, one a line.
+const FLOOR: &str = include_str!("../../cuda-sys/build/floor_11_8.txt");
+
+/// Symbols that first appeared after the floor's header and that the newest no longer declares.
+const DROPPED: [&str; 3] = ["cuGraphAddNode", "cuMemcpy3DBatchAsync", "cuMemcpyBatchAsync"];
+
+/// Where `check` has the bindings written to, below the workspace.
+const FRESH: &str = "target/bindings";
 
 /// Regenerates the checked-in bindings from the newest cuda.h.
 ///
@@ -22,10 +32,82 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = workspace_root()?;
+    let root = workspace::root()?;
+    let include = include(&root, args.header.as_deref())?;
+    let version = fetch::version(&include)?;
     if args.check {
-        regenerate::check(&root, args.header.as_deref())
-    } else {
-        regenerate::write(&root, args.header.as_deref())
+        return check(&root, &include, &version);
     }
+    let directory = directory(&root);
+    generate(&root, &include, &directory)?;
+    println!("{} is of CUDA {version}", directory.display());
+    Ok(Outcome::Passed)
+}
+
+/// Compares the bindings of the header with the checked-in ones.
+fn check(root: &Path, include: &Path, version: &str) -> anyhow::Result<Outcome> {
+    let fresh = root.join(FRESH);
+    empty(&fresh)?;
+    generate(root, include, &fresh)?;
+    let mut compare = command("git --no-pager diff --no-index --stat");
+    compare.args([&directory(root), &fresh]);
+    let mut differs = !compare.status()?.success();
+    if differs {
+        println!("the bindings are not what cuda.h {version} yields: cargo xtask bindings");
+    }
+    let floor = include_of(root, fetch::FLOOR)?;
+    if let Some(complaint) = floor_complaint(&floor)? {
+        println!("{complaint}");
+        differs = true;
+    }
+    if differs {
+        return Ok(Outcome::Failed);
+    }
+    println!("the bindings are what cuda.h {version} yields, the floor is that of 11.8");
+    Ok(Outcome::Passed)
+}
+
+/// Writes the bindings of the header, with every symbol that an older header has declared, to
+/// `directory`.
+fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()> {
+    let mut recipe = cargo("run --quiet --package=xtask-bindgen --features=bindgen --");
+    recipe.args([include, &root.join("cuda-sys"), directory]);
+    process::run(recipe.args(DROPPED).current_dir(root))
+}
+
+fn directory(root: &Path) -> PathBuf {
+    root.join("cuda-sys/src/bindings")
+}
+
+/// The header's directory that was passed, or the newest header's.
+fn include(root: &Path, header: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match header {
+        Some(include) if include.join("cuda.h").is_file() => Ok(include.to_owned()),
+        Some(include) => Err(refuse(format!("no cuda.h in {}", include.display()))),
+        None => include_of(root, fetch::NEWEST),
+    }
+}
+
+/// The header of a release, if it can be fetched.
+fn include_of(root: &Path, release: fetch::Release) -> anyhow::Result<PathBuf> {
+    let name = release.name;
+    fetch::include(root, release)
+        .map_err(|error| refuse(format!("cuda.h {name} could not be fetched: {error:#}")))
+}
+
+/// The differences between the list of the floor's functions and its header, if any.
+fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
+    let declared = declared::functions(include)?;
+    let listed: BTreeSet<String> = FLOOR.lines().map(str::to_owned).collect();
+    if declared == listed {
+        return Ok(None);
+    }
+    let names = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
+        a.difference(b).cloned().collect::<Vec<_>>().join(" ")
+    };
+    Ok(Some(format!(
+        "cuda-sys/build/floor_11_8.txt is not what cuda.h 11.8 declares; missing: [{}]; too many: [{}]",
+        names(&declared, &listed),
+        names(&listed, &declared),
+    )))
 }

@@ -1,17 +1,13 @@
 //! Packs the files that a machine without cargo needs.
 
-mod manifest;
-
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use fs_err as fs;
 
-use crate::Outcome;
-use crate::suite::build::{self, Artifact};
-use crate::suite::table::Table;
-pub(crate) use manifest::Manifest;
-use manifest::Suite;
+use crate::cargo::{build, library_file};
+use crate::table::Table;
+use crate::{Outcome, test_gpu, workspace};
 
 /// A bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 40 << 20;
@@ -50,49 +46,24 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let directory = &args.directory;
-    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    fs::create_dir_all(directory)?;
     let mut pack = Pack { directory, sizes: Vec::new() };
-    let mut suites = Vec::new();
-    let tests = ["test", "-p", "cuda-tests", "--test", "gpu", "--test", "sticky", "--no-run"];
-    for artifact in build::build(&[&tests[..], &["--profile", "bundle"]].concat())? {
-        if let Artifact::Test(program) = artifact {
-            let file = program.suite.rsplit("::").next().unwrap_or("suite").to_owned();
-            pack.copy(&program.path, &file)?;
-            suites.push(Suite { suite: program.suite, file });
-        }
+    for program in build(&format!("{} --profile bundle", test_gpu::SUITES))?.tests() {
+        pack.copy(&program.path, test_gpu::file_name(&program.suite))?;
     }
-    let parts = [
-        "build",
-        "-p",
-        "xtask",
-        "-p",
-        "cuda-driver-sim",
-        "-p",
-        "cuda-interop",
-        "--profile",
-        "bundle",
-    ];
-    let built = build::build(&parts)?;
-    for artifact in &built {
-        match artifact {
-            Artifact::Binary(name, path) => pack.copy(path, name)?,
-            Artifact::Cdylib(path) => pack.copy(path, &file_name(path)?)?,
-            Artifact::Test(_) => {}
-        }
+    let built = build("build -p xtask -p cuda-driver-sim -p cuda-interop --profile bundle")?;
+    for (name, path) in built.programs() {
+        pack.copy(path, name)?;
     }
-    let script = build::workspace_root()?.join("tests/interop/interop.py");
+    for library in ["cuda_sim", "cuda_interop"] {
+        pack.copy(built.library(library)?, &library_file(library))?;
+    }
+    let script = workspace::root()?.join("tests/interop/interop.py");
     pack.copy(&script, "interop.py")?;
     pack.script("interop.sh", INTEROP)?;
-    let simulator = file_name(&build::library(&built, "cuda_sim")?)?;
-    Manifest::new(suites, simulator).write(directory)?;
     pack.script("bench.sh", BENCH)?;
     pack.script("run.sh", RUN)?;
     pack.print()
-}
-
-fn file_name(path: &Path) -> anyhow::Result<String> {
-    let name = path.file_name().context("a library has a name")?;
-    Ok(name.to_string_lossy().into_owned())
 }
 
 /// The directory of the bundle while it is written.
@@ -108,7 +79,7 @@ impl Pack<'_> {
         if to.exists() {
             fs::remove_file(&to)?;
         }
-        let size = fs::copy(from, &to).with_context(|| from.display().to_string())?;
+        let size = fs::copy(from, &to)?;
         self.sizes.push((name.into(), size));
         Ok(())
     }
@@ -118,8 +89,9 @@ impl Pack<'_> {
         fs::write(&path, text)?;
         #[cfg(unix)]
         {
+            use std::fs::Permissions;
             use std::os::unix::fs::PermissionsExt;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
         }
         self.sizes.push((name.into(), text.len() as u64));
         Ok(())
@@ -130,17 +102,18 @@ impl Pack<'_> {
         let total = self.sizes.iter().map(|(_, size)| size).sum();
         let mut table = Table::new(["file", "MiB"]);
         for (name, size) in &self.sizes {
-            table.row([name.clone(), mebibytes(*size)]);
+            table.row([name, &mebibytes(*size)]);
         }
-        table.row(["total".into(), mebibytes(total)]);
+        table.row(["total", &mebibytes(total)]);
         println!("{table}");
         if total > LIMIT {
             bail!("the bundle is over {} MiB", LIMIT >> 20);
         }
         let directory = self.directory.display();
-        println!("{directory}/run.sh runs the matrix");
-        println!("{directory}/bench.sh measures");
-        println!("{directory}/interop.sh nests guards with PyTorch and CuPy");
+        println!(
+            "{directory}/run.sh runs the matrix, bench.sh measures, and interop.sh nests guards with \
+             PyTorch and CuPy"
+        );
         Ok(Outcome::Passed)
     }
 }

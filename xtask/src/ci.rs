@@ -1,19 +1,17 @@
 //! Runs the checks of continuous integration.
 
-mod beside;
 mod full_run;
-mod named;
+pub(crate) mod named;
 mod steps;
 mod tidy;
 
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use crate::Outcome;
-use crate::suite::build::workspace_root;
-use crate::suite::queue;
-use crate::suite::table::Table;
+use crate::checks::{self, Finished, Verdict};
+use crate::process::own_program;
 use crate::test::Depth;
-use steps::{STEPS, Step, Verdict};
+use crate::{Outcome, names, queue, workspace};
+use steps::{STEPS, Step};
 
 /// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest
 /// Rust, bindings, headers, packaging, failing driver calls, Miri.
@@ -27,8 +25,8 @@ use steps::{STEPS, Step, Verdict};
 )]
 pub(crate) struct Args {
     /// Runs this step only; may be repeated.
-    #[arg(long = "step", value_name = "NAME", value_parser = parse_step)]
-    steps: Vec<&'static Step>,
+    #[arg(long = "step", value_name = "NAME", value_parser = names(STEPS.iter().map(|it| it.name)))]
+    steps: Vec<String>,
     /// A step that cannot run is an error.
     #[arg(long)]
     strict: bool,
@@ -41,36 +39,33 @@ pub(crate) struct Args {
     rotation: Option<u64>,
 }
 
-fn parse_step(name: &str) -> Result<&'static Step, String> {
-    STEPS.iter().find(|step| step.name == name).ok_or_else(|| {
-        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        format!("the steps are {}", names.join(", "))
-    })
-}
+/// Number of steps that run beside each other.
+const AT_A_TIME: usize = 2;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = workspace_root()?;
+    let root = workspace::root()?;
     let depth = match (args.full, args.rotation) {
         (true, _) => Depth::Full,
         (false, Some(rotation)) => Depth::Sampled { rotation },
         (false, None) => Depth::of_commit(&root),
     };
-    let before = full_run::state(&root);
+    let before = full_run::commit(&root);
     println!("{depth}");
-    let all: Vec<&Step> = STEPS.iter().collect();
-    let steps = if args.steps.is_empty() { &all } else { &args.steps };
+    let wanted =
+        |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|it| it == step.name);
+    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
     let mut results = Vec::new();
     for group in steps.chunk_by(|a, b| depth != Depth::Full && a.beside && b.beside) {
         match group {
             [step] => results.push(run_here(step, depth)),
             group => {
-                let run = |step: &Step| beside::run(step, depth);
-                results.extend(queue::each(group.len(), group.to_vec(), run));
+                let run = |step: &Step| run_beside(step, depth);
+                results.extend(queue::each(AT_A_TIME, group.to_vec(), run));
             }
         }
     }
-    print(&results);
-    let outcome = outcome(&results, args.strict);
+    println!("\n{}", checks::table("step", &results));
+    let outcome = checks::outcome(&results, args.strict);
     let whole = depth == Depth::Full && args.steps.is_empty();
     if whole && outcome == Outcome::Passed {
         full_run::write(&root, before)?;
@@ -78,51 +73,50 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Name, verdict and time of a step.
-type Ran = (&'static str, Verdict, Duration);
-
 /// Runs a step in this process.
-fn run_here(step: &Step, depth: Depth) -> Ran {
+fn run_here(step: &Step, depth: Depth) -> Finished {
     println!("\n== {}: {}", step.name, step.about);
-    let started = Instant::now();
-    let verdict = (step.run)(depth).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        Verdict::Wrong
+    let finished = Finished::of(step.name, || {
+        Ok(match (step.run)(depth)? {
+            Outcome::Passed => Verdict::Passed(String::new()),
+            Outcome::Failed => Verdict::Failed(String::new()),
+            Outcome::CouldNotRun => Verdict::NotRun("see above".to_owned()),
+        })
     });
-    (step.name, verdict, started.elapsed())
+    if let Verdict::Failed(error) = &finished.verdict {
+        eprintln!("{error}");
+    }
+    finished
 }
 
-type Results = [Ran];
-
-fn print(results: &Results) {
-    let mut table = Table::new(["step", "verdict", "seconds"]);
-    for (name, verdict, time) in results {
-        let word = match verdict {
-            Verdict::Fine => "fine",
-            Verdict::Wrong => "WRONG",
-            Verdict::NotRun(_) => "not run",
-        };
-        table.row([(*name).into(), word.into(), format!("{:.1}", time.as_secs_f64())]);
-    }
-    println!("\n{table}");
-    for (name, verdict, _) in results {
-        if let Verdict::NotRun(reason) = verdict {
-            println!("{name} was not run: {reason}");
-        }
-    }
+/// Runs a step in a process of its own, so that several may run at once, and prints what it printed when
+/// it has ended.
+fn run_beside(step: &Step, depth: Depth) -> Finished {
+    Finished::of(step.name, || {
+        let mut command = Command::new(own_program()?);
+        command.args(words(step.name, depth)).stdin(Stdio::null());
+        let output = command.output()?;
+        let [errors, text] = [output.stderr, output.stdout]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        print!("\n{errors}{text}");
+        Ok(verdict(step.name, output.status.code()))
+    })
 }
 
-fn outcome(results: &Results, strict: bool) -> Outcome {
-    let count = |wanted: fn(&Verdict) -> bool| {
-        results.iter().filter(|(_, verdict, _)| wanted(verdict)).count()
+fn words(step: &str, depth: Depth) -> [String; 3] {
+    let depth = match depth {
+        Depth::Full => "--full".to_owned(),
+        Depth::Sampled { rotation } => format!("--rotation={rotation}"),
     };
-    let not_run = count(|verdict| matches!(verdict, Verdict::NotRun(_)));
-    if count(|verdict| matches!(verdict, Verdict::Wrong)) > 0 {
-        Outcome::Failed
-    } else if not_run == results.len() || (strict && not_run > 0) {
-        Outcome::CouldNotRun
-    } else {
-        Outcome::Passed
+    ["ci".to_owned(), format!("--step={step}"), depth]
+}
+
+/// What the exit code of `cargo xtask ci` says of its one step.
+fn verdict(step: &str, code: Option<i32>) -> Verdict {
+    match code {
+        Some(0) => Verdict::Passed(String::new()),
+        Some(2) => Verdict::NotRun(format!("`cargo xtask ci --step {step}` says why")),
+        _ => Verdict::Failed(String::new()),
     }
 }
 
@@ -131,13 +125,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_did_not_run_is_no_success_of_its_own() {
-        let fine = ("a", Verdict::Fine, Duration::ZERO);
-        let not_run = ("b", Verdict::NotRun("why".into()), Duration::ZERO);
-        let wrong = ("c", Verdict::Wrong, Duration::ZERO);
-        assert_eq!(outcome(std::slice::from_ref(&not_run), false), Outcome::CouldNotRun);
-        assert_eq!(outcome(&[fine.clone(), not_run.clone()], false), Outcome::Passed);
-        assert_eq!(outcome(&[fine.clone(), not_run.clone()], true), Outcome::CouldNotRun);
-        assert_eq!(outcome(&[fine, not_run, wrong], true), Outcome::Failed);
+    fn a_step_that_says_nothing_is_wrong() {
+        assert!(matches!(verdict("a", Some(0)), Verdict::Passed(_)));
+        assert!(matches!(verdict("a", Some(2)), Verdict::NotRun(_)));
+        for code in [Some(1), Some(101), None] {
+            assert!(matches!(verdict("a", code), Verdict::Failed(_)));
+        }
+    }
+
+    #[test]
+    fn it_takes_the_same_sample() {
+        let rotation = words("a", Depth::Sampled { rotation: 7 });
+        assert_eq!(rotation, ["ci", "--step=a", "--rotation=7"]);
+        assert_eq!(words("a", Depth::Full), ["ci", "--step=a", "--full"]);
     }
 }

@@ -2,16 +2,15 @@
 
 mod data;
 mod guard;
-mod peers;
 mod report;
 mod transfer;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cuda_core::Device;
 
 use crate::progress::Progress;
 use crate::target::Target;
-use crate::{Outcome, Refusal};
+use crate::{Outcome, refuse};
 use report::{DeviceReport, Report};
 
 /// Number of simulated devices if there is no GPU.
@@ -38,13 +37,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let (simulated, driver) = choose(args)?;
-    show(args, simulated, driver)
+    let (target, why) = Target::real_or_simulated(args.sim, SIMULATED)?;
+    target.install()?;
+    match &target {
+        Target::Real(_) => show(args, false, target.to_string()),
+        Target::Simulated { .. } => show(args, true, format!("{target} ({why})")),
+    }
 }
 
 /// Runs the demo, after the driver was chosen, which a process does once.
 fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome> {
-    let size = args.size.unwrap_or(if simulated { 4 << 20 } else { 256 << 20 });
+    let usual = if simulated { 4 << 20 } else { 256 << 20 };
+    let size = args.size.unwrap_or(usual);
     let devices = devices(args.devices.as_deref())?;
     let mut report =
         Report { simulated, driver, bytes: size, devices: Vec::new(), peers: Vec::new() };
@@ -57,7 +61,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
         let result = visit(device, size, &progress)
             .with_context(|| format!("device {}", device.ordinal()))?;
         if !args.json {
-            progress.print(&result);
+            progress.suspend(|| print!("{result}"));
         }
         report.devices.push(result);
     }
@@ -65,7 +69,8 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
         for &to in devices.iter().filter(|to| **to != from) {
             let pair = format!("device {} to device {}", from.ordinal(), to.ordinal());
             progress.step(format!("copying from {pair}"));
-            report.peers.push(peers::measure(from, to, size).with_context(|| pair)?);
+            let result = transfer::between(from, to, size).with_context(|| pair)?;
+            report.peers.push(result);
         }
     }
     progress.finish();
@@ -74,42 +79,24 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
     } else {
         print!("{}", report.conclusion());
     }
-    Ok(if report.verified() { Outcome::Passed } else { Outcome::Failed })
-}
-
-/// The real driver if it shows a device, otherwise the simulated one, with its description.
-fn choose(args: &Args) -> anyhow::Result<(bool, String)> {
-    let (devices, why) = match args.sim {
-        Some(devices) => (devices, "as asked".to_owned()),
-        None => match Target::probe()? {
-            Ok(target) => return Ok((false, target.to_string())),
-            Err(why) => (SIMULATED, why),
-        },
-    };
-    let config = cuda_sim::Config::default().devices(devices);
-    cuda_sim::install(config).context("installing the simulated driver")?;
-    let plural = if devices == 1 { "" } else { "s" };
-    let driver = format!("simulated driver, {devices} device{plural} ({why})");
-    Ok((true, driver))
+    Ok(Outcome::of(report.verified()))
 }
 
 fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {
-    match wanted {
-        None => Ok(Device::all()?.collect()),
-        Some(ordinals) => ordinals
-            .iter()
-            .enumerate()
-            .map(|(index, ordinal)| {
-                if ordinals[..index].contains(ordinal) {
-                    bail!(Refusal(format!("--devices names {ordinal} twice")));
-                }
-                if *ordinal >= Device::count()? {
-                    bail!(Refusal(format!("there is no device {ordinal}")));
-                }
-                Ok(Device::get(*ordinal)?)
-            })
-            .collect(),
-    }
+    let Some(ordinals) = wanted else {
+        return Ok(Device::all()?.collect());
+    };
+    let count = Device::count()?;
+    let device = |(index, ordinal): (usize, &u32)| {
+        if ordinals[..index].contains(ordinal) {
+            return Err(refuse(format!("--devices names {ordinal} twice")));
+        }
+        if *ordinal >= count {
+            return Err(refuse(format!("there is no device {ordinal}")));
+        }
+        Ok(Device::get(*ordinal)?)
+    };
+    ordinals.iter().enumerate().map(device).collect()
 }
 
 fn visit(device: Device, size: usize, progress: &Progress) -> anyhow::Result<DeviceReport> {
@@ -157,7 +144,7 @@ mod tests {
 
     #[test]
     fn bytes_that_the_safe_layer_did_not_move_are_missed() -> anyhow::Result<()> {
-        let session = target::simulated();
+        let session = target::tests::simulated();
         for devices in [1, 2] {
             let begin = session.mark();
             assert_eq!(demo(devices)?, Outcome::Passed);

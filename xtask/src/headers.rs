@@ -1,14 +1,8 @@
 //! Builds and tests against every supported cuda.h.
 
-use std::path::Path;
-
-use anyhow::bail;
-
-use crate::Outcome;
-use crate::suite::build::workspace_root;
-use crate::suite::table::Table;
+use crate::table::Table;
+use crate::{Outcome, names, workspace};
 use fetch::{RELEASES, Release};
-use row::Row;
 
 pub(crate) mod declared;
 pub(crate) mod fetch;
@@ -26,57 +20,38 @@ mod row;
     after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
 )]
 pub(crate) struct Args {
-    /// Only this header: 11.8, 12.0, 12.4, 12.9, 13.0, or 13 for the newest.
-    #[arg(long, value_name = "RELEASE", value_parser = parse_release)]
-    only: Vec<Release>,
+    /// Only this header; 13 is the newest.
+    #[arg(long, value_name = "RELEASE", value_parser = names(RELEASES.iter().map(|it| it.name)))]
+    only: Vec<String>,
     /// Leaves out the examples and the documentation's tests, which no header changes as a rule.
     #[arg(long)]
     no_docs: bool,
 }
 
-/// The arguments that select the kinds of tests of the two crates for `cargo test`.
-const ALL_KINDS: &[&str] = &[];
-const WITHOUT_DOCS: &[&str] = &["--lib", "--tests"];
-
-fn parse_release(name: &str) -> anyhow::Result<Release> {
-    match RELEASES.iter().find(|release| release.name == name) {
-        Some(release) => Ok(*release),
-        None => bail!("the headers are {}", RELEASES.map(|release| release.name).join(", ")),
-    }
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = workspace_root()?;
-    let releases = if args.only.is_empty() { RELEASES.to_vec() } else { args.only.clone() };
+    let root = workspace::root()?;
+    let wanted =
+        |it: &Release| args.only.is_empty() || args.only.iter().any(|name| name == it.name);
     let mut outcome = Outcome::Passed;
-    let mut table = Table::new([
-        "cuda.h",
-        "declared",
-        "bound",
-        "undeclared",
-        "C asserts",
-        "tests passed",
-        "not run",
-        "verdict",
-    ]);
+    let headings = "cuda.h|declared|bound|undeclared|C asserts|tests passed|not run|verdict";
+    let mut table = Table::new(headings.split('|'));
     let mut notes = Vec::new();
-    for release in releases {
-        match one(&root, release, args.no_docs) {
-            Ok(row) => {
-                if !row.problems.is_empty() {
+    for release in RELEASES.into_iter().filter(wanted) {
+        let kinds = if args.no_docs { "--lib --tests" } else { "" };
+        let include = fetch::include(&root, release);
+        match include.and_then(|include| row::examine(&root, &include, kinds)) {
+            Ok((cells, problems)) => {
+                if !problems.is_empty() {
                     outcome = Outcome::Failed;
                 }
-                table.row(row.cells());
-                notes.extend(row.notes());
+                notes.extend(problems.iter().map(|it| format!("{}: WRONG: {it}", cells[0])));
+                table.row(cells);
             }
             Err(error) => {
                 if outcome == Outcome::Passed {
                     outcome = Outcome::CouldNotRun;
                 }
-                let blank = || "-".to_owned();
-                let name = release.name.to_owned();
-                let word = "not run".to_owned();
-                table.row([name, blank(), blank(), blank(), blank(), blank(), blank(), word]);
+                table.row([release.name, "-", "-", "-", "-", "-", "-", "not run"]);
                 notes.push(format!("{} was not run: {error:#}", release.name));
             }
         }
@@ -92,10 +67,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         println!("{note}");
     }
     Ok(outcome)
-}
-
-fn one(root: &Path, release: Release, no_docs: bool) -> anyhow::Result<Row> {
-    let include = fetch::include(root, release)?;
-    let kinds = if no_docs { WITHOUT_DOCS } else { ALL_KINDS };
-    Row::build(root, &include, kinds)
 }

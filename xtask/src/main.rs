@@ -4,23 +4,31 @@ use std::fmt;
 use std::iter;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod bench;
 mod bindings;
 mod bundle;
+mod cargo;
+mod checks;
 mod ci;
 mod demo;
 mod headers;
 mod mutants;
 mod package;
+mod process;
 mod progress;
-mod python;
+mod queue;
 mod replay;
 mod suite;
+mod svg;
+mod table;
 mod target;
 mod test;
 mod test_gpu;
+mod workspace;
+mod xml;
 
 /// How a task ended, which decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +39,13 @@ enum Outcome {
     Failed,
     /// Exit code 2: the task could not run here.
     CouldNotRun,
+}
+
+impl Outcome {
+    /// Of a task that ran.
+    fn of(found_no_error: bool) -> Self {
+        if found_no_error { Self::Passed } else { Self::Failed }
+    }
 }
 
 /// The request cannot be met here: an error that ends a task as [`Outcome::CouldNotRun`].
@@ -44,6 +59,11 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// An error that says why the request cannot be met here.
+fn refuse(reason: impl Into<String>) -> anyhow::Error {
+    Refusal(reason.into()).into()
+}
 
 /// The project's tasks.
 #[derive(Parser)]
@@ -98,6 +118,11 @@ impl Task {
             Self::Devices => target::print_devices(),
         }
     }
+}
+
+/// Accepts these names as the value of an option.
+fn names(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
+    PossibleValuesParser::new(names)
 }
 
 /// Runs another task as from the command line: `["bindings", "--check"]`.

@@ -2,20 +2,21 @@
 //! tests notice.
 
 mod mutation;
-mod tree;
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
 
 use anyhow::{Context, bail};
+use fs_err as fs;
 
-use crate::suite::build::{self, Artifact};
-use crate::suite::table::Table;
+use crate::cargo::Built;
+use crate::process::cargo;
 use crate::suite::{Finished, Invocation, Program, Verdict};
-use crate::{Outcome, Refusal};
+use crate::table::Table;
+use crate::{Outcome, Refusal, workspace};
 use mutation::Mutation;
-use tree::Tree;
 
 /// Seconds after which a test that hangs is ended: some mutants deadlock.
 const WATCHDOG: &str = "6";
@@ -36,7 +37,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = build::workspace_root()?;
+    let root = workspace::root()?;
     let mutations = selected(mutation::read(&root)?, &args.names)?;
     if args.list {
         for mutation in &mutations {
@@ -47,17 +48,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let stale = stale(&root, &mutations);
     if !stale.is_empty() {
+        let stale = stale.join("\n  ");
         bail!(
-            "the source has changed under {} of {} mutations; adapt them in {}:\n  {}",
-            stale.len(),
-            mutations.len(),
-            mutation::FILE,
-            stale.join("\n  ")
+            "the source has changed under mutations; adapt them in {}:\n  {stale}",
+            mutation::FILE
         );
     }
-    let tree = Tree::copy(&root)?;
+    let scratch = Scratch(root.join("target/mutants"));
+    workspace::mirror(&root, &scratch.tree())?;
     println!("unmutated: the tests must pass");
-    if !passes_unmutated(&tree, &mutations)? {
+    if !passes_unmutated(&scratch, &mutations)? {
         return Ok(Outcome::Failed);
     }
     let mut table = Table::new(["mutant", "tests", "red", "seconds", "verdict"]);
@@ -65,20 +65,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for mutation in &mutations {
         println!("{}: {}", mutation.name, mutation.wrong);
         let began = Instant::now();
-        let trial = try_mutation(&tree, mutation)?;
-        caught += usize::from(trial.is_caught());
-        println!("    {}", trial.text());
+        let green = try_mutation(&scratch, mutation)?;
+        let verdict = match &green {
+            None => "does not compile".to_owned(),
+            Some(green) if green.is_empty() => "caught".to_owned(),
+            Some(green) => format!("NOT CAUGHT by {}", green.join(", ")),
+        };
+        caught += usize::from(green.as_ref().is_some_and(Vec::is_empty));
+        println!("    {verdict}");
+        let tests = mutation.tests.len();
+        let red = green.map_or(0, |green| tests - green.len());
         table.row([
             mutation.name.clone(),
-            mutation.tests.len().to_string(),
-            trial.red().to_string(),
-            seconds(began.elapsed()),
-            trial.text(),
+            tests.to_string(),
+            red.to_string(),
+            format!("{:.1}", began.elapsed().as_secs_f64()),
+            verdict,
         ]);
     }
     println!("\n{table}");
-    println!("{caught} of {} mutants caught in {} s", mutations.len(), seconds(started.elapsed()));
-    Ok(if caught == mutations.len() { Outcome::Passed } else { Outcome::Failed })
+    let (all, time) = (mutations.len(), started.elapsed().as_secs_f64());
+    println!("{caught} of {all} mutants caught in {time:.1} s");
+    Ok(Outcome::of(caught == all))
 }
 
 /// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the
@@ -87,7 +95,7 @@ pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result
     let mutations = mutation::read(root)?;
     let mut complaints = stale(root, &mutations);
     for mutation in &mutations {
-        let gone = mutation.test_names().filter(|path| {
+        let gone = mutation.tests.iter().filter(|path| {
             let name = path.rsplit("::").next();
             name.is_none_or(|name| !tests.contains(name))
         });
@@ -103,125 +111,83 @@ fn stale(root: &Path, mutations: &[Mutation]) -> Vec<String> {
     errors.map(|error| format!("{error:#}")).collect()
 }
 
-fn selected(mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Vec<Mutation>> {
-    if let Some(unknown) =
-        names.iter().find(|name| mutations.iter().all(|mutation| mutation.name != **name))
-    {
+fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Vec<Mutation>> {
+    let is_unknown = |name: &&String| mutations.iter().all(|mutation| mutation.name != **name);
+    if let Some(unknown) = names.iter().find(is_unknown) {
         bail!(Refusal(format!("no mutant is called {unknown}; --list names them")));
     }
-    let chosen = |mutation: &Mutation| names.is_empty() || names.contains(&mutation.name);
-    Ok(mutations.into_iter().filter(chosen).collect())
+    mutations.retain(|mutation| names.is_empty() || names.contains(&mutation.name));
+    Ok(mutations)
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.1}", time.as_secs_f64())
+/// The folder with a copy of the workspace, in which mutations are made.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn tree(&self) -> PathBuf {
+        self.0.join("tree")
+    }
+
+    /// Builds the one suite that contains the mutations' tests; the target directory is the same for
+    /// every mutant.
+    fn build(&self) -> anyhow::Result<Program> {
+        // Mutants are not debugged.
+        let mut cargo = cargo("test --quiet --no-run --test=sim --config=profile.dev.debug=false");
+        cargo.arg("--manifest-path").arg(self.tree().join("Cargo.toml"));
+        cargo.arg("--target-dir").arg(self.0.join("build"));
+        let built = Built::run(cargo.stderr(Stdio::inherit()))?.succeeded()?;
+        let mut tests = built.tests().into_iter();
+        let sim = tests.find(|program| program.suite == "cuda-tests::sim");
+        sim.context("cargo built no test program `sim`")
+    }
 }
 
-fn passes_unmutated(tree: &Tree, mutations: &[Mutation]) -> anyhow::Result<bool> {
-    let program = build_suite(tree).context("the unmutated workspace")?;
-    let mut names: Vec<&str> = mutations.iter().flat_map(Mutation::test_names).collect();
+fn passes_unmutated(scratch: &Scratch, mutations: &[Mutation]) -> anyhow::Result<bool> {
+    let program = scratch.build().context("the unmutated workspace")?;
+    let names = mutations.iter().flat_map(|mutation| &mutation.tests);
+    let mut names: Vec<&str> = names.map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
-    let wrong: Vec<Finished> = run_tests(&program, &names)?
-        .into_iter()
-        .filter(|test| test.verdict != Verdict::Passed)
-        .collect();
-    for test in &wrong {
-        println!("    {} does not pass unmutated: {:?}", test.name, test.verdict);
+    let mut wrong = run_tests(&program, &names)?;
+    wrong.retain(|test| test.verdict != Verdict::Passed);
+    for Finished { name, verdict, .. } in &wrong {
+        println!("    {name} does not pass unmutated: {verdict:?}");
     }
     Ok(wrong.is_empty())
 }
 
-/// The result of one mutant.
-enum Trial {
-    DoesNotCompile,
-    Ran { red: usize, green: Vec<String> },
-}
-
-impl Trial {
-    fn is_caught(&self) -> bool {
-        matches!(self, Self::Ran { green, .. } if green.is_empty())
+/// The tests that did not notice a mutation, unless it does not compile.
+fn try_mutation(scratch: &Scratch, mutation: &Mutation) -> anyhow::Result<Option<Vec<String>>> {
+    let tree = scratch.tree();
+    let mut originals = Vec::new();
+    for (file, mutant) in mutation.mutants(&tree)? {
+        let file = tree.join(file);
+        originals.push((file.clone(), fs::read_to_string(&file)?));
+        fs::write(file, mutant)?;
     }
-
-    fn red(&self) -> usize {
-        match self {
-            Self::DoesNotCompile => 0,
-            Self::Ran { red, .. } => *red,
-        }
+    let names: Vec<&str> = mutation.tests.iter().map(String::as_str).collect();
+    let program = scratch.build().ok();
+    let finished = program.map(|program| run_tests(&program, &names));
+    for (file, original) in originals {
+        fs::write(file, original)?;
     }
-
-    fn text(&self) -> String {
-        match self {
-            Self::DoesNotCompile => "does not compile".into(),
-            Self::Ran { green, .. } if green.is_empty() => "caught".into(),
-            Self::Ran { green, .. } => format!("NOT CAUGHT by {}", green.join(", ")),
-        }
-    }
-}
-
-fn try_mutation(tree: &Tree, mutation: &Mutation) -> anyhow::Result<Trial> {
-    let originals = mutation
-        .mutants(tree.path())?
-        .into_iter()
-        .map(|(file, mutant)| Ok((tree.replace(&file, &mutant)?, file)))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    let program = build_suite(tree);
-    let trial = match program {
-        Err(_) => Trial::DoesNotCompile,
-        Ok(program) => {
-            let names: Vec<&str> = mutation.test_names().collect();
-            let finished = run_tests(&program, &names)?;
-            let (red, green): (Vec<_>, Vec<_>) =
-                finished.into_iter().partition(|test| matches!(test.verdict, Verdict::Failed(_)));
-            Trial::Ran { red: red.len(), green: green.into_iter().map(|test| test.name).collect() }
-        }
-    };
-    for (original, file) in originals {
-        tree.replace(&file, &original)?;
-    }
-    Ok(trial)
-}
-
-/// Builds the one suite that contains the mutations' tests.
-fn build_suite(tree: &Tree) -> anyhow::Result<Program> {
-    let manifest = tree.path().join("Cargo.toml");
-    let target = tree.target();
-    let arguments = [
-        "test".as_ref(),
-        "--quiet".as_ref(),
-        "--no-run".as_ref(),
-        "--test=sim".as_ref(),
-        // Mutants are not debugged.
-        "--config=profile.dev.debug=false".as_ref(),
-        "--manifest-path".as_ref(),
-        manifest.as_os_str(),
-        "--target-dir".as_ref(),
-        target.as_os_str(),
-    ];
-    let arguments: Vec<&str> = arguments
-        .iter()
-        .map(|argument: &&std::ffi::OsStr| argument.to_str().context("a path is not UTF-8"))
-        .collect::<anyhow::Result<_>>()?;
-    build::build(&arguments)?
-        .into_iter()
-        .find_map(|artifact| match artifact {
-            Artifact::Test(program) if program.suite == "cuda-tests::sim" => Some(program),
-            _ => None,
-        })
-        .context("cargo built no test program `sim`")
+    let green = finished.transpose()?.map(|finished| {
+        let green = finished.into_iter().filter(|test| !test.has_failed());
+        green.map(|test| test.name).collect()
+    });
+    Ok(green)
 }
 
 /// Runs tests one after the other; a test that the program lacks is an error.
 fn run_tests(program: &Program, names: &[&str]) -> anyhow::Result<Vec<Finished>> {
     let known = program.list()?;
-    if let Some(unknown) = names.iter().find(|name| known.iter().all(|case| case.name != **name)) {
+    let is_unknown = |name: &&&str| known.iter().all(|case| case.name != **name);
+    if let Some(unknown) = names.iter().find(is_unknown) {
         bail!("{}: there is no test {unknown}", mutation::FILE);
     }
+    let watchdog = ("CUDA_TESTS_WATCHDOG", WATCHDOG.to_owned());
     let invocation = Invocation {
-        environment: vec![
-            ("CUDA_TESTS_WATCHDOG".into(), WATCHDOG.into()),
-            ("RUST_BACKTRACE".into(), "0".into()),
-        ],
+        environment: vec![watchdog, ("RUST_BACKTRACE", "0".to_owned())],
         serial: true,
         ..Invocation::default()
     };

@@ -1,50 +1,49 @@
 //! The progress of a task.
 
-use std::cell::Cell;
-use std::fmt::Display;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The progress of a task, on standard error: a bar on a terminal, elsewhere one line per step.
+/// The progress of a task, on standard error: a bar on a terminal.
 pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     steps: usize,
-    done: Cell<usize>,
+    /// Whether each step is a line where there is no terminal.
+    has_lines: bool,
 }
 
 impl Progress {
+    /// Elsewhere than on a terminal it is one line per step.
     pub(crate) fn new(steps: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-            ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
-        });
-        Self { bar, steps, done: Cell::new(0) }
+        Self { has_lines: true, ..Self::bar(steps) }
+    }
+
+    /// Elsewhere than on a terminal it is nothing.
+    pub(crate) fn bar(steps: usize) -> Self {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+        let bar = match io::stderr().is_terminal() {
+            true => ProgressBar::new(steps as u64),
+            false => ProgressBar::hidden(),
+        };
+        let bar = bar.with_style(style.unwrap_or(ProgressStyle::default_bar()));
+        Self { bar, steps, has_lines: false }
     }
 
     /// Announces the next step.
     pub(crate) fn step(&self, what: String) {
-        self.done.set(self.done.get() + 1);
-        match &self.bar {
-            Some(bar) => {
-                bar.inc(1);
-                bar.set_message(what);
-            }
-            None => eprintln!("[{}/{}] {what}", self.done.get(), self.steps),
+        self.bar.inc(1);
+        if self.has_lines && self.bar.is_hidden() {
+            eprintln!("[{}/{}] {what}", self.bar.position(), self.steps);
         }
+        self.bar.set_message(what);
     }
 
-    /// Prints to standard output without damaging the bar.
-    pub(crate) fn print(&self, text: impl Display) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| print!("{text}")),
-            None => print!("{text}"),
-        }
+    /// Prints something without damaging the bar.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
     }
 
     pub(crate) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }

@@ -4,25 +4,24 @@ mod log;
 mod picture;
 mod player;
 mod report;
-mod segments;
 mod snapshot;
 mod subject;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cuda_core::DeviceAllocator;
+use fs_err as fs;
 
-use crate::target::Target;
-use crate::{Outcome, Refusal};
+use crate::progress::Progress;
+use crate::target::{self, Target};
+use crate::{Outcome, refuse};
 use log::Log;
 use player::Player;
 use report::{Report, Row};
-use segments::Segment;
-use snapshot::Snapshot;
-use subject::Subject;
+use snapshot::{Segment, Snapshot};
+use subject::{Meter, Subject};
 
 /// The most that a caching pool may reserve, relative to the figure in the log.
 const GOAL: f64 = 1.05;
@@ -60,61 +59,51 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let text = fs::read_to_string(&args.log).with_context(|| args.log.display().to_string())?;
+    let text = fs::read_to_string(&args.log)?;
     if snapshot::is_one(&text) {
         return draw_snapshot(args, &text);
     }
-    let log = parse(&args.log, &text)?;
-    let (driver, session) = choose(args, &log)?;
-    let mut report = Report::new(&log, name_of(&args.log), driver);
-    if !args.json {
-        print!("{}", report.heading());
+    let log = Log::parse(&text).with_context(|| args.log.display().to_string())?;
+    if log.blocks.is_empty() {
+        return Err(refuse(format!("{}: nothing is allocated", args.log.display())));
     }
-    let mut segments = Vec::new();
+    let (driver, session) = choose(args, &log)?;
+    let progress = Progress::new(args.allocator.len());
+    let (mut rows, mut segments) = (Vec::new(), Vec::new());
     for subject in &args.allocator {
+        progress.step(subject.name());
         let (row, held) = measure(&log, *subject, session.as_ref())
             .with_context(|| format!("allocator {}", subject.name()))?;
         if segments.is_empty() {
             segments = held;
         }
-        if !args.json {
-            println!("{}", report.line(&row));
-        }
-        report.rows.push(row);
+        rows.push(row);
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", report.others());
+    progress.finish();
+    let report = Report::new(&log, name_of(&args.log), driver, rows);
+    match args.json {
+        true => println!("{:#}", report.json()),
+        false => print!("{}", report.text()),
     }
     if let Some(path) = &args.svg {
         let svg = picture::draw(&log, &report.title(), &report.levels(), &segments);
-        fs::write(path, svg).with_context(|| path.display().to_string())?;
+        fs::write(path, svg)?;
     }
     let missed = report.missed(GOAL);
     for miss in missed.iter().filter(|_| args.check) {
         eprintln!("error: {miss}");
     }
-    Ok(if args.check && !missed.is_empty() { Outcome::Failed } else { Outcome::Passed })
+    Ok(Outcome::of(!args.check || missed.is_empty()))
 }
 
 fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
-    let name = || args.log.display().to_string();
+    let name = args.log.display();
     let Some(path) = &args.svg else {
-        bail!(Refusal(format!("{}: a snapshot is drawn, with --svg", name())));
+        return Err(refuse(format!("{name}: a snapshot is drawn, with --svg")));
     };
-    let svg = Snapshot::parse(text).with_context(name)?.draw(&name_of(&args.log));
-    fs::write(path, svg).with_context(|| path.display().to_string())?;
+    let snapshot = Snapshot::parse(text).with_context(|| name.to_string())?;
+    fs::write(path, snapshot.draw(&name_of(&args.log)))?;
     Ok(Outcome::Passed)
-}
-
-fn parse(path: &Path, text: &str) -> anyhow::Result<Log> {
-    let name = || path.display().to_string();
-    let log = Log::parse(text).with_context(name)?;
-    if log.blocks.is_empty() {
-        bail!(Refusal(format!("{}: nothing is allocated", name())));
-    }
-    Ok(log)
 }
 
 fn name_of(path: &Path) -> String {
@@ -122,22 +111,17 @@ fn name_of(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The real driver if it shows a device, otherwise the simulated one, with a session that counts
-/// its calls. Also returns a description.
+/// Makes this process use the real driver if it shows a device, otherwise the simulated one, with a session
+/// that counts its calls. Also returns a description.
 fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Session>)> {
-    let (devices, why) = match args.sim {
-        Some(devices) => (devices, "as asked".to_owned()),
-        None => match Target::probe()? {
-            Ok(target) => return Ok((target.to_string(), None)),
-            Err(why) => {
-                let last = log.streams.iter().map(|stream| stream.device).max();
-                (last.unwrap_or(0).min(63) + 1, why)
-            }
-        },
+    let last = log.streams.iter().map(|stream| stream.device).max();
+    let (target, why) = Target::real_or_simulated(args.sim, last.unwrap_or(0).min(63) + 1)?;
+    let Target::Simulated { devices } = target else {
+        return Ok((target.to_string(), None));
     };
     // Queued frees would count as reserved.
-    let config = cuda_sim::Config::default().devices(devices).mode(cuda_sim::Mode::Eager);
-    cuda_sim::install(config).context("installing the simulated driver")?;
+    let config = cuda_sim::Config::default().devices(devices);
+    target::install(config.mode(cuda_sim::Mode::Eager))?;
     let driver = format!("simulated driver ({why}): its times mean nothing");
     Ok((driver, Some(cuda_sim::Session::begin())))
 }
@@ -153,9 +137,9 @@ fn measure(
     session: Option<&cuda_sim::Session>,
 ) -> anyhow::Result<(Row, Vec<Segment>)> {
     let mut player = Player::new(log)?;
-    let meter = subject.meter(player.devices())?;
+    let meter = Meter::new(subject, player.devices())?;
     let allocator = meter.allocator();
-    let (peak, requested) = log.peak();
+    let (peak, _) = log.peak();
     let mut taken = None;
     let mut segments = Vec::new();
     player.pass(&allocator, |step| {
@@ -165,26 +149,23 @@ fn measure(
         }
     })?;
     let taken = taken.context("the log has a peak")??;
-    let before = session.map(cuda_sim::Session::total_calls);
-    let mut passes = Vec::new();
+    let (mut passes, mut calls) = (Vec::new(), 0);
+    let total = || session.map_or(0, cuda_sim::Session::total_calls);
     while passes.len() < 3 || passes.iter().sum::<Duration>() < ENOUGH && passes.len() < PASSES {
+        player.wait()?;
+        let before = total();
         passes.push(player.pass(&allocator, |_| ())?);
+        calls += total() - before;
     }
-    // The waits for the streams before a pass are not the allocator's.
-    let waits = (log.streams.len() * passes.len()) as u64;
-    let calls = session.zip(before);
-    let calls = calls.map(|(session, before)| session.total_calls() - before - waits);
-    let calls = calls.map(|calls| calls as f64 / passes.len() as f64);
-    let reserved = meter.reserved(taken)?;
     passes.sort_unstable();
     let median = passes[passes.len() / 2];
-    allocator.trim(0)?;
     let row = Row {
-        allocator: subject,
-        pairs_per_second: log.blocks.len() as f64 / median.as_secs_f64(),
-        reserved,
-        fragmentation: reserved as f64 / requested.max(1) as f64,
-        driver_calls: calls,
+        allocator: subject.name(),
+        caches: meter.pool.is_some(),
+        pairs_per_second: Some(log.blocks.len() as f64 / median.as_secs_f64()),
+        reserved: meter.reserved(taken)?,
+        driver_calls: session.map(|_| calls as f64 / passes.len() as f64),
     };
+    allocator.trim(0)?;
     Ok((row, segments))
 }

@@ -1,27 +1,22 @@
 //! Runs the tests and prints what did not run.
 
 mod depth;
-mod examples;
 mod faults;
-mod interop;
 mod miri;
-mod plan;
-mod report;
-mod shares;
+mod programs;
 
-use std::num::NonZero;
-use std::thread;
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
 
-use crate::Outcome;
-use crate::suite::build::{self, Artifact, cargo};
-use crate::suite::process::{Ended, follow};
-use crate::suite::{Finished, Invocation, Program, Verdict, queue};
+use crate::cargo::build;
+use crate::process::cargo;
+use crate::suite::process::follow;
+use crate::suite::{Case, Invocation, Program, Report, Row, Setting, Variant};
+use crate::target::Target;
+use crate::{Outcome, queue};
 pub(crate) use depth::Depth;
-use plan::{Mode, Pass};
-use report::Report;
 
 /// Devices of the simulated driver by default.
 const DEVICES: u32 = 4;
@@ -32,10 +27,22 @@ const LONGEST: &str = "cuda-tests::sim";
 /// Builds all tests. Every task that needs one of them builds them all, since the features of a
 /// package depend on the packages built with it: another selection would compile most of them
 /// again.
-const TESTS: [&str; 3] = ["test", "--workspace", "--no-run"];
+const TESTS: &str = "test --workspace --no-run";
 
 /// Builds what runs beside tests: one more library, as long as everything else is selected too.
-const BESIDE: [&str; 6] = ["build", "--workspace", "--lib", "--bins", "--examples", "--tests"];
+const BESIDE: &str = "build --workspace --lib --bins --examples --tests";
+
+/// The settings of the GPU suite, and of tests that poison their process: they are about how a process
+/// ends, which schedule and allocator do not affect.
+const GPU: [Variant; 6] = [
+    Variant::Lazy,
+    Variant::Eager,
+    Variant::Threaded,
+    Variant::DriverPool,
+    Variant::Plain,
+    Variant::Oldest,
+];
+const STICKY: &[Variant] = &[Variant::Lazy, Variant::Eager];
 
 /// Runs the tests that need no GPU, and prints what did not run and why.
 ///
@@ -69,143 +76,120 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    let programs = match built() {
-        Ok(programs) => programs,
-        Err(error) => {
-            eprintln!("error: the tests do not build: {error:#}");
-            return Ok(Outcome::Failed);
-        }
-    };
-    let passes = programs.iter().flat_map(|program| {
-        let passes = plan::passes(program, args.sim);
-        passes.into_iter().map(move |pass| (program, pass))
+    let filter = args.filter.as_deref().unwrap_or_default();
+    let built = build(TESTS).context("the tests do not build")?.tests();
+    let passes = built.iter().flat_map(|program| {
+        let passes = settings(program, args.sim).into_iter();
+        passes.map(move |pass| (program, pass))
     });
     let mut passes: Vec<_> = passes.collect();
     // It takes as long as all others together.
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
     // A pass runs one test at a time, on the driver that its process shares.
-    let workers = thread::available_parallelism().map_or(1, NonZero::get);
-    let reports = queue::each(workers, passes, |(program, pass)| run_pass(program, &pass, args));
-    for of_pass in reports {
-        report.absorb(of_pass?);
+    let rows =
+        queue::each(queue::processors(), passes, |(program, pass)| run_pass(program, pass, filter));
+    for row in rows {
+        report.rows.push(row?);
     }
-    run_doc_tests(args, &mut report)?;
-    let built = build::build(&BESIDE)?;
-    interop::run(args.filter.as_deref(), &built, &mut report)?;
-    examples::run(args.filter.as_deref(), args.sim, &built, &mut report)?;
+    report.rows.retain(|row| !row.is_empty());
+    run_doc_tests(filter, &mut report)?;
+    let beside = build(BESIDE)?;
+    programs::interop(filter, &beside, &mut report)?;
+    programs::examples(filter, args.sim, &beside, &mut report)?;
     if args.faults {
-        let suite = faults::suite(&programs)?;
-        let filter = args.filter.as_deref();
-        let depth = args.rotation.map_or(Depth::Full, |rotation| Depth::Sampled { rotation });
-        faults::run(suite, filter, args.sim, depth, &mut report)?;
+        let sampled = |rotation| Depth::Sampled { rotation };
+        let depth = args.rotation.map_or(Depth::Full, sampled);
+        faults::run(&built, filter, args.sim, depth, &mut report)?;
     } else {
         let what = "the GPU suites, with a failure at every driver call";
         report.not_run("simulated", what, "cargo xtask test --faults");
     }
     if args.miri {
-        miri::run(&programs, args.filter.as_deref(), Depth::Full, &mut report)?;
+        miri::run(&built, filter, Depth::Full, &mut report)?;
     } else {
         report.not_run("Miri", "the in-process suites", "cargo xtask test --miri");
     }
     report.not_run("real GPUs", "the GPU suites", "cargo xtask test-gpu");
-    report.print(started.elapsed());
+    print!("{}", report.text(started.elapsed()));
     Ok(report.outcome())
 }
 
-/// Runs only the in-process suites under Miri; the inner error says why it cannot run here.
-pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Result<Outcome, String>> {
-    if let Some(reason) = miri::obstacle() {
-        return Ok(Err(reason));
-    }
-    let started = Instant::now();
-    let mut report = Report::default();
-    miri::run(&built()?, None, depth, &mut report)?;
-    report.print(started.elapsed());
-    Ok(Ok(report.outcome()))
+/// Runs only the in-process suites under Miri.
+pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Outcome> {
+    miri::check_installed()?;
+    alone(|built, report| miri::run(built, "", depth, report))
 }
 
 /// Runs only the GPU suite with a failure at every driver call.
 pub(crate) fn run_faults(depth: Depth) -> anyhow::Result<Outcome> {
+    alone(|built, report| faults::run(built, "", DEVICES, depth, report))
+}
+
+/// Builds all tests and prints the report of this part of them.
+fn alone(
+    part: impl FnOnce(&[Program], &mut Report) -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    let programs = built()?;
-    let suite = faults::suite(&programs)?;
-    faults::run(suite, None, DEVICES, depth, &mut report)?;
-    report.print(started.elapsed());
+    part(&build(TESTS)?.tests(), &mut report)?;
+    print!("{}", report.text(started.elapsed()));
     Ok(report.outcome())
 }
 
-/// Builds all tests.
-fn built() -> anyhow::Result<Vec<Program>> {
-    let artifacts = build::build(&TESTS)?.into_iter();
-    Ok(artifacts.filter_map(program).collect())
+/// The settings with which a program runs, one after the other: only the GPU suites need any.
+fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
+    let variants = match program.suite.as_str() {
+        faults::SUITE => &GPU[..],
+        _ if program.poisons() => STICKY,
+        _ => return vec![None],
+    };
+    let setting = |&variant| Some(Setting { devices, variant });
+    variants.iter().map(setting).collect()
 }
 
-fn program(artifact: Artifact) -> Option<Program> {
-    match artifact {
-        Artifact::Test(program) => Some(program),
-        Artifact::Binary(..) | Artifact::Cdylib(_) => None,
-    }
-}
-
-fn run_pass(program: &Program, pass: &Pass, args: &Args) -> anyhow::Result<Report> {
-    let mut report = Report::default();
-    let suite = match &pass.label {
-        Some(label) => format!("{}, {label}", program.suite),
-        None => program.suite.clone(),
-    };
-    let cases = program.list()?;
-    let mut names = Vec::new();
-    for case in cases.iter().filter(|case| matches(args, &case.name)) {
-        if let Some(reason) = plan::obstacle(case, pass) {
-            report.not_run(&program.suite, case.title(), &reason);
-        } else if let Some(reason) = plan::too_old(case, pass) {
-            report.not_run(&suite, case.title(), &reason);
-        } else {
-            names.push(case.name.as_str());
-        }
-    }
-    if names.is_empty() {
-        return Ok(report);
-    }
-    println!("{suite}: {} tests begin", names.len());
-    let invocation = Invocation {
-        environment: pass.environment.clone(),
-        ignored: pass.ignored,
-        serial: pass.ignored,
-        ..Invocation::default()
-    };
-    // Other passes run concurrently: each prints its output as a whole.
-    let mut lines = format!("\n== {suite}: {} tests\n", names.len());
-    let mut echo = |line: &str| {
-        if is_worth_showing(line) {
-            lines += &format!("{line}\n");
+fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> anyhow::Result<Row> {
+    let mut row = Row::new(&program.suite);
+    let mut invocation = Invocation::default();
+    let mut cases = program.list()?;
+    cases.retain(|case| case.name.contains(filter));
+    let names = match setting {
+        None => row.choose(program, &cases, |_| None),
+        Some(setting) => {
+            row.name += &format!(", {setting}");
+            let names;
+            (invocation, names) = simulated(&mut row, program, &cases, setting)?;
+            names
         }
     };
-    let run = match pass.mode {
-        Mode::Together => program.run(&invocation, &names, &mut echo),
-        Mode::Apart => program.run_apart(&invocation, &names, &mut echo),
-    };
-    print!("{lines}");
-    let run = run?;
-    for test in &run.finished {
-        if let Verdict::Ignored(reason) = &test.verdict {
-            report.not_run(&program.suite, &test.name, reason);
-        }
+    if !names.is_empty() {
+        println!("{}: {} tests begin", row.name, names.len());
+        // Other passes run concurrently: each prints its output as a whole.
+        let mut lines = format!("\n== {}: {} tests\n", row.name, names.len());
+        let run = program.run(&invocation, &names, &mut |line| {
+            if is_worth_showing(line) {
+                lines += &format!("{line}\n");
+            }
+        });
+        print!("{lines}");
+        row.add(&program.suite, run?);
     }
-    report.notes(&suite, run.notes);
-    report.suite(suite, run.finished, run.complaint);
-    Ok(report)
+    Ok(row)
 }
 
-fn matches(args: &Args, name: &str) -> bool {
-    args.filter.as_deref().is_none_or(|filter| name.contains(filter))
-}
-
-fn show(line: &str) {
-    if !line.is_empty() {
-        println!("{line}");
-    }
+/// How to run a program's tests with a setting of the simulated driver, and their names; the row leaves out
+/// the others.
+fn simulated<'a>(
+    row: &mut Row,
+    program: &Program,
+    cases: &'a [Case],
+    setting: Setting,
+) -> anyhow::Result<(Invocation, Vec<&'a str>)> {
+    let target = Target::Simulated { devices: setting.devices };
+    // No setting here has the simulated driver as a library.
+    let mut invocation = setting.invocation(&target, Path::new(""))?;
+    invocation.apart = program.poisons();
+    let names = row.choose(program, cases, |case| setting.leaves_out(case, &target));
+    Ok((invocation, names))
 }
 
 /// Every process prints lines around its tests; only the verdicts are shown.
@@ -214,26 +198,38 @@ fn is_worth_showing(line: &str) -> bool {
     !frame && !line.is_empty()
 }
 
-fn show_test(line: &str) {
+fn show(line: &str) {
     if is_worth_showing(line) {
         println!("{line}");
     }
 }
 
-fn run_doc_tests(args: &Args, report: &mut Report) -> anyhow::Result<()> {
+fn run_doc_tests(filter: &str, report: &mut Report) -> anyhow::Result<()> {
     println!("\n== doc tests");
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-    if let Some(filter) = &args.filter {
-        command.args(["--", filter]);
-    }
+    let mut command = cargo("test --workspace --doc --no-fail-fast --");
+    command.arg(filter);
     let ended = follow(command, &mut show).context("doc tests")?;
-    report.stream("doc tests", ended);
+    report.row("doc tests").add("doc tests", ended.into_run());
     Ok(())
 }
 
-/// The error of a process in which all tests passed, or that printed none.
-fn complaint(ended: &Ended, finished: &[Finished]) -> Option<String> {
-    let failed = finished.iter().any(|test| matches!(test.verdict, Verdict::Failed(_)));
-    (!ended.status.success() && !failed).then(|| ended.report())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(suite: &str) -> Vec<String> {
+        let program = Program { suite: suite.into(), path: "x".into(), directory: None };
+        let settings = settings(&program, 4).into_iter();
+        let name = |setting: Option<Setting>| setting.map_or("none".into(), |it| it.to_string());
+        settings.map(name).collect()
+    }
+
+    #[test]
+    fn gpu_suites_run_with_every_schedule_allocator_and_driver() {
+        assert_eq!(names("cuda-core (unit tests)"), ["none"]);
+        assert_eq!(names("cuda-tests::sticky"), ["4-sim-lazy", "4-sim-eager"]);
+        let all = names("cuda-tests::gpu").join(" ");
+        assert!(all.starts_with("4-sim-lazy 4-sim-eager 4-sim-threaded"));
+        assert!(all.ends_with("4-sim-driver-pool 4-sim-plain 4-sim-cuda-11.8"));
+    }
 }

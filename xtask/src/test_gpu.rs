@@ -1,25 +1,25 @@
 //! Runs the suite on real GPUs.
 
-mod junit;
 mod matrix;
-mod result;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::bail;
+use fs_err as fs;
 
-use crate::bundle::Manifest;
-use crate::suite::build::{self, Artifact};
-use crate::suite::process::Run;
-use crate::suite::{Case, Invocation, Program};
+use crate::cargo::{build, library_file};
+use crate::progress::Progress;
+use crate::suite::report::Status;
+use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit};
 use crate::target::Target;
-use crate::{Outcome, Refusal};
-use matrix::Row;
-use result::{LeftOut, Matrix, RowResult, Status};
+use crate::{Outcome, Refusal, refuse};
+use matrix::Matrix;
+
+/// The programs with GPU tests, as arguments of cargo that build them.
+pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --no-run";
 
 /// Runs the GPU suites on every combination of devices and settings that this machine allows.
 ///
@@ -62,48 +62,41 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The programs under test, and the simulated driver as a library.
-struct Suites {
-    programs: Vec<(Program, Vec<Case>)>,
-    simulator: PathBuf,
-}
+/// A program under test, and its tests.
+type Suite = (Program, Vec<Case>);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut out: Box<dyn Write> =
         if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
-    let target = match args.sim {
-        Some(devices) => Target::Simulated { devices },
-        None => match Target::probe()? {
-            Ok(target) => target,
-            Err(reason) => {
-                eprintln!("error: {reason}\nWithout a GPU: --sim 4, or cargo xtask test");
-                return Ok(Outcome::CouldNotRun);
-            }
-        },
-    };
-    let rows = chosen(matrix::rows(&target), &args.row)?;
-    let suites = match suites(args) {
-        Ok(suites) => suites,
-        Err(error) => {
-            eprintln!("error: no test programs: {error:#}");
-            return Ok(Outcome::CouldNotRun);
-        }
-    };
-    let mut matrix = Matrix::new(&target, &suites.programs);
-    writeln!(out, "{target}: {} tests", matrix.exist)?;
+    let target = Target::asked_or_real(args.sim)?;
+    let settings = chosen(matrix::settings(&target), &args.row)?;
+    let (suites, simulator) =
+        suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?;
+    let started = Instant::now();
+    let mut report = Report::default();
+    let tests: usize = suites.iter().map(|(_, cases)| cases.len()).sum();
+    writeln!(out, "{target}: {tests} tests")?;
     if let Some(libraries) = target.libraries() {
         write!(out, "{libraries}")?;
     }
-    for row in rows {
-        let result = run_row(&row, &target, &suites, args)?;
-        write!(out, "{result}")?;
+    for setting in &settings {
+        let row = run_row(setting, &target, &suites, &simulator, args)?;
+        match &row.status {
+            Status::NotRun(reason) => writeln!(out, "{setting}: not run: {reason}")?,
+            _ => {
+                let (passed, failed, out_of_it) = (row.passed(), row.failed(), row.left_out.len());
+                let counts = format!("{passed} passed, {failed} failed, {out_of_it} left out");
+                writeln!(out, "{setting}: {counts}, {:.1} s", row.seconds)?;
+            }
+        }
         out.flush()?;
-        matrix.rows.push(result);
+        report.rows.push(row);
     }
-    matrix.conclude(args.require);
-    write!(out, "\n{matrix}")?;
+    write!(out, "{}", report.text(started.elapsed()))?;
+    let matrix = Matrix::new(&target, &suites, report, &settings, args.require);
+    write!(out, "{matrix}")?;
     if let Some(path) = &args.junit {
-        std::fs::write(path, junit::report(&matrix)).with_context(|| path.display().to_string())?;
+        fs::write(path, junit::report(&matrix.report.rows))?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&matrix)?);
@@ -112,118 +105,92 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 /// The rows with a name that contains one of `parts`, or all; a part that matches none is an error.
-fn chosen(rows: Vec<Row>, parts: &[String]) -> anyhow::Result<Vec<Row>> {
-    let names: Vec<String> = rows.iter().map(Row::to_string).collect();
-    if let Some(part) =
-        parts.iter().find(|part| names.iter().all(|name| !name.contains(part.as_str())))
-    {
-        bail!(Refusal(format!("no row is called {part}; the rows are {}", names.join(", "))));
+fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<Vec<Setting>> {
+    let names: Vec<String> = rows.iter().map(Setting::to_string).collect();
+    let is_unknown = |part: &&String| names.iter().all(|name| !name.contains(part.as_str()));
+    if let Some(part) = parts.iter().find(is_unknown) {
+        let names = names.join(", ");
+        bail!(Refusal(format!("no row is called {part}; the rows are {names}")));
     }
-    let named = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
-    let rows = rows.into_iter().zip(&names);
-    Ok(rows.filter(|(_, name)| named(name)).map(|(row, _)| row).collect())
+    rows.retain(|row| parts.is_empty() || parts.iter().any(|part| row.to_string().contains(part)));
+    Ok(rows)
 }
 
-fn suites(args: &Args) -> anyhow::Result<Suites> {
+/// The suites, and the simulated driver as a library.
+fn suites(args: &Args) -> anyhow::Result<(Vec<Suite>, PathBuf)> {
     let (programs, simulator) = match &args.bundle {
         Some(directory) => {
-            let manifest = Manifest::read(directory)?;
             let directory = directory.canonicalize()?;
-            (manifest.programs(&directory), directory.join(&manifest.simulator))
+            let program = |suite: &str| Program {
+                suite: suite.to_owned(),
+                path: directory.join(file_name(suite)),
+                directory: None,
+            };
+            let programs = ["cuda-tests::gpu", "cuda-tests::sticky"].map(program);
+            (programs.to_vec(), directory.join(library_file("cuda_sim")))
         }
-        None => built()?,
+        None => {
+            let simulator = build("build -p cuda-driver-sim")?;
+            let simulator = simulator.library("cuda_sim")?;
+            (build(SUITES)?.tests(), simulator.to_owned())
+        }
     };
+    let filter = args.filter.as_deref().unwrap_or_default();
     let listed = programs.into_iter().map(|program| {
         let mut cases = program.list()?;
-        cases.retain(|case| args.filter.as_deref().is_none_or(|filter| case.name.contains(filter)));
+        cases.retain(|case| case.name.contains(filter));
         Ok((program, cases))
     });
-    Ok(Suites { programs: listed.collect::<anyhow::Result<_>>()?, simulator })
+    Ok((listed.collect::<anyhow::Result<_>>()?, simulator))
 }
 
-/// The GPU suites and the simulated driver, built from this workspace.
-fn built() -> anyhow::Result<(Vec<Program>, PathBuf)> {
-    let mut programs = Vec::new();
-    let tests = ["test", "-p", "cuda-tests", "--test", "gpu", "--test", "sticky", "--no-run"];
-    for artifact in build::build(&tests)? {
-        if let Artifact::Test(program) = artifact {
-            programs.push(program);
-        }
-    }
-    let simulator = build::build(&["build", "-p", "cuda-driver-sim"])?
-        .into_iter()
-        .find_map(|artifact| match artifact {
-            Artifact::Cdylib(path) => Some(path),
-            Artifact::Test(_) | Artifact::Binary(..) => None,
-        })
-        .context("cuda-driver-sim builds no library")?;
-    Ok((programs, simulator))
+/// The file of a suite in a bundle.
+pub(crate) fn file_name(suite: &str) -> &str {
+    suite.rsplit("::").next().unwrap_or(suite)
 }
 
-fn run_row(row: &Row, target: &Target, suites: &Suites, args: &Args) -> anyhow::Result<RowResult> {
-    let started = Instant::now();
-    let mut result = RowResult::new(row);
-    let wrapper = match matrix::obstacle(row, target) {
-        Ok(wrapper) => wrapper,
-        Err(reason) => {
-            result.status = Status::NotRun(reason);
-            return Ok(result);
+fn run_row(
+    setting: &Setting,
+    target: &Target,
+    suites: &[Suite],
+    simulator: &Path,
+    args: &Args,
+) -> anyhow::Result<Row> {
+    let mut row = Row::new(setting.to_string());
+    let mut invocation = match setting.invocation(target, simulator) {
+        Ok(invocation) => invocation,
+        Err(Refusal(reason)) => {
+            row.status = Status::NotRun(reason);
+            return Ok(row);
         }
     };
-    let invocation = Invocation {
-        wrapper,
-        environment: row.environment(target, &suites.simulator),
-        ignored: true,
-        serial: true,
-    };
-    for (program, cases) in &suites.programs {
-        let mut names = Vec::new();
-        for case in cases {
-            match row.leaves_out(case, target) {
-                None => names.push(case.name.as_str()),
-                Some(reason) => result.left_out.push(LeftOut {
-                    suite: program.suite.clone(),
-                    test: case.title().into(),
-                    reason,
-                }),
-            }
-        }
-        let run = run_program(program, &invocation, &names, row)?;
-        result.add(&program.suite, &names, run);
+    for (program, cases) in suites {
+        invocation.apart = program.poisons();
+        let names = row.choose(program, cases, |case| setting.leaves_out(case, target));
+        row.add(&program.suite, run_program(program, &invocation, &names, setting)?);
     }
-    result.conclude(started.elapsed());
     // A filter may match no test; without one, a row without tests is not a success.
-    if result.tests.is_empty() && args.filter.is_none() {
-        result.status = Status::NotRun("no test is for this row".into());
+    if row.tests.is_empty() && args.filter.is_none() {
+        row.status = Status::NotRun("no test is for this row".into());
     }
-    Ok(result)
+    Ok(row)
 }
 
 fn run_program(
     program: &Program,
     invocation: &Invocation,
     names: &[&str],
-    row: &Row,
+    setting: &Setting,
 ) -> anyhow::Result<Run> {
-    let bar = ProgressBar::new(names.len() as u64);
-    bar.set_style(ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg:30}")?);
-    bar.set_prefix(format!("{row} {}", program.suite));
+    let progress = Progress::bar(names.len());
     let mut seen = HashSet::new();
-    let mut echo = |line: &str| {
-        let Some((name, _)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
-        else {
-            return;
-        };
-        if seen.insert(name.to_owned()) {
-            bar.inc(1);
-            bar.set_message(Case::parse(name).title().to_owned());
+    let run = program.run(invocation, names, &mut |line: &str| {
+        let announced = line.strip_prefix("test ");
+        let name = announced.and_then(|rest| Some(rest.split_once(" ... ")?.0));
+        if let Some(name) = name.filter(|name| seen.insert((*name).to_owned())) {
+            progress.step(format!("{setting} {}", Case::parse(name).title()));
         }
-    };
-    let run = if program.suite.ends_with("sticky") {
-        program.run_apart(invocation, names, &mut echo)
-    } else {
-        program.run(invocation, names, &mut echo)
-    };
-    bar.finish_and_clear();
+    });
+    progress.finish();
     run
 }

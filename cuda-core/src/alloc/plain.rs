@@ -7,12 +7,11 @@ use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory, NOWHERE};
 use crate::memory::{Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::{FailedRelease, released};
 use crate::stream::Stream;
-use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.
@@ -109,11 +108,16 @@ pub(crate) fn owned<T: Pod>(
     owner: impl MemoryOwner + 'static,
     len: usize,
 ) -> DeviceBuffer<T> {
-    let block = Block {
-        address,
-        bytes,
-        ledger: Ledger::default(),
-        backing: DeviceBacking::Owned { context: context.clone(), owner: Box::new(owner) },
-    };
-    Buffer::from_storage(Storage::new(block), len)
+    Buffer::from_storage(owned_storage(context, address, bytes, owner), len)
+}
+
+/// Memory with an owner of its own, for a buffer that has more than elements.
+pub(crate) fn owned_storage(
+    context: &Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    owner: impl MemoryOwner + 'static,
+) -> Storage<DeviceMemory> {
+    let backing = DeviceBacking::Owned { context: context.clone(), owner: Box::new(owner) };
+    Storage::new(Block::unused(address, bytes, backing))
 }

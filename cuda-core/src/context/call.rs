@@ -1,11 +1,18 @@
 //! Driver calls that need a context current, on a thread whose captures they must not end.
 
+#[cfg(unix)]
+use std::os::fd::{OwnedFd, RawFd};
+#[cfg(unix)]
+use std::ptr;
+
 use cuda_sys::CUresult;
 
 use super::Context;
 use super::guard::Entered;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
+#[cfg(unix)]
+use crate::process::effect::give_fd;
 use crate::process::release::{FailedRelease, released};
 
 /// A context entered, on a thread that is relaxed.
@@ -13,16 +20,6 @@ struct RelaxedEntry {
     // Dropped first.
     _relaxed: RelaxedCaptureMode,
     _entered: Entered,
-}
-
-/// Makes one call for what it writes to the place that it is passed, which holds `to` before.
-pub(crate) fn answer<R>(
-    op: &'static str,
-    mut to: R,
-    call: impl FnOnce(&mut R) -> CUresult,
-) -> Result<R> {
-    check(op, call(&mut to))?;
-    Ok(to)
 }
 
 impl Context {
@@ -33,6 +30,26 @@ impl Context {
         Ok(calls())
     }
 
+    /// Imports an object by a descriptor, which stays the caller's if the driver refuses it. `own`
+    /// takes the handle.
+    #[cfg(unix)]
+    pub(crate) fn import_fd<H, R>(
+        &self,
+        op: &'static str,
+        fd: &OwnedFd,
+        mut call: impl FnMut(&mut *mut H, RawFd) -> CUresult,
+        own: impl Fn(*mut H) -> R,
+    ) -> Result<R> {
+        let mut raw = ptr::null_mut();
+        let given = self.relaxed(|| give_fd(op, fd, |fd| call(&mut raw, fd)))?;
+        // Despite the error, the driver may have written a handle.
+        if given.is_err() && !raw.is_null() {
+            drop(own(raw));
+        }
+        given?;
+        Ok(own(raw))
+    }
+
     // Compiled once, and not with each closure of `relaxed`.
     #[inline(never)]
     fn enter_relaxed(&self) -> Result<RelaxedEntry> {
@@ -40,15 +57,17 @@ impl Context {
         Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
     }
 
-    /// [Makes one call](answer) with this context current, for what it writes.
+    /// Makes one call with this context current, for what it writes to the place that it is passed, which
+    /// holds `to` before.
     pub(crate) fn ask<R>(
         &self,
         op: &'static str,
-        to: R,
+        mut to: R,
         call: impl FnOnce(&mut R) -> CUresult,
     ) -> Result<R> {
         let _entered = self.enter_briefly()?;
-        answer(op, to, call)
+        check(op, call(&mut to))?;
+        Ok(to)
     }
 
     /// Makes one call [in this context, relaxed](Self::relaxed).

@@ -76,7 +76,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     }
 }
 
-impl<T: Pod, M: Memory> Buffer<T, M> {
+impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows: see [`Slice::pitched`].
     ///
     /// # Errors
@@ -150,9 +150,9 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
         PitchedMut { bytes: self.bytes.reborrow(), geometry: self.geometry, _elements: PhantomData }
     }
 
-    /// As [`Pitched::into_parts`].
-    pub(crate) fn into_parts(self) -> (SliceMut<'a, u8, M>, Geometry) {
-        (self.bytes, self.geometry)
+    /// The same elements for as long as `self` was borrowed, still exclusive.
+    pub(crate) fn into_view(self) -> Pitched<'a, T, M> {
+        Pitched { bytes: self.bytes.into_view(), geometry: self.geometry, _elements: PhantomData }
     }
 
     pub(crate) fn parts(&mut self) -> (&mut SliceMut<'a, u8, M>, Geometry) {

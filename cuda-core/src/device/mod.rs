@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, symbol as cu};
 
 use crate::device::default_pool::RawPool;
-use crate::error::{Error, Result, c_text, check};
+use crate::error::{Error, Result, asked, c_text, check};
 use crate::process::driver;
 use crate::util::pocket::Pocket;
 
@@ -69,15 +69,13 @@ fn devices() -> Result<&'static [DeviceState]> {
     if let Some(devices) = DEVICES.get() {
         return Ok(devices);
     }
-    let mut count = 0;
-    // SAFETY: the driver is initialised; the call writes one int, to a local that outlives it.
-    check("cuDeviceGetCount", unsafe { cu::cuDeviceGetCount(&mut count) })?;
+    // SAFETY: the driver is initialised; the call writes one int, to a borrow of one.
+    let count = asked("cuDeviceGetCount", |count| unsafe { cu::cuDeviceGetCount(count) })?;
     let mut found = Vec::new();
     for ordinal in 0..u32::try_from(count).unwrap_or(0) {
-        let mut raw = 0;
-        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that does not
-        // exist is an error.
-        check("cuDeviceGet", unsafe { cu::cuDeviceGet(&mut raw, ordinal as c_int) })?;
+        // SAFETY: the call writes one handle, to a borrow of one; an ordinal that does not exist is
+        // an error.
+        let raw = asked("cuDeviceGet", |raw| unsafe { cu::cuDeviceGet(raw, ordinal as c_int) })?;
         found.push(DeviceState {
             ordinal,
             raw,
@@ -163,14 +161,11 @@ impl Device {
         let devices = devices()?;
         let op = "cuDeviceGetByPCIBusId";
         let id = CString::new(id).map_err(|_| Error::Nul { what: "a PCI bus id" })?;
-        let mut raw = 0;
         // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
-        // number, to a local that outlives it.
-        check(op, unsafe { cu::cuDeviceGetByPCIBusId(&mut raw, id.as_ptr()) })?;
-        let state = devices.iter().find(|state| state.raw == raw);
-        state
-            .map(|state| Self { state })
-            .ok_or(Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_DEVICE })
+        // number, to a borrow of one.
+        let raw = asked(op, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?;
+        let missing = Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_DEVICE };
+        devices.iter().find(|state| state.raw == raw).map(|state| Self { state }).ok_or(missing)
     }
 
     pub(crate) fn from_raw(raw: CUdevice) -> Result<Self> {
@@ -240,11 +235,8 @@ impl Device {
     /// ```
     pub fn total_memory(self) -> Result<usize> {
         driver::ensure()?;
-        let mut bytes = 0;
-        // SAFETY: the driver gave the device's handle; the call writes one size, to a local that
-        // outlives it.
-        check("cuDeviceTotalMem", unsafe { cu::cuDeviceTotalMem_v2(&mut bytes, self.as_raw()) })?;
-        Ok(bytes)
+        // SAFETY: the driver gave the device's handle; the call writes one size, to a borrow of one.
+        asked("cuDeviceTotalMem", |bytes| unsafe { cu::cuDeviceTotalMem_v2(bytes, self.as_raw()) })
     }
 
     /// One attribute: `cuDeviceGetAttribute`.
@@ -259,13 +251,21 @@ impl Device {
     /// ```
     pub fn attribute(self, attribute: DeviceAttribute) -> Result<i32> {
         driver::ensure()?;
-        let mut value = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; an unknown attribute is
-        // an error, not undefined behaviour.
-        check("cuDeviceGetAttribute", unsafe {
-            cu::cuDeviceGetAttribute(&mut value, attribute, self.as_raw())
-        })?;
-        Ok(value)
+        // SAFETY: the call writes one number, to a borrow of one; an unknown attribute is an error,
+        // not undefined behaviour.
+        asked("cuDeviceGetAttribute", |value| unsafe {
+            cu::cuDeviceGetAttribute(value, attribute, self.as_raw())
+        })
+    }
+
+    /// Refuses a device of which the attribute is zero.
+    pub(crate) fn require(self, attribute: DeviceAttribute, feature: &'static str) -> Result<()> {
+        if self.attribute(attribute)? != 0 { Ok(()) } else { Err(self.unsupported(feature)) }
+    }
+
+    /// The error for what the device lacks.
+    pub(crate) fn unsupported(self, feature: &'static str) -> Error {
+        Error::Unsupported { feature, device: self.ordinal() }
     }
 
     /// Major and minor compute capability: (9, 0) for Hopper.

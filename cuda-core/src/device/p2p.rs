@@ -3,7 +3,7 @@
 use cuda_sys::{CUdevice_P2PAttribute, symbol as cu};
 
 use crate::device::Device;
-use crate::error::{Result, check};
+use crate::error::{Result, asked};
 use crate::process::driver;
 
 /// An attribute of the link from one device to another, by CUDA's own name:
@@ -37,13 +37,10 @@ impl Device {
     /// ```
     pub fn p2p_attribute(self, peer: Device, attribute: P2pAttribute) -> Result<i32> {
         driver::ensure()?;
-        let mut value = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; an unknown attribute is
-        // an error.
-        check("cuDeviceGetP2PAttribute", unsafe {
-            cu::cuDeviceGetP2PAttribute(&mut value, attribute, self.as_raw(), peer.as_raw())
-        })?;
-        Ok(value)
+        // SAFETY: the call writes one number, to a borrow of one; an unknown attribute is an error.
+        asked("cuDeviceGetP2PAttribute", |value| unsafe {
+            cu::cuDeviceGetP2PAttribute(value, attribute, self.as_raw(), peer.as_raw())
+        })
     }
 
     /// Whether atomics of this device work on `peer`'s memory:

@@ -1,6 +1,5 @@
 //! Device memory that was allocated through another interface: Vulkan, OpenGL, Direct3D.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
@@ -13,16 +12,15 @@ use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::memory::{byte_len, recast};
 use crate::process::drop_hook;
-#[cfg(unix)]
-use crate::process::effect::give_fd;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 
 /// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///
@@ -106,8 +104,26 @@ impl ExternalMemory {
         size: usize,
         kind: ExternalMemoryKind,
     ) -> Result<Self, (Error, OwnedFd)> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { import(context, &fd, size, kind) }.map_err(|error| (error, fd))
+        let op = "cuImportExternalMemory";
+        if size == 0 {
+            return Err((Error::NothingGiven { op, what: "bytes" }, fd));
+        }
+        let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+            type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            size: size as _,
+            flags: kind.flags(),
+            ..Default::default()
+        };
+        let import = |raw: &mut CUexternalMemory, fd| {
+            handle.handle.fd = fd;
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive
+            // it; the descriptor is open, and of such memory by the caller's promise; a live context
+            // is current.
+            unsafe { cu::cuImportExternalMemory(raw, &handle) }
+        };
+        // SAFETY: just imported, of what the caller promised.
+        let own = |raw| unsafe { Self::from_raw(context, raw, size) };
+        context.import_fd(op, &fd, import, own).map_err(|error| (error, fd))
     }
 
     /// Takes ownership of memory that was imported by a raw call, for the kinds of handle that have
@@ -161,12 +177,7 @@ impl ExternalMemory {
             return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });
         }
         if offset % align_of::<T>() != 0 {
-            return Err(Error::Recast {
-                bytes,
-                address: offset as CUdeviceptr,
-                element_size: size_of::<T>(),
-                alignment: align_of::<T>(),
-            });
+            return Err(recast::<T>(bytes, offset as CUdeviceptr));
         }
         let part = cuda_sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset: offset as _,
@@ -214,45 +225,6 @@ impl ExternalMemory {
     }
 }
 
-/// # Safety
-/// That of [`ExternalMemory::import_fd`].
-#[cfg(unix)]
-unsafe fn import(
-    context: &Context,
-    fd: &OwnedFd,
-    size: usize,
-    kind: ExternalMemoryKind,
-) -> Result<ExternalMemory> {
-    let op = "cuImportExternalMemory";
-    if size == 0 {
-        return Err(Error::NothingGiven { op, what: "bytes" });
-    }
-    let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
-        type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-        size: size as _,
-        flags: kind.flags(),
-        ..Default::default()
-    };
-    let mut raw = ptr::null_mut();
-    let given = context.relaxed(|| {
-        give_fd(op, fd, |fd| {
-            handle.handle.fd = fd;
-            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
-            // the descriptor is open, and of such memory by this function's contract; a live context is
-            // current.
-            unsafe { cu::cuImportExternalMemory(&mut raw, &handle) }
-        })
-    })?;
-    // SAFETY: just imported, of what the caller promised.
-    let imported = || unsafe { ExternalMemory::from_raw(context, raw, size) };
-    // Despite the error, the driver may have written a handle.
-    if given.is_err() && !raw.is_null() {
-        drop(imported());
-    }
-    given?;
-    Ok(imported())
-}
-
 impl Release for ImportedMemory {
     const RESOURCE: Resource = Resource::ExternalMemory;
 
@@ -273,14 +245,7 @@ impl Release for ImportedMemory {
     }
 }
 
-impl fmt::Debug for ExternalMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExternalMemory")
-            .field("size", &self.size())
-            .field("device", &self.device())
-            .finish()
-    }
-}
+debug! { [] ExternalMemory [], |it| size: it.size(), device: it.device() }
 
 /// The imported memory behind a mapped buffer. Leaked unless it is unmapped: work may use it until
 /// the host has seen that none does.

@@ -10,8 +10,8 @@ use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::{byte_len, recast};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
@@ -72,12 +72,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return Err(Error::NothingGiven { op: "DeviceBuffer::from_raw", what: "addresses" });
         }
         if address % align_of::<T>() as u64 != 0 {
-            return Err(Error::Recast {
-                bytes,
-                address,
-                element_size: size_of::<T>(),
-                alignment: align_of::<T>(),
-            });
+            return Err(recast::<T>(bytes, address));
         }
         let owner = Foreign(Some(ManuallyDrop::new(owner)));
         Ok(owned(context, address, bytes, owner, len))

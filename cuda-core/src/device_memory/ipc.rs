@@ -8,8 +8,9 @@ use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
+use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::FailedRelease;
 use crate::process::{driver, drop_hook};
@@ -75,7 +76,7 @@ impl MemoryOwner for Opened {
     }
 }
 
-impl<T: Pod> DeviceBuffer<T> {
+impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
     ///
     /// Small allocations share a block of 2 MiB, and a process that opens the handle can reach all
@@ -102,7 +103,9 @@ impl<T: Pod> DeviceBuffer<T> {
         })?;
         Ok(IpcMemoryHandle(handle))
     }
+}
 
+impl<T: Pod> DeviceBuffer<T> {
     /// Opens memory of another process: `cuIpcOpenMemHandle_v2`, which enables peer access if the
     /// memory is on another device. Dropping the buffer waits for the work that uses it, then
     /// closes the memory: `cuIpcCloseMemHandle`.

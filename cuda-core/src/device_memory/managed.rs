@@ -1,28 +1,24 @@
 //! Managed memory: one address for the host and all devices, and pages that move to where they are
 //! used.
 
-use std::fmt;
-use std::ops::RangeBounds;
 use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::alloc::backing::MemoryOwner;
-use crate::alloc::plain::{self, owned};
+use crate::alloc::plain::{self, owned_storage};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
-use crate::memory::device::{
-    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
-};
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::device::{ALIGNMENT, DeviceMemory, NOWHERE};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
-use crate::wait::future::Ready;
+use crate::util::debug::debug;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///
@@ -51,10 +47,13 @@ use crate::wait::future::Ready;
 /// assert_eq!(values.as_slice()?[999], 2.0); // waits
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct ManagedBuffer<T: Pod> {
-    // INVARIANT: its memory is managed, so that the host reaches it at the same address: no method
-    // lets the buffer be exchanged for another.
-    pub(super) buffer: DeviceBuffer<T>,
+pub type ManagedBuffer<T> = Buffer<T, DeviceMemory, Managed>;
+
+/// What a [`ManagedBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
+// INVARIANT: the memory of a buffer that has this is managed, so that the host reaches it at the
+// same address: only `ManagedBuffer::alloc` creates one, and no method gives it to another buffer.
+#[derive(Debug)]
+pub struct Managed {
     /// Every device can use managed memory while the host does.
     concurrent: bool,
     /// What it is attached to; matters if a device cannot use managed memory while the host does.
@@ -62,12 +61,12 @@ pub struct ManagedBuffer<T: Pod> {
 }
 
 /// Frees managed memory.
-struct Managed {
+struct ManagedOwner {
     /// Every device can use managed memory while the host does.
     concurrent: bool,
 }
 
-impl MemoryOwner for Managed {
+impl MemoryOwner for ManagedOwner {
     fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         plain::free(address)
     }
@@ -82,8 +81,10 @@ impl<T: Pod> ManagedBuffer<T> {
     /// `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::Unsupported`] on a device
-    /// without managed memory; [`Error::OutOfMemory`].
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::OverAligned`](crate::Error::OverAligned);
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without managed memory;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Global)
     }
@@ -106,115 +107,26 @@ impl<T: Pod> ManagedBuffer<T> {
         let op = "cuMemAllocManaged";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let device = context.device();
-        if device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
-            return Err(Error::Unsupported { feature: "managed memory", device: device.ordinal() });
-        }
+        device.require(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, "managed memory")?;
         let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
         if bytes > 0 {
             context.allocate(op, bytes, || {
                 // SAFETY: the call writes one address, to a local that outlives it; a live context is
                 // current.
-                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw()) }
+                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw().0) }
             })?;
         }
-        Ok(Self {
-            buffer: owned(context, address, bytes, Managed { concurrent }, len),
-            concurrent,
-            attached,
-        })
-    }
-
-    /// Elements in the buffer.
-    pub fn len(&self) -> usize {
-        self.buffer.len()
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.buffer.byte_len()
-    }
-
-    /// The context that the memory was allocated in.
-    pub fn context(&self) -> &Context {
-        self.buffer.context()
-    }
-
-    /// The device of that context.
-    pub fn device(&self) -> Device {
-        self.buffer.device()
-    }
-
-    /// The address of the first element, for the host and for devices; see
-    /// [`DeviceBuffer::as_raw`].
-    pub fn as_raw(&self) -> CUdeviceptr {
-        self.buffer.as_raw()
-    }
-
-    /// The memory as a device buffer.
-    pub fn as_device(&self) -> &DeviceBuffer<T> {
-        &self.buffer
-    }
-
-    /// A view of all elements for a device.
-    pub fn as_view(&self) -> DeviceSlice<'_, T> {
-        self.buffer.as_view()
-    }
-
-    /// An exclusive view of all elements for a device.
-    pub fn as_view_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        self.buffer.as_view_mut()
-    }
-
-    /// A view of some elements for a device.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
-        self.buffer.slice(range)
-    }
-
-    /// An exclusive view of some elements for a device.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
-        self.buffer.slice_mut(range)
-    }
-
-    /// As [`Buffer::split_at_mut`](crate::Buffer::split_at_mut).
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
-    pub fn split_at_mut(
-        &mut self,
-        mid: usize,
-    ) -> Result<(DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>)> {
-        self.as_view_mut().split_at_mut(mid)
-    }
-
-    /// Waits, without blocking, for the work that writes the buffer. Reading it does not block
-    /// after that.
-    pub fn ready(&self) -> Ready<'_> {
-        self.as_view().ready()
-    }
-
-    /// Waits, without blocking, for all work that uses the buffer.
-    pub fn ready_mut(&mut self) -> Ready<'_> {
-        self.buffer.ready_mut()
+        let storage = owned_storage(context, address, bytes, ManagedOwner { concurrent });
+        Ok(Self::with_extra(storage, len, Managed { concurrent, attached }))
     }
 
     /// The elements, once the work that writes them has completed.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if a device cannot use managed memory while the host does and the
-    /// buffer is not attached to the host: another thread could start work on the device at any
-    /// time. The driver's errors about the work waited for.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if a device cannot use managed memory
+    /// while the host does and the buffer is not attached to the host: another thread could start
+    /// work on the device at any time. The driver's errors about the work waited for.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.require_lendable()?;
         // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
@@ -281,27 +193,23 @@ impl<T: Pod> ManagedBuffer<T> {
 
     /// Refuses to lend memory that the host may touch only while nothing runs on a device.
     fn require_lendable(&self) -> Result<()> {
-        if self.concurrent || self.is_empty() || self.attached == ManagedAttach::Host {
+        if self.extra.concurrent || self.is_empty() || self.extra.attached == ManagedAttach::Host {
             return Ok(());
         }
-        Err(Error::Unsupported {
-            feature: "managed memory in use by the host beside the device",
-            device: self.device().ordinal(),
-        })
+        Err(self.device().unsupported("managed memory in use by the host beside the device"))
     }
 
     fn host_ptr(&self) -> *mut T {
-        ptr::with_exposed_provenance_mut(self.buffer.as_raw() as usize)
+        ptr::with_exposed_provenance_mut(self.as_raw() as usize)
     }
 
     /// Waits until the host may access the memory.
     fn settle(&self, access: Access) -> Result<()> {
         driver::ensure()?;
-        self.buffer.storage.ensure()?;
-        let block = self.buffer.storage.block();
-        let fences = block.ledger.conflicts(&block.whole(), access, None);
-        fences.wait_host()?;
-        if !self.concurrent && block.bytes > 0 && self.attached != ManagedAttach::Host {
+        self.storage.ensure()?;
+        let block = self.storage.block();
+        block.ledger.conflicts(&block.whole(), access, None).wait_host()?;
+        if !self.extra.concurrent && block.bytes > 0 && self.extra.attached != ManagedAttach::Host {
             // While a device runs anything, in whatever context, the host must touch no managed
             // memory.
             for context in context::known_on(&Device::all()?.collect::<Vec<_>>()) {
@@ -312,22 +220,6 @@ impl<T: Pod> ManagedBuffer<T> {
             block.ledger.prune(&block.whole());
         }
         Ok(())
-    }
-
-    /// Blocks the thread until no stream uses the buffer any more.
-    ///
-    /// # Errors
-    /// The driver's errors about the work waited for.
-    pub fn synchronize(&self) -> Result<()> {
-        self.buffer.synchronize()
-    }
-
-    /// Frees the memory once no work uses it: `cuMemFree_v2`.
-    ///
-    /// # Errors
-    /// Those of [`Buffer::close`](crate::Buffer::close).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.buffer.free().map_err(|error| (error, self))
     }
 }
 
@@ -343,24 +235,7 @@ fn all_concurrent() -> Result<bool> {
     Ok(true)
 }
 
-impl<'a, T: Pod> From<&'a ManagedBuffer<T>> for Slice<'a, T, DeviceMemory> {
-    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
-        buffer.as_view()
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut ManagedBuffer<T>> for SliceMut<'a, T, DeviceMemory> {
-    fn from(buffer: &'a mut ManagedBuffer<T>) -> Self {
-        buffer.as_view_mut()
-    }
-}
-
-impl<T: Pod> fmt::Debug for ManagedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManagedBuffer")
-            .field("address", &format_args!("{:#x}", self.as_raw()))
-            .field("len", &self.len())
-            .field("device", &self.device())
-            .finish()
-    }
+debug! {
+    [T: Pod] ManagedBuffer [T],
+    |it| address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
 }

@@ -9,7 +9,6 @@ pub(crate) mod placement;
 mod resize;
 pub(crate) mod virtual_memory;
 
-use std::fmt;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -21,7 +20,6 @@ use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
-use crate::device::Device;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{
@@ -35,6 +33,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 
 impl memory::MemoryKind for DeviceMemory {
     type Address = CUdeviceptr;
@@ -106,12 +105,7 @@ fn free_in_order(
 
 /// A block of no bytes, which needs no freeing.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
-    Block {
-        address: NOWHERE,
-        bytes: 0,
-        ledger: Ledger::default(),
-        backing: DeviceBacking::Home(core.clone()),
-    }
+    Block::unused(NOWHERE, 0, DeviceBacking::Home(core.clone()))
 }
 
 /// A block from the allocator that applies to this call.
@@ -240,19 +234,9 @@ impl Stream {
     }
 }
 
-impl<T: Pod> DeviceBuffer<T> {
-    /// The context that the memory belongs to.
-    pub fn context(&self) -> &Context {
-        self.storage.block().backing.context()
-    }
-
-    /// The device that the memory is on.
-    pub fn device(&self) -> Device {
-        self.storage.block().backing.device()
-    }
-
+impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// The device address of the first element, valid while `self` lives; for an empty buffer not
-    /// null, but otherwise meaningless.
+    /// null, but otherwise meaningless. The host has managed memory at the same address.
     ///
     /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
     pub fn as_raw(&self) -> CUdeviceptr {
@@ -260,20 +244,10 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 }
 
-impl<'a, T: Pod> DeviceSlice<'a, T> {
+impl<T: Pod> DeviceSlice<'_, T> {
     /// The device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.block().address + self.range().start as CUdeviceptr
-    }
-
-    /// The device that the memory is on.
-    pub fn device(&self) -> Device {
-        self.block().backing.device()
-    }
-
-    /// The context that the memory belongs to.
-    pub fn context(&self) -> &'a Context {
-        self.block().backing.context()
     }
 }
 
@@ -282,24 +256,9 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
     pub fn as_raw(&self) -> CUdeviceptr {
         self.as_view().as_raw()
     }
-
-    /// The device that the memory is on.
-    pub fn device(&self) -> Device {
-        self.as_view().device()
-    }
-
-    /// The context that the memory belongs to.
-    pub fn context(&self) -> &Context {
-        self.as_view().context()
-    }
 }
 
-impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceBuffer")
-            .field("address", &format_args!("{:#x}", self.as_raw()))
-            .field("len", &self.len())
-            .field("device", &self.device())
-            .finish()
-    }
+debug! {
+    [T: Pod] DeviceBuffer [T],
+    |it| address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
 }

@@ -1,6 +1,5 @@
 //! Device memory in rows, each aligned for fast access by the device.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
@@ -9,9 +8,10 @@ use crate::alloc::plain::{Plain, owned};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
+use crate::memory::{byte_len, within};
 use crate::types::pod::Pod;
+use crate::util::debug::debug;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///
@@ -138,13 +138,7 @@ impl<T: Pod> PitchedBuffer<T> {
     }
 
     fn row_range(&self, y: usize) -> Result<std::ops::Range<usize>> {
-        if y >= self.height {
-            return Err(Error::OutOfBounds {
-                start: y,
-                end: y.saturating_add(1),
-                len: self.height,
-            });
-        }
+        within(y, self.height)?;
         let start = y * self.pitch;
         Ok(start..start + self.width * size_of::<T>())
     }
@@ -180,14 +174,8 @@ impl<T: Pod> PitchedBuffer<T> {
     }
 }
 
-impl<T: Pod> fmt::Debug for PitchedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PitchedBuffer")
-            .field("address", &format_args!("{:#x}", self.bytes.as_raw()))
-            .field("width", &self.width)
-            .field("height", &self.height)
-            .field("pitch", &self.pitch)
-            .field("device", &self.device())
-            .finish()
-    }
+debug! {
+    [T: Pod] PitchedBuffer [T],
+    |it| address: format_args!("{:#x}", it.bytes.as_raw()), width: it.width, height: it.height,
+    pitch: it.pitch, device: it.device()
 }

@@ -4,8 +4,7 @@ use std::ffi::c_int;
 use std::ops::RangeBounds;
 
 use cuda_sys::{
-    CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream,
-    symbol as cu,
+    CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, symbol as cu,
 };
 
 use crate::device::{Device, mem_location};
@@ -13,6 +12,7 @@ use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
+use crate::util::raw_enum::raw_enum;
 
 /// A location that pages of managed memory can have.
 ///
@@ -47,54 +47,20 @@ const CPU: CUdevice = -1;
 
 impl MemoryLocation {
     /// The location for the older calls, which know no nodes.
-    fn as_device(self) -> Result<CUdevice, NodeLocation> {
+    fn as_raw(self) -> Result<CUdevice, CUmemLocation> {
         match self {
             Self::Host => Ok(CPU),
             Self::Device(device) => Ok(device.as_raw()),
-            Self::HostNuma(node) => Err(NodeLocation::Number(node)),
-            Self::HostNumaCurrent => Err(NodeLocation::Closest),
+            Self::HostNuma(node) => Err(mem_location::host_numa(node)),
+            Self::HostNumaCurrent => Err(mem_location::host_numa_current()),
         }
     }
 
-    /// [`None`] for `CU_DEVICE_INVALID`, -2, and any other number that is no device's.
     fn from_raw(raw: CUdevice) -> Option<Self> {
         match raw {
             CPU => Some(Self::Host),
             raw => Device::from_raw(raw).ok().map(Self::Device),
         }
-    }
-}
-
-/// A NUMA node of the host.
-#[derive(Clone, Copy)]
-enum NodeLocation {
-    Number(u32),
-    Closest,
-}
-
-impl NodeLocation {
-    fn location(self) -> CUmemLocation {
-        match self {
-            Self::Number(node) => mem_location::host_numa(node),
-            Self::Closest => mem_location::host_numa_current(),
-        }
-    }
-
-    /// # Safety
-    /// That of `cuMemPrefetchAsync`.
-    unsafe fn prefetch(self, address: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-        let location = self.location();
-        // SAFETY: the range is managed memory that outlives the prefetch and the stream is live, by
-        // the caller's promise; flags must be zero.
-        unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, location, 0, stream) }
-    }
-
-    /// # Safety
-    /// That of `cuMemAdvise`.
-    unsafe fn advise(self, address: CUdeviceptr, bytes: usize, advice: CUmem_advise) -> CUresult {
-        // SAFETY: the range is allocated managed memory, by the caller's promise; a node that does
-        // not exist is an error.
-        unsafe { cu::cuMemAdvise_v2(address, bytes, advice, self.location()) }
     }
 }
 
@@ -173,37 +139,27 @@ pub struct ManagedAttributes {
     pub last_prefetch: Option<MemoryLocation>,
 }
 
-/// What may use managed memory, if a device cannot use it while the host does: the flags of
-/// `cuStreamAttachMemAsync`.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// # let stream = context.create_stream()?;
-/// use cuda_core::{ManagedAttach, ManagedBuffer};
-///
-/// let mut values = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
-/// // SAFETY: no other stream uses it until it is attached to all again.
-/// unsafe { values.attach(&stream, ManagedAttach::Single) }?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ManagedAttach {
-    /// Any stream of any device.
-    Global,
-    /// Only the host.
-    Host,
-    /// Only the stream it is attached on.
-    Single,
-}
-
-impl ManagedAttach {
-    pub(super) fn as_raw(self) -> u32 {
-        match self {
-            Self::Global => cuda_sys::CU_MEM_ATTACH_GLOBAL.0,
-            Self::Host => cuda_sys::CU_MEM_ATTACH_HOST.0,
-            Self::Single => cuda_sys::CU_MEM_ATTACH_SINGLE.0,
-        }
+raw_enum! {
+    /// What may use managed memory, if a device cannot use it while the host does: the flags of
+    /// `cuStreamAttachMemAsync`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{ManagedAttach, ManagedBuffer};
+    ///
+    /// let mut values = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
+    /// // SAFETY: no other stream uses it until it is attached to all again.
+    /// unsafe { values.attach(&stream, ManagedAttach::Single) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    ManagedAttach: CUmemAttach_flags {
+        /// Any stream of any device.
+        Global = CU_MEM_ATTACH_GLOBAL,
+        /// Only the host.
+        Host = CU_MEM_ATTACH_HOST,
+        /// Only the stream it is attached on.
+        Single = CU_MEM_ATTACH_SINGLE,
     }
 }
 
@@ -241,13 +197,13 @@ impl<T: Pod> ManagedBuffer<T> {
         if bytes == 0 {
             return Ok(());
         }
-        let call = |stream| match location.as_device() {
+        let call = |stream| match location.as_raw() {
             // SAFETY: the range is managed memory that stays allocated until the mark that is made
             // of this has completed. The symbol takes a device, whatever the header calls it.
             Ok(device) => unsafe { cu::cuMemPrefetchAsync(address, bytes, device, stream) },
             // SAFETY: the range is managed memory that stays allocated until the mark that is made
-            // of this has completed.
-            Err(node) => unsafe { node.prefetch(address, bytes, stream) },
+            // of this has completed; flags must be zero.
+            Err(node) => unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, node, 0, stream) },
         };
         bound.submit_copy(op, &mut [part.read()], call).1
     }
@@ -277,12 +233,13 @@ impl<T: Pod> ManagedBuffer<T> {
             return Ok(());
         }
         let (advice, location) = advice.parts();
-        let code = match location.as_device() {
+        let code = match location.as_raw() {
             // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a
             // device, whatever the header calls it.
             Ok(device) => unsafe { cu::cuMemAdvise(address, bytes, advice, device) },
-            // SAFETY: the range is managed memory, allocated while `self` is.
-            Err(node) => unsafe { node.advise(address, bytes, advice) },
+            // SAFETY: the range is managed memory, allocated while `self` is; a node that does not
+            // exist is an error.
+            Err(node) => unsafe { cu::cuMemAdvise_v2(address, bytes, advice, node) },
         };
         check("cuMemAdvise", code)
     }
@@ -352,11 +309,11 @@ impl<T: Pod> ManagedBuffer<T> {
         let call = |stream| {
             // SAFETY: managed memory, which stays allocated until the mark that is made of this has
             // completed; length zero stands for all of it.
-            unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw()) }
+            unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw().0) }
         };
         let (_, attached) = bound.submit_copy(op, &mut [view.write()], call);
         // After a failure the attachment is unknown, so the host must not rely on it.
-        self.attached = match attached {
+        self.extra.attached = match attached {
             Ok(()) => attach,
             Err(_) => ManagedAttach::Global,
         };

@@ -474,3 +474,14 @@ pub enum Error {
 pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
     if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
 }
+
+/// What a call writes, which is passed the place for it.
+#[inline]
+pub(crate) fn asked<T: Default>(
+    op: &'static str,
+    call: impl FnOnce(&mut T) -> CUresult,
+) -> Result<T> {
+    let mut value = T::default();
+    check(op, call(&mut value))?;
+    Ok(value)
+}

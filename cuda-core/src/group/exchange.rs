@@ -7,6 +7,7 @@ use crate::group::DeviceGroup;
 use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::within;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
@@ -47,13 +48,7 @@ impl DeviceGroup {
         let op = "broadcast";
         let mut buffers = self.destinations(op, buffers)?;
         let count = self.len();
-        if root >= count {
-            return Err(Error::OutOfBounds {
-                start: root,
-                end: root.saturating_add(1),
-                len: count,
-            });
-        }
+        within(root, count)?;
         let len = buffers[root].len();
         for (rank, buffer) in buffers.iter().enumerate() {
             self.same_len_on(op, rank, len, buffer.len())?;

@@ -56,50 +56,35 @@ pub(crate) trait Divide: Endpoint {
     ) -> Result<()>;
 }
 
-impl Divide for PinnedMemory {
-    fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
-        &group.streams[rank]
-    }
+macro_rules! divide {
+    ($memory:ty, $streams:ident, $hand_out:ident, $take_in:ident) => {
+        impl Divide for $memory {
+            fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
+                &group.$streams[rank]
+            }
 
-    fn hand_out<T: Pod>(
-        stream: &Stream,
-        part: Slice<'_, T, Self>,
-        member: DeviceSliceMut<'_, T>,
-    ) -> Result<()> {
-        stream.upload(part, member)
-    }
+            fn hand_out<T: Pod>(
+                stream: &Stream,
+                part: Slice<'_, T, Self>,
+                member: DeviceSliceMut<'_, T>,
+            ) -> Result<()> {
+                stream.$hand_out(part, member)
+            }
 
-    fn take_in<T: Pod>(
-        stream: &Stream,
-        member: DeviceSlice<'_, T>,
-        part: SliceMut<'_, T, Self>,
-    ) -> Result<()> {
-        stream.download(member, part)
-    }
+            fn take_in<T: Pod>(
+                stream: &Stream,
+                member: DeviceSlice<'_, T>,
+                part: SliceMut<'_, T, Self>,
+            ) -> Result<()> {
+                stream.$take_in(member, part)
+            }
+        }
+    };
 }
 
-impl Divide for DeviceMemory {
-    /// The member's stream, so that all members copy at the same time.
-    fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
-        &group.lanes[rank]
-    }
-
-    fn hand_out<T: Pod>(
-        stream: &Stream,
-        part: Slice<'_, T, Self>,
-        member: DeviceSliceMut<'_, T>,
-    ) -> Result<()> {
-        stream.copy(part, member)
-    }
-
-    fn take_in<T: Pod>(
-        stream: &Stream,
-        member: DeviceSlice<'_, T>,
-        part: SliceMut<'_, T, Self>,
-    ) -> Result<()> {
-        stream.copy(member, part)
-    }
-}
+divide!(PinnedMemory, streams, upload, download);
+// On the member's stream, so that all members copy at the same time.
+divide!(DeviceMemory, lanes, copy, copy);
 
 impl DeviceGroup {
     /// Copies pinned memory to every device, asynchronously: `cuMemcpyHtoDAsync_v2` on each member's

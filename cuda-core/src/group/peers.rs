@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::group::DeviceGroup;
 
 /// What [`DeviceGroup::enable_all_peers`] found: which devices cannot reach which.
@@ -49,8 +49,8 @@ impl DeviceGroup {
     /// The access outlives the group: [`DeviceGroup::disable_all_peers`] revokes it.
     ///
     /// # Errors
-    /// The driver's, as [`Error::OnDevice`] of the device that was to be given access. Pairs that were
-    /// connected before stay so.
+    /// The driver's, as [`Error::OnDevice`](crate::Error::OnDevice) of the device that was to be
+    /// given access. Pairs that were connected before stay so.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -67,11 +67,18 @@ impl DeviceGroup {
             let (device, other) = (context.device(), peer.device());
             let enabled = match device.can_access_peer(other) {
                 Ok(true) => context.enable_peer_access(peer),
-                Ok(false) => Err(unsupported()),
+                Ok(false) => {
+                    report.add(device, other);
+                    continue;
+                }
                 Err(error) => Err(error),
             };
+            let of_the_hardware =
+                [cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuda_sys::CUDA_ERROR_TOO_MANY_PEERS];
             match enabled {
-                Err(error) if is_of_the_hardware(&error) => report.add(device, other),
+                Err(error) if error.code().is_some_and(|code| of_the_hardware.contains(&code)) => {
+                    report.add(device, other);
+                }
                 other => other.map_err(|error| error.on(device))?,
             }
         }
@@ -82,8 +89,8 @@ impl DeviceGroup {
     /// [`Context::disable_peer_access`] of each pair that has it, which waits for the work of both.
     ///
     /// # Errors
-    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`]: the first, after trying
-    /// all pairs.
+    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`](crate::Error::OnDevice):
+    /// the first, after trying all pairs.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -123,19 +130,4 @@ impl DeviceGroup {
                 .map(move |peer| (context, peer))
         })
     }
-}
-
-fn unsupported() -> Error {
-    Error::Driver {
-        op: "cuDeviceCanAccessPeer",
-        code: cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-    }
-}
-
-/// The devices are not connected, or one of them already has the most peers that its hardware
-/// supports.
-fn is_of_the_hardware(error: &Error) -> bool {
-    let of_the_hardware =
-        [cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuda_sys::CUDA_ERROR_TOO_MANY_PEERS];
-    error.code().is_some_and(|code| of_the_hardware.contains(&code))
 }

@@ -1,5 +1,6 @@
 //! The views passed to a group, one for each member, and parts of views.
 
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
@@ -14,12 +15,7 @@ impl DeviceGroup {
         op: &'static str,
         given: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
     ) -> Result<Vec<DeviceSlice<'a, T>>> {
-        let views: Vec<_> = given.into_iter().map(Into::into).collect();
-        self.one_each(op, views.len())?;
-        for (rank, view) in views.iter().enumerate() {
-            self.on_member(op, rank, view.device())?;
-        }
-        Ok(views)
+        self.views(op, given.into_iter().map(Into::into), DeviceSlice::device)
     }
 
     /// One exclusive view for each member, on its device.
@@ -28,10 +24,19 @@ impl DeviceGroup {
         op: &'static str,
         given: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
     ) -> Result<Vec<DeviceSliceMut<'b, T>>> {
-        let views: Vec<_> = given.into_iter().map(Into::into).collect();
+        self.views(op, given.into_iter().map(Into::into), DeviceSliceMut::device)
+    }
+
+    fn views<V>(
+        &self,
+        op: &'static str,
+        given: impl Iterator<Item = V>,
+        device: impl Fn(&V) -> Device,
+    ) -> Result<Vec<V>> {
+        let views: Vec<V> = given.collect();
         self.one_each(op, views.len())?;
         for (rank, view) in views.iter().enumerate() {
-            self.on_member(op, rank, view.device())?;
+            self.on_member(op, rank, device(view))?;
         }
         Ok(views)
     }

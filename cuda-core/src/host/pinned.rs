@@ -1,12 +1,11 @@
 //! Pinned host memory: devices read and write it asynchronously.
 
-use std::fmt;
 use std::ptr::{self, NonNull};
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::host::pinned_pool::{self, PinnedChunk};
 use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
@@ -15,9 +14,10 @@ use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::release::{FailedRelease, released};
-use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 use crate::util::flags::flags;
 
 /// Pinned memory of the host.
@@ -29,7 +29,7 @@ use crate::util::flags::flags;
 /// let buffer: Buffer<f32, PinnedMemory> = PinnedBuffer::new(&context, 100)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum PinnedMemory {}
 
 /// A shared view of a [`PinnedBuffer`].
@@ -105,8 +105,7 @@ impl memory::MemoryKind for PinnedMemory {
     const NOWHERE: HostAddress = NOWHERE;
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
-        let range = block.whole();
-        let fences = block.ledger.conflicts(&range, Access::Write, None);
+        let fences = block.ledger.last_uses(&block.whole());
         match &block.backing {
             PinnedBacking::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
@@ -278,8 +277,7 @@ impl<T: Pod> PinnedBuffer<T> {
             let address = alloc_raw(context, bytes, flags)?;
             (address, PinnedBacking::Allocated(context_of))
         };
-        let block = Block { address, bytes, ledger: Ledger::default(), backing };
-        Ok(Self::from_storage(Storage::new(block), len))
+        Ok(Self::from_storage(Storage::new(Block::unused(address, bytes, backing)), len))
     }
 
     /// A copy of `elements`.
@@ -352,19 +350,12 @@ impl<T: Pod> PinnedBuffer<T> {
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.as_view_mut().into_mut_slice()
     }
-}
-
-impl<T: Pod> PinnedBuffer<T> {
-    /// The context that the buffer was created in.
-    pub fn context(&self) -> &Context {
-        <PinnedMemory as memory::MemoryKind>::context_of(&self.storage.block().backing)
-    }
 
     /// The flags that the memory has: `cuMemHostGetFlags`; for slabs, portable and mapped. None for
     /// an empty buffer.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's; it knows no flags of registered memory.
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
@@ -378,11 +369,10 @@ impl<T: Pod> PinnedBuffer<T> {
             return Ok(flags);
         }
         let _entered = self.context().enter_briefly()?;
-        let mut flags = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; the address is that of a
-        // live allocation.
-        check("cuMemHostGetFlags", unsafe {
-            cu::cuMemHostGetFlags(&mut flags, block.address.0.as_ptr().cast())
+        // SAFETY: the call writes one number, to a borrow of one; the address is that of a live
+        // allocation.
+        let flags = asked("cuMemHostGetFlags", |flags| unsafe {
+            cu::cuMemHostGetFlags(flags, block.address.0.as_ptr().cast())
         })?;
         Ok(PinnedFlags(flags))
     }
@@ -407,13 +397,11 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
         return Ok(0);
     }
     let _entered = context.enter_briefly()?;
-    let mut address = 0;
-    // SAFETY: the call writes one address, to a local that outlives it; the memory is pinned; flags
-    // must be zero.
-    check("cuMemHostGetDevicePointer", unsafe {
-        cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
-    })?;
-    Ok(address)
+    // SAFETY: the call writes one address, to a borrow of one; the memory is pinned; flags must be
+    // zero.
+    asked("cuMemHostGetDevicePointer", |address| unsafe {
+        cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0)
+    })
 }
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {
@@ -450,8 +438,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     fn fences(&self, access: Access) -> Result<Fences> {
         driver::ensure()?;
         self.storage().ensure()?;
-        let fences = self.ledger().conflicts(&self.range(), access, None);
-        Ok(fences)
+        Ok(self.ledger().conflicts(&self.range(), access, None))
     }
 }
 
@@ -475,11 +462,6 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 }
 
-impl<T: Pod> fmt::Debug for PinnedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PinnedBuffer")
-            .field("address", &self.storage.block().address.0)
-            .field("len", &self.len())
-            .finish()
-    }
+debug! {
+    [T: Pod] PinnedBuffer [T], |it| address: it.storage.block().address.0, len: it.len()
 }

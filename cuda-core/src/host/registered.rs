@@ -2,9 +2,7 @@
 
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ops::RangeBounds;
-
-use cuda_sys::CUdeviceptr;
+use std::ops::{Deref, RangeBounds};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -14,9 +12,8 @@ use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::{Block, Storage};
 use crate::process::deferred;
-use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Ledger};
 use crate::util::flags::flags;
+use crate::util::from::from;
 use crate::util::panic::Contained;
 use crate::wait::future::Ready;
 
@@ -35,7 +32,7 @@ flags! {
     RegisterFlags {
         /// Pinned for every context: `CU_MEMHOSTREGISTER_PORTABLE`.
         PORTABLE = 1;
-        /// Devices can reach it in place, see [`Registered::device_ptr`]:
+        /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
         /// `CU_MEMHOSTREGISTER_DEVICEMAP`.
         MAPPED = 2;
         /// Devices only read it, see [`Registered::read_only`]: `CU_MEMHOSTREGISTER_READ_ONLY`.
@@ -45,7 +42,8 @@ flags! {
 
 /// Existing host memory, pinned where it is: `cuMemHostRegister`. The value owns the memory.
 ///
-/// Its views are those of a [`PinnedBuffer`], which all copies accept. Dropping it waits for the
+/// It dereferences to a [`PinnedBuffer`], for all that neither changes the elements nor takes the
+/// buffer; its views are those of one, which all copies accept. Dropping it waits for the
 /// work that uses it, unregisters the memory, and drops the owner; [`into_inner`](Self::into_inner)
 /// gives the owner back. If it cannot be proven that the work is done, the owner is leaked and the
 /// failure reported: the memory is never freed under a copy.
@@ -75,7 +73,8 @@ pub struct Registered<H: StableHost> {
 
 struct Parts<H: StableHost> {
     // INVARIANT: of `host`'s elements. Devices and the host write them only if `H` is
-    // `StableHostMut`, since no method hands the whole buffer out.
+    // `StableHostMut`, since only its exclusive views write, and nothing else hands the buffer out
+    // but for shared use.
     buffer: PinnedBuffer<H::Element>,
     // Moving a `Box` or `Vec` asserts that nothing else points to its contents, but the device does.
     // `MaybeUninit` makes no such assertion.
@@ -128,110 +127,15 @@ impl<H: StableHost> Registered<H> {
             // context is lost.
             return Err((error, unsafe { host.assume_init() }));
         }
-        let block = Block {
-            address,
-            bytes,
-            ledger: Ledger::default(),
-            backing: PinnedBacking::Registered(context.clone()),
-        };
+        let block = Block::unused(address, bytes, PinnedBacking::Registered(context.clone()));
         let buffer = Buffer::from_storage(Storage::new(block), len);
         Ok(Self { parts: ManuallyDrop::new(Parts { buffer, host }) })
-    }
-
-    fn buffer(&self) -> &PinnedBuffer<H::Element> {
-        &self.parts.buffer
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.buffer().len()
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.buffer().is_empty()
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.buffer().byte_len()
-    }
-
-    /// The context that the memory is registered in.
-    pub fn context(&self) -> &Context {
-        self.buffer().context()
-    }
-
-    /// The elements, once the copies that write them have completed.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn as_slice(&self) -> Result<&[H::Element]> {
-        self.buffer().as_slice()
-    }
-
-    /// The elements, or [`None`] while copies that write them are pending.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn try_as_slice(&self) -> Result<Option<&[H::Element]>> {
-        self.buffer().try_as_slice()
-    }
-
-    /// A view of all elements.
-    pub fn as_view(&self) -> PinnedSlice<'_, H::Element> {
-        self.buffer().as_view()
-    }
-
-    /// A view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, H::Element>> {
-        self.buffer().slice(range)
-    }
-
-    /// Waits, without blocking, for the work that writes the elements. Reading them does not block
-    /// after that.
-    pub fn ready(&self) -> Ready<'_> {
-        self.buffer().ready()
     }
 
     /// Waits, without blocking, for all work that uses the elements. Neither dropping the value nor
     /// [`into_inner`](Self::into_inner) blocks after that.
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.parts.buffer.ready_mut()
-    }
-
-    /// The address by which devices reach the first element: see [`PinnedBuffer::device_ptr`].
-    ///
-    /// # Errors
-    /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
-    pub fn device_ptr(&self) -> Result<CUdeviceptr> {
-        self.buffer().device_ptr()
-    }
-
-    /// Notes that work enqueued on `stream` behind this crate's back uses the memory; see
-    /// [`PinnedBuffer::note_use`].
-    ///
-    /// # Errors
-    /// The driver's, when the stream is made to wait.
-    ///
-    /// # Safety
-    /// That of [`PinnedBuffer::note_use`]; and the work writes the elements only if `H` is
-    /// [`StableHostMut`].
-    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        // SAFETY: the caller promised what the buffer's own method asks for, and that the work
-        // writes only what devices may write.
-        unsafe { self.buffer().note_use(stream, access) }
-    }
-
-    /// Blocks the thread until no stream uses the memory any more.
-    ///
-    /// # Errors
-    /// The driver's errors about the work waited for.
-    pub fn synchronize(&self) -> Result<()> {
-        self.buffer().synchronize()
     }
 
     /// Waits for the work that uses the memory, unregisters it and gives its owner back:
@@ -299,38 +203,32 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
             let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
             return Err((Error::Flags { op: REGISTER, why }, host));
         }
-        let device = context.device();
         let supported = cuda_sys::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
-        match device.attribute(supported) {
-            Ok(0) => {
-                let error = Error::Unsupported {
-                    feature: "registering memory that devices only read",
-                    device: device.ordinal(),
-                };
-                return Err((error, host));
-            }
-            Ok(_) => {}
-            Err(error) => return Err((error, host)),
+        let feature = "registering memory that devices only read";
+        if let Err(error) = context.device().require(supported, feature) {
+            return Err((error, host));
         }
         Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
             .map_err(|(error, ReadOnly(host))| (error, host))
     }
 }
 
-impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {
-    fn from(registered: &'a Registered<H>) -> Self {
-        registered.as_view()
+impl<H: StableHost> Deref for Registered<H> {
+    type Target = PinnedBuffer<H::Element>;
+
+    fn deref(&self) -> &PinnedBuffer<H::Element> {
+        &self.parts.buffer
     }
 }
 
-impl<'a, H: StableHostMut> From<&'a mut Registered<H>> for PinnedSliceMut<'a, H::Element> {
-    fn from(registered: &'a mut Registered<H>) -> Self {
-        registered.as_view_mut()
-    }
+from! {
+    ['a, H: StableHost] &'a Registered<H> => PinnedSlice<'a, H::Element>: |it| it.as_view();
+    ['a, H: StableHostMut] &'a mut Registered<H> => PinnedSliceMut<'a, H::Element>:
+        |it| it.as_view_mut();
 }
 
 impl<H: StableHost> fmt::Debug for Registered<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(self.buffer()).finish()
+        f.debug_tuple("Registered").field(&**self).finish()
     }
 }

@@ -3,19 +3,23 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
+use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::view::{Slice, SliceMut, lengths};
 use crate::memory::{Memory, Storage};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
-use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
+use crate::util::from::from;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
-/// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it.
+/// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
+/// [`ManagedBuffer`](crate::ManagedBuffer) and [`VirtualBuffer`](crate::VirtualBuffer): buffers of
+/// device memory with a third parameter, which has what their allocation needs beyond that.
 ///
-/// This type has what all kinds share: length, views, freeing. A buffer knows which streams use
+/// This type has what all of them share: length, views, waiting, freeing. A buffer knows which streams use
 /// which of its bytes, on whatever thread the work was enqueued, so it is safe to drop or to forget
 /// it meanwhile.
 ///
@@ -31,10 +35,11 @@ use crate::types::pod::Pod;
 /// assert_eq!(mebibytes(&buffers), 5);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct Buffer<T: Pod, M: Memory> {
+pub struct Buffer<T: Pod, M: Memory, X = ()> {
     pub(crate) storage: Storage<M>,
-    // INVARIANT: the storage has room for this many elements, aligned for `T`.
+    // INVARIANT: the storage has accessible memory for this many elements, aligned for `T`.
     len: usize,
+    pub(crate) extra: X,
     _elements: PhantomData<T>,
 }
 
@@ -42,7 +47,35 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// All of `storage`, which has room for `len` elements and is aligned for them.
     #[inline]
     pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
-        Self { storage, len, _elements: PhantomData }
+        Self::with_extra(storage, len, ())
+    }
+
+    /// The same bytes as elements of another type, whose size must divide them and whose alignment
+    /// must not exceed the memory's. No copy, no driver call.
+    ///
+    /// # Errors
+    /// [`Error::Recast`], with the buffer itself.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let words = stream.alloc_zeroed::<u32>(256)?;
+    /// let bytes = words.cast::<u8>().map_err(|(error, _)| error)?;
+    /// assert_eq!(bytes.len(), 1024);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, (Error, Self)> {
+        match self.as_view().cast::<U>().map(|view| view.len()) {
+            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
+    /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
+    #[inline]
+    pub(crate) fn with_extra(storage: Storage<M>, len: usize, extra: X) -> Self {
+        Self { storage, len, extra, _elements: PhantomData }
     }
 
     /// To be called only if the storage has room for `len` elements.
@@ -50,19 +83,16 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.len = len;
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
+    lengths!();
+
+    /// The context that the memory was allocated in.
+    pub fn context(&self) -> &Context {
+        self.storage.context()
     }
 
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.context().device()
     }
 
     /// A view of all elements.
@@ -155,7 +185,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     pub fn chunks(
         &self,
         len: usize,
-    ) -> Result<impl ExactSizeIterator<Item = Slice<'_, T, M>> + use<'_, T, M>> {
+    ) -> Result<impl ExactSizeIterator<Item = Slice<'_, T, M>> + use<'_, T, M, X>> {
         self.as_view().chunks(len)
     }
 
@@ -177,28 +207,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     pub fn chunks_mut(
         &mut self,
         len: usize,
-    ) -> Result<impl ExactSizeIterator<Item = SliceMut<'_, T, M>> + use<'_, T, M>> {
+    ) -> Result<impl ExactSizeIterator<Item = SliceMut<'_, T, M>> + use<'_, T, M, X>> {
         self.as_view_mut().chunks_mut(len)
-    }
-
-    /// The same bytes as elements of another type, whose size must divide them and whose alignment
-    /// must not exceed the memory's. No copy, no driver call.
-    ///
-    /// # Errors
-    /// [`Error::Recast`], with the buffer itself.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let words = stream.alloc_zeroed::<u32>(256)?;
-    /// let bytes = words.cast::<u8>().map_err(|(error, _)| error)?;
-    /// assert_eq!(bytes.len(), 1024);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, (Error, Self)> {
-        match self.as_view().cast::<U>().map(|view| view.len()) {
-            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
-            Err(error) => Err((error, self)),
-        }
     }
 
     /// Notes that work enqueued on `stream` behind this crate's back uses the buffer.
@@ -211,7 +221,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     ///
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
-    /// `access` says.
+    /// `access` says. It writes [`Registered`](crate::Registered) memory only if the owner is a
+    /// [`StableHostMut`](crate::StableHostMut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -228,8 +239,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        let block = self.storage.block();
-        note_use(stream.core(), &block.ledger, &block.whole(), access)
+        self.storage.note_use(stream, access)
     }
 
     /// Blocks the thread until no stream uses the buffer any more.
@@ -246,11 +256,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// ```
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
-        let block = self.storage.block();
-        let fences = block.ledger.conflicts(&block.whole(), Access::Write, None);
-        fences.wait_host()?;
-        block.ledger.prune(&block.whole());
-        Ok(())
+        self.storage.wait_for(&self.storage.block().whole())
     }
 
     /// Frees the memory behind all work that uses it. Dropping the buffer does the same, but
@@ -283,16 +289,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     }
 }
 
-impl<'a, T: Pod, M: Memory> From<&'a Buffer<T, M>> for Slice<'a, T, M> {
-    #[inline]
-    fn from(buffer: &'a Buffer<T, M>) -> Self {
-        buffer.as_view()
-    }
-}
-
-impl<'a, T: Pod, M: Memory> From<&'a mut Buffer<T, M>> for SliceMut<'a, T, M> {
-    #[inline]
-    fn from(buffer: &'a mut Buffer<T, M>) -> Self {
-        buffer.as_view_mut()
-    }
+from! {
+    ['a, T: Pod, M: Memory, X] &'a Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
+    ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => SliceMut<'a, T, M>: |it| it.as_view_mut();
 }

@@ -15,7 +15,7 @@ use crate::memory::view::{Slice, SliceMut};
 /// let same: DeviceBuffer<f32> = buffer;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum DeviceMemory {}
 
 /// Elements on a device. Any stream of the device may use them; the crate makes streams wait for

@@ -14,7 +14,9 @@ pub(crate) mod buffer;
 pub(crate) mod device;
 pub(crate) mod view;
 
-use crate::timeline::ledger::{Bytes, Ledger};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Bytes, Ledger};
+use crate::timeline::submit::note_use;
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
 /// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.
@@ -36,7 +38,7 @@ pub trait Memory: MemoryKind {}
 impl<M: MemoryKind> Memory for M {}
 
 /// What differs between kinds of memory.
-pub(crate) trait MemoryKind: Sized + 'static {
+pub(crate) trait MemoryKind: Copy + 'static {
     /// The type of a block's address.
     type Address: Copy + Send + Sync;
     /// What keeps a block allocated.
@@ -76,6 +78,11 @@ pub(crate) struct Block<M: MemoryKind> {
 }
 
 impl<M: MemoryKind> Block<M> {
+    /// A block that no stream uses yet. The caller allocated it.
+    pub(crate) fn unused(address: M::Address, bytes: usize, backing: M::Backing) -> Self {
+        Self { address, bytes, ledger: Ledger::default(), backing }
+    }
+
     /// Frees the block; reports a failure. Returns whether it worked.
     fn free_or_report(&mut self) -> bool {
         let freed = M::free(self);
@@ -140,6 +147,24 @@ impl<M: MemoryKind> Storage<M> {
         }
     }
 
+    /// The context that the memory belongs to.
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        M::context_of(&self.block.backing)
+    }
+
+    /// Blocks the thread until no stream uses `range` any more.
+    pub(crate) fn wait_for(&self, range: &Bytes) -> Result<()> {
+        self.block.ledger.last_uses(range).wait_host()?;
+        self.block.ledger.prune(range);
+        Ok(())
+    }
+
+    /// [`note_use`] of all bytes.
+    pub(crate) fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        note_use(stream.core(), &self.block.ledger, &self.block.whole(), access)
+    }
+
     /// What `Drop` does, but returns the error. Unless the block was kept, nothing of it is left.
     pub(crate) fn free(&mut self) -> Result<()> {
         self.ensure()?;
@@ -195,6 +220,19 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>())
         .filter(|bytes| *bytes <= isize::MAX as usize)
         .ok_or(Error::SizeOverflow { len, element_size: size_of::<T>() })
+}
+
+/// The error for bytes at `address` that are no elements of type `T`.
+pub(crate) fn recast<T>(bytes: usize, address: u64) -> Error {
+    Error::Recast { bytes, address, element_size: size_of::<T>(), alignment: align_of::<T>() }
+}
+
+/// Refuses an index beyond `len`.
+pub(crate) fn within(index: usize, len: usize) -> Result<()> {
+    if index < len {
+        return Ok(());
+    }
+    Err(Error::OutOfBounds { start: index, end: index.saturating_add(1), len })
 }
 
 /// Refuses a copy between slices of different length.

@@ -4,10 +4,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
+use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{Block, Memory, Storage};
+use crate::memory::{Block, Memory, Storage, recast};
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
+use crate::util::from::from;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
 /// [`PinnedSlice`](crate::PinnedSlice) are aliases of it.
@@ -21,6 +24,7 @@ use crate::types::pod::Pod;
 /// stream.download_to(part.slice(15..)?, &mut back)?; // elements 25 to 29 of the buffer
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[derive(Clone, Copy)]
 pub struct Slice<'a, T: Pod, M: Memory> {
     storage: &'a Storage<M>,
     // INVARIANT: `start + len * size_of::<T>()` is at most the storage's size, and `start` a
@@ -59,26 +63,35 @@ enum Hold<'a, M: Memory> {
     Part(&'a Storage<M>),
 }
 
+/// The methods about the length of a buffer or a view.
+macro_rules! lengths {
+    () => {
+        /// The number of elements.
+        pub fn len(&self) -> usize {
+            self.len
+        }
+
+        /// Whether there are no elements.
+        pub fn is_empty(&self) -> bool {
+            self.len == 0
+        }
+
+        /// Size in bytes.
+        pub fn byte_len(&self) -> usize {
+            self.len * size_of::<T>()
+        }
+    };
+}
+
+pub(crate) use lengths;
+
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// All `len` elements of `storage`, which has room for them.
     pub(crate) fn whole(storage: &'a Storage<M>, len: usize) -> Self {
         Self { storage, start: 0, len, _elements: PhantomData }
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
-    }
+    lengths!();
 
     /// A part of the view.
     ///
@@ -156,14 +169,19 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         // An empty view has no elements of any size, but its address must still be aligned for `U`.
         let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
         if len * size_of::<U>() != bytes || address % align_of::<U>() as u64 != 0 {
-            return Err(Error::Recast {
-                bytes,
-                address,
-                element_size: size_of::<U>(),
-                alignment: align_of::<U>(),
-            });
+            return Err(recast::<U>(bytes, address));
         }
         Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
+    }
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &'a Context {
+        self.storage.context()
+    }
+
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.context().device()
     }
 
     pub(crate) fn storage(&self) -> &'a Storage<M> {
@@ -207,19 +225,16 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         }
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
+    lengths!();
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.as_view().context()
     }
 
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.as_view().device()
     }
 
     /// The same elements, shared for as long as `self` is borrowed.
@@ -350,30 +365,10 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usiz
     }
 }
 
-impl<T: Pod, M: Memory> Clone for Slice<'_, T, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Pod, M: Memory> Copy for Slice<'_, T, M> {}
-
-impl<'a, T: Pod, M: Memory> From<&Slice<'a, T, M>> for Slice<'a, T, M> {
-    fn from(view: &Slice<'a, T, M>) -> Self {
-        *view
-    }
-}
-
-impl<'b, T: Pod, M: Memory> From<&'b SliceMut<'_, T, M>> for Slice<'b, T, M> {
-    fn from(view: &'b SliceMut<'_, T, M>) -> Self {
-        view.as_view()
-    }
-}
-
-impl<'b, T: Pod, M: Memory> From<&'b mut SliceMut<'_, T, M>> for SliceMut<'b, T, M> {
-    fn from(view: &'b mut SliceMut<'_, T, M>) -> Self {
-        view.reborrow()
-    }
+from! {
+    ['a, T: Pod, M: Memory] &Slice<'a, T, M> => Slice<'a, T, M>: |it| *it;
+    ['b, T: Pod, M: Memory] &'b SliceMut<'_, T, M> => Slice<'b, T, M>: |it| it.as_view();
+    ['b, T: Pod, M: Memory] &'b mut SliceMut<'_, T, M> => SliceMut<'b, T, M>: |it| it.reborrow();
 }
 
 impl<T: Pod, M: Memory> fmt::Debug for Slice<'_, T, M> {

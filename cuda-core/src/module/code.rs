@@ -75,7 +75,6 @@ impl Users {
         if *self.in_use_for_good.get_mut() {
             return Err(Error::LostStream);
         }
-        let fences = self.launches.conflicts(&CODE, Access::Write, None);
-        fences.wait_host()
+        self.launches.last_uses(&CODE).wait_host()
     }
 }

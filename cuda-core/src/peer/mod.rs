@@ -4,56 +4,39 @@ mod gate;
 
 use std::sync::{Mutex, MutexGuard};
 
-use cuda_sys::{CUmemAccess_flags, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use crate::context::{self, Context, RawContext, kept};
 use crate::device::Device;
 use crate::device::default_pool::{self, RawPool};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
+use crate::util::raw_enum::raw_enum;
 use crate::util::sync::lock;
 
 pub(crate) use gate::{ClosedGate, Crossing, crossing};
 
-/// What another device may do with memory.
-///
-/// ```no_run
-/// use cuda_core::{Device, PeerAccess, VirtualBuffer};
-///
-/// let (one, two) = (Device::get(0)?, Device::get(1)?);
-/// let mut table = VirtualBuffer::<f32>::reserve(&one.context()?, 1 << 30)?;
-/// table.grow_to(1 << 20)?;
-/// table.set_access(two, PeerAccess::ReadWrite)?; // also to what comes later
-/// assert_eq!(table.access(two)?, PeerAccess::ReadWrite);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PeerAccess {
-    /// Nothing.
-    None,
-    /// Read it.
-    Read,
-    /// Read and write it.
-    ReadWrite,
-}
-
-impl PeerAccess {
-    pub(crate) fn as_raw(self) -> CUmemAccess_flags {
-        match self {
-            PeerAccess::None => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-            PeerAccess::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
-            PeerAccess::ReadWrite => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        }
-    }
-
-    pub(crate) fn from_raw(raw: CUmemAccess_flags) -> Self {
-        match raw {
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ => PeerAccess::Read,
-            _ => PeerAccess::None,
-        }
+raw_enum! {
+    /// What another device may do with memory.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, PeerAccess, VirtualBuffer};
+    ///
+    /// let (one, two) = (Device::get(0)?, Device::get(1)?);
+    /// let mut table = VirtualBuffer::<f32>::reserve(&one.context()?, 1 << 30)?;
+    /// table.grow_to(1 << 20)?;
+    /// table.set_access(two, PeerAccess::ReadWrite)?; // also to what comes later
+    /// assert_eq!(table.access(two)?, PeerAccess::ReadWrite);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    PeerAccess: CUmemAccess_flags {
+        /// Nothing.
+        None = CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        /// Read it.
+        Read = CU_MEM_ACCESS_FLAGS_PROT_READ,
+        /// Read and write it.
+        ReadWrite = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     }
 }
 
@@ -78,11 +61,9 @@ impl Device {
         if self == peer {
             return Ok(false);
         }
-        let mut can = 0;
-        // SAFETY: both are handles that the driver gave; the call writes one int, to a local that
-        // outlives it.
-        check("cuDeviceCanAccessPeer", unsafe {
-            cu::cuDeviceCanAccessPeer(&mut can, self.as_raw(), peer.as_raw())
+        // SAFETY: both are handles that the driver gave; the call writes one int, to a borrow of one.
+        let can = asked("cuDeviceCanAccessPeer", |can| unsafe {
+            cu::cuDeviceCanAccessPeer(can, self.as_raw(), peer.as_raw())
         })?;
         Ok(can != 0)
     }

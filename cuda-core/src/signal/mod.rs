@@ -176,18 +176,10 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
-        let op = value::write_op::<T>();
-        let core = self.core();
-        let stream = core.bind(op)?;
-        value::require::<T>(self.device(), None)?;
-        let address = signal.as_raw();
-        let call = |stream| {
-            // SAFETY: pinned memory "is always directly accessible from all contexts on all devices
-            // that support unified addressing" at the host's address; the word is aligned to 64
-            // bytes and stays the signal's until the mark that is made of this has completed.
-            unsafe { value::write::<T>(stream, address, value) }
-        };
-        stream.submit(op, &mut [signal.touch()], call).1
+        // SAFETY: pinned memory "is always directly accessible from all contexts on all devices that
+        // support unified addressing" at the host's address; the word is aligned to 64 bytes and
+        // stays the signal's until the mark that is made of this has completed.
+        unsafe { value::write(self.core(), signal.as_raw(), value, signal.touch()) }
     }
 
     /// Makes work enqueued from now on wait until the signal has a value:
@@ -215,22 +207,10 @@ impl<K: StreamKind> Stream<K> {
         signal: &Signal<T>,
         until: WaitValue<T>,
     ) -> Result<()> {
-        let op = value::wait_op::<T>();
-        until.check(op)?;
-        let core = self.core();
-        let stream = core.bind(op)?;
-        value::require(self.device(), Some(until))?;
-        core.timeline().hold_up(stream.entered())?;
-        let address = signal.as_raw();
-        let call = |stream| {
-            // SAFETY: pinned memory is at the same address for every device; the word is aligned to
-            // 64 bits and stays the signal's until the mark that is made of this wait has
-            // completed.
-            unsafe { value::wait(stream, address, until) }
-        };
-        let (seq, result) = stream.submit(op, &mut [signal.touch()], call);
-        core.timeline().held_up_at(seq);
-        result
+        until.check(T::WAIT)?;
+        // SAFETY: pinned memory is at the same address for every device; the word is aligned to 64
+        // bytes and stays the signal's until the mark that is made of this wait has completed.
+        unsafe { value::wait(self.core(), signal.as_raw(), until, signal.touch()) }
     }
 }
 
@@ -240,7 +220,7 @@ impl<T: StreamValue> Drop for Signal<T> {
         if driver::is_gone() {
             return;
         }
-        let fences = self.ledger.conflicts(&WORD, Access::Write, None);
+        let fences = self.ledger.last_uses(&WORD);
         let mut pool = lock(&POOL);
         if fences.is_empty() {
             pool.give(self.word);
@@ -277,6 +257,11 @@ impl SignalSlab {
 }
 
 impl SignalPool {
+    fn remove(&mut self, which: impl Fn(&SignalSlab) -> bool) -> Option<SignalSlab> {
+        let at = self.slabs.iter().position(which)?;
+        Some(self.slabs.swap_remove(at))
+    }
+
     /// Takes an unused word for the caller.
     fn take(&mut self) -> Option<Word> {
         let slab = self.slabs.iter_mut().find(|slab| slab.idle != 0)?;
@@ -346,11 +331,7 @@ fn reap(most: usize) {
 /// Gives up the slab of a word that a device may still use, since its stream is lost. Other signals
 /// in that slab stay valid.
 fn set_aside(word: Word) {
-    let slab = {
-        let mut pool = lock(&POOL);
-        let at = pool.slabs.iter().position(|slab| slab.is_home_of(word));
-        at.map(|at| pool.slabs.swap_remove(at))
-    };
+    let slab = lock(&POOL).remove(|slab| slab.is_home_of(word));
     if let Some(slab) = slab {
         slab.leak(Error::LostStream);
     }
@@ -362,11 +343,7 @@ pub(crate) fn trim() -> Result<usize> {
     reap(usize::MAX);
     let mut gone = 0;
     loop {
-        let slab = {
-            let mut pool = lock(&POOL);
-            let at = pool.slabs.iter().position(|slab| slab.idle == u64::MAX);
-            at.map(|at| pool.slabs.swap_remove(at))
-        };
+        let slab = lock(&POOL).remove(|slab| slab.idle == u64::MAX);
         let Some(slab) = slab else {
             return Ok(gone);
         };

@@ -1,6 +1,5 @@
 //! Semaphores of another interface to the device: Vulkan, Direct3D.
 
-use std::fmt;
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
 use std::ptr;
@@ -11,8 +10,6 @@ use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result};
-#[cfg(unix)]
-use crate::process::effect::give_fd;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
@@ -20,25 +17,27 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
+use crate::util::raw_enum::raw_enum;
 
-/// What kind of semaphore an [`ExternalSemaphore`] imports.
-///
-/// ```
-/// use cuda_core::ExternalSemaphoreKind;
-///
-/// # let has_type_create_info = true;
-/// let kind = match has_type_create_info {
-///     true => ExternalSemaphoreKind::Timeline, // VkSemaphoreTypeCreateInfo says so
-///     false => ExternalSemaphoreKind::Binary,
-/// };
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ExternalSemaphoreKind {
-    /// Signalled or not; one wait for it resets it. The value is ignored.
-    Binary,
-    /// A number that only grows.
-    Timeline,
+raw_enum! {
+    /// What kind of semaphore an [`ExternalSemaphore`] imports.
+    ///
+    /// ```
+    /// use cuda_core::ExternalSemaphoreKind;
+    ///
+    /// # let has_type_create_info = true;
+    /// let kind = match has_type_create_info {
+    ///     true => ExternalSemaphoreKind::Timeline, // VkSemaphoreTypeCreateInfo says so
+    ///     false => ExternalSemaphoreKind::Binary,
+    /// };
+    /// ```
+    ExternalSemaphoreKind: CUexternalSemaphoreHandleType {
+        /// Signalled or not; one wait for it resets it. The value is ignored.
+        Binary = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+        /// A number that only grows.
+        Timeline = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+    }
 }
 
 /// A semaphore of another interface to the device, which orders that interface's work and that of
@@ -94,8 +93,21 @@ impl ExternalSemaphore {
         fd: OwnedFd,
         kind: ExternalSemaphoreKind,
     ) -> Result<Self, (Error, OwnedFd)> {
-        // SAFETY: the caller's promise is the same.
-        unsafe { import(context, &fd, kind) }.map_err(|error| (error, fd))
+        let mut handle = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+            type_: kind.as_raw(),
+            ..Default::default()
+        };
+        let import = |raw: &mut CUexternalSemaphore, fd| {
+            handle.handle.fd = fd;
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive
+            // it; the descriptor is open, and of such a semaphore by the caller's promise; a live
+            // context is current.
+            unsafe { cu::cuImportExternalSemaphore(raw, &handle) }
+        };
+        // SAFETY: just imported, of what the caller promised.
+        let own = |raw| unsafe { Self::from_raw(context, raw) };
+        let op = "cuImportExternalSemaphore";
+        context.import_fd(op, &fd, import, own).map_err(|error| (error, fd))
     }
 
     /// Takes ownership of a semaphore that was imported by a raw call, for the kinds of handle that
@@ -164,44 +176,6 @@ impl ExternalSemaphore {
     }
 }
 
-/// # Safety
-/// That of [`ExternalSemaphore::import_fd`].
-#[cfg(unix)]
-unsafe fn import(
-    context: &Context,
-    fd: &OwnedFd,
-    kind: ExternalSemaphoreKind,
-) -> Result<ExternalSemaphore> {
-    let mut handle = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
-        type_: match kind {
-            ExternalSemaphoreKind::Binary => cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
-            ExternalSemaphoreKind::Timeline => {
-                cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
-            }
-        },
-        ..Default::default()
-    };
-    let op = "cuImportExternalSemaphore";
-    let mut raw = ptr::null_mut();
-    let given = context.relaxed(|| {
-        give_fd(op, fd, |fd| {
-            handle.handle.fd = fd;
-            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
-            // the descriptor is open, and of such a semaphore by this function's contract; a live context
-            // is current.
-            unsafe { cu::cuImportExternalSemaphore(&mut raw, &handle) }
-        })
-    })?;
-    // SAFETY: just imported, of what the caller promised.
-    let imported = || unsafe { ExternalSemaphore::from_raw(context, raw) };
-    // Despite the error, the driver may have written a handle.
-    if given.is_err() && !raw.is_null() {
-        drop(imported());
-    }
-    given?;
-    Ok(imported())
-}
-
 impl<K: StreamKind> Stream<K> {
     /// Signals a semaphore of another interface when everything enqueued so far has completed:
     /// `cuSignalExternalSemaphoresAsync`. A timeline then has the value.
@@ -257,8 +231,7 @@ impl Release for ImportedSemaphore {
 
     /// "Any outstanding signals or waits must have completed".
     fn release(&mut self) -> Result<(), FailedRelease> {
-        let fences = self.uses.conflicts(&SEMAPHORE, Access::Write, None);
-        fences.wait_host()?;
+        self.uses.last_uses(&SEMAPHORE).wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
             // call, and no signal or wait is queued; its context is current.
@@ -267,11 +240,4 @@ impl Release for ImportedSemaphore {
     }
 }
 
-impl fmt::Debug for ExternalSemaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExternalSemaphore")
-            .field("raw", &self.as_raw())
-            .field("device", &self.device())
-            .finish()
-    }
-}
+debug! { [] ExternalSemaphore [], |it| raw: it.as_raw(), device: it.device() }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
+use cuda_sys::CUdeviceptr;
 
 use crate::alloc::backing::DeviceBacking;
 use crate::device::Device;
@@ -10,8 +10,10 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::same_device;
+use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::ledger::Touch;
 use crate::types::pod::Pod;
+use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
 
 /// A value that a stream can write and wait for: `u32`, and `u64` if the device supports it.
@@ -64,14 +66,16 @@ pub enum WaitValue<T> {
 pub(crate) mod sealed {
     use std::sync::atomic::{AtomicU32, AtomicU64};
 
+    use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
+
     pub trait Value: Copy + Eq {
         const ZERO: Self;
         const ONES: Self;
         /// More than 32 bits.
         const WIDE: bool;
-
-        fn raw(self) -> u64;
-
+        /// The calls that write and that wait.
+        const WRITE: &'static str;
+        const WAIT: &'static str;
         /// Reads host memory that a device may write meanwhile, with `Acquire` ordering.
         ///
         /// # Safety
@@ -83,18 +87,25 @@ pub(crate) mod sealed {
         /// # Safety
         /// As for [`Value::load`].
         unsafe fn store(self, at: *mut u8);
+
+        /// # Safety
+        /// The stream is live, its context current if it needs that. `address` is of a value of this
+        /// type, aligned to its size, that the stream's device reaches until the write is done.
+        unsafe fn write(self, stream: CUstream, address: CUdeviceptr) -> CUresult;
+
+        /// # Safety
+        /// As for [`Value::write`], until the wait is over.
+        unsafe fn wait(self, stream: CUstream, address: CUdeviceptr, condition: u32) -> CUresult;
     }
 
     macro_rules! value {
-        ($($type:ty, $atomic:ty, $wide:literal;)*) => {$(
+        ($($type:ty, $atomic:ty, $wide:literal, $write:ident, $wait:ident, $bits:literal;)*) => {$(
             impl Value for $type {
                 const ZERO: Self = 0;
                 const ONES: Self = !0;
                 const WIDE: bool = $wide;
-
-                fn raw(self) -> u64 {
-                    self.into()
-                }
+                const WRITE: &'static str = concat!("cuStreamWriteValue", $bits);
+                const WAIT: &'static str = concat!("cuStreamWaitValue", $bits);
 
                 unsafe fn load(at: *mut u8) -> Self {
                     // SAFETY: aligned, and valid for longer than the reference, which ends with
@@ -111,13 +122,31 @@ pub(crate) mod sealed {
                     let value = unsafe { <$atomic>::from_ptr(at.cast()) };
                     value.store(self, std::sync::atomic::Ordering::Release);
                 }
+
+                unsafe fn write(self, stream: CUstream, address: CUdeviceptr) -> CUresult {
+                    let flags = cuda_sys::CU_STREAM_WRITE_VALUE_DEFAULT.0;
+                    // SAFETY: the stream is live, and `address` a value of this size, aligned to it,
+                    // until the write is done: the caller's promise.
+                    unsafe { cu::$write(stream, address, self, flags) }
+                }
+
+                unsafe fn wait(
+                    self,
+                    stream: CUstream,
+                    address: CUdeviceptr,
+                    condition: u32,
+                ) -> CUresult {
+                    // SAFETY: the stream is live, and `address` a value of this size, aligned to it,
+                    // until the wait is over: the caller's promise.
+                    unsafe { cu::$wait(stream, address, self, condition) }
+                }
             }
         )*};
     }
 
     value! {
-        u32, AtomicU32, false;
-        u64, AtomicU64, true;
+        u32, AtomicU32, false, cuStreamWriteValue32_v2, cuStreamWaitValue32_v2, 32;
+        u64, AtomicU64, true, cuStreamWriteValue64_v2, cuStreamWaitValue64_v2, 64;
     }
 }
 
@@ -150,20 +179,15 @@ impl<K: StreamKind> Stream<K> {
         value: T,
     ) -> Result<()> {
         let mut destination = destination.into();
-        let op = write_op::<T>();
+        let op = T::WRITE;
         same_len(op, 1, destination.len())?;
         let core = self.core();
         same_device(op, core, destination.as_view().device())?;
         not_stream_ordered(op, &destination.as_view())?;
-        let stream = core.bind(op)?;
-        require::<T>(self.device(), None)?;
         let address = destination.as_raw();
-        let call = |stream| {
-            // SAFETY: the element is on the stream's device, aligned to its size, and stays
-            // allocated until the mark that is made of this write has completed.
-            unsafe { write::<T>(stream, address, value) }
-        };
-        stream.submit(op, &mut [destination.write()], call).1
+        // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
+        // until the mark that is made of this write has completed.
+        unsafe { write(core, address, value, destination.write()) }
     }
 
     /// Makes work enqueued from now on wait until one element has a value:
@@ -200,24 +224,15 @@ impl<K: StreamKind> Stream<K> {
         until: WaitValue<T>,
     ) -> Result<()> {
         let source = source.into();
-        let op = wait_op::<T>();
+        let op = T::WAIT;
         same_len(op, source.len(), 1)?;
         until.check(op)?;
         let core = self.core();
         same_device(op, core, source.device())?;
         not_stream_ordered(op, &source)?;
-        let stream = core.bind(op)?;
-        require(self.device(), Some(until))?;
-        core.timeline().hold_up(stream.entered())?;
-        let address = source.as_raw();
-        let call = |stream| {
-            // SAFETY: the element is on the stream's device, aligned to its size, and stays
-            // allocated until the mark that is made of this wait has completed.
-            unsafe { wait(stream, address, until) }
-        };
-        let (seq, result) = stream.submit(op, &mut [source.read()], call);
-        core.timeline().held_up_at(seq);
-        result
+        // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
+        // until the mark that is made of this wait has completed.
+        unsafe { wait(core, source.as_raw(), until, source.read()) }
     }
 }
 
@@ -229,58 +244,48 @@ fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> 
     }
 }
 
-pub(super) fn write_op<T: StreamValue>() -> &'static str {
-    if T::WIDE { "cuStreamWriteValue64" } else { "cuStreamWriteValue32" }
-}
-
-pub(super) fn wait_op<T: StreamValue>() -> &'static str {
-    if T::WIDE { "cuStreamWaitValue64" } else { "cuStreamWaitValue32" }
-}
-
+/// Enqueues the write of a value.
+///
 /// # Safety
-/// The stream is live, its context current if it needs that. `address` is a value of type `T`,
-/// aligned to its size, that the stream's device reaches until the write is done.
+/// `address` is of a value of type `T`, aligned to its size, that the stream's device reaches until
+/// the mark that is made of `touch` has completed.
 pub(super) unsafe fn write<T: StreamValue>(
-    stream: CUstream,
+    core: &StreamCore,
     address: CUdeviceptr,
     value: T,
-) -> CUresult {
-    let flags = cuda_sys::CU_STREAM_WRITE_VALUE_DEFAULT.0;
-    let value = value.raw();
-    if T::WIDE {
-        // SAFETY: the stream is live, and `address` a value of 64 bits, aligned to them, until the
-        // write is done: the caller's promise, and `T::WIDE`.
-        unsafe { cu::cuStreamWriteValue64_v2(stream, address, value, flags) }
-    } else {
-        // SAFETY: the stream is live, and `address` a value of 32 bits, aligned to them, until the
-        // write is done: the caller's promise, and not `T::WIDE`.
-        unsafe { cu::cuStreamWriteValue32_v2(stream, address, value as u32, flags) }
-    }
+    touch: Touch<'_>,
+) -> Result<()> {
+    let stream = core.bind(T::WRITE)?;
+    require::<T>(core.device(), None)?;
+    // SAFETY: the caller's promise; a bound stream is live.
+    let call = |stream| unsafe { value.write(stream, address) };
+    stream.submit(T::WRITE, &mut [touch], call).1
 }
 
+/// Enqueues the wait for a value, after a checkpoint.
+///
 /// # Safety
 /// As for [`write()`].
 pub(super) unsafe fn wait<T: StreamValue>(
-    stream: CUstream,
+    core: &StreamCore,
     address: CUdeviceptr,
     until: WaitValue<T>,
-) -> CUresult {
-    let (flags, value) = match until {
+    touch: Touch<'_>,
+) -> Result<()> {
+    let stream = core.bind(T::WAIT)?;
+    require(core.device(), Some(until))?;
+    core.timeline().hold_up(stream.entered())?;
+    let (condition, value) = match until {
         WaitValue::Geq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_GEQ, value),
         WaitValue::Eq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_EQ, value),
         WaitValue::And(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_AND, value),
         WaitValue::Nor(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_NOR, value),
     };
-    let (flags, value) = (flags.0, value.raw());
-    if T::WIDE {
-        // SAFETY: the stream is live, and `address` a value of 64 bits, aligned to them, until the
-        // wait is over: the caller's promise, and `T::WIDE`.
-        unsafe { cu::cuStreamWaitValue64_v2(stream, address, value, flags) }
-    } else {
-        // SAFETY: the stream is live, and `address` a value of 32 bits, aligned to them, until the
-        // wait is over: the caller's promise, and not `T::WIDE`.
-        unsafe { cu::cuStreamWaitValue32_v2(stream, address, value as u32, flags) }
-    }
+    // SAFETY: the caller's promise; a bound stream is live.
+    let call = |stream| unsafe { value.wait(stream, address, condition.0) };
+    let (seq, result) = stream.submit(T::WAIT, &mut [touch], call);
+    core.timeline().held_up_at(seq);
+    result
 }
 
 impl<T: StreamValue> WaitValue<T> {
@@ -317,26 +322,19 @@ pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>
         (_, true) => "CU_STREAM_WAIT_VALUE_NOR",
         (false, false) => return Ok(()),
     };
-    Err(Error::Unsupported { feature, device: device.ordinal() })
+    Err(device.unsupported(feature))
 }
 
 /// Asks the driver once for each device.
 fn abilities(device: Device) -> Result<Abilities> {
-    static KNOWN: Mutex<Vec<(Device, Abilities)>> = Mutex::new(Vec::new());
-    let known = |entries: &Vec<(Device, Abilities)>| {
-        let found = entries.iter().find(|(known, _)| *known == device);
-        found.map(|(_, able)| *able)
-    };
-    if let Some(able) = known(&lock(&KNOWN)) {
-        return Ok(able);
+    static KNOWN: Mutex<FlatMap<u32, Abilities>> = Mutex::new(FlatMap::new());
+    if let Some(able) = lock(&KNOWN).get(device.ordinal()) {
+        return Ok(*able);
     }
     let able = Abilities {
         wide: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
         nor: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0,
     };
-    let mut entries = lock(&KNOWN);
-    if known(&entries).is_none() {
-        entries.push((device, able));
-    }
+    lock(&KNOWN).insert(device.ordinal(), able);
     Ok(able)
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
-use crate::context::call::answer;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, asked};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
@@ -316,7 +315,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.reach()?;
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
         // call writes one number, to an exclusive borrow.
-        answer("cuStreamGetPriority", 0, |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
+        asked("cuStreamGetPriority", |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
     }
 
     fn kind(&self) -> &'static str {
@@ -345,7 +344,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind("cuStreamGetId")?;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
         // the call writes one number, to an exclusive borrow.
-        answer("cuStreamGetId", 0, |id| unsafe { cu::cuStreamGetId(bound.raw(), id) })
+        asked("cuStreamGetId", |id| unsafe { cu::cuStreamGetId(bound.raw(), id) })
     }
 }
 
@@ -356,7 +355,7 @@ impl<K: StreamKind> Stream<K> {
 unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
     // SAFETY: the stream is live by the caller's promise; the call writes one number, to an exclusive
     // borrow.
-    let flags = answer("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
+    let flags = asked("cuStreamGetFlags", |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
     Ok(match flags & NON_BLOCKING {
         0 => ImplicitOrder::Blocking,
         _ => ImplicitOrder::NonBlocking,

@@ -32,10 +32,10 @@ pub struct StreamPool {
 }
 
 impl StreamPool {
-    /// `len` new non-blocking streams; [`StreamBuilder::build_pool`] makes others.
+    /// `len` new non-blocking streams; [`StreamBuilder::build_pool`](crate::StreamBuilder::build_pool) makes others.
     ///
     /// # Errors
-    /// [`Error::EmptyPool`] if `len` is zero; the driver's.
+    /// [`Error::EmptyPool`](crate::Error::EmptyPool) if `len` is zero; the driver's.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         context.stream_builder().build_pool(len)
     }

@@ -6,7 +6,7 @@
 //! takes part in the capture from then on, and querying or waiting for the stream, or for the
 //! event, ends the capture with an error. So before this crate does anything on a stream that other
 //! code can capture, it asks the driver whether the stream is being captured, and returns
-//! [`Error::Capturing`](crate::Error::Capturing) if it is: [`refuse_captured`]. Asking disturbs no
+//! [`Error::Capturing`] if it is: [`refuse_captured`]. Asking disturbs no
 //! capture.
 //!
 //! A stream is [exposed](Timeline::is_exposed) if other code can capture it: for a stream that this crate
@@ -56,8 +56,7 @@ use std::sync::atomic::Ordering;
 use cuda_sys::{CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, symbol as cu};
 
 use super::{Flavor, RawStream, Recorded, Timeline};
-use crate::context::call::answer;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check};
 use crate::timeline::event::RawEvent;
 use crate::util::sync::lock;
 
@@ -70,11 +69,11 @@ use crate::util::sync::lock;
 #[cold]
 pub(crate) fn refuse_captured(stream: RawStream, op: &'static str) -> Result<()> {
     let none = CU_STREAM_CAPTURE_STATUS_NONE;
-    let status = answer("cuStreamIsCapturing", none, |status| {
-        // SAFETY: the caller keeps the stream alive, with its context current if it needs that; the
-        // call writes one status, to an exclusive borrow.
-        unsafe { cu::cuStreamIsCapturing(stream.0, status) }
-    });
+    let mut status = none;
+    // SAFETY: the caller keeps the stream alive, with its context current if it needs that; the call
+    // writes one status, to a local that outlives it.
+    let code = unsafe { cu::cuStreamIsCapturing(stream.0, &mut status) };
+    let status = check("cuStreamIsCapturing", code).map(|()| status);
     match status {
         Err(error) if error.code() != Some(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Err(error),
         Ok(status) if status == none => Ok(()),

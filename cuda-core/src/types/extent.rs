@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::util::from::from;
+
 /// A size in up to three dimensions, in elements or texels: of a row, across rows, and across
 /// slices, layers or faces. A shape that lacks one of these has one row, or one slice.
 ///
@@ -86,40 +88,19 @@ impl fmt::Display for Extent {
     }
 }
 
-impl From<usize> for Extent {
-    fn from(width: usize) -> Self {
-        Self::new(width, 1, 1)
-    }
+macro_rules! from_numbers {
+    ($($type:ident, $left_out:literal;)*) => {
+        from! {$(
+            [] usize => $type: |x| Self::new(x, $left_out, $left_out);
+            [] (usize, usize) => $type: |pair| Self::new(pair.0, pair.1, $left_out);
+            [] (usize, usize, usize) => $type: |all| Self::new(all.0, all.1, all.2);
+        )*}
+    };
 }
 
-impl From<(usize, usize)> for Extent {
-    fn from((width, height): (usize, usize)) -> Self {
-        Self::new(width, height, 1)
-    }
-}
-
-impl From<(usize, usize, usize)> for Extent {
-    fn from((width, height, depth): (usize, usize, usize)) -> Self {
-        Self::new(width, height, depth)
-    }
-}
-
-impl From<usize> for Origin {
-    fn from(x: usize) -> Self {
-        Self::new(x, 0, 0)
-    }
-}
-
-impl From<(usize, usize)> for Origin {
-    fn from((x, y): (usize, usize)) -> Self {
-        Self::new(x, y, 0)
-    }
-}
-
-impl From<(usize, usize, usize)> for Origin {
-    fn from((x, y, z): (usize, usize, usize)) -> Self {
-        Self::new(x, y, z)
-    }
+from_numbers! {
+    Extent, 1;
+    Origin, 0;
 }
 
 #[cfg(test)]

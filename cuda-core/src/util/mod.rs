@@ -1,12 +1,15 @@
 //! Containers, locks and macros that know nothing of CUDA.
 
 pub(crate) mod by_parts;
+pub(crate) mod debug;
 pub(crate) mod flags;
 pub(crate) mod flat_map;
+pub(crate) mod from;
 pub(crate) mod inline_vec;
 pub(crate) mod panic;
 pub(crate) mod pocket;
 pub(crate) mod process_state;
+pub(crate) mod raw_enum;
 pub(crate) mod sync;
 pub(crate) mod tree;
 pub(crate) mod turns;

@@ -197,7 +197,7 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
     }
 }
 
-impl<T: Pod, M: Memory> Buffer<T, M> {
+impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not
     /// block after that.
     ///

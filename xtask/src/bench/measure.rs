@@ -1,12 +1,11 @@
-//! Times two ways of doing the same work, in turn, in batches.
+//! Times two ways of doing the same work, in turn, in batches; and many devices at once, beside each device
+//! alone and the capacity of their links.
 
 use std::time::Instant;
 
 use anyhow::ensure;
 use cuda_sys::{CUDA_SUCCESS, CUresult};
 use serde::{Deserialize, Serialize};
-
-use super::many::{Many, rate};
 
 /// The extent of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,6 +179,15 @@ pub(crate) fn pair_and_alone(
     Ok((measured, alone.collect()))
 }
 
+/// Nanoseconds of a call, whose result is dropped afterwards.
+pub(crate) fn once<T>(call: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    let result = call()?;
+    let took = start.elapsed();
+    drop(result);
+    Ok(took.as_nanos() as f64)
+}
+
 /// Nanoseconds of one of `batch` raw calls; their codes are checked afterwards.
 fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<f64> {
     let start = Instant::now();
@@ -213,6 +221,70 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+/// Rates in GB/s of raw calls that run alone, in the same rounds as the operations of many devices.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Many {
+    pub(crate) devices: usize,
+    /// The rates of each device's part while the others are idle, added up; [`None`] if only one
+    /// device has a part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) singles: Option<f64>,
+    /// [`None`] if no copy goes from device to device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) links: Option<Links>,
+}
+
+/// The capacity of links between devices.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Links {
+    /// From one device to another, of the fastest pair.
+    pub(crate) one_way: f64,
+    /// In both directions at once, of the fastest pair.
+    pub(crate) both_ways: f64,
+    /// The limit in one direction, for all devices that send.
+    pub(crate) limit: f64,
+}
+
+impl Many {
+    /// From parts of `bytes` each, and the nanoseconds that each takes alone.
+    pub(crate) fn new(devices: usize, bytes: usize, alone: &[f64], links: Option<Links>) -> Self {
+        let singles = alone.iter().map(|&time| rate(bytes, time));
+        Self { devices, singles: (alone.len() > 1).then(|| singles.sum()), links }
+    }
+
+    /// The total capacity of all devices' links.
+    pub(crate) fn limit(&self) -> Option<f64> {
+        Some(self.links?.limit)
+    }
+}
+
+impl Links {
+    /// From copies of `bytes`, and the nanoseconds that pairs of devices take in one direction and
+    /// in both, for an operation with so many `senders`.
+    pub(crate) fn new(bytes: usize, one_way: &[f64], both_ways: &[f64], senders: usize) -> Self {
+        let best = |bytes, times: &[f64]| {
+            let rates = times.iter().map(|&time| rate(bytes, time));
+            rates.fold(0.0, f64::max)
+        };
+        let one_way = best(bytes, one_way);
+        Self { one_way, both_ways: best(2 * bytes, both_ways), limit: one_way * senders as f64 }
+    }
+
+    /// The faster of both, for each figure.
+    pub(crate) fn best(self, other: Self) -> Self {
+        Self {
+            one_way: self.one_way.max(other.one_way),
+            both_ways: self.both_ways.max(other.both_ways),
+            limit: self.limit.max(other.limit),
+        }
+    }
+}
+
+/// Bytes per nanosecond are GB/s.
+pub(crate) fn rate(bytes: usize, time: f64) -> f64 {
+    bytes as f64 / time
 }
 
 #[cfg(test)]
@@ -272,5 +344,26 @@ mod tests {
         assert_eq!((both.get(), alone.get(), times.len()), (16, 4, 1));
         let refused: Alone<'_> = Box::new(|| CUresult(1));
         assert!(measure(&[refused]).is_err());
+    }
+
+    #[test]
+    fn what_each_reaches_alone_is_added_up() {
+        // 50 and 25 GB/s.
+        let many = Many::new(2, 1000, &[20.0, 40.0], None);
+        assert_eq!(many.singles, Some(75.0));
+        // Only one device has a part, or none was timed: there is no sum.
+        assert_eq!(Many::new(2, 1000, &[20.0], None).singles, None);
+        assert_eq!(Many::new(2, 1000, &[], None).singles, None);
+    }
+
+    #[test]
+    fn the_best_pair_limits_all_that_send() {
+        // One way 100, 200 and 125 GB/s; both ways 250 and 400.
+        let links = Links::new(1000, &[10.0, 5.0, 8.0], &[8.0, 5.0], 3);
+        let expected = Links { one_way: 200.0, both_ways: 400.0, limit: 600.0 };
+        assert_eq!(links, expected);
+        let other = Links::new(1000, &[4.0], &[10.0], 1);
+        let best = links.best(other);
+        assert_eq!((best.one_way, best.both_ways), (250.0, 400.0));
     }
 }

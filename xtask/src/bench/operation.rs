@@ -1,26 +1,18 @@
 //! Operations, and how each is measured.
 
-use std::fmt;
-
-use cuda_core::sys::CUstream;
+use cuda_core::sys::{CUresult, CUstream};
 use cuda_core::{Context, Device, Event, EventFlags, Stream};
 
 use super::goal::Goal;
-use super::measure::{Effort, Measured};
+use super::measure::{Effort, Measured, pair};
 
 /// Operations that a table or plot shows together.
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) operations: fn() -> Vec<Operation>,
-    pub(crate) when: When,
-}
-
-/// When a group is measured.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    Always,
-    /// Only if `--only` names it: a study of alternatives, not of what users call.
-    Asked,
+    /// Whether it is measured only if `--only` names it: a study of alternatives, not of what users
+    /// call.
+    pub(crate) is_study: bool,
 }
 
 /// One operation to measure.
@@ -45,7 +37,7 @@ pub(crate) enum Way {
 pub(crate) type Run = dyn Fn(&Fixture) -> anyhow::Result<Measured>;
 
 /// Nanoseconds of an operation that happens once in the life of a process.
-pub(crate) type Sample = fn(Device, Effort) -> anyhow::Result<f64>;
+pub(crate) type Sample = Box<dyn Fn(Device, Effort) -> anyhow::Result<f64>>;
 
 impl Operation {
     /// An operation that `run` measures in this process, beside one raw call by default.
@@ -116,21 +108,45 @@ impl Fixture {
         self.raw.as_raw()
     }
 
+    /// Times batches of enqueues, each side's on its own stream.
+    pub(crate) fn pair(
+        &self,
+        batch: usize,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        raw: impl FnMut() -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        pair(self.effort, batch, ours, raw, || self.settle())
+    }
+
+    /// Times at most so many batches of what `ours` enqueues on [`Self::stream`] and of `raw`, which waits
+    /// itself, including the wait.
+    pub(crate) fn waited(
+        &self,
+        batches: usize,
+        batch: usize,
+        mut ours: impl FnMut() -> cuda_core::Result<()>,
+        raw: impl FnMut() -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        let ours = || {
+            ours()?;
+            self.stream.synchronize()
+        };
+        pair(self.effort.at_most(batches), batch, ours, raw, || Ok(()))
+    }
+
+    /// The rate of whole transfers of `bytes`.
+    pub(crate) fn rate(
+        &self,
+        bytes: usize,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        raw: impl FnMut() -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        Ok(self.waited(15, 1, ours, raw)?.moving(bytes))
+    }
+
     /// Waits for both streams, after an untimed batch.
     pub(crate) fn settle(&self) -> cuda_core::Result<()> {
         self.raw.synchronize()?;
         self.stream.synchronize()
     }
 }
-
-/// The error of an operation that this machine cannot run, which is reported as not run.
-#[derive(Debug)]
-pub(crate) struct NotHere(pub(crate) String);
-
-impl fmt::Display for NotHere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NotHere {}

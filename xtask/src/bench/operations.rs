@@ -3,15 +3,12 @@
 mod allocation;
 mod enqueues;
 mod groups;
-mod guards;
 mod launches;
-mod pageable;
+mod objects;
 mod peer_copies;
 mod pinned;
-mod streams;
-mod transfers;
 
-use super::operation::{Group, When};
+use super::operation::{Group, Operation};
 
 /// Enqueues of one batch: well below the depth of the driver's queue.
 const BATCH: usize = 100;
@@ -19,28 +16,28 @@ const BATCH: usize = 100;
 /// Bytes of a small transfer.
 const SMALL: usize = 4096;
 
+const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group {
+    Group { name, operations, is_study: false }
+}
+
 /// All groups, in the order of the table.
 pub(crate) const GROUPS: [Group; 12] = [
-    Group { name: "contexts and guards", operations: guards::operations, when: When::Always },
-    Group { name: "streams and events", operations: streams::operations, when: When::Always },
-    Group { name: "enqueues", operations: enqueues::operations, when: When::Always },
-    Group { name: "launches", operations: launches::operations, when: When::Always },
-    Group { name: "allocation", operations: allocation::operations, when: When::Always },
-    Group { name: "pinned memory", operations: pinned::operations, when: When::Always },
-    Group { name: "pinned transfers", operations: transfers::operations, when: When::Always },
-    Group { name: "pageable copies", operations: pageable::operations, when: When::Always },
-    Group {
-        name: "large pageable copies",
-        operations: crate::bench::pageable::goals,
-        when: When::Always,
-    },
+    group("contexts and guards", objects::contexts_and_guards),
+    group("streams and events", objects::streams_and_events),
+    group("enqueues", enqueues::operations),
+    group("launches", launches::operations),
+    group("allocation", allocation::operations),
+    group("pinned memory", pinned::operations),
+    group("pinned transfers", pinned::transfers),
+    group("pageable copies", enqueues::pageable),
+    group("large pageable copies", crate::bench::pageable::goals),
     Group {
         name: "pageable copies by threads and chunks",
         operations: crate::bench::pageable::matrix,
-        when: When::Asked,
+        is_study: true,
     },
-    Group { name: "peer copies", operations: peer_copies::operations, when: When::Always },
-    Group { name: "groups of devices", operations: groups::operations, when: When::Always },
+    group("peer copies", peer_copies::operations),
+    group("groups of devices", groups::operations),
 ];
 
 #[cfg(test)]
@@ -48,7 +45,6 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::bench::operation::Operation;
 
     #[test]
     fn no_two_operations_share_a_name() {

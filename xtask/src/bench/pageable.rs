@@ -3,14 +3,13 @@
 
 use std::time::Instant;
 
-use anyhow::ensure;
 use cuda_core::{
     DeviceBuffer, PinnedBuffer, StagingOptions, Stream, set_staging_options, staging_options,
 };
-use cuda_sys::{CUDA_SUCCESS, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
+use cuda_sys::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 
 use super::goal::Goal;
-use super::measure::{Measured, Unit, median, pair};
+use super::measure::{Measured, Unit, median};
 use super::operation::{Fixture, Operation};
 use super::raw::{self, Direction};
 
@@ -32,22 +31,20 @@ pub(super) const CHUNKS: [usize; 4] = [1, 2, 4, 8];
 const LARGEST: u32 = 30;
 
 pub(super) fn name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Up => "upload_from",
-        Direction::Down => "download_to",
-    }
+    direction.pick("upload_from", "download_to")
 }
 
 /// The operations with goals.
 pub(super) fn goals() -> Vec<Operation> {
     let mut operations = Vec::new();
     for direction in Direction::BOTH {
+        let what = name(direction);
         for (mebibytes, share) in SHARES {
-            let name = format!("{} + wait {mebibytes} MiB beside pinned memory", name(direction));
+            let name = format!("{what} + wait {mebibytes} MiB beside pinned memory");
             let run = move |fixture: &Fixture| beside_pinned(fixture, mebibytes << 20, direction);
             operations.push(Operation::new(name, run).goal(Goal::Share(share)));
         }
-        let name = format!("{}, the worst of all powers of two up to 1 GiB", name(direction));
+        let name = format!("{what}, the worst of all powers of two up to 1 GiB");
         let run = move |fixture: &Fixture| worst(fixture, direction);
         operations.push(Operation::new(name, run).goal(Goal::Ratio(1.05)));
     }
@@ -69,9 +66,9 @@ pub(super) fn matrix() -> Vec<Operation> {
                     set_staging_options(before)?;
                     measured
                 };
-                let why = "the default is what counts";
                 let name = name_in_matrix(direction, threads, mebibytes);
-                operations.push(Operation::new(name, run).without_goal(why));
+                let study = Operation::new(name, run);
+                operations.push(study.without_goal("the default is what counts"));
             }
         }
     }
@@ -98,19 +95,11 @@ impl Ends {
         Ok(Self { slice: vec![7; bytes], buffer })
     }
 
-    fn copy(
-        &mut self,
-        stream: &Stream,
-        bytes: usize,
-        direction: Direction,
-    ) -> cuda_core::Result<()> {
-        match direction {
-            Direction::Up => {
-                stream.upload_from(&self.slice[..bytes], self.buffer.slice_mut(..bytes)?)
-            }
-            Direction::Down => {
-                stream.download_to(self.buffer.slice(..bytes)?, &mut self.slice[..bytes])
-            }
+    fn copy(&mut self, stream: &Stream, bytes: usize, to: Direction) -> cuda_core::Result<()> {
+        let slice = &mut self.slice[..bytes];
+        match to {
+            Direction::Up => stream.upload_from(slice, self.buffer.slice_mut(..bytes)?),
+            Direction::Down => stream.download_to(self.buffer.slice(..bytes)?, slice),
         }
     }
 }
@@ -126,16 +115,12 @@ fn beside_pinned(
     let mut ends = Ends::new(fixture, bytes)?;
     let mut pinned = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
     let (address, memory) = (ends.buffer.as_raw(), pinned.as_mut_slice()?.as_mut_ptr());
-    let measured = pair(
-        fixture.effort.at_most(RUNS),
+    let measured = fixture.waited(
+        RUNS,
         batch,
-        || {
-            ends.copy(stream, bytes, direction)?;
-            stream.synchronize()
-        },
+        || ends.copy(stream, bytes, direction),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
-        || Ok(()),
     )?;
     Ok(measured.moving(bytes))
 }
@@ -195,7 +180,7 @@ fn blocking(
             // is done when the call returns.
             Direction::Down => unsafe { cuMemcpyDtoH_v2(slice.cast(), address, bytes) },
         };
-        ensure!(code == CUDA_SUCCESS, "the raw copy: error {}", code.0);
+        raw::check("the raw copy", code)?;
     }
     Ok(start.elapsed().as_nanos() as f64 / repeats as f64)
 }

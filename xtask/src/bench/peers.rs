@@ -1,18 +1,13 @@
 //! The same operations in Python packages, each in a process of its own.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
 use serde::Deserialize;
 
 use super::measure::Unit;
 use super::report::{Peer, Report};
-use crate::python::python;
+use crate::process::{ask, python};
 
 /// Packages that `SCRIPT` knows.
 pub(crate) const NAMES: [&str; 3] = ["CuPy", "PyTorch", "cuda.core"];
@@ -50,11 +45,12 @@ struct Answer {
 pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     let wanted: Vec<String> = report.rows.iter().map(|row| row.name.clone()).collect();
     let mut answer = Answer::default();
-    let command = command(name, &wanted, report.batches.min(BATCHES));
-    let ended = ask(command, PATIENCE, |line| answer.take(line));
+    // Options first: argparse ends its options at the first list of words.
+    let mut python = python(&format!("- --batches={}", report.batches.min(BATCHES)));
+    python.arg(name).args(wanted);
+    let ended = ask(python, SCRIPT, PATIENCE, |line| answer.take(line));
     let why = match ended {
-        Ok(None) => None,
-        Ok(Some(why)) => Some(why),
+        Ok(ended) => ended.err().map(|failure| failure.why),
         Err(error) => Some(format!("{error:#}")),
     };
     let remarks = answer.errors.iter().map(|error| format!("{name}: {error}"));
@@ -93,65 +89,6 @@ impl Answer {
         };
         report.peers.push(Peer { name: peer.to_owned(), version });
     }
-}
-
-/// Python, which reads the script from its standard input.
-fn command(package: &str, wanted: &[String], batches: usize) -> Command {
-    let mut command = python();
-    // Options first: argparse ends its options at the first list of words.
-    command.args(["-", &format!("--batches={batches}"), package]);
-    command.args(wanted);
-    command
-}
-
-/// Runs a command and passes each line on as it comes. The result says why the command ended early.
-fn ask(
-    mut command: Command,
-    patience: Duration,
-    mut take: impl FnMut(&str),
-) -> anyhow::Result<Option<String>> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("there is no {}", command.get_program().to_string_lossy()))?;
-    let (mut stdin, stdout, stderr) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let errors = thread::spawn(move || {
-        let mut text = String::new();
-        // Error output that cannot be read is not quoted.
-        let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
-        text
-    });
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        // A script that ends early does not read all of its input.
-        let _ = stdin.take().map(|mut stdin| stdin.write_all(SCRIPT.as_bytes()));
-        for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
-            if line.is_ok_and(|line| sender.send(line).is_err()) {
-                break;
-            }
-        }
-    });
-    let deadline = Instant::now() + patience;
-    loop {
-        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) => take(&line),
-            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                child.kill().context("ending Python")?;
-                child.wait()?;
-                return Ok(Some(format!("ended after {} s", patience.as_secs())));
-            }
-        }
-    }
-    let status = child.wait()?;
-    let errors = errors.join().unwrap_or_default();
-    Ok((!status.success()).then(|| {
-        let last = errors.trim().lines().last();
-        last.unwrap_or("it failed").to_owned()
-    }))
 }
 
 #[cfg(test)]
@@ -201,33 +138,6 @@ mod tests {
         // That row is a bandwidth, not a time.
         assert_eq!(report.rows[3].peers.get("PyTorch"), None);
         assert_eq!(report.peers[0].version, Ok("2.11".to_owned()));
-    }
-
-    #[test]
-    fn a_missing_interpreter_is_named() {
-        let asked = ask(Command::new("no-such-python"), PATIENCE, |_| {});
-        let error = asked.unwrap_err().to_string();
-        assert_eq!(error, "there is no no-such-python");
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn who_does_not_answer_is_ended() {
-        let mut silent = Command::new("tail");
-        silent.args(["-f", "/dev/null"]);
-        let ended = ask(silent, Duration::from_millis(1), |line| panic!("{line}"));
-        assert_eq!(ended.unwrap().unwrap(), "ended after 0 s");
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn the_last_complaint_says_why() {
-        let mut failing = Command::new("sh");
-        failing.args(["-c", "echo printed; echo first >&2; echo last >&2; exit 1"]);
-        let mut lines = Vec::new();
-        let ended = ask(failing, PATIENCE, |line| lines.push(line.to_owned()));
-        assert_eq!(ended.unwrap().unwrap(), "last");
-        assert_eq!(lines, ["printed"]);
     }
 
     #[test]

@@ -1,20 +1,13 @@
 //! Draws a report as a picture: the safe layer's time as a multiple of the raw driver's, one line
 //! per operation.
 
-mod axis;
-mod marks;
+use std::cmp::Ordering;
 
-use std::fmt::Write as _;
-
-use super::many::Many;
-use super::measure::{Measured, Unit};
+use super::axis::Axis;
+use super::measure::{Many, Measured, Unit};
 use super::report::{Finding, Report, Row, Verdict};
 use super::table;
-use axis::{Axis, Place};
-
-/// Light, or dark if the reader's page is; it paints its own background, so it is legible on
-/// either.
-const STYLE: &str = include_str!("plot/style.css");
+use crate::svg::Svg;
 
 const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 24.0;
@@ -32,15 +25,77 @@ const LINE: f64 = 22.0;
 const GROUP: f64 = 32.0;
 const HEAD: f64 = 132.0;
 const FOOT: f64 = 34.0;
+/// From the middle of a line to the baseline of its text.
+const BASE: f64 = 4.5;
 /// Characters of a name that always fit before the axis.
 const LONGEST: usize = 42;
 /// Width of a number under the axis.
 const ROOM: f64 = 40.0;
 
+/// A bar across, at the goal.
+const GOAL: &str = "m0 -8v16";
+
+/// A sign on the axis for another figure of a row.
+struct Mark<'r> {
+    /// In the legend, and in tooltips.
+    name: &'r str,
+    class: String,
+    /// The path from its place on.
+    shape: &'static str,
+    /// In the row's unit.
+    figure: Box<Figure<'r>>,
+}
+
+type Figure<'r> = dyn Fn(&Row, &Measured) -> Option<f64> + 'r;
+
+impl Mark<'_> {
+    /// The multiple of the raw time for its figure.
+    fn multiple(&self, row: &Row) -> Option<f64> {
+        let measured = row.measured()?;
+        let figure = (self.figure)(row, measured)?;
+        Measured::new(measured.unit, figure, measured.raw).ratio
+    }
+}
+
+/// The marks beside those of the safe layer and of the goal: a ring for what devices reach alone, a
+/// bracket for the limit of their links, and for each peer a shape and a colour of its own.
+fn marks(report: &Report) -> Vec<Mark<'_>> {
+    const PEERS: [&str; 3] =
+        ["m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z", "m0 -5l5 9h-10z", "m-4 -4h8v8h-8z"];
+    let peers = table::present(report).zip(PEERS).enumerate();
+    let peers = peers.map(|(index, (peer, shape))| Mark {
+        name: &peer.name,
+        class: format!("peer peer{index}"),
+        shape,
+        figure: Box::new(|row, _| row.peers.get(&peer.name).copied()),
+    });
+    let many = |name, shape, figure: fn(&Many) -> Option<f64>| Mark {
+        name,
+        class: "many".to_owned(),
+        shape,
+        figure: Box::new(move |_, measured| figure(&measured.many?)),
+    };
+    let ring = "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0";
+    let others = [
+        many("each device alone, summed", ring, |many| many.singles),
+        many("link limit", "m4 -7h-4v14h4", Many::limit),
+    ];
+    let all = peers.chain(others);
+    let is_used = |mark: &Mark<'_>| report.rows.iter().any(|row| mark.multiple(row).is_some());
+    all.filter(is_used).collect()
+}
+
 /// Draws a report as SVG.
 pub(crate) fn render(report: &Report) -> String {
-    let axis = Axis::over(report.rows.iter().flat_map(figures), LEFT, LENGTH);
-    let mut body = String::new();
+    let marks = marks(report);
+    let figures = report.rows.iter().flat_map(|row| {
+        let own = row.measured();
+        let own = own.map(|measured| [measured.ratio, row.goal.limit(measured)]);
+        let others = marks.iter().map(|mark| mark.multiple(row));
+        own.into_iter().flatten().chain(others).flatten()
+    });
+    let axis = Axis::over(figures, LEFT, LENGTH);
+    let mut body = Svg::default();
     let mut y = HEAD;
     let mut group = "";
     for (index, rows) in lines(&report.rows).enumerate() {
@@ -48,35 +103,26 @@ pub(crate) fn render(report: &Report) -> String {
         if row.group != group {
             group = &row.group;
             y += GROUP;
-            text(&mut body, MARGIN, y - 9.0, "group", group);
+            body.text(MARGIN, y - 9.0, "group", group);
         }
         if index % 2 == 1 {
             let (x, width) = (MARGIN - 8.0, WIDTH - 2.0 * MARGIN + 16.0);
-            let _ = writeln!(
-                body,
-                r#"<rect class="band" x="{x}" y="{y}" width="{width}" height="{LINE}"/>"#
-            );
+            body.shape(format_args!(
+                r#"rect class="band" x="{x}" y="{y}" width="{width}" height="{LINE}""#
+            ));
         }
         let middle = y + LINE / 2.0;
         match &row.finding {
-            Finding::NotRun(why) => not_run(&mut body, rows, why, middle),
-            _ => line_of(&mut body, report, row, &axis, middle),
+            Finding::NotRun(why) => not_run(&mut body, rows, why, middle + BASE),
+            _ => line_of(&mut body, row, &marks, &axis, middle),
         }
         y += LINE;
     }
-    let height = y + FOOT;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n\
-         <title>{}</title>\n<style>\n{STYLE}</style>\n\
-         <rect class=\"page\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n",
-        escape(&heading(report)),
-        WIDTH - 1.0,
-        height - 1.0,
-    );
-    head(&mut svg, report);
+    let mut svg = Svg::default();
+    head(&mut svg, report, &marks);
     grid(&mut svg, &axis, y);
-    svg + &body + "</svg>\n"
+    svg.add(body);
+    svg.page(WIDTH, y + FOOT, &heading(report))
 }
 
 /// Rows that share a line: one each, except the rows of a group that did not run for the same
@@ -88,30 +134,6 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     })
 }
 
-/// All figures of a row that the axis shows.
-fn figures(row: &Row) -> Vec<f64> {
-    let Some(measured) = row.measured() else {
-        return Vec::new();
-    };
-    let peers = row.peers.values();
-    let peers = peers.filter_map(|figure| multiple(measured, *figure));
-    let (singles, links) = beside_many(measured);
-    let ours = [measured.ratio, row.goal.limit(measured), singles, links];
-    ours.into_iter().flatten().chain(peers).collect()
-}
-
-/// The multiples for the sum of what each device reaches alone, and for the limit of their links.
-fn beside_many(measured: &Measured) -> (Option<f64>, Option<f64>) {
-    let place = |rate: Option<f64>| multiple(measured, rate?);
-    let many = measured.many.as_ref();
-    (place(many.and_then(|many| many.singles)), place(many.and_then(Many::limit)))
-}
-
-/// The multiple of the raw time for `figure`.
-fn multiple(measured: &Measured, figure: f64) -> Option<f64> {
-    Measured::new(measured.unit, figure, measured.raw).ratio
-}
-
 fn heading(report: &Report) -> String {
     let (met, goals) = report.goals();
     if report.simulated {
@@ -120,64 +142,51 @@ fn heading(report: &Report) -> String {
     format!("cuda-core beside the raw driver calls: {met} of {goals} goals met")
 }
 
-fn head(svg: &mut String, report: &Report) {
-    text(svg, MARGIN, 38.0, "title", &heading(report));
-    let peers: Vec<String> = table::present(report)
-        .map(|peer| format!("{} {}", peer.name, peer.version.as_deref().unwrap_or_default()))
-        .collect();
+fn head(svg: &mut Svg, report: &Report, marks: &[Mark<'_>]) {
+    svg.text(MARGIN, 38.0, "title", &heading(report));
+    let peers = table::present(report);
+    let peers =
+        peers.filter_map(|peer| Some(format!("{} {}", peer.name, peer.version.as_ref().ok()?)));
+    let peers: Vec<String> = peers.collect();
     let mut under = report.driver.clone();
     if !peers.is_empty() {
         under += &format!("; beside it {}", peers.join(", "));
     }
-    text(svg, MARGIN, 60.0, "quiet", &under);
-    legend(svg, report, 88.0);
+    svg.text(MARGIN, 60.0, "quiet", &under);
+    legend(svg, marks, 88.0);
     for (x, name) in [(OURS, "ours"), (RAW, "raw"), (BESIDE, "ours / raw")] {
-        text(svg, x, HEAD + 4.0, "small quiet end", name);
+        svg.text(x, HEAD + 4.0, "small quiet end", name);
     }
-    text(svg, VERDICT, HEAD + 4.0, "small quiet", "goal");
-    text(svg, LEFT, HEAD - 14.0, "small quiet", "\u{2190} faster than raw");
+    svg.text(VERDICT, HEAD + 4.0, "small quiet", "goal");
+    let above = HEAD - 14.0;
+    svg.text(LEFT, above, "small quiet", "\u{2190} faster than raw");
     let slower = "slower than raw \u{2192}";
-    text(svg, LEFT + LENGTH, HEAD - 14.0, "small quiet end", slower);
+    svg.text(LEFT + LENGTH, above, "small quiet end", slower);
 }
 
-fn legend(svg: &mut String, report: &Report, y: f64) {
+fn legend(svg: &mut Svg, marks: &[Mark<'_>], y: f64) {
+    let verdicts = [Verdict::Met, Verdict::Missed, Verdict::NoGoal];
+    let own = verdicts.map(|verdict| own_mark(Ordering::Equal, verdict));
+    let names = ["goal met", "goal missed", "no goal"];
+    let own = names.into_iter().zip(own);
+    let others = marks.iter().map(|mark| (mark.name, (&*mark.class, mark.shape)));
     let mut x = MARGIN + 6.0;
-    let middle = y - 4.5;
-    let mut entry = |svg: &mut String, name: &str, draw: &dyn Fn(&mut String, f64)| {
-        draw(svg, x);
-        text(svg, x + 11.0, y, "", name);
+    for (name, sign) in own.chain([("the goal", ("goal", GOAL))]).chain(others) {
+        mark(svg, (x, y - BASE), sign);
+        svg.text(x + 11.0, y, "", name);
         x += 32.0 + 7.2 * name.chars().count() as f64;
-    };
-    for (name, verdict) in
-        [("goal met", Verdict::Met), ("goal missed", Verdict::Missed), ("no goal", Verdict::NoGoal)]
-    {
-        entry(svg, name, &|svg, x| marks::ours(svg, Place::Inside(x), middle, verdict));
-    }
-    entry(svg, "the goal", &|svg, x| marks::goal(svg, x, middle));
-    for (index, present) in table::present(report).enumerate() {
-        entry(svg, &present.name, &|svg, x| marks::peer(svg, x, middle, index));
-    }
-    let all = |of: fn(&Many) -> Option<f64>| {
-        report.rows.iter().find_map(|row| of(&row.measured()?.many?))
-    };
-    if all(|many| many.singles).is_some() {
-        entry(svg, "each device alone, summed", &|svg, x| marks::singles(svg, x, middle));
-    }
-    if all(Many::limit).is_some() {
-        entry(svg, "link limit", &|svg, x| marks::links(svg, x, middle));
     }
 }
 
-fn grid(svg: &mut String, axis: &Axis, bottom: f64) {
+fn grid(svg: &mut Svg, axis: &Axis, bottom: f64) {
     let mut named: Vec<f64> = Vec::new();
     for tick in axis.ticks() {
-        let x = axis.place(tick).x();
+        let x = axis.place(tick).0;
         let class = if tick == 1.0 { "raw" } else { "grid" };
         let top = HEAD + 10.0;
-        let _ = writeln!(
-            svg,
-            r#"<line class="{class}" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{bottom}"/>"#
-        );
+        svg.shape(format_args!(
+            r#"line class="{class}" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{bottom}""#
+        ));
         if named.iter().any(|other| (other - x).abs() < ROOM) {
             continue;
         }
@@ -186,123 +195,136 @@ fn grid(svg: &mut String, axis: &Axis, bottom: f64) {
             1.0 => "raw".to_owned(),
             _ => format!("{tick} ×"),
         };
-        text(svg, x, HEAD + 4.0, "small quiet middle", &name);
-        text(svg, x, bottom + 16.0, "small quiet middle", &name);
+        for y in [HEAD + 4.0, bottom + 16.0] {
+            svg.text(x, y, "small quiet middle", &name);
+        }
     }
 }
 
-fn line_of(svg: &mut String, report: &Report, row: &Row, axis: &Axis, y: f64) {
-    let base = y + 4.5;
-    let _ = writeln!(svg, "<g><title>{}</title>", escape(&tooltip(row)));
-    name(svg, base, &row.name);
-    match &row.finding {
-        Finding::NotRun(_) => {}
-        Finding::Failed(why) => {
-            let why: String = why.chars().take(90).collect();
-            text(svg, LEFT + 8.0, base, "missed", &format!("FAILED: {why}"));
+fn line_of(svg: &mut Svg, row: &Row, marks: &[Mark<'_>], axis: &Axis, y: f64) {
+    let base = y + BASE;
+    svg.group(&tooltip(row, marks), |svg| {
+        name(svg, base, &row.name);
+        match &row.finding {
+            Finding::NotRun(_) => {}
+            Finding::Failed(why) => {
+                let why: String = why.chars().take(90).collect();
+                svg.text(LEFT + 8.0, base, "missed", &format!("FAILED: {why}"));
+            }
+            Finding::Measured(measured) => {
+                draw_marks(svg, row, measured, marks, axis, y);
+                let unit = measured.unit;
+                let raw = measured.raw.map_or("none".to_owned(), |raw| unit.show(raw));
+                svg.text(OURS, base, "end", &unit.show(measured.ours));
+                svg.text(RAW, base, "end quiet", &raw);
+                svg.text(BESIDE, base, "end", &table::beside(row));
+                let goal = row.goal.describe(measured);
+                let goal = if goal.is_empty() { "no goal" } else { &goal };
+                svg.text(VERDICT, base, class(row.verdict), goal);
+            }
         }
-        Finding::Measured(measured) => {
-            marks(svg, report, row, measured, axis, y);
-            let unit = measured.unit;
-            text(svg, OURS, base, "end", &unit.show(measured.ours));
-            let raw = measured.raw.map_or("none".to_owned(), |raw| unit.show(raw));
-            text(svg, RAW, base, "end quiet", &raw);
-            text(svg, BESIDE, base, "end", &table::beside(row));
-            let goal = row.goal.describe(measured);
-            let goal = if goal.is_empty() { "no goal" } else { &goal };
-            text(svg, VERDICT, base, marks::class(row.verdict), goal);
-        }
-    }
-    svg.push_str("</g>\n");
+    });
 }
 
 /// Writes the name before the axis, compressed if it is too long.
-fn name(svg: &mut String, y: f64, name: &str) {
+fn name(svg: &mut Svg, y: f64, name: &str) {
     let x = MARGIN + 8.0;
-    if name.chars().count() <= LONGEST {
-        return text(svg, x, y, "", name);
+    let room = LEFT - x - 8.0;
+    match name.chars().count() <= LONGEST {
+        true => svg.text(x, y, "", name),
+        false => {
+            let narrow = r#"lengthAdjust="spacingAndGlyphs" textLength"#;
+            svg.text_with(x, y, format_args!(r#"{narrow}="{room}""#), name);
+        }
     }
-    let (room, name) = (LEFT - x - 8.0, escape(name));
-    let _ = writeln!(
-        svg,
-        r#"<text x="{x}" y="{y}" textLength="{room}" lengthAdjust="spacingAndGlyphs">{name}</text>"#
-    );
 }
 
-fn not_run(svg: &mut String, rows: &[Row], why: &str, y: f64) {
+fn not_run(svg: &mut Svg, rows: &[Row], why: &str, y: f64) {
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     let what = match names[..] {
         [name] => name.to_owned(),
         _ => format!("{} operations", names.len()),
     };
-    let _ = writeln!(svg, "<g><title>{}</title>", escape(&names.join("; ")));
-    text(svg, MARGIN + 8.0, y + 4.5, "quiet", &what);
-    text(svg, LEFT + 8.0, y + 4.5, "quiet", &format!("not run: {why}"));
-    svg.push_str("</g>\n");
+    svg.group(&names.join("; "), |svg| {
+        svg.text(MARGIN + 8.0, y, "quiet", &what);
+        svg.text(LEFT + 8.0, y, "quiet", &format!("not run: {why}"));
+    });
 }
 
 /// The tooltip of a line.
-fn tooltip(row: &Row) -> String {
+fn tooltip(row: &Row, marks: &[Mark<'_>]) -> String {
     let mut tooltip = format!("{}: {}", row.name, row.verdict.describe());
     if let Some(measured) = row.measured() {
-        let _ = write!(tooltip, ", ours {}", measured.unit.show(measured.ours));
-        for (peer, figure) in &row.peers {
-            let _ = write!(tooltip, ", {peer} {}", measured.unit.show(*figure));
-        }
-        let many = measured.many.as_ref();
-        if let Some(singles) = many.and_then(|many| many.singles) {
-            let _ = write!(tooltip, ", each device alone, summed {}", measured.unit.show(singles));
-        }
-        if let Some(limit) = many.and_then(Many::limit) {
-            let _ = write!(tooltip, ", link limit {}", measured.unit.show(limit));
+        let mut add = |name: &str, figure| {
+            tooltip += &format!(", {name} {}", measured.unit.show(figure));
+        };
+        add("ours", measured.ours);
+        for mark in marks {
+            if let Some(figure) = (mark.figure)(row, measured) {
+                add(mark.name, figure);
+            }
         }
     }
     tooltip
 }
 
-fn marks(svg: &mut String, report: &Report, row: &Row, measured: &Measured, axis: &Axis, y: f64) {
+fn draw_marks(
+    svg: &mut Svg,
+    row: &Row,
+    measured: &Measured,
+    marks: &[Mark<'_>],
+    axis: &Axis,
+    y: f64,
+) {
     let Some(ratio) = measured.ratio else {
         let what = match measured.unit {
             Unit::Nanoseconds => "no raw call does the same",
             Unit::Gigabytes | Unit::Millions => "nothing raw to compare it with",
         };
-        text(svg, LEFT + 8.0, y + 4.5, "quiet small", what);
+        svg.text(LEFT + 8.0, y + BASE, "quiet small", what);
         return;
     };
-    let place = axis.place(ratio);
-    let _ = writeln!(
-        svg,
-        r#"<line class="bar {}" x1="{:.1}" y1="{y}" x2="{:.1}" y2="{y}"/>"#,
-        marks::class(row.verdict),
-        axis.place(1.0).x(),
-        place.x()
-    );
+    let ((to, side), class) = (axis.place(ratio), class(row.verdict));
+    let from = axis.place(1.0).0;
+    svg.shape(format_args!(
+        r#"line class="bar {class}" x1="{from:.1}" y1="{y}" x2="{to:.1}" y2="{y}""#
+    ));
     if let Some(limit) = row.goal.limit(measured) {
-        marks::goal(svg, axis.place(limit).x(), y);
+        mark(svg, (axis.place(limit).0, y), ("goal", GOAL));
     }
-    let (singles, links) = beside_many(measured);
-    if let Some(multiple) = singles {
-        marks::singles(svg, axis.place(multiple).x(), y);
-    }
-    if let Some(multiple) = links {
-        marks::links(svg, axis.place(multiple).x(), y);
-    }
-    for (index, present) in table::present(report).enumerate() {
-        let figure = row.peers.get(&present.name);
-        if let Some(multiple) = figure.and_then(|figure| multiple(measured, *figure)) {
-            marks::peer(svg, axis.place(multiple).x(), y, index);
+    for other in marks {
+        if let Some(multiple) = other.multiple(row) {
+            let at = (axis.place(multiple).0, y);
+            mark(svg, at, (&other.class, other.shape));
         }
     }
-    marks::ours(svg, place, y, row.verdict);
+    mark(svg, (to, y), own_mark(side, row.verdict));
 }
 
-fn text(svg: &mut String, x: f64, y: f64, class: &str, content: &str) {
-    let content = escape(content);
-    let _ = writeln!(svg, r#"<text class="{class}" x="{x:.1}" y="{y}">{content}</text>"#);
+fn mark(svg: &mut Svg, (x, y): (f64, f64), (class, shape): (&str, &str)) {
+    svg.shape(format_args!(r#"path class="{class}" d="M{x:.1} {y}{shape}""#));
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Met => "met",
+        Verdict::Missed | Verdict::Failed => "missed",
+        Verdict::NoGoal | Verdict::NotRun => "none",
+    }
+}
+
+/// The class and shape of the safe layer's mark: a dot, a cross if the goal was missed, an arrow if it
+/// lies off the axis.
+fn own_mark(side: Ordering, verdict: Verdict) -> (&'static str, &'static str) {
+    let shape = match side {
+        Ordering::Less => "l9 -6v12z",
+        Ordering::Greater => "l-9 -6v12z",
+        Ordering::Equal if verdict == Verdict::Missed => {
+            "m-6 -4l2 -2l4 4l4 -4l2 2l-4 4l4 4l-2 2l-4 -4l-4 4l-2 -2l4 -4z"
+        }
+        Ordering::Equal => "m-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0 -11 0",
+    };
+    (class(verdict), shape)
 }
 
 #[cfg(test)]
@@ -310,46 +332,13 @@ mod tests {
     use super::super::goal::Goal;
     use super::super::report::tests::{many, sample};
     use super::*;
-
-    /// Checks that tags nest, attributes are quoted, and no `<` or `&` is stray.
-    fn check(svg: &str) -> Result<(), String> {
-        let mut open = Vec::new();
-        let mut rest = svg;
-        while let Some(at) = rest.find(['<', '&', '>']) {
-            let from = &rest[at..];
-            if let Some(entity) = from.strip_prefix('&') {
-                let known = ["amp;", "lt;", "gt;", "quot;"];
-                if !known.iter().any(|name| entity.starts_with(name)) {
-                    return Err(format!("stray &: {from:.20}"));
-                }
-                rest = entity;
-                continue;
-            }
-            let end = from.find('>').ok_or("a tag without an end")?;
-            let tag = from.get(1..end).ok_or("stray >")?;
-            rest = &from[end + 1..];
-            if tag.contains('<') || tag.matches('"').count() % 2 != 0 {
-                return Err(format!("broken tag: {tag}"));
-            }
-            if let Some(name) = tag.strip_prefix('/') {
-                if open.pop() != Some(name) {
-                    return Err(format!("</{name}> closes nothing"));
-                }
-            } else if !tag.ends_with('/') {
-                open.push(tag.split(' ').next().unwrap_or_default());
-            }
-        }
-        if open.is_empty() { Ok(()) } else { Err(format!("open: {open:?}")) }
-    }
+    use crate::svg::STYLE;
+    use crate::svg::tests::check;
 
     #[test]
     fn it_is_well_formed_whatever_names_hold() {
         check(&render(&sample())).unwrap();
         check(&render(&Report::new("no rows".into(), true, 3))).unwrap();
-        // A control: the check detects each error.
-        for broken in ["<a><b></a></b>", "<a>x & y</a>", "<a>", "<a b=\"></a>", "<a>1 > 0</a>"] {
-            assert!(check(broken).is_err(), "{broken}");
-        }
     }
 
     #[test]
@@ -385,15 +374,14 @@ mod tests {
         report.rows.extend(many());
         let svg = render(&report);
         check(&svg).unwrap();
-        let rings = svg.matches("circle class=\"many\"").count();
-        let brackets = svg.matches("path class=\"many\"").count();
         // Two rows of each, and the legend.
-        assert_eq!((rings, brackets), (3, 3));
+        assert_eq!(svg.matches("path class=\"many\"").count(), 6);
         assert!(svg.contains(", each device alone, summed 220 GB/s<"), "{svg}");
         assert!(svg.contains(", link limit 396 GB/s<"), "{svg}");
         let gather = report.rows.iter().find(|row| row.name == "gather").unwrap();
-        let (singles, links) = beside_many(gather.measured().unwrap());
-        assert_eq!((singles, links), (Some(145.0 / 220.0), None));
+        let multiples = marks(&report).into_iter().map(|mark| mark.multiple(gather));
+        let multiples: Vec<_> = multiples.collect();
+        assert_eq!(multiples, [None, Some(145.0 / 220.0), None]);
     }
 
     #[test]

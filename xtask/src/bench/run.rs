@@ -1,46 +1,52 @@
 //! Measures the operations one after the other.
 
-use std::env;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use cuda_core::Device;
 
 use super::measure::{Effort, Measured, beside};
-use super::operation::{Fixture, NotHere, Operation, Sample, Way};
+use super::operation::{Fixture, Group, Operation, Sample, Way};
 use super::report::{Finding, Row};
+use crate::process::{Failure, ask, own_program};
 use crate::progress::Progress;
+use crate::{Refusal, refuse};
 
-/// The operations to measure, and the machine.
+/// A process that takes longer is ended.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The machine, and how it is measured.
 pub(crate) struct Plan {
     pub(crate) device: Device,
     pub(crate) effort: Effort,
     /// Arguments that make another process measure in the same way, after the task's name.
     pub(crate) words: Vec<String>,
-    /// Each with its group.
-    pub(crate) operations: Vec<(&'static str, Operation)>,
 }
 
 impl Plan {
     /// Measures one after the other. A failed operation becomes a row, and the others follow.
-    pub(crate) fn run(&self, progress: &Progress) -> anyhow::Result<Vec<Row>> {
+    pub(crate) fn run(
+        &self,
+        operations: &[(&Group, Operation)],
+        progress: &Progress,
+    ) -> anyhow::Result<Vec<Row>> {
         let devices = Device::count()?;
         let mut fixture = None;
         let mut rows = Vec::new();
-        for (group, operation) in &self.operations {
+        for (group, operation) in operations {
             progress.step(operation.name.clone());
-            let finding = if devices < operation.gpus {
-                Finding::NotRun(format!("needs {} devices, here: {devices}", operation.gpus))
-            } else {
-                match self.measure(operation, &mut fixture) {
-                    Ok(measured) => Finding::Measured(measured),
-                    Err(error) => match error.downcast::<NotHere>() {
-                        Ok(NotHere(reason)) => Finding::NotRun(reason),
-                        Err(error) => Finding::Failed(format!("{error:#}")),
-                    },
-                }
+            let needed = operation.gpus;
+            let measured = match devices < needed {
+                true => Err(refuse(format!("needs {needed} devices, here: {devices}"))),
+                false => self.measure(operation, &mut fixture),
             };
-            rows.push(Row::new(group, &operation.name, &operation.goal, finding));
+            let finding = match measured.map_err(anyhow::Error::downcast::<Refusal>) {
+                Ok(measured) => Finding::Measured(measured),
+                Err(Ok(Refusal(reason))) => Finding::NotRun(reason),
+                Err(Err(error)) => Finding::Failed(format!("{error:#}")),
+            };
+            rows.push(Row::new(group.name, &operation.name, &operation.goal, finding));
         }
         Ok(rows)
     }
@@ -67,34 +73,38 @@ impl Plan {
 
     /// One process per figure, alternating between both ways.
     fn fresh(&self, name: &str, with_raw: bool) -> anyhow::Result<Measured> {
+        let sample = |side| {
+            let mut words = vec!["--sample", side, "--only", name];
+            words.extend(self.words.iter().map(String::as_str));
+            sample_elsewhere(&words, PATIENCE)
+        };
         let (mut ours, mut raw) = (Vec::new(), Vec::new());
         for _ in 0..self.effort.processes {
-            ours.push(self.sample(name, "ours")?);
+            ours.push(sample("ours")?);
             if with_raw {
-                raw.push(self.sample(name, "raw")?);
+                raw.push(sample("raw")?);
             }
         }
         let measured = beside(&ours, &raw);
-        Ok(if with_raw { measured } else { Measured::new(measured.unit, measured.ours, None) })
+        Ok(match with_raw {
+            true => measured,
+            false => Measured::new(measured.unit, measured.ours, None),
+        })
     }
+}
 
-    fn sample(&self, name: &str, side: &str) -> anyhow::Result<f64> {
-        let output = Command::new(env::current_exe()?)
-            .args(["bench", "--sample", side, "--only", name])
-            .args(&self.words)
-            .stdin(Stdio::null())
-            .output()
-            .context("starting a fresh process")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ");
-        match output.status.code() {
-            Some(0) => {}
-            Some(2) => bail!(NotHere(said.to_owned())),
-            _ => bail!("in a fresh process: {said}"),
-        }
-        let answer = String::from_utf8_lossy(&output.stdout);
-        answer.trim().parse().with_context(|| format!("a fresh process answered {answer:?}"))
-    }
+/// The number that a fresh process of this program measures, with these words behind the task's name.
+pub(super) fn sample_elsewhere(words: &[&str], patience: Duration) -> anyhow::Result<f64> {
+    let mut command = Command::new(own_program()?);
+    command.arg("bench").args(words);
+    let mut answer = String::new();
+    let ended = ask(command, "", patience, |line| answer.push_str(line))?;
+    ended.map_err(|Failure { code, why }| match code {
+        Some(2) => refuse(why.trim_start_matches("error: ")),
+        _ => anyhow::anyhow!("in a fresh process: {why}"),
+    })?;
+    let number = answer.trim().parse();
+    number.with_context(|| format!("a fresh process answered {answer:?}"))
 }
 
 /// Which of the two ways a fresh process measures.
@@ -105,10 +115,10 @@ pub(crate) enum Side {
 }
 
 /// The function that a fresh process runs.
-pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<Sample> {
+pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<&Sample> {
     match (&operation.way, side) {
-        (Way::Fresh { ours, .. }, Side::Ours) => Some(*ours),
-        (Way::Fresh { raw, .. }, Side::Raw) => *raw,
+        (Way::Fresh { ours, .. }, Side::Ours) => Some(ours),
+        (Way::Fresh { raw, .. }, Side::Raw) => raw.as_ref(),
         (Way::Here(_), _) => None,
     }
 }

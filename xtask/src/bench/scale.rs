@@ -4,17 +4,14 @@
 mod driver;
 mod modes;
 
-use std::env;
-use std::io::Read as _;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
+use super::run::sample_elsewhere;
 use crate::Outcome;
 use crate::progress::Progress;
-use crate::suite::table::Table;
+use crate::table::Table;
 use modes::{MODES, Mode};
 
 /// How many streams, buffers or other objects a mode has.
@@ -43,78 +40,35 @@ pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
     for mode in &modes {
         progress.step(mode.what.to_owned());
         let found = SIZES.map(|size| fastest(mode.name, size));
-        let [few, many, most] = found.each_ref().map(|cost| match cost {
-            Ok(Some(cost)) => format!("{cost:.0}"),
-            Ok(None) => format!("no end in {} s", PATIENCE.as_secs()),
+        let mut cells = vec![mode.what.to_owned()];
+        cells.extend(found.iter().map(|cost| match cost {
+            Ok(cost) => format!("{cost:.0}"),
             Err(error) => format!("{error:#}"),
-        });
-        let shape = shape(&found.map(|cost| cost.ok().flatten()));
-        grown += usize::from(shape != FLAT);
-        table.row([mode.what.to_owned(), few, many, most, shape.to_owned()]);
+        }));
+        let is_flat = is_flat(&found.map(Result::ok));
+        grown += usize::from(!is_flat);
+        cells.push(if is_flat { "flat" } else { "GROWS" }.to_owned());
+        table.row(cells);
     }
     progress.finish();
     print!("{table}");
     println!("\n{} of {} are flat", modes.len() - grown, modes.len());
-    Ok(match grown {
-        0 => Outcome::Passed,
-        _ => Outcome::Failed,
-    })
+    Ok(Outcome::of(grown == 0))
 }
 
-const FLAT: &str = "flat";
-
-fn shape(costs: &[Option<f64>; 3]) -> &'static str {
+fn is_flat(costs: &[Option<f64>; 3]) -> bool {
     let within = |pair: &[Option<f64>]| match pair {
         [Some(fewer), Some(more)] => *more <= MOST * fewer,
         _ => false,
     };
-    match costs.windows(2).all(within) {
-        true => FLAT,
-        false => "GROWS",
-    }
+    costs.windows(2).all(within)
 }
 
-/// [`None`] if the process did not end in time.
-fn fastest(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
-    let mut fastest: Option<f64> = None;
-    for _ in 0..RUNS {
-        let Some(cost) = sample_elsewhere(mode, size)? else {
-            return Ok(None);
-        };
-        fastest = Some(fastest.map_or(cost, |least| least.min(cost)));
-    }
-    Ok(fastest)
-}
-
-fn sample_elsewhere(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
-    let mut child = Command::new(env::current_exe()?)
-        .args(["bench", "--scale-of", mode, "--size", &size.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting a fresh process")?;
-    if !ends(&mut child)? {
-        return Ok(None);
-    }
-    let mut answer = String::new();
-    let stdout = child.stdout.take().context("it was piped")?;
-    { stdout }.read_to_string(&mut answer)?;
-    let cost = answer.trim().parse();
-    Ok(Some(cost.with_context(|| format!("a fresh process answered {answer:?}"))?))
-}
-
-/// Waits for a process, and kills it if it takes too long.
-fn ends(child: &mut Child) -> anyhow::Result<bool> {
-    let until = Instant::now() + PATIENCE;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > until {
-            child.kill()?;
-            child.wait()?;
-            return Ok(false);
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    Ok(true)
+fn fastest(mode: &str, size: usize) -> anyhow::Result<f64> {
+    let words = ["--scale-of", mode, "--size", &size.to_string()];
+    let costs = (0..RUNS).map(|_| sample_elsewhere(&words, PATIENCE));
+    let costs = costs.collect::<anyhow::Result<Vec<f64>>>()?;
+    Ok(costs.into_iter().fold(f64::INFINITY, f64::min))
 }
 
 /// Prints nanoseconds per operation for the process that started this one. The mode's objects are
@@ -134,10 +88,10 @@ mod tests {
 
     #[test]
     fn what_is_linear_grows_and_a_logarithm_does_not() {
-        assert_eq!(shape(&[Some(100.0), Some(150.0), Some(300.0)]), FLAT);
-        assert_eq!(shape(&[Some(10_000.0), Some(150.0), Some(300.0)]), FLAT);
-        assert_ne!(shape(&[Some(100.0), Some(150.0), Some(3000.0)]), FLAT);
-        assert_ne!(shape(&[Some(100.0), Some(2000.0), Some(2000.0)]), FLAT);
-        assert_ne!(shape(&[Some(100.0), Some(150.0), None]), FLAT);
+        assert!(is_flat(&[Some(100.0), Some(150.0), Some(300.0)]));
+        assert!(is_flat(&[Some(10_000.0), Some(150.0), Some(300.0)]));
+        assert!(!is_flat(&[Some(100.0), Some(150.0), Some(3000.0)]));
+        assert!(!is_flat(&[Some(100.0), Some(2000.0), Some(2000.0)]));
+        assert!(!is_flat(&[Some(100.0), Some(150.0), None]));
     }
 }

@@ -1,12 +1,12 @@
 //! Prints a report as a table, for a terminal or in Markdown.
 
-mod many;
-mod matrix;
+mod smaller;
 
 use std::collections::BTreeMap;
 
 use super::goal::Scale;
 use super::report::{Finding, Peer, Report, Row, Verdict};
+use crate::table::Table;
 
 /// Multiples below this are shown as fractions, whose size is easier to see.
 const SMALL: f64 = 0.1;
@@ -29,18 +29,31 @@ const VERDICT: usize = 5;
 /// Printed with simulated figures.
 const SIMULATED: &str = "a simulated driver: none of these figures means anything";
 
+impl Style {
+    fn show(self, table: &Table) -> String {
+        match self {
+            Self::Text => table.to_string(),
+            Self::Markdown => table.markdown(),
+        }
+    }
+}
+
 /// The table of all operations, and smaller tables of some of them.
 pub(crate) fn render(report: &Report, style: Style) -> String {
     let peers = present(report).map(|peer| peer.name.as_str());
-    let headings: Vec<String> = COLUMNS.into_iter().chain(peers).map(String::from).collect();
-    let rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(report, row)).collect();
-    let table = match style {
-        Style::Text => text(report, &headings, &rows),
-        Style::Markdown => markdown(&headings, &rows, &[0, VERDICT]),
+    let mut table = Table::new(COLUMNS.into_iter().chain(peers)).left(&[0, VERDICT]);
+    for rows in report.rows.chunk_by(|row, next| row.group == next.group) {
+        table.title(&rows[0].group);
+        for row in rows {
+            table.row(cells(report, row));
+        }
+    }
+    let driver = match style {
+        Style::Text => format!("{}\n", report.driver),
+        Style::Markdown => String::new(),
     };
-    let mut parts = vec![table];
-    parts.extend(many::render(report, style));
-    parts.extend(matrix::render(report, style));
+    let mut parts = vec![driver + &style.show(&table)];
+    parts.extend(smaller::render(report, style));
     if style == Style::Markdown && report.simulated {
         parts.push(SIMULATED.to_owned() + "\n");
     }
@@ -117,51 +130,6 @@ pub(super) fn beside(row: &Row) -> String {
         Scale::Difference => format!("{:+.0} ns", measured.more().unwrap_or_default()),
         Scale::Share => format!("{:.1} %", 100.0 / ratio),
     }
-}
-
-fn text(report: &Report, headings: &[String], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let rows = rows.iter().map(|row| row[column].as_str());
-        let cells = rows.chain([headings[column].as_str()]);
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-    let line = |cells: &[String]| {
-        let mut line = String::new();
-        for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
-            line += &match column {
-                0 => format!("{cell:width$}"),
-                VERDICT => format!("  {cell:width$}"),
-                _ => format!("  {cell:>width$}"),
-            };
-        }
-        line.trim_end().to_owned() + "\n"
-    };
-    let mut text = report.driver.clone() + "\n" + &line(headings);
-    let mut group = "";
-    for (row, cells) in report.rows.iter().zip(rows) {
-        if row.group != group {
-            group = &row.group;
-            text += &format!("\n{group}\n");
-        }
-        text += &line(cells);
-    }
-    text
-}
-
-/// With left-aligned columns `left`, and the others right-aligned.
-fn markdown(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>], left: &[usize]) -> String {
-    let headings: Vec<&str> = headings.iter().map(AsRef::as_ref).collect();
-    let rules = (0..headings.len()).map(|column| match left.contains(&column) {
-        true => "---",
-        false => "---:",
-    });
-    let rules: Vec<&str> = rules.collect();
-    let mut text = format!("| {} |\n|{}|\n", headings.join(" | "), rules.join("|"));
-    for cells in rows {
-        text += &format!("| {} |\n", cells.as_ref().join(" | "));
-    }
-    text
 }
 
 #[cfg(test)]

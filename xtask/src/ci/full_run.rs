@@ -1,10 +1,10 @@
 //! The last commit for which every check ran and passed.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::Context;
+use fs_err as fs;
+
+use crate::workspace::git;
 
 /// The file's first word is the commit, the second the date.
 pub(super) const FILE: &str = ".ci/last-full-run";
@@ -12,36 +12,19 @@ pub(super) const FILE: &str = ".ci/last-full-run";
 /// Commits after which another full run is due.
 const DUE: u64 = 20;
 
-/// The state of the checkout that a run checks.
-pub(super) struct State {
-    commit: Option<String>,
-    /// Whether files differ from the commit's.
-    changed: bool,
+/// The commit that the files in the checkout are those of, if there is one.
+pub(super) fn commit(root: &Path) -> Option<String> {
+    let changes = git(root, "status --porcelain")?;
+    git(root, "rev-parse --short=12 HEAD").filter(|_| changes.is_empty())
 }
 
-fn git(root: &Path, words: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(words).current_dir(root).output();
-    let output = output.ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
-}
-
-pub(super) fn state(root: &Path) -> State {
-    State {
-        commit: git(root, &["rev-parse", "--short=12", "HEAD"]),
-        changed: git(root, &["status", "--porcelain"]).is_none_or(|files| !files.is_empty()),
-    }
-}
-
-/// Records that everything passed for the state in which the run began, unless no commit has that
-/// state.
-pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
-    let date = git(root, &["log", "-1", "--format=%cs"]);
-    let (Some(commit), Some(date), false) = (began.commit, date, began.changed) else {
+/// Records that everything passed for the commit that the files were those of when the run began.
+pub(super) fn write(root: &Path, began: Option<String>) -> anyhow::Result<()> {
+    let (Some(commit), Some(date)) = (began, git(root, "log -1 --format=%cs")) else {
         println!("not written to {FILE}: the files are not those of a commit");
         return Ok(());
     };
-    let path = root.join(FILE);
-    fs::write(&path, format!("{commit} {date}\n")).with_context(|| path.display().to_string())?;
+    fs::write(root.join(FILE), format!("{commit} {date}\n"))?;
     println!("{commit} is in {FILE} now: commit that file");
     Ok(())
 }
@@ -49,24 +32,20 @@ pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
 /// What is wrong with the last full run, if anything. A checkout without history has no commits to
 /// count, and before the first full run there is no file.
 pub(super) fn complaint(root: &Path) -> Option<String> {
-    let shallow = git(root, &["rev-parse", "--is-shallow-repository"])?;
-    if shallow == "true" {
+    if git(root, "rev-parse --is-shallow-repository")? == "true" {
         return None;
     }
     let Ok(text) = fs::read_to_string(root.join(FILE)) else {
         println!("{FILE} is not there: no full run has passed yet");
         return None;
     };
-    let Some(commit) = text.split_whitespace().next() else {
-        return Some(format!("{FILE}: names no commit: cargo xtask ci --full writes it"));
-    };
-    let range = format!("{commit}..HEAD");
-    let since = git(root, &["rev-list", "--count", &range]).and_then(|count| count.parse().ok());
-    match since {
+    let commit = text.split_whitespace().next().unwrap_or_default();
+    let since = git(root, &format!("rev-list --count {commit}..HEAD"));
+    match since.and_then(|count| count.parse().ok()) {
         Some(0..=DUE) => None,
         Some(since) => Some(format!(
             "{FILE}: the last full run was {since} commits ago, more than {DUE}: cargo xtask ci --full"
         )),
-        None => Some(format!("{FILE}: there is no commit {commit} here")),
+        None => Some(format!("{FILE}: there is no commit `{commit}` here: cargo xtask ci --full")),
     }
 }

@@ -1,79 +1,44 @@
-//! The steps, those first that are quick and likely to fail.
+//! The steps: first the one that is quick and likely to fail, last those that keep all processors busy.
 
-use std::process::{Command, Stdio};
-
-use anyhow::Context;
+use std::process::Command;
 
 use super::tidy;
-use crate::suite::build::{cargo, workspace_root};
+use crate::process::{cargo, cargo_of, succeeds};
 use crate::test::{self, Depth};
-use crate::{Outcome, run_task};
-
-/// The result of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Fine,
-    /// The step has printed the errors.
-    Wrong,
-    /// The reason why it did not run.
-    NotRun(String),
-}
+use crate::{Outcome, refuse, run_task, workspace};
 
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// It keeps one processor busy at most times, and runs beside the neighbours of which that is true.
+    /// It keeps one processor busy at most times, and runs beside others of which that is true.
     pub(crate) beside: bool,
-    pub(crate) run: fn(Depth) -> anyhow::Result<Verdict>,
+    /// The step prints what is wrong. An error that refuses says why it cannot run here.
+    pub(crate) run: fn(Depth) -> anyhow::Result<Outcome>,
 }
 
-pub(crate) static STEPS: [Step; 9] = [
-    Step { name: "tidy", about: "rules about files", beside: false, run: check_files },
-    Step {
-        name: "lints",
-        about: "format, and clippy with and without default features",
-        beside: false,
-        run: lints,
-    },
-    Step { name: "docs", about: "rustdoc without warnings", beside: false, run: docs },
-    Step {
-        name: "msrv",
-        about: "both libraries on the oldest supported Rust",
-        beside: false,
-        run: msrv,
-    },
-    Step {
-        name: "bindings",
-        about: "the checked-in bindings are what the recipe makes",
-        beside: false,
-        run: |_| task(&["bindings", "--check"]),
-    },
-    Step {
-        name: "headers",
-        about: "the oldest and the newest cuda.h; with --full, every supported one",
-        beside: true,
-        run: headers,
-    },
-    Step {
-        name: "package",
-        about: "`cargo package`, and three other ways of using the crates; with --full, all",
-        beside: true,
-        run: package,
-    },
-    Step {
-        name: "faults",
-        about: "each GPU test once more for each of its driver calls, which then fails; of long tests, \
-                for a sample of them",
-        beside: false,
-        run: faults,
-    },
-    Step {
-        name: "miri",
-        about: "the in-process suites; strict provenance, permissive for managed and mapped memory",
-        beside: false,
-        run: miri,
-    },
-];
+macro_rules! steps {
+    ($($name:literal: $run:expr, beside: $beside:literal, $about:literal;)*) => {
+        &[$(Step { name: $name, about: $about, beside: $beside, run: $run }),*]
+    };
+}
+
+pub(crate) static STEPS: &[Step] = steps! {
+    "tidy": check_files, beside: false, "rules about files";
+    "headers": headers, beside: true,
+        "the oldest and the newest cuda.h; with --full, every supported one";
+    "lints": lints, beside: true, "format, and clippy with and without default features";
+    "docs": docs, beside: true, "rustdoc without warnings";
+    "msrv": msrv, beside: true, "both libraries on the oldest supported Rust";
+    "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
+        "the checked-in bindings are what the recipe makes";
+    "package": package, beside: true,
+        "`cargo package`, and three other ways of using the crates; with --full, all";
+    "faults": test::run_faults, beside: false,
+        "each GPU test once more for each of its driver calls, which then fails; of long tests, \
+         for a sample of them";
+    "miri": test::run_miri, beside: false,
+        "the in-process suites; strict provenance, permissive for managed and mapped memory";
+};
 
 /// The row of `package` that every sampled run has: what a registry would get.
 const EVERY_TIME: &str = "package";
@@ -81,15 +46,15 @@ const EVERY_TIME: &str = "package";
 /// How many of the other rows a sampled run has.
 const ROWS: usize = 3;
 
-fn headers(depth: Depth) -> anyhow::Result<Verdict> {
+fn headers(depth: Depth) -> anyhow::Result<Outcome> {
     if depth == Depth::Full {
-        return task(&["headers"]);
+        return run_task(&["headers"]);
     }
     println!("not in this sample: the other headers: cargo xtask ci --full --step headers");
-    task(&["headers", "--no-docs", "--only=11.8", "--only=13"])
+    run_task(&["headers", "--no-docs", "--only=11.8", "--only=13"])
 }
 
-fn package(depth: Depth) -> anyhow::Result<Verdict> {
+fn package(depth: Depth) -> anyhow::Result<Outcome> {
     let (rows, left) = sampled_rows(&crate::package::usual_rows(), depth);
     if !left.is_empty() {
         let left = left.join(" ");
@@ -97,7 +62,7 @@ fn package(depth: Depth) -> anyhow::Result<Verdict> {
     }
     let mut words = vec!["package"];
     words.extend(rows.iter().flat_map(|row| ["--only", row]));
-    task(&words)
+    run_task(&words)
 }
 
 /// The rows of a run, and those that it leaves to others.
@@ -116,110 +81,58 @@ fn takes_turns(row: &str) -> bool {
     row != EVERY_TIME && !row.starts_with("time")
 }
 
-fn task(words: &[&str]) -> anyhow::Result<Verdict> {
-    Ok(match run_task(words)? {
-        Outcome::Passed => Verdict::Fine,
-        Outcome::Failed => Verdict::Wrong,
-        Outcome::CouldNotRun => {
-            Verdict::NotRun(format!("`cargo xtask {}` says why", words.join(" ")))
-        }
-    })
-}
-
 /// Prints and runs each command until one fails.
-fn commands(commands: &mut [Command]) -> anyhow::Result<Verdict> {
+fn commands(commands: &mut [Command]) -> anyhow::Result<Outcome> {
     for command in commands {
-        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-        println!("cargo {}", words.join(" "));
-        if !command.stdin(Stdio::null()).status().context("cargo")?.success() {
-            return Ok(Verdict::Wrong);
+        let words = command.get_args().map(|word| word.to_string_lossy());
+        println!("cargo {}", words.collect::<Vec<_>>().join(" "));
+        if !command.status()?.success() {
+            return Ok(Outcome::Failed);
         }
     }
-    Ok(Verdict::Fine)
+    Ok(Outcome::Passed)
 }
 
-fn with(words: &[&str]) -> Command {
-    let mut command = cargo();
-    command.args(words);
-    command
-}
-
-/// Whether cargo has a subcommand that rustup installs as a component.
-fn missing(component: &str, subcommand: &str) -> Option<Verdict> {
-    let answer = cargo()
-        .args([subcommand, "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let present = answer.is_ok_and(|status| status.success());
-    (!present).then(|| Verdict::NotRun(format!("rustup component add {component}")))
-}
-
-fn check_files(_: Depth) -> anyhow::Result<Verdict> {
-    let complaints = tidy::check(&workspace_root()?)?;
-    complaints.iter().for_each(|complaint| println!("{complaint}"));
-    Ok(if complaints.is_empty() { Verdict::Fine } else { Verdict::Wrong })
-}
-
-fn lints(_: Depth) -> anyhow::Result<Verdict> {
-    if let Some(verdict) = missing("rustfmt", "fmt").or_else(|| missing("clippy", "clippy")) {
-        return Ok(verdict);
+fn check_files(_: Depth) -> anyhow::Result<Outcome> {
+    let complaints = tidy::check(&workspace::root()?)?;
+    for complaint in &complaints {
+        println!("{complaint}");
     }
-    let clippy = ["clippy", "--workspace", "--all-targets"];
-    let deny = ["--", "--deny", "warnings"];
+    Ok(Outcome::of(complaints.is_empty()))
+}
+
+fn lints(_: Depth) -> anyhow::Result<Outcome> {
+    for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if !succeeds(cargo(&format!("{subcommand} --version"))) {
+            return Err(refuse(format!("rustup component add {component}")));
+        }
+    }
+    let libraries = "-p cuda-sys -p cuda-core --no-default-features";
     commands(&mut [
-        with(&["fmt", "--all", "--check"]),
-        with(&[&clippy[..], &deny].concat()),
-        with(&[&clippy[..], &["--no-default-features"], &deny].concat()),
+        cargo("fmt --all --check"),
+        cargo("clippy --workspace --all-targets -- --deny warnings"),
+        cargo(&format!("clippy {libraries} --all-targets -- --deny warnings")),
     ])
 }
 
-fn docs(_: Depth) -> anyhow::Result<Verdict> {
-    let mut doc = with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
-    doc.env("RUSTDOCFLAGS", "--deny warnings");
-    let mut public = with(&["doc", "--no-deps", "-p", "cuda-sys", "-p", "cuda-core"]);
-    public.env("RUSTDOCFLAGS", "--deny warnings");
-    commands(&mut [doc, public])
-}
-
-fn msrv(_: Depth) -> anyhow::Result<Verdict> {
-    let version = env!("CARGO_PKG_RUST_VERSION");
-    let toolchain = format!("+{version}");
-    let rustup = |words: &[&str]| {
-        // Not `$CARGO`, which is the toolchain's own and does not accept `+version`.
-        let mut command = Command::new("cargo");
-        command.arg(&toolchain).args(words).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
-        command
-    };
-    let answer = rustup(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !answer.is_ok_and(|status| status.success()) {
-        return Ok(Verdict::NotRun(format!("rustup toolchain install {version}")));
+fn docs(_: Depth) -> anyhow::Result<Outcome> {
+    let mut documents = [
+        cargo("doc --workspace --no-deps --document-private-items"),
+        cargo("doc --no-deps -p cuda-sys -p cuda-core"),
+    ];
+    for document in &mut documents {
+        document.env("RUSTDOCFLAGS", "--deny warnings");
     }
-    commands(&mut [rustup(&[
-        "check",
-        "-p",
-        "cuda-sys",
-        "-p",
-        "cuda-core",
-        "--no-default-features",
-    ])])
+    commands(&mut documents)
 }
 
-fn faults(depth: Depth) -> anyhow::Result<Verdict> {
-    Ok(match test::run_faults(depth)? {
-        Outcome::Passed => Verdict::Fine,
-        Outcome::Failed => Verdict::Wrong,
-        Outcome::CouldNotRun => Verdict::NotRun("there are no GPU tests".into()),
-    })
-}
-
-fn miri(depth: Depth) -> anyhow::Result<Verdict> {
-    Ok(match test::run_miri(depth)? {
-        Ok(Outcome::Failed) => Verdict::Wrong,
-        Ok(Outcome::Passed) => Verdict::Fine,
-        Ok(Outcome::CouldNotRun) => Verdict::NotRun("no test ran".into()),
-        Err(reason) => Verdict::NotRun(reason),
-    })
+fn msrv(_: Depth) -> anyhow::Result<Outcome> {
+    let version = env!("CARGO_PKG_RUST_VERSION");
+    if !succeeds(cargo_of(version, "--version")) {
+        return Err(refuse(format!("rustup toolchain install {version}")));
+    }
+    let check = "check -p cuda-sys -p cuda-core --no-default-features";
+    commands(&mut [cargo_of(version, check)])
 }
 
 #[cfg(test)]

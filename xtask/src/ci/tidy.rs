@@ -4,14 +4,12 @@ mod layers;
 mod names;
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, bail};
+use fs_err as fs;
 
 use super::{full_run, named};
-use crate::mutants;
+use crate::{mutants, workspace};
 use layers::Layers;
 use names::Names;
 
@@ -54,12 +52,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
     let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
     let (mut layers, mut names) = (Layers::default(), Names::default());
-    for name in files(root)? {
-        let Ok(bytes) = fs::read(root.join(&name)) else {
-            // Deleted, but still in git's index.
-            continue;
-        };
-        match std::str::from_utf8(&bytes) {
+    for name in workspace::files(root)? {
+        match std::str::from_utf8(&fs::read(root.join(&name))?) {
             Ok(text) => {
                 complaints.extend(complaints_of(&name, text));
                 layers.read(&name, text);
@@ -104,20 +98,6 @@ fn tests_of(name: &str, text: &str) -> Vec<String> {
     let has_tests = TESTS.iter().any(|folder| name.starts_with(folder));
     let functions = named::defined(text).filter(|_| has_tests);
     functions.map(str::to_owned).collect()
-}
-
-/// Files that are in the repository or could be added to it.
-fn files(root: &Path) -> anyhow::Result<Vec<String>> {
-    let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
-        .current_dir(root)
-        .output()
-        .context("git")?;
-    if !output.status.success() {
-        bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    let names = String::from_utf8(output.stdout)?;
-    Ok(names.split_terminator('\0').map(str::to_owned).collect())
 }
 
 fn complaints_of(name: &str, text: &str) -> Vec<String> {

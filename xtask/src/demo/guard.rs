@@ -2,10 +2,11 @@
 
 use std::ptr;
 
-use anyhow::bail;
 use cuda_core::Device;
-use cuda_sys::{CUDA_SUCCESS, CUcontext, cuCtxGetCurrent, cuCtxGetDevice};
+use cuda_sys::{CUcontext, cuCtxGetCurrent, cuCtxGetDevice};
 use serde::Serialize;
+
+use crate::bench::raw::check;
 
 /// The current context at three moments, as the driver reported it.
 #[derive(Serialize)]
@@ -18,45 +19,29 @@ pub(crate) struct GuardReport {
 }
 
 pub(crate) fn show(device: Device) -> anyhow::Result<GuardReport> {
-    let before = current()?;
+    let (handle_before, before) = current()?;
     let guard = device.guard()?;
-    let inside = current()?;
+    let (_, inside) = current()?;
     guard.restore()?;
-    let after = current()?;
-    Ok(GuardReport {
-        restored: before.handle == after.handle && inside.device == Some(device.as_raw()),
-        before: before.describe(),
-        inside: inside.describe(),
-        after: after.describe(),
-    })
-}
-
-struct Current {
-    handle: CUcontext,
-    device: Option<i32>,
+    let (handle_after, after) = current()?;
+    let restored = handle_before == handle_after && inside == description(device.as_raw());
+    Ok(GuardReport { before, inside, after, restored })
 }
 
 /// Queries the driver itself, not the library.
-fn current() -> anyhow::Result<Current> {
+fn current() -> anyhow::Result<(CUcontext, String)> {
     let mut handle = ptr::null_mut();
     // SAFETY: the call writes one handle, to a local that outlives it.
-    let code = unsafe { cuCtxGetCurrent(&mut handle) };
-    if code != CUDA_SUCCESS {
-        bail!("cuCtxGetCurrent: error {}", code.0);
+    check("cuCtxGetCurrent", unsafe { cuCtxGetCurrent(&mut handle) })?;
+    if handle.is_null() {
+        return Ok((handle, "none".to_owned()));
     }
     let mut device = 0;
-    // SAFETY: the call writes one ordinal, to a local that outlives it; without a current context
-    // it is an error.
-    let code = unsafe { cuCtxGetDevice(&mut device) };
-    let device = (!handle.is_null() && code == CUDA_SUCCESS).then_some(device);
-    Ok(Current { handle, device })
+    // SAFETY: the call writes one ordinal, to a local that outlives it; a context is current.
+    check("cuCtxGetDevice", unsafe { cuCtxGetDevice(&mut device) })?;
+    Ok((handle, description(device)))
 }
 
-impl Current {
-    fn describe(&self) -> String {
-        match self.device {
-            Some(device) => format!("device {device}"),
-            None => "none".to_owned(),
-        }
-    }
+fn description(device: i32) -> String {
+    format!("device {device}")
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::iter;
 
 use serde::Serialize;
 
 use super::data;
 use super::guard::GuardReport;
-use super::peers::PeerReport;
-use super::transfer::Rate;
+use super::transfer::{PeerReport, Rate};
+use crate::table::Table;
 
 /// All results.
 #[derive(Serialize)]
@@ -47,17 +48,14 @@ impl Report {
     }
 
     pub(crate) fn heading(&self) -> String {
-        let kind = if self.simulated { "NO GPU USED: " } else { "" };
-        let note = if self.simulated {
-            "; its rates are those of this machine's memory and mean nothing"
-        } else {
-            ""
+        let (kind, note) = match self.simulated {
+            true => {
+                ("NO GPU USED: ", "; its rates are those of this machine's memory and mean nothing")
+            }
+            false => ("", ""),
         };
-        format!(
-            "{kind}{}\ntransfers of {} in GB/s: safe layer (raw driver){note}\n\n",
-            self.driver,
-            data::show_size(self.bytes)
-        )
+        let (driver, size) = (&self.driver, data::show_size(self.bytes));
+        format!("{kind}{driver}\ntransfers of {size} in GB/s: safe layer (raw driver){note}\n\n")
     }
 
     pub(crate) fn conclusion(&self) -> String {
@@ -82,27 +80,24 @@ impl Report {
     /// One row per source, one column per destination.
     fn matrix(&self) -> String {
         let ordinals: Vec<u32> = self.devices.iter().map(|device| device.ordinal).collect();
-        let mut text = String::from("peer copies, from the row's device to the column's\n     ");
-        for to in &ordinals {
-            let _ = write!(text, "{to:>16}");
-        }
-        text.push('\n');
-        for from in &ordinals {
-            let _ = write!(text, "{from:>5}");
-            for to in &ordinals {
-                let pair = self.peers.iter().find(|p| p.from == *from && p.to == *to);
-                let cell = match pair {
-                    None => "-".to_owned(),
-                    Some(peer) if !peer.verified => "WRONG BYTES".to_owned(),
-                    Some(peer) => {
-                        let mark = if peer.access { "" } else { "*" };
-                        format!("{:.1} ({:.1}){mark}", peer.copy.safe, peer.copy.raw)
-                    }
-                };
-                let _ = write!(text, "{cell:>16}");
+        let cell = |from, to| {
+            let pair = self.peers.iter().find(|it| (it.from, it.to) == (from, to));
+            match pair {
+                None => "-".to_owned(),
+                Some(peer) if !peer.verified => "WRONG BYTES".to_owned(),
+                Some(peer) => {
+                    let mark = if peer.access { "" } else { "*" };
+                    format!("{:.1} ({:.1}){mark}", peer.copy.safe, peer.copy.raw)
+                }
             }
-            text.push('\n');
+        };
+        let headings = iter::once("from".to_owned());
+        let mut table = Table::new(headings.chain(ordinals.iter().map(|to| format!("to {to}"))));
+        for from in &ordinals {
+            let cells = ordinals.iter().map(|to| cell(*from, *to));
+            table.row(iter::once(from.to_string()).chain(cells));
         }
+        let mut text = format!("peer copies, from the row's device to the column's\n{table}");
         if self.peers.iter().any(|peer| !peer.access) {
             text.push_str("* without direct access\n");
         }
@@ -113,17 +108,15 @@ impl Report {
 
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ordinal, name, .. } = self;
         let gib = self.memory as f64 / f64::from(1 << 30);
+        let capability = &self.compute_capability;
         let GuardReport { before, inside, after, restored } = &self.guard;
-        writeln!(
-            f,
-            "device {}: {}, {gib:.0} GiB, compute capability {}",
-            self.ordinal, self.name, self.compute_capability
-        )?;
         let verdict = if *restored { "" } else { "  NOT RESTORED" };
         writeln!(
             f,
-            "  current       before: {before}, in the guard: {inside}, after: {after}{verdict}"
+            "device {ordinal}: {name}, {gib:.0} GiB, compute capability {capability}\n\
+             \x20 current       before: {before}, in the guard: {inside}, after: {after}{verdict}"
         )?;
         for (what, rate) in [
             ("pinned upload", self.upload),

@@ -1,16 +1,14 @@
 //! Transfers by the safe layer, beside raw driver calls on the same memory and stream.
 
-use std::time::{Duration, Instant};
-
-use anyhow::ensure;
 use cuda_core::{Device, DeviceBuffer, PinnedBuffer, Stream};
 use cuda_sys::{
-    CUDA_SUCCESS, CUresult, cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2,
-    cuStreamSynchronize,
+    CUresult, cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuMemcpyPeerAsync,
 };
 use serde::Serialize;
 
 use super::data;
+use crate::bench::measure::{Effort, pair};
+use crate::bench::raw::wait;
 
 /// Rounds of a measurement, after a warm-up; the median is used.
 const ROUNDS: usize = 7;
@@ -55,27 +53,25 @@ impl Bench {
     pub(crate) fn upload(&mut self) -> anyhow::Result<Rate> {
         let (size, to) = (self.source.len(), self.first.as_raw());
         let from = self.source.as_slice()?.as_ptr();
-        let stream = self.stream.clone();
         compare(
             size,
             &self.stream,
             || self.stream.upload(&self.source, &mut self.first),
             // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is
             // waited for before anything else does.
-            || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), size, stream.as_raw()) },
+            || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), size, self.stream.as_raw()) },
         )
     }
 
     /// Copies the first buffer to the second.
     pub(crate) fn copy(&mut self) -> anyhow::Result<Rate> {
         let (size, to, from) = (self.source.len(), self.second.as_raw(), self.first.as_raw());
-        let stream = self.stream.clone();
         compare(
             size,
             &self.stream,
             || self.stream.copy(&self.first, &mut self.second),
             // SAFETY: as in `upload`.
-            || unsafe { cuMemcpyDtoDAsync_v2(to, from, size, stream.as_raw()) },
+            || unsafe { cuMemcpyDtoDAsync_v2(to, from, size, self.stream.as_raw()) },
         )
     }
 
@@ -83,13 +79,12 @@ impl Bench {
     pub(crate) fn download(&mut self) -> anyhow::Result<Rate> {
         let (size, from) = (self.source.len(), self.second.as_raw());
         let to = self.target.as_mut_slice()?.as_mut_ptr();
-        let stream = self.stream.clone();
         compare(
             size,
             &self.stream,
             || self.stream.download(&self.second, &mut self.target),
             // SAFETY: as in `upload`.
-            || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, stream.as_raw()) },
+            || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, self.stream.as_raw()) },
         )
     }
 
@@ -105,34 +100,76 @@ impl Bench {
 }
 
 /// The medians of several rounds of each, alternating, so that both run under the same conditions.
-pub(crate) fn compare(
+fn compare(
     bytes: usize,
     stream: &Stream,
     mut safe: impl FnMut() -> cuda_core::Result<()>,
     mut raw: impl FnMut() -> CUresult,
 ) -> anyhow::Result<Rate> {
-    let (mut safe_times, mut raw_times) = (Vec::new(), Vec::new());
-    for _ in 0..=ROUNDS {
-        let start = Instant::now();
+    let safe = || {
         safe()?;
-        stream.synchronize()?;
-        safe_times.push(start.elapsed());
-
-        let start = Instant::now();
-        let enqueued = raw();
-        // SAFETY: the stream is live.
-        let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
-        raw_times.push(start.elapsed());
-        for code in [enqueued, waited] {
-            ensure!(code == CUDA_SUCCESS, "the raw transfer: error {}", code.0);
-        }
-    }
-    let rate = |times: &[Duration]| bytes as f64 / median(&times[1..]).as_secs_f64() / 1e9;
-    Ok(Rate { safe: rate(&safe_times), raw: rate(&raw_times) })
+        stream.synchronize()
+    };
+    let effort = Effort::FULL.at_most(ROUNDS);
+    let measured = pair(effort, 1, safe, || wait(raw(), stream), || Ok(()))?;
+    let measured = measured.moving(bytes);
+    Ok(Rate { safe: measured.ours, raw: measured.raw.unwrap_or_default() })
 }
 
-fn median(times: &[Duration]) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted[sorted.len() / 2]
+/// One direction between two devices.
+#[derive(Serialize)]
+pub(crate) struct PeerReport {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    /// Whether the devices have direct access to each other's memory.
+    pub(crate) access: bool,
+    pub(crate) copy: Rate,
+    /// Whether every byte that returned to the host compared equal.
+    pub(crate) verified: bool,
+}
+
+pub(crate) fn between(from: Device, to: Device, size: usize) -> anyhow::Result<PeerReport> {
+    let (near, far) = (from.context()?, to.context()?);
+    let access = from.can_access_peer(to)? && to.can_access_peer(from)?;
+    if access {
+        near.enable_peer_access(&far)?;
+        far.enable_peer_access(&near)?;
+    }
+    let (here, there) = (from.create_stream()?, to.create_stream()?);
+    let mut host = PinnedBuffer::new(&near, size)?;
+    data::fill(host.as_mut_slice()?, data::MEASURED);
+    let mut source = here.alloc::<u8>(size)?;
+    let mut target = there.alloc::<u8>(size)?;
+    here.upload(&host, &mut source)?;
+    // Warms up both buffers, so that they are allocated for the raw calls.
+    here.copy(&source, &mut target)?;
+    here.synchronize()?;
+
+    let (into, of) = (target.as_raw(), source.as_raw());
+    let copy = compare(
+        size,
+        &here,
+        || here.copy(&source, &mut target),
+        || {
+            // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is
+            // waited for before anything else does; contexts and stream are live.
+            unsafe { cuMemcpyPeerAsync(into, far.as_raw(), of, near.as_raw(), size, here.as_raw()) }
+        },
+    )?;
+
+    // The verified copy, by the safe layer alone: two streams, two devices, and no explicit wait
+    // until the bytes are compared. The raw calls have left another pattern.
+    let seed = data::seed_of_pair(from.ordinal(), to.ordinal());
+    data::fill(host.as_mut_slice()?, seed);
+    let mut back = PinnedBuffer::zeroed(&far, size)?;
+    here.upload(&host, &mut source)?;
+    here.copy(&source, &mut target)?;
+    there.download(&target, &mut back)?;
+    Ok(PeerReport {
+        from: from.ordinal(),
+        to: to.ordinal(),
+        access,
+        copy,
+        verified: data::is_filled(back.as_slice()?, seed),
+    })
 }

@@ -1,53 +1,32 @@
 //! The functions that a header declares, found without bindgen: by a C preprocessor and a scan.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+
+use crate::ci::named::is_word;
+use crate::process::{or_named_by, output};
 
 /// Names of the functions that a program sees when it includes this `cuda.h`.
 pub(crate) fn functions(include: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let compiler = env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
-    let output = Command::new(&compiler)
-        .args(["-E", "-P"])
-        .arg(include.join("cuda.h"))
-        .output()
-        .with_context(|| format!("{} is needed to count", compiler.to_string_lossy()))?;
-    ensure!(
-        output.status.success(),
-        "{} -E: {}",
-        compiler.to_string_lossy(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(scan(&String::from_utf8_lossy(&output.stdout)))
+    let mut compiler = Command::new(or_named_by("CC", "cc"));
+    compiler.args(["-E", "-P"]).arg(include.join("cuda.h"));
+    Ok(scan(&output(&mut compiler).context("declared functions")?))
 }
 
 /// A declaration is `CUresult`, a name that begins with `cu`, and a parenthesis.
 fn scan(preprocessed: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let mut words = preprocessed
-        .split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .filter(|word| !word.trim().is_empty());
-    let mut after_result = false;
-    let mut pending: Option<&str> = None;
-    // Each word includes the character after it: the parenthesis, or a space before it.
-    for word in &mut words {
-        if let Some(name) = pending.take().filter(|_| word == "(") {
-            names.insert(name.to_owned());
-        }
-        let name = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        if after_result && name.starts_with("cu") {
-            match &word[name.len()..] {
-                "(" => drop(names.insert(name.to_owned())),
-                _ => pending = Some(name),
-            }
-        }
-        after_result = name == "CUresult";
-    }
-    names
+    let after_result = preprocessed.split("CUresult").skip(1);
+    let declared = after_result.filter(|rest| rest.starts_with(char::is_whitespace));
+    let names = declared.filter_map(|rest| {
+        let (name, _) = rest.split_once('(')?;
+        let name = name.trim();
+        let is_name = name.starts_with("cu") && name.chars().all(is_word);
+        is_name.then(|| name.to_owned())
+    });
+    names.collect()
 }
 
 #[cfg(test)]

@@ -2,14 +2,13 @@
 //!
 //! A `cuda.h` is the same in the wheels of all platforms; it is never committed.
 
-use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use fs_err as fs;
 
-use crate::python::python;
+use crate::process::{python, run};
+use crate::workspace::empty;
 
 /// Below the workspace; ignored by git.
 const CACHE: &str = ".cuda-headers";
@@ -23,21 +22,23 @@ pub(crate) struct Release {
     requirement: &'static str,
 }
 
+const fn release(name: &'static str, requirement: &'static str) -> Release {
+    Release { name, requirement }
+}
+
 /// The oldest header, and the source of `cuda-sys/build/floor_11_8.txt`.
-pub(crate) const FLOOR: Release =
-    Release { name: "11.8", requirement: "nvidia-cuda-runtime-cu11==11.8.*" };
+pub(crate) const FLOOR: Release = release("11.8", "nvidia-cuda-runtime-cu11==11.8.*");
 
 /// The newest header, and the source of the checked-in bindings.
-pub(crate) const NEWEST: Release =
-    Release { name: "13", requirement: "nvidia-cuda-runtime>=13,<14" };
+pub(crate) const NEWEST: Release = release("13", "nvidia-cuda-runtime>=13,<14");
 
 /// All headers to build with.
 pub(crate) const RELEASES: [Release; 6] = [
     FLOOR,
-    Release { name: "12.0", requirement: "nvidia-cuda-runtime-cu12==12.0.*" },
-    Release { name: "12.4", requirement: "nvidia-cuda-runtime-cu12==12.4.*" },
-    Release { name: "12.9", requirement: "nvidia-cuda-runtime-cu12==12.9.*" },
-    Release { name: "13.0", requirement: "nvidia-cuda-runtime==13.0.*" },
+    release("12.0", "nvidia-cuda-runtime-cu12==12.0.*"),
+    release("12.4", "nvidia-cuda-runtime-cu12==12.4.*"),
+    release("12.9", "nvidia-cuda-runtime-cu12==12.9.*"),
+    release("13.0", "nvidia-cuda-runtime==13.0.*"),
     NEWEST,
 ];
 
@@ -50,52 +51,29 @@ pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> 
     eprintln!("fetching cuda.h {} ({})", release.name, release.requirement);
     // Unpacked elsewhere and then moved as a whole: an interrupted fetch leaves no header.
     let fresh = root.join(CACHE).join(format!("{}.part", release.name));
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
-    }
-    fs::create_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
+    empty(&fresh)?;
     download(release, &fresh)?;
-    unpack(&fresh)?;
     if directory.exists() {
-        fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        fs::remove_dir_all(&directory)?;
     }
-    fs::rename(&fresh, &directory).with_context(|| directory.display().to_string())?;
+    fs::rename(&fresh, &directory)?;
     find(&directory).with_context(|| format!("the wheel of CUDA {} has no cuda.h", release.name))
 }
 
+/// Downloads the wheel, extracts the header, and NVIDIA's licence, and removes the wheel.
 fn download(release: Release, directory: &Path) -> anyhow::Result<()> {
-    let mut pip = python();
-    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"])
-        .args(["--no-deps", "--only-binary", ":all:", "--platform", "manylinux2014_x86_64"])
-        .arg("--dest")
-        .arg(directory)
-        .arg(release.requirement);
-    run(&mut pip)
-}
-
-/// Extracts the header, and NVIDIA's licence, from the wheel.
-fn unpack(directory: &Path) -> anyhow::Result<()> {
-    let wheel = fs::read_dir(directory)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension() == Some(OsStr::new("whl")))
-        .context("pip downloaded no wheel")?;
-    let script = "import sys, zipfile\n\
-                  wheel = zipfile.ZipFile(sys.argv[1])\n\
-                  names = [n for n in wheel.namelist() if n.endswith(('/cuda.h', 'License.txt'))]\n\
-                  wheel.extractall(sys.argv[2], names)\n";
-    run(python().args(["-c", script]).arg(&wheel).arg(directory))?;
-    fs::remove_file(&wheel).with_context(|| wheel.display().to_string())
-}
-
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| {
-        format!("{} is needed to fetch headers", command.get_program().to_string_lossy())
-    })?;
-    if !status.success() {
-        bail!("{command:?}: {status}");
-    }
-    Ok(())
+    let mut pip = python(
+        "-m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+         --platform manylinux2014_x86_64",
+    );
+    run(pip.arg("--dest").arg(directory).arg(release.requirement))?;
+    let script = "import os, sys, glob, zipfile\n\
+                  [path] = glob.glob(os.path.join(glob.escape(sys.argv[1]), '*.whl'))\n\
+                  with zipfile.ZipFile(path) as wheel:\n    \
+                  names = [n for n in wheel.namelist() if n.endswith(('/cuda.h', 'License.txt'))]\n    \
+                  wheel.extractall(sys.argv[1], names)\n\
+                  os.remove(path)\n";
+    run(python("-c").arg(script).arg(directory))
 }
 
 /// The directory of the first `cuda.h` below `directory`.
@@ -109,12 +87,19 @@ fn find(directory: &Path) -> Option<PathBuf> {
 
 /// `12.4` for a header with 12040.
 pub(crate) fn version(include: &Path) -> anyhow::Result<String> {
-    let header = include.join("cuda.h");
-    let text = fs::read_to_string(&header).with_context(|| header.display().to_string())?;
-    let version: Option<u32> = text
-        .lines()
-        .find_map(|line| line.strip_prefix("#define CUDA_VERSION ")?.trim().parse().ok());
+    let version = cuda_version(&include.join("cuda.h"))?;
+    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+}
+
+/// The `CUDA_VERSION` of a header.
+pub(crate) fn cuda_version(header: &Path) -> anyhow::Result<u32> {
+    let text = fs::read_to_string(header)?;
+    let mut lines = text.lines();
+    let version = lines.find_map(|line| {
+        let number = line.strip_prefix("#define CUDA_VERSION ")?;
+        number.trim().parse().ok()
+    });
     let version = version.with_context(|| format!("{}: no CUDA_VERSION", header.display()))?;
     ensure!(version >= 1000, "{}: CUDA_VERSION is {version}", header.display());
-    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+    Ok(version)
 }

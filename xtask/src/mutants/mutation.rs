@@ -1,10 +1,10 @@
 //! One mutation of `cuda-core`, as `tests/mutants/mutants.json` describes it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use fs_err as fs;
 use serde::Deserialize;
 
 /// The file with the mutations, within the workspace.
@@ -36,7 +36,7 @@ struct Edit {
 
 /// All mutations.
 pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
-    let text = fs::read_to_string(root.join(FILE)).context(FILE)?;
+    let text = fs::read_to_string(root.join(FILE))?;
     let mutations: Vec<Mutation> = serde_json::from_str(&text).context(FILE)?;
     for mutation in &mutations {
         ensure!(!mutation.tests.is_empty(), "{FILE}: {} names no test", mutation.name);
@@ -45,11 +45,6 @@ pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
 }
 
 impl Mutation {
-    /// Full names of its tests.
-    pub(super) fn test_names(&self) -> impl Iterator<Item = &str> {
-        self.tests.iter().map(String::as_str)
-    }
-
     /// The files that it changes, within the workspace, with the mutation applied.
     pub(super) fn mutants(&self, root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let mut files = BTreeMap::new();

@@ -2,22 +2,23 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use fs_err as fs;
 
-use super::build::{Built, output};
 use super::workshop::{Target, Workshop};
+use crate::cargo::Built;
+use crate::process::output;
 
 /// Number of simulated devices: an unusual one, so that a program's output shows which driver it
 /// called.
 const DEVICES: &str = "3";
 
-const BUILD: &str = include_str!("consumer/build.rs");
-const SYS: &str = include_str!("consumer/sys.rs");
-const CORE: &str = include_str!("consumer/core.rs");
+const BUILD: &str = include_str!("../../package/build.rs");
+const SYS: &str = include_str!("../../package/sys.rs");
+const CORE: &str = include_str!("../../package/core.rs");
 
 /// Which crates a consumer depends on; it has a program for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,16 @@ pub(super) enum Crates {
     Sys,
     /// `cuda-core`, and `cuda-sys` beside it.
     Core,
+}
+
+impl Crates {
+    /// Each crate, with the name and the text of its program.
+    fn programs(self) -> &'static [(&'static str, &'static str, &'static str)] {
+        match self {
+            Self::Sys => &[("cuda-sys", "sys", SYS)],
+            Self::Core => &[("cuda-sys", "sys", SYS), ("cuda-core", "core", CORE)],
+        }
+    }
 }
 
 /// Which features of cuda-sys and cuda-core a consumer enables.
@@ -60,11 +71,99 @@ impl Source {
     }
 }
 
+/// Variables for a build.
+pub(super) type Variables<'a> = &'a [(&'a str, &'a dyn AsRef<OsStr>)];
+
+/// The beginning of the manifest of a crate of that name, up to its dependencies.
+pub(super) fn manifest_of(name: &str) -> String {
+    format!(
+        "[package]\nname = '{name}'\nversion = '0.0.0'\nedition = '2024'\n\n\
+         [workspace]\n\n[dependencies]\n"
+    )
+}
+
 /// A consumer on disk.
-#[derive(Debug)]
-pub(super) struct Consumer {
+pub(super) struct Consumer<'a> {
+    workshop: &'a Workshop,
     pub(super) directory: PathBuf,
     crates: Crates,
+}
+
+impl<'a> Consumer<'a> {
+    /// Writes a consumer to a directory named `name`.
+    pub(super) fn write(
+        workshop: &'a Workshop,
+        name: &str,
+        source: &Source,
+        crates: Crates,
+        features: Features,
+    ) -> anyhow::Result<Self> {
+        let directory = workshop.directory(name)?;
+        let defaults = features == Features::Default;
+        let mut manifest = manifest_of("consumer");
+        let programs = directory.join("src/bin");
+        fs::create_dir_all(&programs)?;
+        fs::create_dir_all(directory.join(".cargo"))?;
+        fs::write(directory.join("build.rs"), BUILD)?;
+        for (krate, program, text) in crates.programs() {
+            let fields = source.fields(krate);
+            manifest += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
+            fs::write(programs.join(program).with_extension("rs"), text)?;
+        }
+        if let Source::Registry { packages } = source {
+            // The crates of these names on the registry are not used.
+            fs::write(directory.join(".cargo/config.toml"), "net.offline = true\n")?;
+            manifest += "\n[patch.crates-io]\n";
+            for (krate, ..) in crates.programs() {
+                let package = packages.join(krate);
+                manifest += &format!("{krate} = {{ path = '{}' }}\n", package.display());
+            }
+        }
+        fs::write(directory.join("Cargo.toml"), manifest)?;
+        // The versions that the workspace was tested with, which are already downloaded.
+        let lock = workshop.source().join("Cargo.lock");
+        fs::copy(lock, directory.join("Cargo.lock"))?;
+        Ok(Self { workshop, directory, crates })
+    }
+
+    /// cargo, set up to build this consumer.
+    pub(super) fn cargo(&self, arguments: &str) -> anyhow::Result<Command> {
+        self.workshop.cargo(&self.directory, Target::Shared, arguments)
+    }
+
+    /// Builds the consumer with these variables set; the caller decides whether a failure is an error.
+    pub(super) fn try_build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
+        Built::run(self.cargo("build")?.envs(variables.iter().copied()))
+    }
+
+    /// Builds the consumer with these variables set.
+    pub(super) fn build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
+        self.try_build(variables)?.succeeded()
+    }
+
+    /// Runs every program on the simulated driver.
+    pub(super) fn run(&self, built: &Built) -> anyhow::Result<()> {
+        self.run_with(built, "CUDA_SYS_LIBRARY", self.workshop.simulator()?)
+    }
+
+    /// Runs every program with this variable set.
+    pub(super) fn run_with(
+        &self,
+        built: &Built,
+        variable: &str,
+        value: &Path,
+    ) -> anyhow::Result<()> {
+        for (_, program, _) in self.crates.programs() {
+            let mut command = self.workshop.machine.command(built.program(program)?);
+            command.env("CUDA_SIM_DEVICES", DEVICES).env(variable, value);
+            let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
+            ensure!(
+                said.starts_with(&format!("{DEVICES} devices, ")),
+                "`{program}` did not ask the simulated driver: {said}"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// The properties of cuda-sys that a consumer's build script received.
@@ -80,8 +179,6 @@ pub(super) struct Seen {
     pub(super) include: Option<PathBuf>,
     /// `.._ROOT`.
     pub(super) root: Option<PathBuf>,
-    /// Whether cuda-sys compiled generated bindings.
-    pub(super) generated: bool,
 }
 
 impl fmt::Display for Seen {
@@ -96,144 +193,43 @@ impl fmt::Display for Seen {
     }
 }
 
-impl Consumer {
-    /// Writes a consumer to a directory named `name`.
-    pub(super) fn write(
-        workshop: &Workshop,
-        name: &str,
-        source: &Source,
-        crates: Crates,
-        features: Features,
-    ) -> anyhow::Result<Self> {
-        let directory = workshop.directory(name)?;
-        let defaults = features == Features::Default;
-        let mut manifest = "[package]\nname = 'consumer'\nversion = '0.0.0'\nedition = '2024'\n\n\
-            [workspace]\n\n[dependencies]\n"
-            .to_owned();
-        let programs = directory.join("src/bin");
-        fs::create_dir_all(&programs)?;
-        fs::write(directory.join("build.rs"), BUILD)?;
-        let names: &[_] = match crates {
-            Crates::Sys => &[("cuda-sys", "sys.rs", SYS)],
-            Crates::Core => &[("cuda-sys", "sys.rs", SYS), ("cuda-core", "core.rs", CORE)],
-        };
-        for (krate, file, text) in names {
-            let fields = source.fields(krate);
-            manifest += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
-            fs::write(programs.join(file), text)?;
-        }
-        if let Source::Registry { packages } = source {
-            // The crates of these names on the registry are not used.
-            fs::create_dir_all(directory.join(".cargo"))?;
-            fs::write(directory.join(".cargo/config.toml"), "net.offline = true\n")?;
-            manifest += "\n[patch.crates-io]\n";
-            for (krate, ..) in names {
-                let package = packages.join(krate);
-                manifest += &format!("{krate} = {{ path = '{}' }}\n", package.display());
-            }
-        }
-        fs::write(directory.join("Cargo.toml"), manifest)?;
-        // The versions that the workspace was tested with, which are already downloaded.
-        fs::copy(workshop.source().join("Cargo.lock"), directory.join("Cargo.lock"))?;
-        Ok(Self { directory, crates })
-    }
-
-    /// cargo, set up to build this consumer.
-    pub(super) fn cargo(&self, workshop: &Workshop, task: &str) -> anyhow::Result<Command> {
-        let mut cargo = workshop.cargo(&self.directory, Target::Shared)?;
-        cargo.arg(task);
-        Ok(cargo)
-    }
-
-    /// Builds the consumer with these variables set.
-    pub(super) fn build(
-        &self,
-        workshop: &Workshop,
-        environment: &[(&str, &OsStr)],
-    ) -> anyhow::Result<Built> {
-        Built::run(self.cargo(workshop, "build")?.envs(environment.iter().copied()))
-    }
-
-    /// Runs every program on the simulated driver.
-    pub(super) fn run(&self, workshop: &Workshop, built: &Built) -> anyhow::Result<()> {
-        let simulator = workshop.simulator()?;
-        self.run_with(workshop, built, |command| {
-            command.env("CUDA_SYS_LIBRARY", simulator);
-        })
-    }
-
-    /// Runs every program, prepared by `prepare`.
-    pub(super) fn run_with(
-        &self,
-        workshop: &Workshop,
-        built: &Built,
-        prepare: impl Fn(&mut Command),
-    ) -> anyhow::Result<()> {
-        for program in self.programs() {
-            let mut command = workshop.machine.command(built.program(program)?.as_os_str());
-            command.env("CUDA_SIM_DEVICES", DEVICES);
-            prepare(&mut command);
-            let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
-            ensure!(
-                said.starts_with(&format!("{DEVICES} devices, ")),
-                "`{program}` did not ask the simulated driver: {said}"
-            );
-        }
-        Ok(())
-    }
-
-    /// The names of its programs.
-    pub(super) fn programs(&self) -> &'static [&'static str] {
-        match self.crates {
-            Crates::Sys => &["sys"],
-            Crates::Core => &["sys", "core"],
-        }
-    }
+/// What the consumer's build script received, which must agree with what cuda-sys compiles.
+pub(super) fn seen(built: &Built) -> anyhow::Result<Seen> {
+    let consumer = built.script("consumer")?;
+    let number = |name| consumer.variable(name).and_then(|text| text.parse().ok());
+    let bindings = consumer.variable("SEEN_BINDINGS");
+    let seen = Seen {
+        bindings: bindings.context("no DEP_CUDA_SYS_DRIVER_BINDINGS came")?.to_owned(),
+        version: number("SEEN_VERSION"),
+        header: number("SEEN_HEADER_VERSION"),
+        include: consumer.variable("SEEN_INCLUDE").map(PathBuf::from),
+        root: consumer.variable("SEEN_ROOT").map(PathBuf::from),
+    };
+    let own = built.script("cuda-sys").map(|script| &script.cfgs[..]);
+    let cfgs = own.unwrap_or_default();
+    let generated = cfgs.iter().any(|cfg| cfg == "cuda_sys_generated");
+    ensure!(
+        generated == (seen.bindings == "system"),
+        "cuda_sys_generated is {generated}, but got {seen:?}"
+    );
+    Ok(seen)
 }
 
-impl Built {
-    /// The path of one of the consumer's programs.
-    pub(super) fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
-        self.file(name, |file| Path::new(file).file_stem() == Some(OsStr::new(name)))
-    }
+/// Asserts that the checked-in bindings were used.
+pub(super) fn bundled(built: &Built) -> anyhow::Result<Seen> {
+    expect(built, "bundled")
+}
 
-    /// What the consumer's build script received, which must agree with what cuda-sys compiles.
-    pub(super) fn seen(&self) -> anyhow::Result<Seen> {
-        let seen = &self.script("consumer")?.environment;
-        let path = |name: &str| seen.get(name).map(PathBuf::from);
-        let number = |name: &str| seen.get(name).and_then(|text| text.parse().ok());
-        let seen = Seen {
-            bindings: seen
-                .get("SEEN_BINDINGS")
-                .cloned()
-                .context("no DEP_CUDA_SYS_DRIVER_BINDINGS came")?,
-            version: number("SEEN_VERSION"),
-            header: number("SEEN_HEADER_VERSION"),
-            include: path("SEEN_INCLUDE"),
-            root: path("SEEN_ROOT"),
-            generated: self.has_script("cuda-sys")
-                && self.script("cuda-sys")?.cfgs.iter().any(|cfg| cfg == "cuda_sys_generated"),
-        };
-        ensure!(
-            seen.generated == (seen.bindings == "system"),
-            "the bindings are {}, but cuda_sys_generated is {}",
-            seen.bindings,
-            if seen.generated { "on" } else { "off" }
-        );
-        Ok(seen)
-    }
+/// Asserts that the bindings are `system`, `bundled` or another kind.
+pub(super) fn expect(built: &Built, bindings: &str) -> anyhow::Result<Seen> {
+    let seen = seen(built)?;
+    ensure!(seen.bindings == bindings, "expected {bindings} bindings, got {seen:?}");
+    Ok(seen)
+}
 
-    /// Asserts that the checked-in bindings were used.
-    pub(super) fn is_bundled(&self) -> anyhow::Result<Seen> {
-        let seen = self.seen()?;
-        ensure!(seen.bindings == "bundled", "expected bundled bindings, got {seen:?}");
-        Ok(seen)
-    }
-
-    /// Asserts the number of warnings that cuda-sys printed.
-    pub(super) fn warns(&self, times: usize) -> anyhow::Result<()> {
-        let warnings = self.script_warnings("cuda-sys");
-        ensure!(warnings.len() == times, "expected {times} warnings, got {warnings:#?}");
-        Ok(())
-    }
+/// Asserts the number of warnings that cuda-sys printed, and returns them.
+pub(super) fn warnings(built: &Built, times: usize) -> anyhow::Result<String> {
+    let warnings = built.said_by("cuda-sys", "warning");
+    ensure!(warnings.len() == times, "expected {times} warnings, got {warnings:#?}");
+    Ok(warnings.join("\n"))
 }

@@ -5,40 +5,20 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use anyhow::bail;
+
+use crate::Refusal;
+use crate::process::{command, succeeds};
+
 /// Variables that rows inherit; all others are removed.
-const PASSED_ON: [&str; 28] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "TMPDIR",
-    "TEMP",
-    "TMP",
-    "SYSTEMROOT",
-    "USERPROFILE",
-    "RUSTUP_HOME",
-    "RUSTUP_TOOLCHAIN",
-    "LIBCLANG_PATH",
-    "LLVM_CONFIG_PATH",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "ALL_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "all_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "CARGO_HTTP_CAINFO",
-    "CARGO_HTTP_PROXY",
-    "CARGO_NET_OFFLINE",
-    "CARGO_BUILD_JOBS",
-];
+const PASSED_ON: &str = "PATH HOME USER LOGNAME LANG TMPDIR TEMP TMP SYSTEMROOT USERPROFILE \
+    RUSTUP_HOME RUSTUP_TOOLCHAIN LIBCLANG_PATH LLVM_CONFIG_PATH HTTP_PROXY HTTPS_PROXY NO_PROXY \
+    ALL_PROXY http_proxy https_proxy no_proxy all_proxy SSL_CERT_FILE SSL_CERT_DIR \
+    CARGO_HTTP_CAINFO CARGO_HTTP_PROXY CARGO_NET_OFFLINE CARGO_BUILD_JOBS";
 
 /// Directories in which cuda-sys searches without being pointed there.
 const CUSTOMARY: [&str; 4] =
@@ -53,50 +33,48 @@ pub(super) enum Mount {
 }
 
 pub(super) struct Machine {
-    environment: Vec<(OsString, OsString)>,
+    environment: Vec<(&'static str, OsString)>,
     toolkits: Vec<PathBuf>,
-    namespaces: bool,
+    /// Whether a command can run with other mounts.
+    pub(super) namespaces: bool,
 }
 
 impl Machine {
     pub(super) fn look() -> Self {
-        let mut environment: Vec<(OsString, OsString)> = PASSED_ON
-            .iter()
-            .filter_map(|name| Some((OsString::from(name), env::var_os(name)?)))
-            .collect();
-        for (name, value) in &mut environment {
-            if name == "PATH" {
-                *value = without_nvcc(value);
-            }
-        }
-        let toolkits = CUSTOMARY.map(PathBuf::from).into_iter().filter(|path| path.exists());
-        Self { environment, toolkits: toolkits.collect(), namespaces: namespaces() }
-    }
-
-    /// Whether toolkits can be hidden from rows; otherwise why not.
-    pub(super) fn is_bare(&self) -> Result<(), String> {
-        match self.toolkits.first() {
-            Some(toolkit) if !self.namespaces => Err(format!(
-                "this machine has {}, and no user namespaces to hide it in",
-                toolkit.display()
-            )),
-            _ => Ok(()),
+        let value = |name: &str| match name {
+            "PATH" => Some(without_nvcc(&env::var_os(name)?)),
+            _ => env::var_os(name),
+        };
+        let passed_on = PASSED_ON.split_whitespace();
+        let toolkits = CUSTOMARY.map(PathBuf::from).into_iter();
+        let probe = command("unshare --user --map-root-user --mount -- true");
+        Self {
+            environment: passed_on.filter_map(|name| Some((name, value(name)?))).collect(),
+            toolkits: toolkits.filter(|path| path.exists()).collect(),
+            namespaces: cfg!(target_os = "linux") && succeeds(probe),
         }
     }
 
-    /// Whether a command can run with other mounts.
-    pub(super) fn has_namespaces(&self) -> bool {
-        self.namespaces
+    /// An error of a row that needs toolkits to be hidden, if they cannot be.
+    pub(super) fn needs_no_toolkit(&self) -> anyhow::Result<()> {
+        if let (Some(toolkit), false) = (self.toolkits.first(), self.namespaces) {
+            let toolkit = toolkit.display();
+            bail!(Refusal(format!(
+                "this machine has {toolkit}, and no user namespaces to hide it in"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The mounts that hide this machine's toolkits.
+    pub(super) fn covers(&self) -> Vec<Mount> {
+        let toolkits = self.toolkits.iter().filter(|_| self.namespaces);
+        toolkits.cloned().map(Mount::Cover).collect()
     }
 
     /// A command that sees no CUDA of this machine, neither by variables nor in directories.
-    pub(super) fn command(&self, program: &OsStr) -> Command {
-        let covers: Vec<Mount> = if self.namespaces {
-            self.toolkits.iter().cloned().map(Mount::Cover).collect()
-        } else {
-            Vec::new()
-        };
-        self.command_among(program, &covers)
+    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.command_among(program.as_ref(), &self.covers())
     }
 
     /// A command that sees these mounts.
@@ -104,21 +82,24 @@ impl Machine {
         let mut command = if mounts.is_empty() {
             Command::new(program)
         } else {
-            let mut command = Command::new("unshare");
-            command.args(["--user", "--map-root-user", "--mount", "--", "sh", "-c"]);
+            let mut command = command("unshare --user --map-root-user --mount -- sh -c");
             command.arg(script(mounts)).arg("sh").arg(program);
             command
         };
-        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
-        command.stdin(Stdio::null());
+        command
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("CARGO_TERM_COLOR", "never")
+            .env("CARGO_TERM_PROGRESS_WHEN", "never")
+            .stdin(Stdio::null());
         command
     }
 
-    /// The `PATH` that commands get.
-    pub(super) fn path(&self) -> OsString {
-        let path = self.environment.iter().find(|(name, _)| name == "PATH");
-        path.map(|(_, value)| value.clone()).unwrap_or_default()
+    /// The `PATH` that commands get, behind `first`.
+    pub(super) fn path_behind(&self, first: &Path) -> anyhow::Result<OsString> {
+        let path = self.environment.iter().find(|(name, _)| *name == "PATH");
+        let others = path.iter().flat_map(|(_, value)| env::split_paths(value));
+        Ok(env::join_paths(iter::once(first.to_owned()).chain(others))?)
     }
 }
 
@@ -127,16 +108,6 @@ fn without_nvcc(path: &OsStr) -> OsString {
     let kept = env::split_paths(path)
         .filter(|dir| dir == Path::new("/usr/bin") || !dir.join("nvcc").is_file());
     env::join_paths(kept).unwrap_or_default()
-}
-
-fn namespaces() -> bool {
-    let probe = ["--user", "--map-root-user", "--mount", "--", "true"];
-    cfg!(target_os = "linux")
-        && Command::new("unshare")
-            .args(probe)
-            .stdin(Stdio::null())
-            .output()
-            .is_ok_and(|output| output.status.success())
 }
 
 /// A shell script that mounts and then replaces itself by the command in its arguments.
@@ -152,12 +123,8 @@ fn script(mounts: &[Mount]) -> String {
                 );
             }
             Mount::Overlay { lower, upper, scratch } => {
-                let option = format!(
-                    "lowerdir={},upperdir={},workdir={}",
-                    lower.display(),
-                    upper.display(),
-                    scratch.display()
-                );
+                let [below, above, work] = [lower, upper, scratch].map(|path| path.display());
+                let option = format!("lowerdir={below},upperdir={above},workdir={work}");
                 let option = quoted(Path::new(&option));
                 text += &format!("mount -t overlay overlay -o {option} {}\n", quoted(lower));
             }

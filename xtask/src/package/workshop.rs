@@ -1,19 +1,21 @@
 //! The folder in which rows build, with a snapshot of the sources, and cargo set up to run there.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, anyhow};
+use fs_err as fs;
 
-use super::build::{Built, output};
-use super::headers::Headers;
+use super::consumer::{Consumer, Crates, Features, Source};
 use super::machine::{Machine, Mount};
-use super::report::not_run;
-use crate::suite::build::workspace_root;
+use crate::cargo::Built;
+use crate::headers::fetch::{self, Release};
+use crate::process::{cargo, command, or_named_by, output};
+use crate::refuse;
+use crate::workspace;
 
 /// The target directory of a build. Rows share one if compiling bindgen again would cost more than
 /// the row.
@@ -26,37 +28,60 @@ pub(super) enum Target {
 }
 
 pub(super) struct Workshop {
+    root: PathBuf,
     folder: PathBuf,
     cargo: OsString,
     pub(super) machine: Machine,
-    pub(super) headers: Headers,
+    /// Headers passed on the command line, the oldest first.
+    named: Vec<Header>,
+    newest: OnceCell<Result<Header, String>>,
+    oldest: OnceCell<Result<Header, String>>,
     simulator: OnceCell<PathBuf>,
-    commit: String,
+    /// The snapshot's commit.
+    pub(super) commit: String,
+}
+
+/// A file that defines `CUDA_VERSION`.
+#[derive(Debug, Clone)]
+pub(super) struct Header {
+    pub(super) version: u32,
+    pub(super) file: PathBuf,
+}
+
+impl Header {
+    fn read(file: &Path) -> anyhow::Result<Self> {
+        Ok(Self { version: fetch::cuda_version(file)?, file: std::path::absolute(file)? })
+    }
+
+    /// Its directory.
+    pub(super) fn include(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/"))
+    }
 }
 
 impl Workshop {
     /// Makes the folder and takes the snapshot: what a commit of the working tree would contain.
     pub(super) fn open(headers: &[PathBuf]) -> anyhow::Result<Self> {
-        let root = workspace_root()?;
-        let metadata = output(crate::suite::build::cargo().current_dir(&root).args([
-            "metadata",
-            "--no-deps",
-            "--offline",
-            "--format-version=1",
-        ]))?;
-        let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-        let target = metadata["target_directory"].as_str().context("cargo names its target")?;
-        let folder = Path::new(target).join("xtask-package");
+        let root = workspace::root()?;
+        let mut cargo = cargo("metadata --no-deps --offline --format-version=1");
+        let metadata: serde_json::Value = serde_json::from_str(&output(cargo.current_dir(&root))?)?;
+        let target = metadata["target_directory"].as_str();
+        let named = headers.iter().map(|file| Header::read(file));
+        let mut named: Vec<Header> = named.collect::<Result<_, _>>()?;
+        named.sort_by_key(|header| header.version);
         let mut workshop = Self {
-            cargo: std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
+            cargo: or_named_by("CARGO", "cargo"),
             machine: Machine::look(),
-            headers: Headers::new(headers, &root)?,
+            named,
+            newest: OnceCell::new(),
+            oldest: OnceCell::new(),
             simulator: OnceCell::new(),
             commit: String::new(),
-            folder,
+            folder: Path::new(target.context("cargo names its target")?).join("xtask-package"),
+            root,
         };
         workshop.cargo_home()?;
-        workshop.commit = workshop.snapshot(&root)?;
+        workshop.commit = workshop.snapshot()?;
         Ok(workshop)
     }
 
@@ -66,17 +91,12 @@ impl Workshop {
             eprintln!("kept: {}", self.folder.display());
             return Ok(());
         }
-        fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())
+        Ok(fs::remove_dir_all(&self.folder)?)
     }
 
     /// The snapshot: a git repository that holds the working tree as one commit.
     pub(super) fn source(&self) -> PathBuf {
         self.folder.join("source")
-    }
-
-    /// The snapshot's commit.
-    pub(super) fn commit(&self) -> &str {
-        &self.commit
     }
 
     /// The directory of shared builds.
@@ -87,16 +107,60 @@ impl Workshop {
     /// An empty directory of this name.
     pub(super) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let directory = self.folder.join(name);
-        if directory.exists() {
-            fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
-        }
-        fs::create_dir_all(&directory)?;
+        workspace::empty(&directory)?;
         Ok(directory)
     }
 
+    /// A consumer of the snapshot, by path, in a directory named `name`.
+    pub(super) fn consumer(
+        &self,
+        name: &str,
+        crates: Crates,
+        features: Features,
+    ) -> anyhow::Result<Consumer<'_>> {
+        Consumer::write(self, name, &Source::Path(self.source()), crates, features)
+    }
+
+    /// The newest header; without one, a row that needs it counts as not run.
+    pub(super) fn newest_header(&self) -> anyhow::Result<&Header> {
+        self.header(self.named.last(), &self.newest, fetch::NEWEST)
+    }
+
+    /// A header that differs from the newest, if there are two.
+    pub(super) fn oldest_header(&self) -> anyhow::Result<&Header> {
+        self.header(self.named.first(), &self.oldest, fetch::FLOOR)
+    }
+
+    /// A header that was named, or one that `cargo xtask headers` keeps, which is fetched when a row
+    /// first needs it.
+    fn header<'a>(
+        &self,
+        named: Option<&'a Header>,
+        kept: &'a OnceCell<Result<Header, String>>,
+        release: Release,
+    ) -> anyhow::Result<&'a Header> {
+        if let Some(header) = named {
+            return Ok(header);
+        }
+        let header = kept.get_or_init(|| {
+            let include = fetch::include(&self.root, release);
+            let header = include.and_then(|include| Header::read(&include.join("cuda.h")));
+            header.map_err(|error| format!("{error:#}"))
+        });
+        header.as_ref().map_err(|why| {
+            let help = "--header FILE names one of this machine's";
+            refuse(format!("no cuda.h: {why}; {help}"))
+        })
+    }
+
     /// cargo in `directory`, without CUDA in its environment.
-    pub(super) fn cargo(&self, directory: &Path, target: Target) -> anyhow::Result<Command> {
-        self.prepare(self.machine.command(&self.cargo), directory, target)
+    pub(super) fn cargo(
+        &self,
+        directory: &Path,
+        target: Target,
+        arguments: &str,
+    ) -> anyhow::Result<Command> {
+        self.cargo_among(&self.machine.covers(), directory, target, arguments)
     }
 
     /// cargo in `directory`, with these mounts.
@@ -105,21 +169,15 @@ impl Workshop {
         mounts: &[Mount],
         directory: &Path,
         target: Target,
-    ) -> anyhow::Result<Command> {
-        self.prepare(self.machine.command_among(&self.cargo, mounts), directory, target)
-    }
-
-    fn prepare(
-        &self,
-        mut command: Command,
-        directory: &Path,
-        target: Target,
+        arguments: &str,
     ) -> anyhow::Result<Command> {
         let target = match target {
             Target::Shared => self.target(),
             Target::Fresh(name) => self.directory(name)?,
         };
+        let mut command = self.machine.command_among(&self.cargo, mounts);
         command
+            .args(arguments.split_whitespace())
             .current_dir(directory)
             .env("CARGO_HOME", self.folder.join("cargo"))
             .env("CARGO_TARGET_DIR", target)
@@ -134,25 +192,19 @@ impl Workshop {
         if let Some(library) = self.simulator.get() {
             return Ok(library);
         }
-        let mut cargo = self.cargo(&self.source(), Target::Shared)?;
-        cargo.args(["build", "--locked", "--package=cuda-driver-sim"]);
-        let built = Built::run(&mut cargo)?.succeeded().context("the simulated driver")?;
-        let library = built.file("cuda_sim", |name| {
-            [".so", ".dll", ".dylib"].iter().any(|end| name.ends_with(end))
-        })?;
+        let arguments = "build --locked --package=cuda-driver-sim";
+        let built = Built::run(&mut self.cargo(&self.source(), Target::Shared, arguments)?)?
+            .succeeded()
+            .context("the simulated driver")?;
+        let library = built.library("cuda_sim")?.to_owned();
         Ok(self.simulator.get_or_init(|| library))
     }
 
     /// The triple of this machine.
     pub(super) fn host(&self) -> anyhow::Result<String> {
-        let text = output(self.machine.command("rustc".as_ref()).arg("-vV"))?;
+        let text = output(self.machine.command("rustc").arg("-vV"))?;
         let host = text.lines().find_map(|line| line.strip_prefix("host: "));
         host.map(str::to_owned).ok_or_else(|| anyhow!("rustc does not name its host"))
-    }
-
-    /// An error if a toolkit is visible.
-    pub(super) fn needs_no_toolkit(&self) -> anyhow::Result<()> {
-        self.machine.is_bare().map_err(not_run)
     }
 
     /// A cargo home with the user's downloads only: cargo keeps an unpacked package by its version
@@ -162,96 +214,44 @@ impl Workshop {
         fs::create_dir_all(home.join("registry"))?;
         let unpacked = home.join("registry/src");
         if unpacked.exists() {
-            fs::remove_dir_all(&unpacked).with_context(|| unpacked.display().to_string())?;
+            fs::remove_dir_all(&unpacked)?;
         }
-        let user = match std::env::var_os("CARGO_HOME") {
-            Some(home) => Some(PathBuf::from(home)),
-            None => ["HOME", "USERPROFILE"]
-                .into_iter()
-                .find_map(std::env::var_os)
-                .map(|home| Path::new(&home).join(".cargo")),
-        };
+        let user = env::var_os("CARGO_HOME").map(PathBuf::from);
+        let user = user.or_else(|| Some(env::home_dir()?.join(".cargo")));
         let user = user.context("cargo's home is unknown")?;
         for entry in ["registry/cache", "registry/index", "config.toml"] {
             if user.join(entry).exists() && !home.join(entry).exists() {
-                link(&user.join(entry), &home.join(entry))?;
+                link(user.join(entry), home.join(entry))?;
             }
         }
         Ok(())
     }
 
-    /// Copies the files that git tracks or would add, and commits them. Unchanged files keep their
-    /// times, so that cargo does not build them again.
-    fn snapshot(&self, root: &Path) -> anyhow::Result<String> {
-        let git = |directory: &Path| {
-            let mut git = self.machine.command("git".as_ref());
-            git.current_dir(directory).env("GIT_CONFIG_GLOBAL", "/dev/null");
-            git
-        };
-        let listed = output(git(root).args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ]))
-        .context("a snapshot needs git and a checkout")?;
+    /// Copies the files that git tracks or would add, and commits them.
+    fn snapshot(&self) -> anyhow::Result<String> {
         let source = self.source();
         fs::create_dir_all(&source)?;
-        let mut kept = BTreeSet::new();
-        for name in listed.split_terminator('\0') {
-            let from = root.join(name);
-            // A file deleted but not yet committed is still listed.
-            let Ok(text) = fs::read(&from) else { continue };
-            let to = source.join(name);
-            if fs::read(&to).ok().as_ref() != Some(&text) {
-                to.parent().map(fs::create_dir_all).transpose()?;
-                fs::write(&to, text)?;
-                fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
-            }
-            kept.insert(to);
-        }
-        prune(&source, &kept)?;
+        workspace::mirror(&self.root, &source).context("a snapshot needs git and a checkout")?;
+        let git = |words: &str| {
+            let mut git = command(&format!("git {words}"));
+            git.current_dir(&source).env("GIT_CONFIG_GLOBAL", "/dev/null");
+            output(&mut git)
+        };
         if !source.join(".git").exists() {
-            output(git(&source).args(["init", "--quiet"]))?;
+            git("init --quiet")?;
         }
-        output(git(&source).args(["add", "--all"]))?;
-        output(git(&source).args([
-            "-c",
-            "user.name=xtask",
-            "-c",
-            "user.email=xtask@localhost",
-            "commit",
-            "--quiet",
-            "--allow-empty",
-            "--message=The working tree",
-        ]))?;
-        Ok(output(git(&source).args(["rev-parse", "HEAD"]))?.trim().to_owned())
+        git("add --all")?;
+        git("-c user.name=xtask -c user.email=xtask@localhost commit --quiet --allow-empty \
+             --message=snapshot")?;
+        Ok(git("rev-parse HEAD")?.trim().to_owned())
     }
-}
-
-/// Removes the files that are not in `kept`, except git's own.
-fn prune(directory: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != ".git") {
-                prune(&path, kept)?;
-            }
-        } else if !kept.contains(&path) {
-            fs::remove_file(&path)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(unix)]
-fn link(original: &Path, link: &Path) -> std::io::Result<()> {
-    std::os::unix::fs::symlink(original, link)
-}
+use std::os::unix::fs::symlink as link;
 
 #[cfg(windows)]
-fn link(original: &Path, link: &Path) -> std::io::Result<()> {
+fn link(original: PathBuf, link: PathBuf) -> std::io::Result<()> {
     if original.is_dir() {
         std::os::windows::fs::symlink_dir(original, link)
     } else {

@@ -1,6 +1,7 @@
 //! Recorded allocations and frees: reads the format of docs/traces.md.
 
 use std::collections::HashMap;
+use std::iter;
 
 use anyhow::{Context as _, bail};
 
@@ -75,7 +76,7 @@ impl Log {
         if !columns {
             bail!("no log: there is no line {COLUMNS}");
         }
-        Ok(reader.finish())
+        Ok(reader.log)
     }
 
     /// Bytes in use after each step.
@@ -104,10 +105,8 @@ impl Log {
 struct Reader {
     log: Log,
     live: HashMap<u64, usize>,
-    /// Blocks by address, with the step of their free, which a later line may mark as failed.
-    freed: HashMap<u64, (usize, usize)>,
-    /// Steps that failed, which are removed.
-    undone: Vec<usize>,
+    /// Freed blocks by address: a later line may mark their free as failed.
+    freed: HashMap<u64, usize>,
 }
 
 impl Reader {
@@ -143,9 +142,8 @@ impl Reader {
                 Ok(())
             }
             "deallocate_failed" => {
-                if let Some((block, step)) = self.freed.remove(&address) {
-                    self.undone.push(step);
-                    self.log.blocks[block].until = None;
+                if let Some(block) = self.freed.remove(&address) {
+                    self.undo_free(block);
                     self.live.insert(address, block);
                 }
                 Ok(())
@@ -177,32 +175,22 @@ impl Reader {
             Some(block) => {
                 let step = self.log.steps.len();
                 self.log.blocks[block].until = Some(step);
-                self.freed.insert(address, (block, step));
+                self.freed.insert(address, block);
                 self.log.steps.push(Step::Free(block));
             }
             None => self.log.orphans += 1,
         }
     }
 
-    /// Removes the steps that failed.
-    fn finish(self) -> Log {
-        let mut log = self.log;
-        if self.undone.is_empty() {
-            return log;
-        }
-        let mut steps = Vec::with_capacity(log.steps.len());
-        for (index, step) in log.steps.iter().enumerate() {
-            if self.undone.contains(&index) {
-                continue;
+    /// Removes the step that freed a block, which had failed.
+    fn undo_free(&mut self, block: usize) {
+        let Some(undone) = self.log.blocks[block].until.take() else { return };
+        self.log.steps.remove(undone);
+        for Block { from, until, .. } in &mut self.log.blocks {
+            for step in iter::once(from).chain(until) {
+                *step -= usize::from(*step > undone);
             }
-            match *step {
-                Step::Allocate(block) => log.blocks[block].from = steps.len(),
-                Step::Free(block) => log.blocks[block].until = Some(steps.len()),
-            }
-            steps.push(*step);
         }
-        log.steps = steps;
-        log
     }
 }
 

@@ -41,16 +41,18 @@ impl<'a> Player<'a> {
         devices
     }
 
-    /// Waits for all work, then runs the log once and frees what it leaves allocated. Returns the
-    /// duration. `after` is called after each step with its index.
+    /// Waits for all work.
+    pub(crate) fn wait(&self) -> anyhow::Result<()> {
+        self.streams.iter().try_for_each(|stream| Ok(stream.synchronize()?))
+    }
+
+    /// Runs the log once and frees what it leaves allocated. Returns the duration. `after` is called
+    /// after each step with its index.
     pub(crate) fn pass(
         &mut self,
         allocator: &Allocator,
         mut after: impl FnMut(usize),
     ) -> anyhow::Result<Duration> {
-        for stream in &self.streams {
-            stream.synchronize()?;
-        }
         let began = Instant::now();
         let played = with_allocator(allocator, || self.play(&mut after));
         let freed = (0..self.buffers.len()).try_for_each(|block| self.free(block));
@@ -94,7 +96,8 @@ mod tests {
     use cuda_core::adaptors::{Logging, Statistics};
 
     use super::*;
-    use crate::replay::segments::{Rows, Segment};
+    use crate::replay::snapshot::{self, Segment};
+    use crate::svg::Svg;
     use crate::target;
 
     #[derive(Clone, Default)]
@@ -136,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_threads_log_is_read_and_replayed() -> anyhow::Result<()> {
-        let _session = target::simulated();
+        let _session = target::tests::simulated();
         let text = Shared::default();
         let logging = Logging::new(Allocator::driver_pool(), text.clone())?;
         record(&Allocator::new(logging))?;
@@ -160,10 +163,11 @@ mod tests {
         // Its device depends on which thread ran first.
         let stream = &player.streams[0];
         let held = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
-        let mut svg = String::new();
+        let mut svg = Svg::default();
         let segments = pool.segments(stream.device());
         let segments: Vec<_> = segments.iter().map(Segment::from).collect();
-        Rows::new(&segments, 900.0).draw(&mut svg, "segments", 0.0);
+        snapshot::draw(&mut svg, "segments", &segments, 0.0);
+        let svg = svg.page(900.0, 900.0, "a test");
         drop(held);
         for part in ["segments: 1, 2 MiB", "1 MiB of 2 MiB, in use", "1 MiB of 2 MiB, free"] {
             assert!(svg.contains(part), "{part}: {svg}");

@@ -1,152 +1,118 @@
 //! The results of a replay, as a table and as JSON.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::log::Log;
 use super::picture::size;
-use super::subject::Subject;
+use crate::table::Table;
 
 /// A log, and the results of each allocator.
-#[derive(Serialize)]
-pub(crate) struct Report {
-    log: String,
-    source: Option<String>,
+pub(crate) struct Report<'a> {
+    log: &'a Log,
+    name: String,
     driver: String,
-    blocks: usize,
-    operations: usize,
-    streams: usize,
-    /// Frees of blocks from before the log began.
-    #[serde(skip_serializing_if = "nothing")]
-    orphans: usize,
-    /// Bytes in use at the peak.
-    peak: u64,
-    /// The operation after which it occurs.
-    peak_after: usize,
-    pub(crate) rows: Vec<Row>,
-    /// The figures of other allocators in the log.
-    others: Vec<Other>,
+    /// At first those of this run, then those that the log was recorded with.
+    rows: Vec<Row>,
 }
 
 /// One allocator.
 #[derive(Serialize)]
 pub(crate) struct Row {
-    pub(crate) allocator: Subject,
-    pub(crate) pairs_per_second: f64,
+    pub(crate) allocator: String,
+    /// Whether it is one of cuda-core's caching pools, which have goals.
+    pub(crate) caches: bool,
+    /// Unless the log has its figures.
+    pub(crate) pairs_per_second: Option<f64>,
     /// Bytes taken from the devices at the peak.
     pub(crate) reserved: u64,
-    /// Reserved over requested, both at their peaks.
-    pub(crate) fragmentation: f64,
     /// Driver calls in a pass after the first, on average; the simulated driver counts them.
     pub(crate) driver_calls: Option<f64>,
 }
 
-/// Another allocator that the log was recorded with.
-#[derive(Serialize)]
-struct Other {
-    allocator: String,
-    reserved: u64,
-}
-
-fn nothing(count: &usize) -> bool {
-    *count == 0
-}
-
-impl Report {
-    pub(crate) fn new(log: &Log, name: String, driver: String) -> Self {
-        let (peak_after, peak) = log.peak();
-        let others = log.reserved.iter().map(|(allocator, reserved)| Other {
+impl<'a> Report<'a> {
+    pub(crate) fn new(log: &'a Log, name: String, driver: String, mut rows: Vec<Row>) -> Self {
+        rows.extend(log.reserved.iter().map(|(allocator, reserved)| Row {
             allocator: allocator.clone(),
+            caches: false,
+            pairs_per_second: None,
             reserved: *reserved,
-        });
-        Self {
-            log: name,
-            source: log.source.clone(),
-            driver,
-            blocks: log.blocks.len(),
-            operations: log.steps.len(),
-            streams: log.streams.len(),
-            orphans: log.orphans,
-            peak,
-            peak_after,
-            rows: Vec::new(),
-            others: others.collect(),
-        }
+            driver_calls: None,
+        }));
+        Self { log, name, driver, rows }
     }
 
     pub(crate) fn title(&self) -> String {
-        format!("Memory in use: {}", self.log)
+        format!("Memory in use: {}", self.name)
     }
 
     /// Levels for the picture: the peak of each allocator.
     pub(crate) fn levels(&self) -> Vec<(String, u64)> {
-        let own = self.rows.iter().map(|row| (row.allocator.name().to_owned(), row.reserved));
-        let others = self.others.iter().map(|other| (other.allocator.clone(), other.reserved));
-        own.chain(others).collect()
+        self.rows.iter().map(|row| (row.allocator.clone(), row.reserved)).collect()
     }
 
-    pub(crate) fn heading(&self) -> String {
-        let mut text = self.driver.clone() + "\n";
-        let plural = if self.streams == 1 { "" } else { "s" };
-        text += &format!(
-            "{}: {} operations on {} blocks and {} stream{plural}, at most {} in use\n",
-            self.log,
-            self.operations,
-            self.blocks,
-            self.streams,
-            size(self.peak)
+    pub(crate) fn json(&self) -> Value {
+        let Self { log, name, driver, rows } = self;
+        let (peak_after, peak) = log.peak();
+        json!({
+            "log": name,
+            "source": log.source,
+            "driver": driver,
+            "blocks": log.blocks.len(),
+            "operations": log.steps.len(),
+            "streams": log.streams.len(),
+            "orphans": log.orphans,
+            "peak": peak,
+            "peak_after": peak_after,
+            "rows": rows,
+        })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let Self { log, name, driver, rows } = self;
+        let (operations, blocks) = (log.steps.len(), log.blocks.len());
+        let (streams, (_, peak)) = (log.streams.len(), log.peak());
+        let plural = if streams == 1 { "" } else { "s" };
+        let mut text = format!(
+            "{driver}\n{name}: {operations} operations on {blocks} blocks and {streams} \
+             stream{plural}, at most {} in use\n",
+            size(peak)
         );
-        if let Some(source) = &self.source {
+        if let Some(source) = &log.source {
             text += &format!("recorded with {source}\n");
         }
-        if self.orphans > 0 {
-            text +=
-                &format!("left out: {} frees of blocks from before the log began\n", self.orphans);
+        if log.orphans > 0 {
+            let orphans = log.orphans;
+            text += &format!("left out: {orphans} frees of blocks from before the log began\n");
         }
-        text + "\nallocator    pairs/s  peak reserved  reserved/requested  driver calls a pass\n"
-    }
-
-    pub(crate) fn line(&self, row: &Row) -> String {
-        format!(
-            "{:<10} {:>9} {:>14} {:>19.3} {:>20}",
-            row.allocator.name(),
-            rate(row.pairs_per_second),
-            size(row.reserved),
-            row.fragmentation,
-            row.driver_calls.map_or("-".to_owned(), |calls| format!("{calls:.1}"))
-        )
-    }
-
-    /// Allocators that the log was recorded with.
-    pub(crate) fn others(&self) -> String {
-        let lines = self.others.iter().map(|other| {
-            format!(
-                "{:<10} {:>9} {:>14} {:>19.3} {:>20}\n",
-                other.allocator,
-                "-",
-                size(other.reserved),
-                other.reserved as f64 / self.peak.max(1) as f64,
-                "-"
-            )
-        });
-        lines.collect()
+        let headings = "allocator|pairs/s|peak reserved|reserved/requested|driver calls a pass";
+        let mut table = Table::new(headings.split('|'));
+        for row in rows {
+            table.row([
+                row.allocator.clone(),
+                row.pairs_per_second.map_or("-".to_owned(), rate),
+                size(row.reserved),
+                format!("{:.3}", row.reserved as f64 / peak.max(1) as f64),
+                row.driver_calls.map_or("-".to_owned(), |calls| format!("{calls:.1}")),
+            ]);
+        }
+        format!("{text}\n{table}")
     }
 
     /// Goals of the caching pools that they missed.
     pub(crate) fn missed(&self, goal: f64) -> Vec<String> {
         let mut missed = Vec::new();
-        for row in self.rows.iter().filter(|row| row.allocator.caches()) {
-            let own = row.allocator.name();
-            for other in &self.others {
-                let ratio = row.reserved as f64 / other.reserved as f64;
+        for row in self.rows.iter().filter(|row| row.caches) {
+            let own = &row.allocator;
+            for (other, reserved) in &self.log.reserved {
+                let ratio = row.reserved as f64 / *reserved as f64;
                 if ratio > goal {
-                    let name = &other.allocator;
-                    missed.push(format!("{own} reserved {ratio:.3} times what {name} did"));
+                    missed.push(format!("{own} reserved {ratio:.3} times what {other} did"));
                 }
             }
             if let Some(calls) = row.driver_calls.filter(|calls| *calls > 0.0) {
-                missed.push(format!(
-                    "{own} called the driver {calls:.1} times a pass after the first"
-                ));
+                let after = "times a pass after the first";
+                missed.push(format!("{own} called the driver {calls:.1} {after}"));
             }
         }
         missed
@@ -172,17 +138,18 @@ mod tests {
                     time_ns,thread,device,stream,op,address,bytes\n\
                     0,0,0,0,allocate,0x1,800\n";
         let log = Log::parse(text).expect("a log");
-        let mut report = Report::new(&log, "a.csv".to_owned(), "a driver".to_owned());
-        let row = |reserved, driver_calls| Row {
-            allocator: Subject::Private,
-            pairs_per_second: 1.5e6,
-            reserved,
-            fragmentation: reserved as f64 / 800.0,
-            driver_calls,
+        let report = |reserved, driver_calls| {
+            let row = Row {
+                allocator: "private".to_owned(),
+                caches: true,
+                pairs_per_second: Some(1.5e6),
+                reserved,
+                driver_calls,
+            };
+            Report::new(&log, "a.csv".to_owned(), "a driver".to_owned(), vec![row])
         };
-        report.rows = vec![row(1050, Some(0.0))];
-        assert_eq!(report.missed(1.05), [""; 0]);
-        report.rows = vec![row(1100, Some(2.5))];
+        assert_eq!(report(1050, Some(0.0)).missed(1.05), [""; 0]);
+        let report = report(1100, Some(2.5));
         assert_eq!(
             report.missed(1.05),
             [
@@ -190,10 +157,11 @@ mod tests {
                 "private called the driver 2.5 times a pass after the first",
             ]
         );
-        let line = report.line(&report.rows[0]);
-        assert!(line.contains("1.5 M") && line.contains("1.375"), "{line}");
+        let text = report.text();
+        assert!(text.contains("1.5 M") && text.contains("1.375"), "{text}");
+        assert!(text.contains("\nOther "), "{text}");
         assert_eq!(report.levels().len(), 2);
-        assert!(report.others().starts_with("Other"));
+        assert_eq!(report.json()["rows"][0]["reserved"], 1100);
     }
 
     #[test]

@@ -1,13 +1,114 @@
-//! Draws a snapshot: the largest allocated blocks, and the pools' segments.
+//! Draws a caching pool's segments to scale: the parts in use, and the cached ones. Draws a snapshot: the
+//! largest allocated blocks, and the pools' segments.
 
 use std::cmp::Reverse;
-use std::fmt::Write as _;
 
 use anyhow::ensure;
-use serde::Deserialize;
+use cuda_core::{CacheBlock, CacheBlockState, CacheSegment};
+use serde::{Deserialize, Deserializer, de};
 
-use super::picture::{LEFT, NAMED, ROW, TOP, WIDE, begin, size};
-use super::segments::{Rows, Segment};
+use super::picture::{LEFT, RIGHT, ROW, TOP, heading, largest, list, page, size};
+use crate::svg::Svg;
+
+/// A segment of a pool of this process, or in a snapshot.
+#[derive(Deserialize)]
+pub(crate) struct Segment {
+    #[serde(deserialize_with = "address")]
+    address: u64,
+    bytes: usize,
+    blocks: Vec<Block>,
+}
+
+/// A part of a segment.
+#[derive(Deserialize)]
+struct Block {
+    #[serde(deserialize_with = "address")]
+    address: u64,
+    bytes: usize,
+    state: State,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Used,
+    Free,
+    Pending,
+}
+
+impl From<&CacheSegment> for Segment {
+    fn from(segment: &CacheSegment) -> Self {
+        let block = |block: &CacheBlock| Block {
+            address: block.address,
+            bytes: block.bytes,
+            state: match block.state {
+                CacheBlockState::Used => State::Used,
+                CacheBlockState::Free => State::Free,
+                CacheBlockState::Pending => State::Pending,
+            },
+        };
+        Self {
+            address: segment.address,
+            bytes: segment.bytes,
+            blocks: segment.blocks.iter().map(block).collect(),
+        }
+    }
+}
+
+/// The form in a snapshot: `"0x7f2c14000000"`.
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(from)?;
+    let digits = text.strip_prefix("0x").unwrap_or_default();
+    u64::from_str_radix(digits, 16).map_err(|_| de::Error::custom(format!("no address: {text}")))
+}
+
+/// The gap between two segments of a row.
+const GAP: f64 = 3.0;
+
+/// A segment's height.
+const HIGH: f64 = 13.0;
+
+/// All segments together fill this many rows, unless the largest segment needs a longer row.
+const LEAST_ROWS: usize = 4;
+
+/// Draws segments in rows, by address, from `top` on, and returns where they end.
+pub(super) fn draw(svg: &mut Svg, title: &str, segments: &[Segment], top: f64) -> f64 {
+    if segments.is_empty() {
+        return top;
+    }
+    let total: usize = segments.iter().map(|segment| segment.bytes).sum();
+    let largest = segments.iter().map(|segment| segment.bytes).max();
+    let in_a_row = largest.unwrap_or(0).max(total / LEAST_ROWS).max(1);
+    let scale = (RIGHT - LEFT) / in_a_row as f64;
+    let title = format!("{title}: {}, {}", segments.len(), size(total as u64));
+    svg.text(LEFT, top + ROW, "bold", &title);
+    let legend = "blue: in use, orange: streams may still use it, grey: free";
+    svg.text(LEFT, top + 2.0 * ROW, "quiet", legend);
+    let (mut x, mut y) = (LEFT, top + 2.5 * ROW);
+    for segment in segments {
+        let wide = segment.bytes as f64 * scale;
+        if x > LEFT && x + wide > RIGHT {
+            (x, y) = (LEFT, y + ROW);
+        }
+        for block in &segment.blocks {
+            let (class, state) = match block.state {
+                State::Used => ("used", "in use"),
+                State::Free => ("free", "free"),
+                State::Pending => ("pending", "may still be in use"),
+            };
+            let sizes = [block.bytes, segment.bytes].map(|bytes| size(bytes as u64));
+            let left = x + block.address.saturating_sub(segment.address) as f64 * scale;
+            let width = block.bytes as f64 * scale;
+            svg.group(&format!("{}, {state}", sizes.join(" of ")), |svg| {
+                svg.shape(format_args!(
+                    r#"rect class="{class}" x="{left:.2}" y="{y}" width="{width:.2}" height="{HIGH}""#
+                ));
+            });
+        }
+        x += wide + GAP;
+    }
+    y + ROW
+}
 
 /// The JSON that `cuda_core::adaptors::Snapshot::to_json` writes.
 #[derive(Deserialize)]
@@ -22,7 +123,7 @@ pub(crate) struct Snapshot {
 #[derive(Deserialize)]
 struct Outstanding {
     number: u64,
-    bytes: u64,
+    bytes: usize,
     device: u32,
     stream: u64,
     thread: u64,
@@ -42,38 +143,21 @@ impl Snapshot {
 
     /// The picture as self-contained SVG.
     pub(crate) fn draw(&self, name: &str) -> String {
-        let mut largest: Vec<_> = self.outstanding.iter().collect();
+        let allocated: usize = self.outstanding.iter().map(|block| block.bytes).sum();
+        let title = format!("{} allocated: {name}", size(allocated as u64));
+        let mut svg = heading(&title, &format!("by the allocator {}", self.allocator));
+        let mut largest = largest(self.outstanding.iter(), |block| block.bytes);
         largest.sort_by_key(|block| Reverse(block.bytes));
-        largest.truncate(NAMED);
-        let rows = Rows::new(&self.segments, WIDE);
-        let listed = TOP + ROW * (largest.len() + 2) as f64;
-        let allocated = self.outstanding.iter().map(|block| block.bytes).sum();
-        let title = format!("{} allocated: {name}", size(allocated));
-        let source = format!("by the allocator {}", self.allocator);
-        let mut svg = begin(listed + rows.height(), &title, &source);
-        _ = writeln!(
-            svg,
-            "<text x=\"{LEFT}\" y=\"{TOP}\" font-weight=\"bold\">The largest of {} blocks</text>",
-            self.outstanding.len()
-        );
-        for (index, block) in largest.iter().enumerate() {
-            let y = TOP + ROW * (index + 1) as f64;
-            _ = writeln!(
-                svg,
-                "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>\
-                 <text x=\"{}\" y=\"{y}\">block {}, on stream {} of device {}, by thread {}</text>",
-                LEFT + 108.0,
-                size(block.bytes),
-                LEFT + 124.0,
-                block.number,
-                block.stream,
-                block.device,
-                block.thread
+        let lines = largest.into_iter().map(|block| {
+            let about = format!(
+                "block {}, on stream {} of device {}, by thread {}",
+                block.number, block.stream, block.device, block.thread
             );
-        }
-        rows.draw(&mut svg, "segments of pools", listed);
-        svg.push_str("</svg>\n");
-        svg
+            (block.bytes as u64, about)
+        });
+        let y = list(&mut svg, TOP - 20.0, self.outstanding.len(), lines.collect());
+        let y = draw(&mut svg, "segments of pools", &self.segments, y);
+        page(svg, y, &title)
     }
 }
 
@@ -88,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_drawn() -> anyhow::Result<()> {
-        let _session = target::simulated();
+        let _session = target::tests::simulated();
         let stream = Device::get(0)?.create_stream()?;
         let pool = CachingPool::new();
         let tracking = Arc::new(Tracking::new(pool.allocator()));

@@ -1,11 +1,10 @@
 //! The allocators that a log can be run against, and the memory that each takes from its devices.
 
+use clap::ValueEnum;
 use cuda_core::{Allocator, CacheSegment, CachingPool, Device};
-use serde::Serialize;
 
 /// An allocator to run a log against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     /// The caching pool of the process.
     Cache,
@@ -18,93 +17,77 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::Private => "private",
-            Self::Driver => "driver",
-            Self::Plain => "plain",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
-
-    /// Whether it is one of cuda-core's caching pools, which have goals.
-    pub(crate) fn caches(self) -> bool {
-        matches!(self, Self::Cache | Self::Private)
-    }
-
-    /// Begins to measure the memory taken from the devices.
-    pub(crate) fn meter(self, devices: Vec<Device>) -> anyhow::Result<Meter> {
-        let source = match self {
-            Self::Cache => Source::Pool(CachingPool::shared()?),
-            Self::Private => Source::Pool(CachingPool::new()),
-            Self::Driver => Source::Driver,
-            Self::Plain => Source::Plain,
-        };
-        let mut free = 0;
-        for device in &devices {
-            if self == Self::Driver {
-                let pool = device.default_memory_pool()?;
-                pool.trim(0)?;
-                pool.reset_peaks()?;
-            }
-            free += device.context()?.memory_info()?.free as u64;
-        }
-        Ok(Meter { source, devices, free })
-    }
-}
-
-/// The source of the memory.
-enum Source {
-    Pool(CachingPool),
-    Driver,
-    Plain,
 }
 
 /// An allocator, and the memory that it takes from its devices.
 pub(crate) struct Meter {
-    source: Source,
+    subject: Subject,
+    /// If it is a caching pool.
+    pub(crate) pool: Option<CachingPool>,
     devices: Vec<Device>,
     /// Bytes that were free at the start.
     free: u64,
 }
 
 impl Meter {
+    /// Begins to measure the memory taken from the devices.
+    pub(crate) fn new(subject: Subject, devices: Vec<Device>) -> anyhow::Result<Self> {
+        let pool = match subject {
+            Subject::Cache => Some(CachingPool::shared()?),
+            Subject::Private => Some(CachingPool::new()),
+            Subject::Driver | Subject::Plain => None,
+        };
+        for device in devices.iter().filter(|_| subject == Subject::Driver) {
+            let pool = device.default_memory_pool()?;
+            pool.trim(0)?;
+            pool.reset_peaks()?;
+        }
+        let free = free(&devices)?;
+        Ok(Self { subject, pool, devices, free })
+    }
+
     pub(crate) fn allocator(&self) -> Allocator {
-        match &self.source {
-            Source::Pool(pool) => pool.allocator(),
-            Source::Driver => Allocator::driver_pool(),
-            Source::Plain => Allocator::plain(),
+        match (&self.pool, self.subject) {
+            (Some(pool), _) => pool.allocator(),
+            (None, Subject::Driver) => Allocator::driver_pool(),
+            (None, _) => Allocator::plain(),
         }
     }
 
     /// Bytes taken since the start, as the devices report them: for allocators without a counter.
     pub(crate) fn at_peak(&self) -> anyhow::Result<u64> {
-        let mut free = 0;
-        for device in &self.devices {
-            free += device.context()?.memory_info()?.free as u64;
-        }
-        Ok(self.free.saturating_sub(free))
+        Ok(self.free.saturating_sub(free(&self.devices)?))
     }
 
     /// The segments that a caching pool holds now; other allocators have none.
     pub(crate) fn segments(&self) -> Vec<CacheSegment> {
-        let Source::Pool(pool) = &self.source else {
-            return Vec::new();
+        let of = |pool: &CachingPool| {
+            let devices = self.devices.iter();
+            devices.flat_map(|device| pool.segments(*device)).collect()
         };
-        let segments = self.devices.iter().flat_map(|device| pool.segments(*device));
-        segments.collect()
+        self.pool.as_ref().map(of).unwrap_or_default()
     }
 
     /// The peak of reserved memory, by the allocator's own counter if it has one.
     pub(crate) fn reserved(&self, taken: u64) -> anyhow::Result<u64> {
         let mut reserved = 0;
         for device in &self.devices {
-            reserved += match &self.source {
-                Source::Pool(pool) => pool.usage(*device).reserved_peak as u64,
-                Source::Driver => device.default_memory_pool()?.usage()?.reserved_peak as u64,
-                Source::Plain => return Ok(taken),
+            reserved += match (&self.pool, self.subject) {
+                (Some(pool), _) => pool.usage(*device).reserved_peak as u64,
+                (None, Subject::Driver) => {
+                    device.default_memory_pool()?.usage()?.reserved_peak as u64
+                }
+                (None, _) => return Ok(taken),
             };
         }
         Ok(reserved)
     }
+}
+
+fn free(devices: &[Device]) -> anyhow::Result<u64> {
+    let each = devices.iter().map(|device| Ok(device.context()?.memory_info()?.free as u64));
+    each.sum()
 }

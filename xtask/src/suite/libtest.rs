@@ -13,6 +13,7 @@ use super::{Finished, Verdict};
 const KEPT_LINES: usize = 100;
 
 /// Follows the output of one process.
+#[derive(Default)]
 pub(crate) struct Parser {
     finished: Vec<Finished>,
     /// The test that was announced and has no verdict so far.
@@ -23,7 +24,8 @@ pub(crate) struct Parser {
     sections: HashMap<String, String>,
     summaries: usize,
     blocks: usize,
-    last: Instant,
+    /// When the first program or the last test began.
+    last: Option<Instant>,
 }
 
 /// The result of the output.
@@ -38,19 +40,6 @@ pub(crate) struct Output {
 }
 
 impl Parser {
-    pub(crate) fn new() -> Self {
-        Self {
-            finished: Vec::new(),
-            pending: None,
-            printed: VecDeque::new(),
-            section: None,
-            sections: HashMap::new(),
-            summaries: 0,
-            blocks: 0,
-            last: Instant::now(),
-        }
-    }
-
     /// Takes one line, without its line break.
     pub(crate) fn line(&mut self, line: &str) {
         if let Some(name) =
@@ -64,7 +53,7 @@ impl Parser {
             self.blocks += 1;
             self.section = None;
             // Starting the program is no test's time.
-            self.last = Instant::now();
+            self.last = Some(Instant::now());
         } else if line == "failures:" {
             self.section = None;
         } else if let Some(name) = &self.section {
@@ -100,9 +89,8 @@ impl Parser {
             },
         };
         if let Some(name) = self.pending.take() {
-            let now = Instant::now();
-            let time = now - self.last;
-            self.last = now;
+            let time = self.since_last();
+            self.last = Some(Instant::now());
             self.finished.push(Finished { name, verdict, time });
         }
     }
@@ -123,15 +111,14 @@ impl Parser {
 
     /// The time since the last verdict, for a test that never got one.
     pub(crate) fn since_last(&self) -> Duration {
-        self.last.elapsed()
+        self.last.map_or(Duration::ZERO, |last| last.elapsed())
     }
 }
 
 /// `running 12 tests`.
 fn is_announcement(line: &str) -> bool {
-    line.strip_prefix("running ")
-        .and_then(|rest| rest.strip_suffix(" tests").or_else(|| rest.strip_suffix(" test")))
-        .is_some_and(|count| count.parse::<usize>().is_ok())
+    let count = line.strip_prefix("running ").and_then(|rest| rest.split_once(" test"));
+    count.is_some_and(|(count, end)| count.parse::<usize>().is_ok() && ["", "s"].contains(&end))
 }
 
 /// `test name ... rest`, without what libtest appends to the name.
@@ -150,7 +137,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Output {
-        let mut parser = Parser::new();
+        let mut parser = Parser::default();
         for line in text.lines() {
             parser.line(line);
         }

@@ -3,16 +3,16 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
-use std::mem;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use super::libtest::{self, Output, Parser};
 use super::{Case, Finished, Verdict, case};
+use crate::process::output;
 
 /// Lines of a dead process's error output that the failure of its test quotes.
 const QUOTED_LINES: usize = 40;
@@ -32,11 +32,13 @@ pub(crate) struct Program {
 pub(crate) struct Invocation {
     /// A program, with arguments, that runs the test program, such as a sanitizer.
     pub(crate) wrapper: Vec<OsString>,
-    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) environment: Vec<(&'static str, String)>,
     /// Whether tests with `#[ignore]` run too.
     pub(crate) ignored: bool,
     /// Whether tests run one after the other.
     pub(crate) serial: bool,
+    /// Whether each test has a process of its own.
+    pub(crate) apart: bool,
 }
 
 /// The results of a run beside its tests.
@@ -59,99 +61,67 @@ impl Run {
 }
 
 impl Program {
-    /// Every test in the program.
-    pub(crate) fn list(&self) -> anyhow::Result<Vec<Case>> {
-        let output = Command::new(&self.path)
-            .args(["--list", "--format", "terse"])
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("{}", self.path.display()))?;
-        if !output.status.success() {
-            bail!("{} --list: {}", self.path.display(), output.status);
-        }
-        let names = libtest::listed(&String::from_utf8(output.stdout)?);
-        Ok(names.iter().map(|name| Case::parse(name)).collect())
+    /// Whether its tests poison their process, so that each needs one of its own.
+    pub(crate) fn poisons(&self) -> bool {
+        self.suite == "cuda-tests::sticky"
     }
 
-    /// Runs the named tests, all in one process as long as it lives; if it dies, the running test
-    /// has failed and the others continue in another process.
+    /// Every test in the program.
+    pub(crate) fn list(&self) -> anyhow::Result<Vec<Case>> {
+        let mut list = Command::new(&self.path);
+        let listed = output(list.args(["--list", "--format", "terse"]))?;
+        let names = libtest::listed(&listed).into_iter();
+        Ok(names.map(|name| Case::parse(&name)).collect())
+    }
+
+    /// Runs the named tests. Unless they run apart, all are in one process as long as it lives; if it
+    /// dies, the running test has failed and the others continue in another process.
     pub(crate) fn run(
         &self,
         invocation: &Invocation,
         names: &[&str],
         echo: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Run> {
-        let mut remaining: Vec<&str> = names.to_vec();
-        let mut run = Run::default();
-        let mut serial = invocation.serial;
-        while !remaining.is_empty() {
-            let mut ended = self.spawn(invocation, serial, &remaining, echo)?;
-            run.notes.append(&mut ended.notes);
-            let finished = mem::take(&mut ended.output.finished);
-            let reported: HashSet<&str> = finished.iter().map(|test| test.name.as_str()).collect();
-            remaining.retain(|name| !reported.contains(name));
-            let failed = finished.iter().any(|test| matches!(test.verdict, Verdict::Failed(_)));
-            run.finished.extend(finished);
-            if ended.output.complete {
-                if !ended.status.success() && !failed {
-                    run.complaint = Some(ended.report());
-                }
-                run.finished
-                    .extend(remaining.drain(..).map(|name| lost(name, "it reported nothing")));
-                break;
-            }
-            let report = format!("the process ended: {}", ended.report());
-            match ended.output.interrupted.filter(|name| remaining.contains(&name.as_str())) {
-                Some(name) => {
-                    remaining.retain(|other| *other != name);
-                    let verdict = Verdict::Failed(report);
-                    run.finished.push(Finished { name, verdict, time: ended.unfinished });
-                }
-                // Several tests ran at once; running them one at a time will show which one failed.
-                None if !serial => {}
-                None => {
-                    run.finished.extend(remaining.drain(..).map(|name| lost(name, &report)));
-                }
-            }
-            serial = true;
-        }
-        Ok(run)
-    }
-
-    /// Runs each named test in its own process.
-    pub(crate) fn run_apart(
-        &self,
-        invocation: &Invocation,
-        names: &[&str],
-        echo: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Run> {
+        let at_a_time = if invocation.apart { 1 } else { names.len().max(1) };
         let mut all = Run::default();
-        for name in names {
-            all.absorb(self.run(invocation, &[name], echo)?);
+        for names in names.chunks(at_a_time) {
+            let (mut remaining, mut serial) = (names.to_vec(), invocation.serial);
+            while !remaining.is_empty() {
+                let command = self.command(invocation, serial, &remaining);
+                let ended = follow(command, echo)?;
+                let (complete, report) = (ended.output.complete, ended.report());
+                let interrupted = ended.output.interrupted.as_deref();
+                let is_known = interrupted.is_some_and(|name| remaining.contains(&name));
+                let mut run = ended.into_run();
+                let reported: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
+                remaining.retain(|name| !reported.contains(name));
+                if complete || (serial && !is_known) {
+                    let reason = if complete { "it reported nothing" } else { &report };
+                    let lost = remaining.drain(..).map(|name| Finished::lost(name, reason));
+                    run.finished.extend(lost);
+                }
+                // If several tests ran at once, running them one at a time will show which one failed.
+                let is_repeated = !complete && !serial;
+                if is_repeated || run.finished.iter().any(Finished::has_failed) {
+                    run.complaint = None;
+                }
+                serial = true;
+                all.absorb(run);
+            }
         }
         Ok(all)
     }
 
-    fn spawn(
-        &self,
-        invocation: &Invocation,
-        serial: bool,
-        names: &[&str],
-        echo: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Ended> {
-        let mut words = invocation.wrapper.iter();
-        let mut command = match words.next() {
-            Some(wrapper) => {
-                let mut command = Command::new(wrapper);
-                command.args(words).arg(&self.path);
-                command
-            }
-            None => Command::new(&self.path),
-        };
+    fn command(&self, invocation: &Invocation, serial: bool, names: &[&str]) -> Command {
+        let wrapper = invocation.wrapper.iter().map(OsString::as_os_str);
+        let mut words = wrapper.chain([self.path.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         if let Some(directory) = &self.directory {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
-        command.envs(invocation.environment.iter().map(|(name, value)| (name, value)));
+        let variables = invocation.environment.iter();
+        command.envs(variables.map(|(name, value)| (name, value)));
         if invocation.ignored {
             command.arg("--include-ignored");
         }
@@ -159,13 +129,8 @@ impl Program {
             command.arg("--test-threads=1");
         }
         command.arg("--exact").args(names);
-        follow(command, echo)
+        command
     }
-}
-
-fn lost(name: &str, report: &str) -> Finished {
-    let verdict = Verdict::Failed(report.into());
-    Finished { name: name.into(), verdict, time: Duration::ZERO }
 }
 
 /// A process that has ended.
@@ -183,12 +148,23 @@ pub(crate) struct Ended {
 impl Ended {
     /// Its status and the end of its output.
     pub(crate) fn report(&self) -> String {
-        [&self.status.to_string(), &self.output.printed, &self.errors]
-            .map(|part| part.trim_end())
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join("\n")
+        let status = format!("the process ended: {}", self.status);
+        let parts = [&status, &self.output.printed, &self.errors].map(|part| part.trim_end());
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The results of its tests: the one that was running when the process died has failed.
+    pub(crate) fn into_run(self) -> Run {
+        let report = self.report();
+        let mut finished = self.output.finished;
+        finished.extend(self.output.interrupted.map(|name| Finished {
+            name,
+            verdict: Verdict::Failed(report.clone()),
+            time: self.unfinished,
+        }));
+        let is_unexplained = !self.status.success() && !finished.iter().any(Finished::has_failed);
+        Run { finished, complaint: is_unexplained.then_some(report), notes: self.notes }
     }
 }
 
@@ -200,8 +176,9 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| command.get_program().to_string_lossy().into_owned())?;
-    let errors = child.stderr.take().map(|stderr| thread::spawn(move || tail(stderr)));
-    let mut parser = Parser::new();
+    let errors = child.stderr.take();
+    let errors = errors.map(|stderr| thread::spawn(move || tail(stderr)));
+    let mut parser = Parser::default();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);
         let mut line = Vec::new();

@@ -38,11 +38,9 @@ pub(crate) struct Library {
     version: String,
 }
 
-impl Libraries {
-    /// Loads them, in a process that does nothing else.
-    pub(super) fn probe() -> Self {
-        Self { runtime: runtime(), nvrtc: nvrtc() }
-    }
+/// Loads them, in a process that does nothing else.
+pub(super) fn probe() -> Libraries {
+    Libraries { runtime: runtime(), nvrtc: nvrtc() }
 }
 
 impl fmt::Display for Libraries {
@@ -113,7 +111,7 @@ fn version(library: &os::Library) -> Option<Version> {
 }
 
 /// The file mapped into this process with a name that begins like this.
-fn mapped(file: &str) -> Option<String> {
+pub(super) fn mapped(file: &str) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().find_map(|line| {
         let path = &line[line.find('/')?..];
@@ -121,22 +119,4 @@ fn mapped(file: &str) -> Option<String> {
         name.starts_with(file).then_some(path)
     })?;
     Some(path.to_owned())
-}
-
-/// A machine without any, for tests.
-#[cfg(test)]
-pub(crate) fn none() -> Libraries {
-    Libraries { runtime: Err("nowhere".into()), nvrtc: Err("nowhere".into()) }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::mapped;
-
-    #[test]
-    fn a_file_is_found_among_those_mapped() {
-        let libc = mapped("libc.so").expect("every program has it");
-        assert!(libc.starts_with('/') && libc.contains("/libc.so"), "{libc}");
-        assert_eq!(mapped("libnothing.so"), None);
-    }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+
+use crate::workspace::git;
 
 /// How many driver calls of a test fail in turn in a sampled run, with each kind of failure. The time
 /// of a test's sweep grows with the square of its calls: half of the calls takes a quarter of the
@@ -22,15 +23,8 @@ impl Depth {
     /// A sample that differs from the previous commit's, so that a series of commits covers
     /// everything.
     pub(crate) fn of_commit(root: &Path) -> Self {
-        let output = Command::new("git")
-            .args(["rev-list", "--count", "HEAD"])
-            .current_dir(root)
-            .stderr(Stdio::null())
-            .output();
-        let number = output.ok().and_then(|output| {
-            let text = String::from_utf8(output.stdout).ok()?;
-            text.trim().parse().ok()
-        });
+        let number = git(root, "rev-list --count HEAD");
+        let number = number.and_then(|number| number.parse().ok());
         // Without history, any sample will do.
         Self::Sampled { rotation: number.unwrap_or(0) }
     }
@@ -44,12 +38,12 @@ impl Depth {
     }
 
     /// Variables that the tests read: `tests/support/sample.rs`.
-    pub(crate) fn environment(self) -> Vec<(String, String)> {
+    pub(crate) fn environment(self) -> Vec<(&'static str, String)> {
         match self {
             Self::Full => Vec::new(),
             Self::Sampled { rotation } => vec![
-                ("CUDA_TESTS_CALLS".into(), SAMPLED_CALLS.to_string()),
-                ("CUDA_TESTS_ROTATION".into(), rotation.to_string()),
+                ("CUDA_TESTS_CALLS", SAMPLED_CALLS.to_string()),
+                ("CUDA_TESTS_ROTATION", rotation.to_string()),
             ],
         }
     }
@@ -57,13 +51,11 @@ impl Depth {
 
 impl fmt::Display for Depth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("everything, without samples"),
-            Self::Sampled { rotation } => write!(
-                f,
-                "long steps take a sample: --rotation {rotation} repeats it, --full takes everything"
-            ),
-        }
+        let Self::Sampled { rotation } = self else {
+            return f.write_str("everything, without samples");
+        };
+        let repeat = format!("--rotation {rotation} repeats it");
+        write!(f, "long steps take a sample: {repeat}, --full takes everything")
     }
 }
 
@@ -84,6 +76,6 @@ mod tests {
     fn only_a_sample_is_told_to_the_tests() {
         assert!(Depth::Full.environment().is_empty());
         let environment = Depth::Sampled { rotation: 7 }.environment();
-        assert!(environment.contains(&("CUDA_TESTS_ROTATION".into(), "7".into())));
+        assert!(environment.contains(&("CUDA_TESTS_ROTATION", "7".into())));
     }
 }

@@ -1,97 +1,67 @@
 //! The GPU suite on the simulated driver, again for each driver call of each test, which is made to
 //! fail.
 
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::{env, fs, process, thread};
-
 use anyhow::Context;
 
 use super::depth::Depth;
-use super::plan::{self, Mode, Pass};
-use super::report::Report;
-use crate::suite::process::Run;
-use crate::suite::{Invocation, Program, Verdict, queue};
+use crate::process::Record;
+use crate::queue;
+use crate::suite::{Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
 
-const SUITE: &str = "cuda-tests::gpu";
+pub(super) const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
 
-/// The GPU suite among the programs built.
-pub(super) fn suite(programs: &[Program]) -> anyhow::Result<&Program> {
-    let found = programs.iter().find(|program| program.suite == SUITE);
-    found.with_context(|| format!("{SUITE} is not among the tests built"))
-}
-
-/// Sweeps every test that the simulated driver can run, several at a time, each in a process of its
-/// own.
+/// Sweeps every test of the GPU suite that the simulated driver can run, several at a time, each in a
+/// process of its own.
 pub(super) fn run(
-    program: &Program,
-    filter: Option<&str>,
+    programs: &[Program],
+    filter: &str,
     devices: u32,
     depth: Depth,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let record = Record::new();
-    let mut pass = Pass {
-        label: Some(LABEL.into()),
-        mode: Mode::Apart,
-        environment: vec![
-            ("CUDA_TESTS_SIM".into(), devices.to_string()),
-            ("CUDA_SIM_MODE".into(), "lazy".into()),
-            ("CUDA_TESTS_FAULTS".into(), record.path.display().to_string()),
-        ],
-        ignored: true,
-        devices,
-        driver: None,
-    };
-    pass.environment.extend(depth.environment());
-    let cases = program.list()?;
-    let able = cases.iter().filter(|case| plan::obstacle(case, &pass).is_none());
-    let names: Vec<&str> = able
-        .map(|case| case.name.as_str())
-        .filter(|name| filter.is_none_or(|filter| name.contains(filter)))
-        .collect();
-    if names.is_empty() {
-        return Ok(());
+    let program = programs.iter().find(|program| program.suite == SUITE);
+    let program = program.with_context(|| format!("{SUITE} is not among the tests built"))?;
+    let record = Record::new("tests-faults");
+    let mut row = Row::new(format!("{SUITE}, {LABEL}"));
+    let mut cases = program.list()?;
+    cases.retain(|case| case.name.contains(filter));
+    let setting = Setting { devices, variant: Variant::Lazy };
+    let (mut invocation, names) = super::simulated(&mut row, program, &cases, setting)?;
+    let file = ("CUDA_TESTS_FAULTS", record.0.display().to_string());
+    invocation.environment.push(file);
+    invocation.environment.extend(depth.environment());
+    println!("\n== {}: {} tests", row.name, names.len());
+    // Two per processor: a test that stalls a stream waits for a quarter of its time.
+    let runs = queue::each(2 * queue::processors(), names, |name| {
+        program.run(&invocation, &[name], &mut super::show)
+    });
+    let mut run = Run::default();
+    for of_test in runs {
+        run.absorb(of_test?);
     }
-    println!("\n== {SUITE}, {LABEL}: {} tests", names.len());
-    let mut run = sweep(program, &pass, &names)?;
     for test in &mut run.finished {
         if let Verdict::Failed(output) = &mut test.verdict {
             *output += &format!("\nto repeat it: {}", repeating(depth, &test.name));
         }
     }
-    let swept = record.read()?;
+    let swept = Swept::parse(&record.read());
+    let times = run.finished.iter();
+    let times = times.map(|test| (test.time, test.name.clone())).collect();
     run.finished.retain(|test| {
         let reason = swept.reason(&test.name);
         if let Some(reason) = reason {
-            report.not_run(&format!("{SUITE}, {LABEL}"), &test.name, reason);
+            row.leave_out(SUITE, &test.name, reason);
         }
         reason.is_none()
     });
-    report.note(swept.summary());
-    report.note(slowest(&run));
-    report.suite(format!("{SUITE}, {LABEL}"), run.finished, run.complaint);
-    Ok(())
-}
-
-fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> {
-    let invocation = Invocation {
-        environment: pass.environment.clone(),
-        ignored: true,
-        serial: true,
-        ..Invocation::default()
-    };
-    // Two per processor: a test that stalls a stream waits for a quarter of its time.
-    let workers = 2 * thread::available_parallelism().map_or(1, NonZero::get);
-    let runs = queue::each(workers, names.to_vec(), |name| {
-        program.run(&invocation, &[name], &mut super::show_test)
-    });
-    let mut all = Run::default();
-    for run in runs {
-        all.absorb(run?);
+    if !run.finished.is_empty() {
+        report.note(swept.summary());
+        report.note(format!("{LABEL}: {}", slowest(times, 10)));
     }
-    Ok(all)
+    row.add(SUITE, run);
+    report.rows.push(row);
+    Ok(())
 }
 
 /// The command that sweeps a test as this run does: the same of its calls fail.
@@ -101,46 +71,6 @@ fn repeating(depth: Depth, test: &str) -> String {
         Depth::Sampled { rotation } => format!(" --rotation {rotation}"),
     };
     format!("cargo xtask test --faults{sample} --filter {test}")
-}
-
-/// The slowest tests: those to shrink if a run takes too long.
-fn slowest(run: &Run) -> String {
-    const NAMED: usize = 10;
-    let mut times: Vec<_> = run.finished.iter().map(|test| (test.time, &test.name)).collect();
-    times.sort_unstable();
-    let mut text = format!("{LABEL}: the slowest tests:");
-    for (time, name) in times.iter().rev().take(NAMED) {
-        text += &format!("\n    {:6.1} s {name}", time.as_secs_f64());
-    }
-    text
-}
-
-/// The file in which the tests record their sweeps.
-struct Record {
-    path: PathBuf,
-}
-
-impl Record {
-    fn new() -> Self {
-        let name = format!("cuda-tests-faults-{}", process::id());
-        Self { path: env::temp_dir().join(name) }
-    }
-
-    fn read(&self) -> anyhow::Result<Swept> {
-        // No test has written to it.
-        if !Path::new(&self.path).exists() {
-            return Ok(Swept::default());
-        }
-        let text = fs::read_to_string(&self.path).context("what the swept tests wrote")?;
-        Ok(Swept::parse(&text))
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        // A leftover in the system's directory of temporary files is harmless.
-        let _ = fs::remove_file(&self.path);
-    }
 }
 
 /// What the sweeps did.

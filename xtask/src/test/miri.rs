@@ -4,19 +4,17 @@ mod suites;
 mod times;
 
 use std::collections::HashSet;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::ensure;
 
 use super::depth::Depth;
-use super::report::Report;
-use super::shares::deal;
-use crate::suite::build::workspace_root;
-use crate::suite::process::{Ended, follow};
-use crate::suite::{Case, Finished, Program, Tag, Verdict, queue};
+use crate::process::{cargo_of, succeeds};
+use crate::suite::process::follow;
+use crate::suite::{Case, Finished, Program, Report, Run, Tag, slowest};
+use crate::{Refusal, queue, workspace};
 use suites::{Provenance, SAMPLES, SUITES, Suite, Turn};
-use times::Times;
+use times::{Times, deal};
 
 const LABEL: &str = "Miri";
 
@@ -29,7 +27,7 @@ const LEFT_OUT: [(Tag, &str); 3] = [
 
 /// Modules of the GPU suite that are fast enough for Miri, beside those that go by addresses; the sim suite
 /// covers the paths of the others, with less data.
-const GPU_MODULES: [&str; 6] = ["guards", "contexts", "streams", "events", "errors", "harness"];
+const GPU_MODULES: &str = "guards contexts streams events errors harness";
 
 /// Number of Miri processes at a time. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
@@ -48,11 +46,11 @@ struct Part {
 /// which tests there are.
 pub(crate) fn run(
     programs: &[Program],
-    filter: Option<&str>,
+    filter: &str,
     depth: Depth,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    if let Some(reason) = obstacle() {
+    if let Err(Refusal(reason)) = check_installed() {
         report.not_run(LABEL, "unit tests, sim, gpu", &reason);
         return Ok(());
     }
@@ -60,16 +58,13 @@ pub(crate) fn run(
     for (tag, reason) in LEFT_OUT {
         report.not_run(&gpu, &format!("tests tagged {}", tag.name()), reason);
     }
-    if filter.is_none() {
-        let names = GPU_MODULES.join(" ");
-        report.not_run(
-            &gpu,
-            &format!("tests outside {names}"),
-            "too much work for an interpreter; the sim suite has the same paths",
-        );
+    if filter.is_empty() {
+        let outside = format!("tests outside {GPU_MODULES}");
+        let reason = "too much work for an interpreter; the sim suite has the same paths";
+        report.not_run(&gpu, &outside, reason);
     }
     println!("\n== {LABEL}");
-    let root = workspace_root()?;
+    let root = workspace::root()?;
     let times = Times::read(&root);
     let mut parts = Vec::new();
     let (mut taken, mut left) = (Vec::new(), Vec::new());
@@ -77,12 +72,9 @@ pub(crate) fn run(
         let mut tests = suite.tests(programs)?;
         tests.retain(|name| wanted(suite, name, filter));
         let (some, others) = sample(suite.turn, tests, depth, &times);
+        let reason = "not in this sample: cargo xtask ci --full --step miri";
         for name in &others {
-            report.not_run(
-                &suite.label(),
-                name,
-                "not in this sample: cargo xtask ci --full --step miri",
-            );
+            report.not_run(&suite.label(), name, reason);
         }
         taken.extend(some.iter().cloned());
         left.extend(others);
@@ -105,19 +97,22 @@ pub(crate) fn run(
         (part, ended)
     };
     for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
-        let mut ended = ended?;
-        for name in part.account(&mut ended) {
+        let ended = ended?;
+        let is_whole = ended.status.success() && ended.output.complete;
+        let mut run = ended.into_run();
+        let row = report.row(&part.suite.label());
+        for name in part.account(&mut run, is_whole) {
             let reason = "not compiled for an interpreter: cfg(not(miri))";
-            report.not_run(&part.suite.label(), &name, reason);
+            row.leave_out(LABEL, &name, reason);
         }
-        let finished = ended.output.finished.iter();
-        measured.extend(finished.map(|test| (test.time, test.name.clone())));
-        report.stream(&part.suite.label(), ended);
+        let tests = run.finished.iter();
+        measured.extend(tests.map(|test| (test.time, test.name.clone())));
+        row.add(LABEL, run);
     }
-    if depth == Depth::Full && filter.is_none() {
+    if depth == Depth::Full && filter.is_empty() {
         times::write(&root, &measured)?;
     }
-    report.note(slowest(measured));
+    report.note(format!("{LABEL}: {}", slowest(measured, 25)));
     Ok(())
 }
 
@@ -131,7 +126,7 @@ fn sample(
     let Some(sample) = depth.share(SAMPLES) else {
         return (tests, Vec::new());
     };
-    let (pace, first) = turn.pace();
+    let (pace, first) = turn;
     if sample % pace != first {
         return (Vec::new(), tests);
     }
@@ -142,7 +137,7 @@ fn sample(
 
 impl Suite {
     fn label(&self) -> String {
-        format!("{LABEL}, {}: {}", self.provenance.name(), self.name)
+        format!("{LABEL}, {} provenance: {}", self.provenance.word(), self.name)
     }
 
     /// The names of its tests, by the programs built for this machine: asking Miri takes as long as
@@ -171,48 +166,25 @@ impl Suite {
         // The simulator reports leaks, not Miri: the suites forget values on purpose.
         let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
                      -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
-        // Not `$CARGO`, which is the toolchain's own and does not accept `+nightly`.
-        let mut command = Command::new("cargo");
-        command
-            .args(["+nightly", "miri", "test", "--no-default-features"])
-            .arg("--no-fail-fast")
-            .args(self.selection)
-            .env("MIRIFLAGS", format!("{} {flags}", self.provenance.flag()));
-        for toolchain in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
-            command.env_remove(toolchain);
-        }
+        let test = "miri test --no-default-features --no-fail-fast";
+        let mut command = cargo_of("nightly", &format!("{test} {}", self.selection));
+        let provenance = self.provenance.word();
+        command.env("MIRIFLAGS", format!("-Zmiri-{provenance}-provenance {flags}"));
         command
     }
 }
 
-fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
+fn wanted(suite: &Suite, name: &str, filter: &str) -> bool {
     let case = Case::parse(name);
-    if LEFT_OUT.iter().any(|(tag, _)| case.tags.contains(tag)) {
-        return false;
-    }
-    if Provenance::of(name) != suite.provenance {
-        return false;
-    }
-    match filter {
-        Some(filter) => name.contains(filter),
-        None if suite.name == "gpu" && suite.provenance == Provenance::Strict => {
-            let module = name.split("::").next();
-            module.is_some_and(|module| GPU_MODULES.contains(&module))
+    let module = name.split("::").next();
+    !LEFT_OUT.iter().any(|(tag, _)| case.tags.contains(tag))
+        && Provenance::of(name) == suite.provenance
+        && match filter {
+            "" if suite.name == "gpu" && suite.provenance == Provenance::Strict => {
+                GPU_MODULES.split(' ').any(|slow| module == Some(slow))
+            }
+            _ => name.contains(filter),
         }
-        None => true,
-    }
-}
-
-/// The slowest tests: those to shrink if a run takes too long.
-fn slowest(mut times: Vec<(Duration, String)>) -> String {
-    const NAMED: usize = 25;
-    times.sort_unstable();
-    let all: Duration = times.iter().map(|(time, _)| *time).sum();
-    let mut text = format!("{LABEL}: {:.0} s of tests; the slowest:", all.as_secs_f64());
-    for (time, name) in times.iter().rev().take(NAMED) {
-        text += &format!("\n    {:6.1} s {name}", time.as_secs_f64());
-    }
-    text
 }
 
 impl Part {
@@ -225,43 +197,33 @@ impl Part {
 
     /// Counts a test without a verdict as failed: Miri stops at the first undefined behaviour. If it
     /// came to its end, the test is not in the program, and is returned.
-    fn account(&self, ended: &mut Ended) -> Vec<String> {
-        let output = &mut ended.output;
-        let mut known: HashSet<&str> = output.finished.iter().map(|test| &*test.name).collect();
-        known.extend(output.interrupted.as_deref());
+    fn account(&self, run: &mut Run, is_whole: bool) -> Vec<String> {
+        let known: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
         let lost = self.tests.iter().filter(|test| !known.contains(&***test));
         let lost: Vec<_> = lost.cloned().collect();
-        if ended.status.success() && output.complete {
+        if is_whole {
             return lost;
         }
-        output.finished.extend(lost.into_iter().map(|name| Finished {
-            name,
-            verdict: Verdict::Failed("the interpreter did not get to it".into()),
-            time: Duration::ZERO,
-        }));
+        let lost = lost.into_iter();
+        let reason = "the interpreter did not get to it";
+        run.finished.extend(lost.map(|name| Finished::lost(name, reason)));
         Vec::new()
     }
 }
 
-/// Why Miri cannot run here, if so.
-pub(crate) fn obstacle() -> Option<String> {
-    let answer = Command::new("cargo")
-        .args(["+nightly", "miri", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    match answer {
-        Ok(status) if status.success() => None,
-        _ => Some("no Miri: rustup toolchain install nightly --component miri,rust-src".into()),
+/// An error that says what to install, unless Miri is there.
+pub(super) fn check_installed() -> Result<(), Refusal> {
+    if succeeds(cargo_of("nightly", "miri --version")) {
+        return Ok(());
     }
+    let help = "no Miri: rustup toolchain install nightly --component miri,rust-src";
+    Err(Refusal(help.to_owned()))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
+    use super::suites::{EACH, EVEN, ODD};
     use super::*;
-    use crate::suite::libtest::Parser;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::ExitStatus;
 
     const SIM: &Suite = &SUITES[0];
     const GPU: &Suite = &SUITES[1];
@@ -269,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_module_is_not_the_end_of_another_name() {
-        let wanted = |name| wanted(GPU, name, None);
+        let wanted = |name| wanted(GPU, name, "");
         assert!(wanted("streams::b01_create::needs_1"));
         assert!(!wanted("streams::b01_create::heavy::needs_1"));
         assert!(!wanted("managed::g01_on_every_devices_streams::needs_2"));
@@ -280,18 +242,18 @@ mod tests {
     #[test]
     fn what_uses_addresses_is_interpreted_permissively_alone() {
         for name in ["managed::g01_round_trip::needs_1", "pointers::f09_mapped::needs_1"] {
-            assert!(wanted(BY_ADDRESS, name, None), "{name}");
-            assert!(!wanted(GPU, name, Some("")), "{name}");
+            assert!(wanted(BY_ADDRESS, name, ""), "{name}");
+            assert!(!wanted(GPU, name, "::"), "{name}");
         }
-        assert!(!wanted(BY_ADDRESS, "streams::b01_create::needs_1", Some("b01")));
-        assert!(!wanted(BY_ADDRESS, "managed::many_gibibytes::heavy::needs_1", None));
+        assert!(!wanted(BY_ADDRESS, "streams::b01_create::needs_1", "b01"));
+        assert!(!wanted(BY_ADDRESS, "managed::many_gibibytes::heavy::needs_1", ""));
     }
 
     #[test]
     fn the_sim_suite_runs_whole_unless_told() {
-        assert!(wanted(SIM, "soundness::faults::heavy", None));
-        assert!(wanted(SIM, "faults::staged::forms", Some("staged")));
-        assert!(!wanted(SIM, "faults::copies::forms", Some("staged")));
+        assert!(wanted(SIM, "soundness::faults::heavy", ""));
+        assert!(wanted(SIM, "faults::staged::forms", "staged"));
+        assert!(!wanted(SIM, "faults::copies::forms", "staged"));
     }
 
     fn names(count: usize) -> Vec<String> {
@@ -312,7 +274,7 @@ mod tests {
     #[test]
     fn commits_in_a_row_interpret_each_test_once() {
         let (tests, times) = (names(333), Times::default());
-        for turn in [Turn::Each, Turn::Even, Turn::Odd] {
+        for turn in [EACH, EVEN, ODD] {
             let mut had = Vec::new();
             for rotation in 1000..1000 + SAMPLES as u64 {
                 let depth = Depth::Sampled { rotation };
@@ -332,7 +294,7 @@ mod tests {
         for sample in 0..SAMPLES {
             let turns = |provenance| {
                 let suites = SUITES.iter().filter(|suite| suite.provenance == provenance);
-                let paces = suites.map(|suite| suite.turn.pace());
+                let paces = suites.map(|suite| suite.turn);
                 paces.filter(|(pace, first)| sample % pace == *first).count()
             };
             assert_eq!(turns(Provenance::Strict), 2, "{sample}");
@@ -343,27 +305,14 @@ mod tests {
     #[test]
     fn what_an_interpreter_that_fails_did_not_get_to_has_failed() {
         let part = Part { suite: SIM, tests: vec!["a".into(), "b".into()] };
-        let ended = |status, text: &str| {
-            let mut parser = Parser::new();
-            text.lines().for_each(|line| parser.line(line));
-            Ended {
-                status: ExitStatus::from_raw(status),
-                output: parser.finish(),
-                errors: String::new(),
-                notes: Vec::new(),
-                unfinished: Duration::ZERO,
-            }
-        };
-        let mut whole = ended(0, "running 1 test\ntest a ... ok\ntest result: ok. 1 passed");
-        assert_eq!(part.account(&mut whole), ["b"]);
-        assert_eq!(whole.output.finished.len(), 1);
-        for text in
-            ["running 2 tests\ntest a ... ok", "running 1 test\ntest a ... ok\ntest result: x"]
-        {
-            let mut broken = ended(256, text);
-            assert!(part.account(&mut broken).is_empty());
-            let last = broken.output.finished.last().expect("two tests");
-            assert!(matches!(&last.verdict, Verdict::Failed(_)) && last.name == "b");
-        }
+        let run =
+            || Run { finished: vec![Finished::lost("a", "undefined behaviour")], ..Run::default() };
+        let mut whole = run();
+        assert_eq!(part.account(&mut whole, true), ["b"]);
+        assert_eq!(whole.finished.len(), 1);
+        let mut broken = run();
+        assert!(part.account(&mut broken, false).is_empty());
+        let last = broken.finished.last().expect("two tests");
+        assert!(last.has_failed() && last.name == "b");
     }
 }

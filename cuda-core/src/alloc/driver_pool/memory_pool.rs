@@ -7,7 +7,6 @@ use cuda_sys::{CUmemPoolProps, CUmemoryPool, symbol as cu};
 
 use super::stream_ordered;
 use crate::alloc::backing::DeviceBacking;
-use crate::context::call::answer;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
@@ -353,14 +352,14 @@ impl MemoryPool {
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
-        let none = PeerAccess::None.as_raw();
         let _relaxed = RelaxedCaptureMode::enter()?;
-        let flags = answer("cuMemPoolGetAccess", none, |flags| {
-            // SAFETY: `self` keeps the pool alive; the call reads a location, a local that outlives it,
-            // and writes one number, to an exclusive borrow.
-            unsafe { cu::cuMemPoolGetAccess(flags, pool, &mut location) }
+        let mut flags = PeerAccess::None.as_raw();
+        // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number, both
+        // locals that outlive it.
+        check("cuMemPoolGetAccess", unsafe {
+            cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
         })?;
-        Ok(PeerAccess::from_raw(flags))
+        Ok(PeerAccess::from_raw(flags).unwrap_or(PeerAccess::None))
     }
 
     /// Destroys the pool, if nothing else refers to it: `cuMemPoolDestroy`. Memory that is

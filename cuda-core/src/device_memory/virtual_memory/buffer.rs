@@ -1,29 +1,24 @@
 //! Buffers that grow and shrink without moving.
 
-use std::fmt;
-use std::marker::PhantomData;
-use std::ops::RangeBounds;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cuda_sys::CUdeviceptr;
 
 use super::Granularity;
 use super::mapping::{SharedMapping, VirtualMapping};
 use super::physical::PhysicalMemory;
-use crate::alloc::backing::DeviceBacking;
+use crate::alloc::plain::owned_storage;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
-use crate::memory::{Block, Storage, byte_len};
+use crate::memory::buffer::Buffer;
+use crate::memory::byte_len;
+use crate::memory::device::DeviceMemory;
 use crate::peer::PeerAccess;
 use crate::process::driver;
-use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, Ledger};
-use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
+use crate::util::debug::debug;
 use crate::util::sync::lock;
-use crate::wait::future::Ready;
 
 /// The strictest alignment of elements: reserved addresses begin at a page of the device, none of
 /// which is smaller.
@@ -53,14 +48,14 @@ const ALIGNMENT: usize = 4096;
 /// list.shrink_to(1000)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct VirtualBuffer<T: Pod> {
-    /// Its block has the size of the reserved addresses.
-    storage: Storage<DeviceMemory>,
+pub type VirtualBuffer<T> = Buffer<T, DeviceMemory, Virtual>;
+
+/// What a [`VirtualBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer), whose block has the
+/// size of the reserved addresses.
+#[expect(missing_debug_implementations, reason = "has nothing to show beside its buffer")]
+pub struct Virtual {
     mapping: Arc<Mutex<VirtualMapping>>,
-    // INVARIANT: this many elements are accessible.
-    len: usize,
     max_len: usize,
-    _elements: PhantomData<T>,
 }
 
 impl<T: Pod> VirtualBuffer<T> {
@@ -89,62 +84,24 @@ impl<T: Pod> VirtualBuffer<T> {
         };
         let nowhere = ALIGNMENT as CUdeviceptr;
         let mapping = VirtualMapping::reserve(context, max_bytes, granularity, nowhere)?;
-        let (address, bytes) = (mapping.address(), mapping.reserved());
+        let (address, bytes) = (mapping.address, mapping.reserved);
         let mapping = Arc::new(Mutex::new(mapping));
-        let block = Block {
-            address,
-            bytes,
-            ledger: Ledger::default(),
-            backing: DeviceBacking::Owned {
-                context: context.clone(),
-                owner: Box::new(SharedMapping(mapping.clone())),
-            },
-        };
-        Ok(Self { storage: Storage::new(block), mapping, len: 0, max_len, _elements: PhantomData })
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size of the elements in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.len * size_of::<T>()
+        let storage = owned_storage(context, address, bytes, SharedMapping(mapping.clone()));
+        Ok(Self::with_extra(storage, 0, Virtual { mapping, max_len }))
     }
 
     /// The number of elements for which physical memory is mapped: growing up to that makes no
     /// driver call.
     pub fn capacity(&self) -> usize {
-        let mapped = lock(&self.mapping).accessible();
-        let capacity = mapped.checked_div(size_of::<T>()).unwrap_or(self.max_len);
-        capacity.min(self.max_len)
+        let mapped = self.mapping().accessible;
+        let capacity = mapped.checked_div(size_of::<T>()).unwrap_or(self.max_len());
+        capacity.min(self.max_len())
     }
 
-    /// The number of elements for which addresses are reserved.
+    /// The number of elements for which addresses are reserved; zero once they were
+    /// [given up](Error::GivenUp).
     pub fn max_len(&self) -> usize {
-        self.max_len
-    }
-
-    /// The context that the buffer was created in.
-    pub fn context(&self) -> &Context {
-        self.storage.block().backing.context()
-    }
-
-    /// The device that the memory is on.
-    pub fn device(&self) -> Device {
-        self.storage.block().backing.device()
-    }
-
-    /// The device address of the first element, the same for as long as `self` lives; not null, but
-    /// otherwise meaningless if there are no elements.
-    pub fn as_raw(&self) -> CUdeviceptr {
-        self.storage.block().address
+        self.storage.ensure().map_or(0, |()| self.extra.max_len)
     }
 
     /// Makes the buffer at least `len` elements long: `cuMemCreate`, `cuMemMap`, `cuMemSetAccess`,
@@ -167,12 +124,14 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```
     pub fn grow_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
-        if len <= self.len {
+        if len <= self.len() {
             return Ok(());
         }
-        self.check_len(len)?;
-        lock(&self.mapping).grow(len * size_of::<T>())?;
-        self.len = len;
+        if len > self.max_len() {
+            return Err(Error::OutOfBounds { start: self.len(), end: len, len: self.max_len() });
+        }
+        self.mapping().grow(len * size_of::<T>())?;
+        self.set_len(len);
         Ok(())
     }
 
@@ -195,11 +154,11 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```
     pub fn shrink_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
-        let bytes = len.min(self.len) * size_of::<T>();
-        let cut = lock(&self.mapping).cut(bytes);
-        self.wait_for(&(cut..self.storage.block().bytes))?;
-        self.len = self.len.min(len);
-        lock(&self.mapping).truncate(bytes)
+        let bytes = len.min(self.len()) * size_of::<T>();
+        let cut = self.mapping().cut(bytes);
+        self.storage.wait_for(&(cut..self.storage.block().bytes))?;
+        self.set_len(self.len().min(len));
+        self.mapping().truncate(bytes)
     }
 
     /// Maps `memory` behind what is mapped, and makes the buffer as long as there is memory: the
@@ -227,8 +186,8 @@ impl<T: Pod> VirtualBuffer<T> {
                 why: "memory of another device than the buffer's",
             });
         }
-        lock(&self.mapping).append(memory)?;
-        self.len = self.capacity();
+        self.mapping().append(memory)?;
+        self.set_len(self.capacity());
         Ok(())
     }
 
@@ -255,15 +214,12 @@ impl<T: Pod> VirtualBuffer<T> {
             });
         }
         if access != PeerAccess::None && !peer.can_access_peer(self.device())? {
-            return Err(Error::Unsupported {
-                feature: "access to the memory of that device",
-                device: peer.ordinal(),
-            });
+            return Err(peer.unsupported("access to the memory of that device"));
         }
         if access != PeerAccess::ReadWrite {
-            self.wait_for(&self.storage.block().whole())?;
+            self.storage.wait_for(&self.storage.block().whole())?;
         }
-        lock(&self.mapping).set_access(peer, access.as_raw())
+        self.mapping().set_access(peer, access.as_raw())
     }
 
     /// What a device may do with the memory: `cuMemGetAccess`. [`PeerAccess::None`] while nothing
@@ -273,129 +229,17 @@ impl<T: Pod> VirtualBuffer<T> {
     /// The driver's.
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         driver::ensure()?;
-        let flags = lock(&self.mapping).access(device)?;
-        Ok(flags.map_or(PeerAccess::None, PeerAccess::from_raw))
+        let flags = self.mapping().access(device)?;
+        Ok(flags.and_then(PeerAccess::from_raw).unwrap_or(PeerAccess::None))
     }
 
-    /// A view of all elements.
-    pub fn as_view(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice::whole(&self.storage, self.len)
-    }
-
-    /// An exclusive view of all elements.
-    pub fn as_view_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut::whole(&mut self.storage, self.len)
-    }
-
-    /// A view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
-        self.as_view().slice(range)
-    }
-
-    /// An exclusive view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
-        self.as_view_mut().into_slice(range)
-    }
-
-    /// As [`Buffer::split_at_mut`](crate::Buffer::split_at_mut).
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
-    pub fn split_at_mut(
-        &mut self,
-        mid: usize,
-    ) -> Result<(DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>)> {
-        self.as_view_mut().split_at_mut(mid)
-    }
-
-    /// Waits, without blocking, for the work that writes the buffer.
-    pub fn ready(&self) -> Ready<'_> {
-        self.as_view().ready()
-    }
-
-    /// Waits, without blocking, for all work that uses the buffer.
-    pub fn ready_mut(&mut self) -> Ready<'_> {
-        self.as_view().clear_for(Access::Write)
-    }
-
-    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer: see
-    /// [`Buffer::note_use`](crate::Buffer::note_use).
-    ///
-    /// # Errors
-    /// The driver's, when the stream is made to wait.
-    ///
-    /// # Safety
-    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
-    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        let block = self.storage.block();
-        note_use(stream.core(), &block.ledger, &block.whole(), access)
-    }
-
-    /// Blocks the thread until no stream uses the buffer any more.
-    ///
-    /// # Errors
-    /// The driver's errors about the work waited for.
-    pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        self.wait_for(&self.storage.block().whole())
-    }
-
-    /// Releases memory and addresses, once no work uses them: `cuMemUnmap`, `cuMemRelease`,
-    /// `cuMemAddressFree`. Dropping the buffer does the same, but reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
-    ///
-    /// # Errors
-    /// Those of [`Buffer::close`](crate::Buffer::close); a buffer that was given up has no addresses
-    /// to grow into.
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        let freed = driver::ensure().and_then(|()| self.storage.free());
-        if self.storage.ensure().is_err() {
-            (self.len, self.max_len) = (0, 0);
-        }
-        freed.map_err(|error| (error, self))
-    }
-
-    fn check_len(&self, len: usize) -> Result<()> {
-        if len <= self.max_len {
-            return Ok(());
-        }
-        Err(Error::OutOfBounds { start: self.len, end: len, len: self.max_len })
-    }
-
-    fn wait_for(&self, range: &Bytes) -> Result<()> {
-        let ledger = &self.storage.block().ledger;
-        let fences = ledger.conflicts(range, Access::Write, None);
-        fences.wait_host()?;
-        ledger.prune(range);
-        Ok(())
+    fn mapping(&self) -> MutexGuard<'_, VirtualMapping> {
+        lock(&self.extra.mapping)
     }
 }
 
-impl<'a, T: Pod> From<&'a VirtualBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a VirtualBuffer<T>) -> Self {
-        buffer.as_view()
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut VirtualBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut VirtualBuffer<T>) -> Self {
-        buffer.as_view_mut()
-    }
-}
-
-impl<T: Pod> fmt::Debug for VirtualBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VirtualBuffer")
-            .field("address", &format_args!("{:#x}", self.as_raw()))
-            .field("len", &self.len)
-            .field("max_len", &self.max_len)
-            .field("device", &self.device())
-            .finish()
-    }
+debug! {
+    [T: Pod] VirtualBuffer [T],
+    |it| address: format_args!("{:#x}", it.as_raw()), len: it.len(), max_len: it.max_len(),
+    device: it.device()
 }

@@ -21,12 +21,12 @@ pub(super) struct VirtualMapping {
     context: Context,
     // INVARIANT: the first of `reserved` bytes of address space that this value owns, unless that
     // is zero.
-    address: CUdeviceptr,
-    reserved: usize,
+    pub(super) address: CUdeviceptr,
+    pub(super) reserved: usize,
     granularity: usize,
     chunks: Vec<PhysicalChunk>,
     /// Bytes from the first address on that are mapped and open to the devices of `access`.
-    accessible: usize,
+    pub(super) accessible: usize,
     /// The memory's own device and its peers.
     access: Vec<(Device, CUmemAccess_flags)>,
 }
@@ -99,18 +99,6 @@ impl VirtualMapping {
             accessible: 0,
             access: vec![own],
         })
-    }
-
-    pub(super) fn address(&self) -> CUdeviceptr {
-        self.address
-    }
-
-    pub(super) fn reserved(&self) -> usize {
-        self.reserved
-    }
-
-    pub(super) fn accessible(&self) -> usize {
-        self.accessible
     }
 
     /// The offset at which the chunks begin that [`VirtualMapping::truncate`] releases.

@@ -3,8 +3,9 @@
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
 use crate::device::{Device, mem_location};
-use crate::error::{Error, Result, check};
+use crate::error::{Result, check};
 use crate::process::driver;
+use crate::util::raw_enum::raw_enum;
 
 pub(crate) mod buffer;
 mod mapping;
@@ -20,23 +21,23 @@ fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemA
     }
 }
 
-/// Which granularity to return; see [`Device::virtual_memory_granularity`].
-///
-/// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{Granularity, PhysicalMemory};
-///
-/// let step = device.virtual_memory_granularity(Granularity::Recommended)?;
-/// let bytes = (100_usize << 20).next_multiple_of(step);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Granularity {
-    /// The smallest that works.
-    Minimum,
-    /// The fastest.
-    Recommended,
+raw_enum! {
+    /// Which granularity to return; see [`Device::virtual_memory_granularity`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Granularity, PhysicalMemory};
+    ///
+    /// let step = device.virtual_memory_granularity(Granularity::Recommended)?;
+    /// let bytes = (100_usize << 20).next_multiple_of(step);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    Granularity: CUmemAllocationGranularity_flags {
+        /// The smallest that works.
+        Minimum = CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+        /// The fastest.
+        Recommended = CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+    }
 }
 
 impl Device {
@@ -53,7 +54,8 @@ impl Device {
     /// The granularity, in bytes, of the device's physical memory: `cuMemGetAllocationGranularity`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device without virtual memory management.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without virtual memory
+    /// management.
     ///
     /// ```no_run
     /// use cuda_core::{Device, Granularity};
@@ -74,23 +76,15 @@ fn granularity(
     handle_types: CUmemAllocationHandleType,
 ) -> Result<usize> {
     driver::ensure()?;
-    if !device.supports_virtual_memory()? {
-        return Err(Error::Unsupported {
-            feature: "virtual memory management",
-            device: device.ordinal(),
-        });
-    }
+    let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    device.require(attribute, "virtual memory management")?;
     let op = "cuMemGetAllocationGranularity";
     let properties = properties(device, handle_types);
-    let which = match which {
-        Granularity::Minimum => cuda_sys::CU_MEM_ALLOC_GRANULARITY_MINIMUM,
-        Granularity::Recommended => cuda_sys::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
-    };
     let mut step = 0;
     // SAFETY: the call reads properties, in the layout that it expects, and writes one size, both
     // locals that outlive it.
     check(op, unsafe {
-        cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which)
+        cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which.as_raw())
     })?;
     // A granularity of zero would round every size to zero.
     Ok(step.max(1))

@@ -1,6 +1,5 @@
 //! Physical memory of a device, which has no address until it is mapped.
 
-use std::fmt;
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -15,6 +14,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
+use crate::util::debug::debug;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
@@ -60,12 +60,7 @@ impl PhysicalMemory {
         if shareable == ShareableHandle::PosixFd {
             let attribute =
                 cuda_sys::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-            if device.attribute(attribute)? == 0 {
-                return Err(Error::Unsupported {
-                    feature: "sharing memory as a file descriptor",
-                    device: device.ordinal(),
-                });
-            }
+            device.require(attribute, "sharing memory as a file descriptor")?;
         }
         Self::create_rounded(context, size, shareable)
     }
@@ -250,11 +245,4 @@ impl Release for Allocation {
     }
 }
 
-impl fmt::Debug for PhysicalMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PhysicalMemory")
-            .field("size", &self.size())
-            .field("device", &self.device())
-            .finish()
-    }
-}
+debug! { [] PhysicalMemory [], |it| size: it.size(), device: it.device() }

@@ -22,7 +22,7 @@ const MOST_THREADS: usize = 16;
 /// A zeroed mapping, exclusively owned.
 pub(super) struct HostMapping {
     // INVARIANT: the first of `bytes` bytes that `os::map` returned, a multiple of `UNIT`.
-    base: HostAddress,
+    pub(super) base: HostAddress,
     bytes: usize,
 }
 
@@ -35,10 +35,6 @@ impl HostMapping {
         let mapping = Self { base, bytes };
         mapping.touch();
         Some(mapping)
-    }
-
-    pub(super) fn base(&self) -> HostAddress {
-        self.base
     }
 
     /// Touches every page, so that the system populates it. `cuMemHostRegister` would too, but on
@@ -194,7 +190,8 @@ mod os {
     pub(super) fn unmap(_: HostAddress, _: usize) {}
 }
 
-#[cfg(all(test, any(target_os = "linux", miri)))]
+#[cfg(any(target_os = "linux", miri))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -208,7 +205,7 @@ mod tests {
             .map(|(bytes, node)| HostMapping::new(bytes, node).expect("memory"))
             .collect();
         for (value, mapping) in (1..).zip(&mappings) {
-            let base = mapping.base().0.as_ptr();
+            let base = mapping.base.0.as_ptr();
             assert_eq!(base.addr() % UNIT, 0);
             for at in [0, mapping.bytes / 2, mapping.bytes - 1] {
                 // SAFETY: within the mapping.
@@ -219,7 +216,7 @@ mod tests {
         }
         for (value, mapping) in (1..).zip(&mappings) {
             // SAFETY: the first byte of the mapping, which is initialised; only this test has it.
-            assert_eq!(unsafe { mapping.base().0.read() }, value);
+            assert_eq!(unsafe { mapping.base.0.read() }, value);
         }
     }
 
@@ -240,7 +237,7 @@ mod tests {
                     &raw mut mode,
                     &raw mut mask,
                     libc::c_ulong::from(libc::c_ulong::BITS),
-                    mapping.base().0.as_ptr(),
+                    mapping.base.0.as_ptr(),
                     OF_ADDRESS,
                 )
             };

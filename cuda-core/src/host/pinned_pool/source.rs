@@ -46,7 +46,7 @@ impl Slab {
     ) -> Result<Self> {
         let mapping = map(context, node, bytes);
         let base = match &mapping {
-            Some(mapping) => mapping.base(),
+            Some(mapping) => mapping.base,
             None => pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
         };
         Ok(Self {
@@ -115,7 +115,7 @@ fn map(context: &Context, node: NumaNode, bytes: usize) -> Option<HostMapping> {
     // Mapped as well, since memory from `cuMemHostAlloc` is mapped whatever its flags, if devices
     // share the host's addresses.
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-    match pinning::pin(context, mapping.base(), bytes, flags) {
+    match pinning::pin(context, mapping.base, bytes, flags) {
         Ok(()) => Some(mapping),
         Err(error) => {
             if error.is_sticky() {

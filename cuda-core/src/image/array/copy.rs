@@ -3,9 +3,7 @@
 use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
 
 use super::texel::Texel;
-use super::texel_side::{
-    TexelDestination, TexelSource, enter_destination, enter_extent, enter_source,
-};
+use super::texel_side::{CopySide, TexelDestination, TexelSource};
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
@@ -46,17 +44,14 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         let view = destination.as_view();
         same_device(OP, core, view.device())?;
-        let mut copy = CUDA_MEMCPY3D::default();
-        source.enter(OP, core, view.extent(), &mut copy)?;
-        enter_destination::<T>(view.raw(), view.origin(), &mut copy);
-        enter_extent::<T>(view.extent(), &mut copy);
+        let (from, read) = source.checked(core, view.extent())?;
         if view.is_empty() {
             return Ok(());
         }
         let stream = core.bind(OP)?;
-        let mut touches = [source.into_touch(), destination.write()];
+        let copy = from.to::<T>(CopySide::array(&view), view.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
-        unsafe { enqueue(&stream, &copy, &mut touches) }.1
+        unsafe { enqueue(&stream, &copy, &mut [read, destination.write()]) }.1
     }
 
     /// Copies texels of an array, or a part of one, to device memory, pinned memory or another
@@ -84,17 +79,14 @@ impl<K: StreamKind> Stream<K> {
         let (source, destination) = (source.into(), destination.into());
         let core = self.core();
         same_device(OP, core, source.device())?;
-        let mut copy = CUDA_MEMCPY3D::default();
-        destination.enter(OP, core, source.extent(), &mut copy)?;
-        enter_source::<T>(source.raw(), source.origin(), &mut copy);
-        enter_extent::<T>(source.extent(), &mut copy);
+        let (to, write) = destination.checked(core, source.extent())?;
         if source.is_empty() {
             return Ok(());
         }
         let stream = core.bind(OP)?;
-        let mut touches = [source.read(), destination.into_touch()];
+        let copy = CopySide::array(&source).to::<T>(to, source.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
-        unsafe { enqueue(&stream, &copy, &mut touches) }.1
+        unsafe { enqueue(&stream, &copy, &mut [source.read(), write]) }.1
     }
 }
 

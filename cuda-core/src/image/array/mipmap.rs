@@ -1,26 +1,20 @@
 //! Mipmapped arrays: the same image in several sizes.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::ptr;
-use std::sync::Arc;
 
 use cuda_sys::{CUmipmappedArray, symbol as cu};
 
 use super::shape::{ArrayFlags, ArrayShape};
 use super::texel::Texel;
-use super::view::{self, ArraySlice, ArraySliceMut, Level};
-use super::{ArrayMemory, RawArray, close, storage};
+use super::view::{ArraySlice, ArraySliceMut, Level};
+use super::{RawArray, TexelArray};
 use crate::context::Context;
-use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::memory::Storage;
+use crate::memory::within;
 use crate::process::driver;
 use crate::process::handle::Handle;
-use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::Access;
-use crate::timeline::submit::note_use;
 use crate::types::extent::Extent;
+use crate::util::debug::debug;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
@@ -38,14 +32,11 @@ use crate::types::extent::Extent;
 /// stream.upload_to_array(&[1.0; 32 * 32], image.level_mut(1)?)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct MipmappedArray<T: Texel> {
-    // INVARIANT: created by cuMipmappedArrayCreate with this shape and this type's format.
-    storage: Arc<Storage<ArrayMemory>>,
-    /// The largest level first.
-    levels: Vec<Level>,
-    shape: ArrayShape,
-    _texels: PhantomData<T>,
-}
+pub type MipmappedArray<T> = TexelArray<T, MipLevels>;
+
+/// The levels of a [`MipmappedArray`], the largest first.
+#[expect(missing_debug_implementations, reason = "has nothing to show beside its array")]
+pub struct MipLevels(Vec<Level>);
 
 impl<T: Texel> MipmappedArray<T> {
     /// An array of unspecified texels with that many levels, at least one:
@@ -70,13 +61,11 @@ impl<T: Texel> MipmappedArray<T> {
                 why: "a mipmap has one level at least, and none behind that of one texel",
             });
         }
-        let extents: Vec<_> = (0..levels).map(|level| shape.level(level)).collect();
         let mut bytes = 0_usize;
-        let mut starts = Vec::new();
-        for extent in &extents {
-            starts.push(bytes);
-            let level = extent.texels().unwrap_or(0) * size_of::<T>();
-            bytes = bytes.saturating_add(level);
+        let mut places = Vec::new();
+        for extent in (0..levels).map(|level| shape.level(level)) {
+            places.push((extent, bytes));
+            bytes = bytes.saturating_add(extent.texels().unwrap_or(0) * size_of::<T>());
         }
         let descriptor = shape.descriptor::<T>(flags);
         let mut raw = ptr::null_mut();
@@ -85,43 +74,29 @@ impl<T: Texel> MipmappedArray<T> {
             // outlive it; a live context is current.
             unsafe { cu::cuMipmappedArrayCreate(&mut raw, &descriptor, levels) }
         })?;
-        let mut array = Self {
-            storage: storage(context, RawArray::Mipmapped(Handle(raw)), bytes),
-            levels: Vec::new(),
-            shape,
-            _texels: PhantomData,
-        };
+        let address = RawArray::Mipmapped(Handle(raw));
+        let mut array = Self::own(context, address, bytes, shape, MipLevels(Vec::new()));
         let _entered = context.enter_briefly()?;
-        for (level, (extent, start)) in (0..).zip(extents.into_iter().zip(starts)) {
+        for (level, (extent, start)) in (0..).zip(places) {
             let mut single = ptr::null_mut();
             // SAFETY: the call writes one handle, to a local that outlives it; `array` keeps the
             // array, which has the level.
             check("cuMipmappedArrayGetLevel", unsafe {
                 cu::cuMipmappedArrayGetLevel(&mut single, raw, level)
             })?;
-            array.levels.push(Level { raw: Handle(single), extent, start });
+            array.levels.0.push(Level { raw: Handle(single), extent, start });
         }
         Ok(array)
     }
 
-    /// The shape of its largest level.
-    pub fn shape(&self) -> ArrayShape {
-        self.shape
-    }
-
     /// The number of levels.
     pub fn levels(&self) -> u32 {
-        self.levels.len() as u32
+        self.known().len() as u32
     }
 
-    /// The context that it was created in.
-    pub fn context(&self) -> &Context {
-        &self.storage.block().backing
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.context().device()
+    /// The levels; none of an array that was given up.
+    fn known(&self) -> &[Level] {
+        self.storage.ensure().map_or(&[], |()| &self.levels.0)
     }
 
     /// The driver's handle, valid while `self` lives; null for an array that was
@@ -131,10 +106,6 @@ impl<T: Texel> MipmappedArray<T> {
             RawArray::Mipmapped(raw) => raw.0,
             RawArray::Single(_) => ptr::null_mut(),
         }
-    }
-
-    pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
-        &self.storage
     }
 
     /// A view of a level, 0 for the largest.
@@ -154,12 +125,8 @@ impl<T: Texel> MipmappedArray<T> {
     }
 
     fn at(&self, level: u32) -> Result<Level> {
-        let found = self.levels.get(level as usize).copied();
-        found.ok_or(Error::OutOfBounds {
-            start: level as usize,
-            end: (level as usize).saturating_add(1),
-            len: self.levels.len(),
-        })
+        within(level as usize, self.known().len())?;
+        Ok(self.known()[level as usize])
     }
 
     /// The size of a level in texels.
@@ -169,53 +136,9 @@ impl<T: Texel> MipmappedArray<T> {
     pub fn extent(&self, level: u32) -> Result<Extent> {
         Ok(self.at(level)?.extent)
     }
-
-    /// Notes that work enqueued on `stream` behind this crate's back uses the array: see
-    /// [`Buffer::note_use`](crate::Buffer::note_use).
-    ///
-    /// # Errors
-    /// The driver's, when the stream is made to wait.
-    ///
-    /// # Safety
-    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
-    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        let block = self.storage.block();
-        note_use(stream.core(), &block.ledger, &block.whole(), access)
-    }
-
-    /// Blocks the thread until no stream uses the array any more.
-    ///
-    /// # Errors
-    /// The driver's errors about the work waited for.
-    pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        view::synchronize(&self.storage)
-    }
-
-    /// Destroys the array, once no work uses it: `cuMipmappedArrayDestroy`. Like
-    /// [`CudaArray::close`](crate::CudaArray::close).
-    ///
-    /// # Errors
-    /// Those of [`CudaArray::close`](crate::CudaArray::close); an array that was given up has no
-    /// levels.
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        close(self.storage).map_err(|(error, storage)| {
-            let (shape, levels) = match storage.ensure() {
-                Ok(()) => (self.shape, self.levels),
-                Err(_) => (ArrayShape::D1 { width: 0 }, Vec::new()),
-            };
-            let array = Self { storage, levels, shape, _texels: PhantomData };
-            (error, array)
-        })
-    }
 }
 
-impl<T: Texel> fmt::Debug for MipmappedArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MipmappedArray")
-            .field("shape", &self.shape)
-            .field("levels", &self.levels())
-            .field("device", &self.device())
-            .finish()
-    }
+debug! {
+    [T: Texel] MipmappedArray [T],
+    |it| shape: it.shape(), levels: it.levels(), device: it.device()
 }

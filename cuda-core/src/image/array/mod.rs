@@ -1,6 +1,5 @@
 //! CUDA arrays: memory that is laid out for textures and surfaces, and has no address.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -16,9 +15,9 @@ use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Ledger};
-use crate::timeline::submit::note_use;
+use crate::timeline::ledger::Access;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 
 mod copy;
 pub(crate) mod mipmap;
@@ -34,6 +33,7 @@ use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};
 
 /// The kind of device memory that arrays have.
+#[derive(Clone, Copy)]
 pub(crate) enum ArrayMemory {}
 
 /// An array's handle.
@@ -52,9 +52,7 @@ impl memory::MemoryKind for ArrayMemory {
     const NOWHERE: RawArray = RawArray::Single(Handle(ptr::null_mut()));
 
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
-        let range = block.whole();
-        let fences = block.ledger.conflicts(&range, Access::Write, None);
-        fences.wait_host()?;
+        block.ledger.last_uses(&block.whole()).wait_host()?;
         let context = &block.backing;
         match block.address {
             RawArray::Single(raw) => context.release("cuArrayDestroy", || {
@@ -81,28 +79,6 @@ impl memory::MemoryKind for ArrayMemory {
     }
 }
 
-/// The storage of an array of `bytes`, which its textures and surfaces share.
-fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<ArrayMemory>> {
-    Arc::new(Storage::new(Block {
-        address,
-        bytes,
-        ledger: Ledger::default(),
-        backing: context.clone(),
-    }))
-}
-
-/// Drops one owner's reference to an array's storage; the last one destroys the array.
-fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<ArrayMemory>>)> {
-    if let Err(error) = driver::ensure() {
-        return Err((error, storage));
-    }
-    match Arc::try_unwrap(storage) {
-        Ok(mut sole) => sole.free().map_err(|error| (error, Arc::new(sole))),
-        // Dropped here: not the last reference.
-        Err(_shared) => Ok(()),
-    }
-}
-
 /// A CUDA array: texels that textures sample and surfaces write, in a layout that the driver
 /// chooses.
 ///
@@ -120,18 +96,98 @@ fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<A
 /// stream.upload_to_array(&vec![[0, 0, 0, 255]; 640 * 480], &mut image)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct CudaArray<T: Texel> {
-    // INVARIANT: created by cuArray3DCreate with this shape and this type's format.
+pub type CudaArray<T> = TexelArray<T, OneLevel>;
+
+/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::MipmappedArray) are aliases of
+/// it. This type has what both share.
+pub struct TexelArray<T: Texel, L> {
+    // INVARIANT: created with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
     shape: ArrayShape,
-    flags: ArrayFlags,
+    levels: L,
     _texels: PhantomData<T>,
+}
+
+/// The only level of a [`CudaArray`].
+#[derive(Debug)]
+pub struct OneLevel {
+    flags: ArrayFlags,
 }
 
 /// The handle of a single array, or of one level of a mipmap.
 pub(crate) type RawLevel = Handle<CUarray>;
 
 const OP: &str = "cuArray3DCreate";
+
+impl<T: Texel, L> TexelArray<T, L> {
+    /// An array that owns `address`, of which textures and surfaces keep the storage.
+    fn own(
+        context: &Context,
+        address: RawArray,
+        bytes: usize,
+        shape: ArrayShape,
+        levels: L,
+    ) -> Self {
+        let storage = Arc::new(Storage::new(Block::unused(address, bytes, context.clone())));
+        Self { storage, shape, levels, _texels: PhantomData }
+    }
+
+    /// Its shape, or that of its largest level.
+    pub fn shape(&self) -> ArrayShape {
+        self.storage.ensure().map_or(ArrayShape::D1 { width: 0 }, |()| self.shape)
+    }
+
+    /// The context that it was created in.
+    pub fn context(&self) -> &Context {
+        self.storage.context()
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.context().device()
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
+        &self.storage
+    }
+
+    /// Notes that work enqueued on `stream` behind this crate's back uses the array: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        self.storage.note_use(stream, access)
+    }
+
+    /// Blocks the thread until no stream uses the array any more.
+    ///
+    /// # Errors
+    /// The driver's errors about the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        driver::ensure()?;
+        self.storage.wait_for(&self.storage.block().whole())
+    }
+
+    /// Destroys the array, once no work uses it: `cuArrayDestroy` or `cuMipmappedArrayDestroy`.
+    /// Dropping it does the same, but reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook). While textures or surfaces of the array live, the
+    /// last of them destroys it instead.
+    ///
+    /// # Errors
+    /// Those of the wait for that work, with the array unchanged; the driver's of the call that
+    /// destroys it, with an array of no texels and no levels, which is [given up](Error::GivenUp).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let freed = driver::ensure().and_then(|()| match Arc::get_mut(&mut self.storage) {
+            Some(sole) => sole.free(),
+            None => Ok(()),
+        });
+        freed.map_err(|error| (error, self))
+    }
+}
 
 impl<T: Texel> CudaArray<T> {
     /// An array of unspecified texels: `cuArray3DCreate_v2`.
@@ -158,12 +214,8 @@ impl<T: Texel> CudaArray<T> {
             // outlive it; a live context is current.
             unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) }
         })?;
-        Ok(Self {
-            storage: storage(context, RawArray::Single(Handle(raw)), bytes),
-            shape,
-            flags,
-            _texels: PhantomData,
-        })
+        let address = RawArray::Single(Handle(raw));
+        Ok(Self::own(context, address, bytes, shape, OneLevel { flags }))
     }
 
     /// The device memory that such an array takes, which is more than its texels:
@@ -190,12 +242,7 @@ impl<T: Texel> CudaArray<T> {
         driver::ensure()?;
         let device = context.device();
         let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED;
-        if device.attribute(attribute)? == 0 {
-            return Err(Error::Unsupported {
-                feature: "arrays without memory",
-                device: device.ordinal(),
-            });
-        }
+        device.require(attribute, "arrays without memory")?;
         let empty = Self::make(context, shape, flags | DEFERRED_MAPPING)?;
         let _entered = context.enter_briefly()?;
         let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
@@ -207,29 +254,14 @@ impl<T: Texel> CudaArray<T> {
         Ok(ArrayMemoryRequirements { size: requirements.size, alignment: requirements.alignment })
     }
 
-    /// Its shape.
-    pub fn shape(&self) -> ArrayShape {
-        self.shape
-    }
-
     /// The flags it was created with.
     pub fn flags(&self) -> ArrayFlags {
-        self.flags
+        self.levels.flags
     }
 
     /// Its size in texels.
     pub fn extent(&self) -> Extent {
-        self.shape.extent()
-    }
-
-    /// The context that it was created in.
-    pub fn context(&self) -> &Context {
-        &self.storage.block().backing
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.context().device()
+        self.shape().extent()
     }
 
     /// The driver's handle, valid while `self` lives; null for an array that was
@@ -239,10 +271,6 @@ impl<T: Texel> CudaArray<T> {
             RawArray::Single(raw) => raw.0,
             RawArray::Mipmapped(_) => ptr::null_mut(),
         }
-    }
-
-    pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
-        &self.storage
     }
 
     /// The driver's description of the array: `cuArray3DGetDescriptor_v2`.
@@ -313,53 +341,6 @@ impl<T: Texel> CudaArray<T> {
     ) -> Result<ArraySliceMut<'_, T>> {
         self.as_view_mut().into_region(origin.into(), extent.into())
     }
-
-    /// Notes that work enqueued on `stream` behind this crate's back uses the array: see
-    /// [`Buffer::note_use`](crate::Buffer::note_use).
-    ///
-    /// # Errors
-    /// The driver's, when the stream is made to wait.
-    ///
-    /// # Safety
-    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
-    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        let block = self.storage.block();
-        note_use(stream.core(), &block.ledger, &block.whole(), access)
-    }
-
-    /// Blocks the thread until no stream uses the array any more.
-    ///
-    /// # Errors
-    /// The driver's errors about the work waited for.
-    pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        view::synchronize(&self.storage)
-    }
-
-    /// Destroys the array, once no work uses it: `cuArrayDestroy`. Dropping it does the same, but
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook). While textures or
-    /// surfaces of the array live, the last of them destroys it instead.
-    ///
-    /// # Errors
-    /// Those of the wait for that work, with the array unchanged; the driver's of the call that
-    /// destroys it, with an array of no texels, which is [given up](Error::GivenUp).
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        close(self.storage).map_err(|(error, storage)| {
-            let shape = match storage.ensure() {
-                Ok(()) => self.shape,
-                Err(_) => ArrayShape::D1 { width: 0 },
-            };
-            let array = Self { storage, shape, flags: self.flags, _texels: PhantomData };
-            (error, array)
-        })
-    }
 }
 
-impl<T: Texel> fmt::Debug for CudaArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CudaArray")
-            .field("shape", &self.shape)
-            .field("device", &self.device())
-            .finish()
-    }
-}
+debug! { [T: Texel] CudaArray [T], |it| shape: it.shape(), device: it.device() }

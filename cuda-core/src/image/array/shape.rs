@@ -236,20 +236,20 @@ impl ArrayShape {
 
     /// The description for `cuArray3DCreate`: zero for absent dimensions.
     pub(super) fn descriptor<T: Texel>(self, flags: ArrayFlags) -> CUDA_ARRAY3D_DESCRIPTOR {
-        let extent = self.extent();
+        let Extent { width, height, depth } = self.extent();
         let (height, depth, kind) = match self {
             Self::D1 { .. } => (0, 0, ArrayFlags::NONE),
-            Self::D2 { .. } => (extent.height, 0, ArrayFlags::NONE),
-            Self::D3 { .. } => (extent.height, extent.depth, ArrayFlags::NONE),
-            Self::Layered1D { .. } => (0, extent.depth, ArrayFlags::LAYERED),
-            Self::Layered2D { .. } => (extent.height, extent.depth, ArrayFlags::LAYERED),
-            Self::Cubemap { .. } => (extent.height, extent.depth, ArrayFlags::CUBEMAP),
+            Self::D2 { .. } => (height, 0, ArrayFlags::NONE),
+            Self::D3 { .. } => (height, depth, ArrayFlags::NONE),
+            Self::Layered1D { .. } => (0, depth, ArrayFlags::LAYERED),
+            Self::Layered2D { .. } => (height, depth, ArrayFlags::LAYERED),
+            Self::Cubemap { .. } => (height, depth, ArrayFlags::CUBEMAP),
             Self::LayeredCubemap { .. } => {
-                (extent.height, extent.depth, ArrayFlags::CUBEMAP | ArrayFlags::LAYERED)
+                (height, depth, ArrayFlags::CUBEMAP | ArrayFlags::LAYERED)
             }
         };
         CUDA_ARRAY3D_DESCRIPTOR {
-            Width: extent.width,
+            Width: width,
             Height: height,
             Depth: depth,
             Format: T::FORMAT,

@@ -2,14 +2,9 @@
 
 use std::collections::VecDeque;
 
-use cuda_sys::CUDA_MEMCPY3D;
-
 use super::copy::{OP, enqueue};
 use super::texel::Texel;
-use super::texel_side::{
-    Rows, enter_destination, enter_destination_memory, enter_extent, enter_source,
-    enter_source_memory,
-};
+use super::texel_side::CopySide;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
 use crate::copy::endpoint::Place;
@@ -64,12 +59,8 @@ impl<K: StreamKind> Stream<K> {
             rest = behind;
             let mut region = staging::reserve(&stream, size_of_val(piece))?;
             region.write(bytes_of(piece))?;
-            let mut copy = CUDA_MEMCPY3D::default();
-            let place = Place::Host(region.as_ptr());
-            enter_source_memory::<T>(place, Rows::Tight(piece.len()), extent, &mut copy);
-            let view = part.as_view();
-            enter_destination::<T>(view.raw(), view.origin(), &mut copy);
-            enter_extent::<T>(extent, &mut copy);
+            let from = CopySide::tight::<T>(Place::Host(region.as_ptr()), extent);
+            let copy = from.to::<T>(CopySide::array(&part.as_view()), extent);
             // SAFETY: the region has the piece's bytes and is not accessed until its mark has
             // completed; the touch is of the destination, which has the extent.
             let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.write()]) };
@@ -127,11 +118,8 @@ impl<K: StreamKind> Stream<K> {
             let (piece, behind) = rest.split_at_mut(part.len());
             rest = behind;
             let region = staging::reserve(&stream, size_of_val(piece))?;
-            let mut copy = CUDA_MEMCPY3D::default();
-            let place = Place::Host(region.as_ptr());
-            enter_destination_memory::<T>(place, Rows::Tight(piece.len()), extent, &mut copy);
-            enter_source::<T>(part.raw(), part.origin(), &mut copy);
-            enter_extent::<T>(extent, &mut copy);
+            let to = CopySide::tight::<T>(Place::Host(region.as_ptr()), extent);
+            let copy = CopySide::array(&part).to::<T>(to, extent);
             // SAFETY: the touch is of the source, which has the extent; the region has as many
             // bytes and is not accessed until its own mark has completed.
             let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.read()]) };

@@ -53,22 +53,17 @@ unsafe impl Pod for Half {}
 
 macro_rules! texels {
     ($($ty:ty = $format:ident,)*) => {$(
+        texels!($ty, $format, 1);
+        texels!([$ty; 2], $format, 2);
+        texels!([$ty; 4], $format, 4);
+    )*};
+    ($ty:ty, $format:ident, $channels:literal) => {
         impl Sealed for $ty {}
         impl Texel for $ty {
             const FORMAT: CUarray_format = cuda_sys::$format;
-            const CHANNELS: u32 = 1;
+            const CHANNELS: u32 = $channels;
         }
-        impl Sealed for [$ty; 2] {}
-        impl Texel for [$ty; 2] {
-            const FORMAT: CUarray_format = cuda_sys::$format;
-            const CHANNELS: u32 = 2;
-        }
-        impl Sealed for [$ty; 4] {}
-        impl Texel for [$ty; 4] {
-            const FORMAT: CUarray_format = cuda_sys::$format;
-            const CHANNELS: u32 = 4;
-        }
-    )*};
+    };
 }
 
 texels! {

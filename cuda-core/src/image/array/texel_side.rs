@@ -1,29 +1,28 @@
 //! The other side of a copy to or from an array.
 
-use std::fmt;
 use std::marker::PhantomData;
+use std::ptr;
 
-use cuda_sys::CUDA_MEMCPY3D;
+use cuda_sys::{CUDA_MEMCPY3D, CUarray};
 
+use super::CudaArray;
+use super::copy::OP;
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
-use super::{CudaArray, RawLevel};
 use crate::copy::endpoint::{Endpoint, Place, Side};
 use crate::copy::pitched::{Pitched, PitchedMut};
-use crate::copy::shape::Geometry;
 use crate::device::Device;
-use crate::device_memory::managed::ManagedBuffer;
-use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
 use crate::error::{Error, Result};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
+use crate::util::debug::debug;
+use crate::util::from::from;
 
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;
 /// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
@@ -45,7 +44,10 @@ use crate::types::extent::{Extent, Origin};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct TexelSource<'a, T: Texel> {
-    end: TexelSide,
+    side: CopySide,
+    /// The device that it is on; [`None`] for host memory.
+    on: Option<Device>,
+    size: TexelSize,
     touch: Touch<'a>,
     _texels: PhantomData<&'a [T]>,
 }
@@ -65,341 +67,174 @@ pub struct TexelSource<'a, T: Texel> {
 /// }
 /// ```
 pub struct TexelDestination<'a, T: Texel> {
-    end: TexelSide,
-    touch: Touch<'a>,
+    /// Its touch is a write.
+    written: TexelSource<'a, T>,
     _texels: PhantomData<&'a mut [T]>,
 }
 
-/// One side of a copy.
-#[derive(Clone, Copy)]
-enum TexelSide {
-    Linear {
-        place: Place,
-        /// The device that it is on; [`None`] for host memory.
-        on: Option<Device>,
-        rows: Rows,
-    },
-    Array {
-        raw: RawLevel,
-        origin: Origin,
-        extent: Extent,
-        on: Device,
-    },
-}
-
-/// The layout of texels in linear memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Rows {
+enum TexelSize {
     /// This many, one after the other.
-    Tight(usize),
-    Apart(Geometry),
+    Texels(usize),
+    Extent(Extent),
 }
 
-impl TexelSide {
-    fn of_array<T: Texel>(view: &ArraySlice<'_, T>) -> Self {
-        Self::Array {
-            raw: view.raw(),
-            origin: view.origin(),
-            extent: view.extent(),
-            on: view.device(),
-        }
-    }
-
-    fn of_memory<T: Texel, M: Endpoint>(view: &Slice<'_, T, M>) -> Self {
-        Self::Linear { place: view.place(), on: view.on(), rows: Rows::Tight(view.len()) }
-    }
-
-    fn of_rows<M: Endpoint>(bytes: &Slice<'_, u8, M>, geometry: Geometry) -> Self {
-        Self::Linear { place: bytes.place(), on: bytes.on(), rows: Rows::Apart(geometry) }
-    }
-
-    /// Refuses a side that has not exactly the extent of the array on the other side, or that the
-    /// stream cannot reach.
-    fn check(self, role: Role, op: &'static str, core: &StreamCore, array: Extent) -> Result<()> {
-        let on = match self {
-            TexelSide::Linear { on, .. } => on,
-            TexelSide::Array { on, .. } => Some(on),
-        };
-        if let Some(device) = on {
-            same_device(op, core, device)?;
-        }
-        let here = match self {
-            TexelSide::Linear { rows: Rows::Tight(len), .. } => {
-                let (from, to) = role.order(len, array.texels().unwrap_or(usize::MAX));
-                return same_len(op, from, to);
-            }
-            TexelSide::Linear { rows: Rows::Apart(geometry), .. } => geometry.extent,
-            TexelSide::Array { extent, .. } => extent,
-        };
-        if here == array {
-            return Ok(());
-        }
-        let (from, to) = role.order(here, array);
-        Err(Error::ShapeMismatch { op, from, to })
-    }
-}
-
-/// Which side of a copy it is.
+/// One side of a copy, as in the driver's description.
 #[derive(Clone, Copy)]
-enum Role {
-    Source,
-    Destination,
+pub(super) struct CopySide {
+    memory: Side,
+    array: CUarray,
+    /// In bytes in the first dimension.
+    origin: Origin,
+    pitch: usize,
+    height: usize,
 }
 
-impl Role {
-    /// The values in the order source, destination.
-    fn order<V>(self, here: V, there: V) -> (V, V) {
-        match self {
-            Role::Source => (here, there),
-            Role::Destination => (there, here),
-        }
+impl CopySide {
+    fn linear(place: Place, pitch: usize, height: usize) -> Self {
+        let (memory, array) = (Side::of(place), ptr::null_mut());
+        Self { memory, array, origin: Origin::ZERO, pitch, height }
     }
-}
 
-/// Bytes from row to row, and rows from slice to slice.
-fn distances<T: Texel>(rows: Rows, extent: Extent) -> (usize, usize) {
-    match rows {
-        Rows::Tight(_) => (extent.width * size_of::<T>(), extent.height),
-        Rows::Apart(geometry) => (geometry.pitch, geometry.slice_height),
+    /// Memory with the texels of `extent` one after the other.
+    pub(super) fn tight<T: Texel>(place: Place, extent: Extent) -> Self {
+        Self::linear(place, extent.width * size_of::<T>(), extent.height)
+    }
+
+    pub(super) fn array<T: Texel>(view: &ArraySlice<'_, T>) -> Self {
+        let (array, Origin { x, y, z }) = (view.level.raw.0, view.origin);
+        let memory = Side { kind: cuda_sys::CU_MEMORYTYPE_ARRAY, host: ptr::null_mut(), device: 0 };
+        let origin = Origin::new(x * size_of::<T>(), y, z);
+        Self { memory, array, origin, pitch: 0, height: 0 }
+    }
+
+    /// The description of a copy of `extent` texels from this side.
+    pub(super) fn to<T: Texel>(self, other: Self, extent: Extent) -> CUDA_MEMCPY3D {
+        CUDA_MEMCPY3D {
+            srcXInBytes: self.origin.x,
+            srcY: self.origin.y,
+            srcZ: self.origin.z,
+            srcMemoryType: self.memory.kind,
+            srcHost: self.memory.host,
+            srcDevice: self.memory.device,
+            srcArray: self.array,
+            srcPitch: self.pitch,
+            srcHeight: self.height,
+            dstXInBytes: other.origin.x,
+            dstY: other.origin.y,
+            dstZ: other.origin.z,
+            dstMemoryType: other.memory.kind,
+            dstHost: other.memory.host,
+            dstDevice: other.memory.device,
+            dstArray: other.array,
+            dstPitch: other.pitch,
+            dstHeight: other.height,
+            WidthInBytes: extent.width * size_of::<T>(),
+            Height: extent.height,
+            Depth: extent.depth,
+            ..CUDA_MEMCPY3D::default()
+        }
     }
 }
 
 impl<'a, T: Texel> TexelSource<'a, T> {
-    /// Fills this side of a copy of `extent` in, if it has that extent and the stream reaches it.
-    pub(super) fn enter(
-        &self,
-        op: &'static str,
-        core: &StreamCore,
-        extent: Extent,
-        copy: &mut CUDA_MEMCPY3D,
-    ) -> Result<()> {
-        self.end.check(Role::Source, op, core, extent)?;
-        match self.end {
-            TexelSide::Linear { place, rows, .. } => {
-                enter_source_memory::<T>(place, rows, extent, copy);
-            }
-            TexelSide::Array { raw, origin, .. } => enter_source::<T>(raw, origin, copy),
-        }
-        Ok(())
+    fn new(side: CopySide, on: Option<Device>, size: TexelSize, touch: Touch<'a>) -> Self {
+        Self { side, on, size, touch, _texels: PhantomData }
     }
 
-    pub(super) fn into_touch(self) -> Touch<'a> {
-        self.touch
+    /// The side and its touch, for a copy to `extent` texels of an array. Refuses another size, and
+    /// memory that the stream cannot reach.
+    pub(super) fn checked(
+        self,
+        core: &StreamCore,
+        extent: Extent,
+    ) -> Result<(CopySide, Touch<'a>)> {
+        self.checked_as(true, core, extent)
+    }
+
+    fn checked_as(
+        mut self,
+        is_source: bool,
+        core: &StreamCore,
+        array: Extent,
+    ) -> Result<(CopySide, Touch<'a>)> {
+        if let Some(device) = self.on {
+            same_device(OP, core, device)?;
+        }
+        match self.size {
+            TexelSize::Texels(len) => {
+                let texels = array.texels().unwrap_or(usize::MAX);
+                let (from, to) = if is_source { (len, texels) } else { (texels, len) };
+                same_len(OP, from, to)?;
+                (self.side.pitch, self.side.height) = (array.width * size_of::<T>(), array.height);
+            }
+            TexelSize::Extent(extent) if extent != array => {
+                let (from, to) = if is_source { (extent, array) } else { (array, extent) };
+                return Err(Error::ShapeMismatch { op: OP, from, to });
+            }
+            TexelSize::Extent(_) => {}
+        }
+        Ok((self.side, self.touch))
     }
 }
 
 impl<'a, T: Texel> TexelDestination<'a, T> {
-    /// As [`TexelSource::enter`].
-    pub(super) fn enter(
-        &self,
-        op: &'static str,
+    fn new(view: impl Into<TexelSource<'a, T>>) -> Self {
+        let mut written = view.into();
+        written.touch.access = Access::Write;
+        Self { written, _texels: PhantomData }
+    }
+
+    /// [`TexelSource::checked`] for a copy from an array.
+    pub(super) fn checked(
+        self,
         core: &StreamCore,
         extent: Extent,
-        copy: &mut CUDA_MEMCPY3D,
-    ) -> Result<()> {
-        self.end.check(Role::Destination, op, core, extent)?;
-        match self.end {
-            TexelSide::Linear { place, rows, .. } => {
-                enter_destination_memory::<T>(place, rows, extent, copy);
-            }
-            TexelSide::Array { raw, origin, .. } => enter_destination::<T>(raw, origin, copy),
-        }
-        Ok(())
+    ) -> Result<(CopySide, Touch<'a>)> {
+        self.written.checked_as(false, core, extent)
     }
-
-    pub(super) fn into_touch(self) -> Touch<'a> {
-        self.touch
-    }
-}
-
-/// Fills linear memory in as the source.
-pub(super) fn enter_source_memory<T: Texel>(
-    place: Place,
-    rows: Rows,
-    extent: Extent,
-    copy: &mut CUDA_MEMCPY3D,
-) {
-    (copy.srcPitch, copy.srcHeight) = distances::<T>(rows, extent);
-    let side = Side::of(place);
-    copy.srcMemoryType = side.kind;
-    copy.srcHost = side.host;
-    copy.srcDevice = side.device;
-}
-
-/// Fills linear memory in as the destination.
-pub(super) fn enter_destination_memory<T: Texel>(
-    place: Place,
-    rows: Rows,
-    extent: Extent,
-    copy: &mut CUDA_MEMCPY3D,
-) {
-    (copy.dstPitch, copy.dstHeight) = distances::<T>(rows, extent);
-    let side = Side::of(place);
-    copy.dstMemoryType = side.kind;
-    copy.dstHost = side.host;
-    copy.dstDevice = side.device;
-}
-
-/// Fills a part of an array in as the source.
-pub(super) fn enter_source<T: Texel>(raw: RawLevel, origin: Origin, copy: &mut CUDA_MEMCPY3D) {
-    copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
-    copy.srcArray = raw.0;
-    copy.srcXInBytes = origin.x * size_of::<T>();
-    copy.srcY = origin.y;
-    copy.srcZ = origin.z;
-}
-
-/// Fills a part of an array in as the destination.
-pub(super) fn enter_destination<T: Texel>(raw: RawLevel, origin: Origin, copy: &mut CUDA_MEMCPY3D) {
-    copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
-    copy.dstArray = raw.0;
-    copy.dstXInBytes = origin.x * size_of::<T>();
-    copy.dstY = origin.y;
-    copy.dstZ = origin.z;
-}
-
-/// Fills the size of a copy in.
-pub(super) fn enter_extent<T: Texel>(extent: Extent, copy: &mut CUDA_MEMCPY3D) {
-    copy.WidthInBytes = extent.width * size_of::<T>();
-    copy.Height = extent.height;
-    copy.Depth = extent.depth;
-}
-
-/// The touch of a write through a view that was consumed: still exclusive, since the borrow goes
-/// on.
-fn writing(touch: Touch<'_>) -> Touch<'_> {
-    Touch { access: Access::Write, ..touch }
 }
 
 impl<'a, T: Texel, M: Endpoint> From<Slice<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Slice<'a, T, M>) -> Self {
-        Self { end: TexelSide::of_memory(&view), touch: view.read(), _texels: PhantomData }
-    }
-}
-
-impl<'a, T: Texel, M: Endpoint> From<SliceMut<'a, T, M>> for TexelDestination<'a, T> {
-    fn from(view: SliceMut<'a, T, M>) -> Self {
-        let view = view.into_view();
-        Self { end: TexelSide::of_memory(&view), touch: writing(view.read()), _texels: PhantomData }
+        let size = TexelSize::Texels(view.len());
+        Self::new(CopySide::linear(view.place(), 0, 0), view.on(), size, view.read())
     }
 }
 
 impl<'a, T: Texel, M: Endpoint> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Pitched<'a, T, M>) -> Self {
         let (bytes, geometry) = view.into_parts();
-        Self {
-            end: TexelSide::of_rows(&bytes, geometry),
-            touch: bytes.read(),
-            _texels: PhantomData,
-        }
-    }
-}
-
-impl<'a, T: Texel, M: Endpoint> From<PitchedMut<'a, T, M>> for TexelDestination<'a, T> {
-    fn from(view: PitchedMut<'a, T, M>) -> Self {
-        let (bytes, geometry) = view.into_parts();
-        let bytes = bytes.into_view();
-        Self {
-            end: TexelSide::of_rows(&bytes, geometry),
-            touch: writing(bytes.read()),
-            _texels: PhantomData,
-        }
+        let side = CopySide::linear(bytes.place(), geometry.pitch, geometry.slice_height);
+        Self::new(side, bytes.on(), TexelSize::Extent(geometry.extent), bytes.read())
     }
 }
 
 impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
     fn from(view: ArraySlice<'a, T>) -> Self {
-        Self { end: TexelSide::of_array(&view), touch: view.read(), _texels: PhantomData }
+        let (side, size) = (CopySide::array(&view), TexelSize::Extent(view.extent()));
+        Self::new(side, Some(view.device()), size, view.read())
     }
 }
 
-impl<'a, T: Texel> From<ArraySliceMut<'a, T>> for TexelDestination<'a, T> {
-    fn from(view: ArraySliceMut<'a, T>) -> Self {
-        let view = view.into_view();
-        Self { end: TexelSide::of_array(&view), touch: writing(view.read()), _texels: PhantomData }
-    }
+from! {
+    ['a, T: Texel, M: Endpoint] SliceMut<'a, T, M> => TexelDestination<'a, T>:
+        |view| Self::new(view.into_view());
+    ['a, T: Texel, M: Endpoint] PitchedMut<'a, T, M> => TexelDestination<'a, T>:
+        |view| Self::new(view.into_view());
+    ['a, T: Texel] ArraySliceMut<'a, T> => TexelDestination<'a, T>:
+        |view| Self::new(view.into_view());
+    ['a, T: Texel, M: Endpoint, X] &'a Buffer<T, M, X> => TexelSource<'a, T>:
+        |it| it.as_view().into();
+    ['a, T: Texel, M: Endpoint, X] &'a mut Buffer<T, M, X> => TexelDestination<'a, T>:
+        |it| it.as_view_mut().into();
+    ['a, H: StableHost<Element: Texel>] &'a Registered<H> => TexelSource<'a, H::Element>:
+        |it| it.as_view().into();
+    ['a, H: StableHostMut<Element: Texel>] &'a mut Registered<H> => TexelDestination<'a, H::Element>:
+        |it| it.as_view_mut().into();
+    ['a, T: Texel] &'a CudaArray<T> => TexelSource<'a, T>: |it| it.as_view().into();
+    ['a, T: Texel] &'a mut CudaArray<T> => TexelDestination<'a, T>: |it| it.as_view_mut().into();
 }
 
-impl<'a, T: Texel, M: Endpoint> From<&'a Buffer<T, M>> for TexelSource<'a, T> {
-    fn from(buffer: &'a Buffer<T, M>) -> Self {
-        buffer.as_view().into()
-    }
-}
-
-impl<'a, T: Texel, M: Endpoint> From<&'a mut Buffer<T, M>> for TexelDestination<'a, T> {
-    fn from(buffer: &'a mut Buffer<T, M>) -> Self {
-        buffer.as_view_mut().into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TexelSource<'a, T> {
-    fn from(buffer: &'a VirtualBuffer<T>) -> Self {
-        DeviceSlice::from(buffer).into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a mut VirtualBuffer<T>> for TexelDestination<'a, T> {
-    fn from(buffer: &'a mut VirtualBuffer<T>) -> Self {
-        DeviceSliceMut::from(buffer).into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a ManagedBuffer<T>> for TexelSource<'a, T> {
-    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
-        buffer.as_view().into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a mut ManagedBuffer<T>> for TexelDestination<'a, T> {
-    fn from(buffer: &'a mut ManagedBuffer<T>) -> Self {
-        buffer.as_view_mut().into()
-    }
-}
-
-impl<'a, H: StableHost<Element: Texel>> From<&'a Registered<H>> for TexelSource<'a, H::Element> {
-    fn from(registered: &'a Registered<H>) -> Self {
-        registered.as_view().into()
-    }
-}
-
-impl<'a, H> From<&'a mut Registered<H>> for TexelDestination<'a, H::Element>
-where
-    H: StableHostMut<Element: Texel>,
-{
-    fn from(registered: &'a mut Registered<H>) -> Self {
-        registered.as_view_mut().into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a CudaArray<T>> for TexelSource<'a, T> {
-    fn from(array: &'a CudaArray<T>) -> Self {
-        array.as_view().into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a mut CudaArray<T>> for TexelDestination<'a, T> {
-    fn from(array: &'a mut CudaArray<T>) -> Self {
-        array.as_view_mut().into()
-    }
-}
-
-impl fmt::Debug for TexelSide {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TexelSide::Linear { rows, .. } => f.debug_tuple("Linear").field(rows).finish(),
-            TexelSide::Array { extent, .. } => f.debug_tuple("Array").field(extent).finish(),
-        }
-    }
-}
-
-impl<T: Texel> fmt::Debug for TexelSource<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TexelSource").field(&self.end).finish()
-    }
-}
-
-impl<T: Texel> fmt::Debug for TexelDestination<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TexelDestination").field(&self.end).finish()
-    }
-}
+debug! { [T: Texel] TexelSource ['_, T], |it| size: it.size, on: it.on }
+debug! { [T: Texel] TexelDestination ['_, T], |it| size: it.written.size, on: it.written.on }

@@ -1,6 +1,5 @@
 //! Parts of arrays, borrowed.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use super::texel::Texel;
@@ -10,6 +9,8 @@ use crate::error::{Error, Result};
 use crate::memory::Storage;
 use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::extent::{Extent, Origin};
+use crate::util::debug::debug;
+use crate::util::from::from;
 
 /// An array, or a level of a mipmap, within its storage.
 #[derive(Clone, Copy)]
@@ -35,11 +36,12 @@ pub(super) struct Level {
 /// stream.download_from_array(corner, &mut back)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[derive(Clone, Copy)]
 pub struct ArraySlice<'a, T: Texel> {
     storage: &'a Storage<ArrayMemory>,
-    level: Level,
+    pub(super) level: Level,
     // INVARIANT: origin and extent are within the level.
-    origin: Origin,
+    pub(super) origin: Origin,
     extent: Extent,
     _texels: PhantomData<&'a [T]>,
 }
@@ -85,7 +87,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
 
     /// The device that the array is on.
     pub fn device(&self) -> Device {
-        self.storage.block().backing.device()
+        self.storage.context().device()
     }
 
     /// A part of the view: its origin, counted from the view's own, and its size,
@@ -112,14 +114,6 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
             extent,
             ..*self
         })
-    }
-
-    pub(super) fn raw(&self) -> RawLevel {
-        self.level.raw
-    }
-
-    pub(super) fn origin(&self) -> Origin {
-        self.origin
     }
 
     /// The bytes from the first texel of the part to its last, as if texels were stored one after
@@ -205,55 +199,11 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
     }
 }
 
-/// Blocks the thread until no stream uses the array any more.
-pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
-    let block = storage.block();
-    let fences = block.ledger.conflicts(&block.whole(), Access::Write, None);
-    fences.wait_host()?;
-    block.ledger.prune(&block.whole());
-    Ok(())
+from! {
+    ['a, T: Texel] &'a CudaArray<T> => ArraySlice<'a, T>: |it| it.as_view();
+    ['a, T: Texel] &'a mut CudaArray<T> => ArraySliceMut<'a, T>: |it| it.as_view_mut();
+    ['a, T: Texel] &ArraySlice<'a, T> => ArraySlice<'a, T>: |it| *it;
 }
 
-impl<T: Texel> Clone for ArraySlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Texel> Copy for ArraySlice<'_, T> {}
-
-impl<'a, T: Texel> From<&'a CudaArray<T>> for ArraySlice<'a, T> {
-    fn from(array: &'a CudaArray<T>) -> Self {
-        array.as_view()
-    }
-}
-
-impl<'a, T: Texel> From<&'a mut CudaArray<T>> for ArraySliceMut<'a, T> {
-    fn from(array: &'a mut CudaArray<T>) -> Self {
-        array.as_view_mut()
-    }
-}
-
-impl<'a, T: Texel> From<&ArraySlice<'a, T>> for ArraySlice<'a, T> {
-    fn from(view: &ArraySlice<'a, T>) -> Self {
-        *view
-    }
-}
-
-impl<T: Texel> fmt::Debug for ArraySlice<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArraySlice")
-            .field("origin", &self.origin)
-            .field("extent", &self.extent)
-            .finish()
-    }
-}
-
-impl<T: Texel> fmt::Debug for ArraySliceMut<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArraySliceMut")
-            .field("origin", &self.view.origin)
-            .field("extent", &self.view.extent)
-            .finish()
-    }
-}
+debug! { [T: Texel] ArraySlice ['_, T], |it| origin: it.origin, extent: it.extent }
+debug! { [T: Texel] ArraySliceMut ['_, T], |it| origin: it.view.origin, extent: it.view.extent }

@@ -1,49 +1,52 @@
 //! How a texture is sampled.
 
-use cuda_sys::{CUDA_TEXTURE_DESC, CUaddress_mode, CUfilter_mode};
+use cuda_sys::CUDA_TEXTURE_DESC;
 
 use crate::error::{Error, Result};
 use crate::image::array::texel::Texel;
+use crate::util::raw_enum::raw_enum;
 
-/// What a texture returns for a coordinate beyond its edge, in one dimension.
-///
-/// ```
-/// use cuda_core::{AddressMode, TextureDescriptor};
-///
-/// let black_outside = TextureDescriptor::default()
-///     .with_address([AddressMode::Border; 3])
-///     .with_border([0.0, 0.0, 0.0, 1.0]);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum AddressMode {
-    /// The texel at the edge.
-    #[default]
-    Clamp,
-    /// The image repeated; with normalised coordinates only.
-    Wrap,
-    /// The image mirrored; with normalised coordinates only.
-    Mirror,
-    /// The border colour.
-    Border,
+raw_enum! {
+    /// What a texture returns for a coordinate beyond its edge, in one dimension.
+    ///
+    /// ```
+    /// use cuda_core::{AddressMode, TextureDescriptor};
+    ///
+    /// let black_outside = TextureDescriptor::default()
+    ///     .with_address([AddressMode::Border; 3])
+    ///     .with_border([0.0, 0.0, 0.0, 1.0]);
+    /// ```
+    #[derive(Default)]
+    AddressMode: CUaddress_mode {
+        /// The texel at the edge.
+        #[default]
+        Clamp = CU_TR_ADDRESS_MODE_CLAMP,
+        /// The image repeated; with normalised coordinates only.
+        Wrap = CU_TR_ADDRESS_MODE_WRAP,
+        /// The image mirrored; with normalised coordinates only.
+        Mirror = CU_TR_ADDRESS_MODE_MIRROR,
+        /// The border colour.
+        Border = CU_TR_ADDRESS_MODE_BORDER,
+    }
 }
 
-/// What a texture returns between texels, or between levels.
-///
-/// ```
-/// use cuda_core::{FilterMode, TextureDescriptor};
-///
-/// let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
-/// assert_eq!(TextureDescriptor::default().filter, FilterMode::Point);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum FilterMode {
-    /// The nearest texel or level.
-    #[default]
-    Point,
-    /// A weighted mean of the nearest ones.
-    Linear,
+raw_enum! {
+    /// What a texture returns between texels, or between levels.
+    ///
+    /// ```
+    /// use cuda_core::{FilterMode, TextureDescriptor};
+    ///
+    /// let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
+    /// assert_eq!(TextureDescriptor::default().filter, FilterMode::Point);
+    /// ```
+    #[derive(Default)]
+    FilterMode: CUfilter_mode {
+        /// The nearest texel or level.
+        #[default]
+        Point = CU_TR_FILTER_MODE_POINT,
+        /// A weighted mean of the nearest ones.
+        Linear = CU_TR_FILTER_MODE_LINEAR,
+    }
 }
 
 /// The type in which a kernel reads a channel.
@@ -196,40 +199,37 @@ impl MipmapSampling {
 impl TextureDescriptor {
     /// Refuses combinations that CUDA does not define.
     pub(super) fn check<T: Texel>(&self, op: &'static str) -> Result<()> {
-        let refuse = |why| Err(Error::Flags { op, why });
         let wraps = |mode: &AddressMode| matches!(mode, AddressMode::Wrap | AddressMode::Mirror);
         let bits = size_of::<T>() / T::CHANNELS as usize * 8;
         let is_float =
             T::FORMAT == cuda_sys::CU_AD_FORMAT_FLOAT || T::FORMAT == cuda_sys::CU_AD_FORMAT_HALF;
-        if self.coordinates == Coordinates::Texels && self.address.iter().any(wraps) {
-            return refuse("wrapping and mirroring want normalised coordinates");
-        }
-        if self.read == ReadMode::NormalizedFloat && !is_float && bits == 32 {
-            return refuse("integers of 32 bits cannot be read as normalised floats");
-        }
-        if self.read == ReadMode::Element && !is_float && self.filter == FilterMode::Linear {
-            return refuse("a mean of integers is read as a normalised float");
-        }
-        if self.srgb && T::FORMAT != cuda_sys::CU_AD_FORMAT_UNSIGNED_INT8 {
-            return refuse("sRGB is an encoding of unsigned bytes");
-        }
-        if self.max_anisotropy > 16 {
-            return refuse("more than 16 samples");
-        }
-        Ok(())
+        let reads_floats = self.read == ReadMode::NormalizedFloat;
+        let is_linear = self.filter == FilterMode::Linear;
+        let is_bytes = T::FORMAT == cuda_sys::CU_AD_FORMAT_UNSIGNED_INT8;
+        let wraps = self.coordinates == Coordinates::Texels && self.address.iter().any(wraps);
+        let wide = reads_floats && !is_float && bits == 32;
+        let refused = [
+            (wraps, "wrapping and mirroring want normalised coordinates"),
+            (wide, "integers of 32 bits cannot be read as normalised floats"),
+            (
+                !reads_floats && !is_float && is_linear,
+                "a mean of integers is read as a normalised float",
+            ),
+            (self.srgb && !is_bytes, "sRGB is an encoding of unsigned bytes"),
+            (self.max_anisotropy > 16, "more than 16 samples"),
+        ];
+        let refused = refused.into_iter().find(|(is_refused, _)| *is_refused);
+        refused.map_or(Ok(()), |(_, why)| Err(Error::Flags { op, why }))
     }
 
     pub(super) fn as_raw(&self) -> CUDA_TEXTURE_DESC {
-        let mut flags = 0;
-        if self.read == ReadMode::Element {
-            flags |= READ_AS_INTEGER;
-        }
-        if self.coordinates == Coordinates::Normalized {
-            flags |= NORMALIZED_COORDINATES;
-        }
-        if self.srgb {
-            flags |= SRGB;
-        }
+        let flags = [
+            (self.read == ReadMode::Element, READ_AS_INTEGER),
+            (self.coordinates == Coordinates::Normalized, NORMALIZED_COORDINATES),
+            (self.srgb, SRGB),
+        ];
+        let flags =
+            flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, bit)| all | bit);
         CUDA_TEXTURE_DESC {
             addressMode: self.address.map(AddressMode::as_raw),
             filterMode: self.filter.as_raw(),
@@ -248,8 +248,8 @@ impl TextureDescriptor {
     pub(super) fn from_raw(raw: &CUDA_TEXTURE_DESC) -> Self {
         let has = |flag| raw.flags & flag != 0;
         Self {
-            address: raw.addressMode.map(AddressMode::from_raw),
-            filter: FilterMode::from_raw(raw.filterMode),
+            address: raw.addressMode.map(|mode| AddressMode::from_raw(mode).unwrap_or_default()),
+            filter: FilterMode::from_raw(raw.filterMode).unwrap_or_default(),
             read: if has(READ_AS_INTEGER) { ReadMode::Element } else { ReadMode::NormalizedFloat },
             coordinates: if has(NORMALIZED_COORDINATES) {
                 Coordinates::Normalized
@@ -260,46 +260,10 @@ impl TextureDescriptor {
             max_anisotropy: raw.maxAnisotropy,
             border: raw.borderColor,
             mipmap: MipmapSampling {
-                filter: FilterMode::from_raw(raw.mipmapFilterMode),
+                filter: FilterMode::from_raw(raw.mipmapFilterMode).unwrap_or_default(),
                 bias: raw.mipmapLevelBias,
                 levels: (raw.minMipmapLevelClamp, raw.maxMipmapLevelClamp),
             },
-        }
-    }
-}
-
-impl AddressMode {
-    fn as_raw(self) -> CUaddress_mode {
-        match self {
-            Self::Clamp => cuda_sys::CU_TR_ADDRESS_MODE_CLAMP,
-            Self::Wrap => cuda_sys::CU_TR_ADDRESS_MODE_WRAP,
-            Self::Mirror => cuda_sys::CU_TR_ADDRESS_MODE_MIRROR,
-            Self::Border => cuda_sys::CU_TR_ADDRESS_MODE_BORDER,
-        }
-    }
-
-    fn from_raw(raw: CUaddress_mode) -> Self {
-        match raw {
-            cuda_sys::CU_TR_ADDRESS_MODE_WRAP => Self::Wrap,
-            cuda_sys::CU_TR_ADDRESS_MODE_MIRROR => Self::Mirror,
-            cuda_sys::CU_TR_ADDRESS_MODE_BORDER => Self::Border,
-            _ => Self::Clamp,
-        }
-    }
-}
-
-impl FilterMode {
-    fn as_raw(self) -> CUfilter_mode {
-        match self {
-            Self::Point => cuda_sys::CU_TR_FILTER_MODE_POINT,
-            Self::Linear => cuda_sys::CU_TR_FILTER_MODE_LINEAR,
-        }
-    }
-
-    fn from_raw(raw: CUfilter_mode) -> Self {
-        match raw {
-            cuda_sys::CU_TR_FILTER_MODE_LINEAR => Self::Linear,
-            _ => Self::Point,
         }
     }
 }

@@ -1,44 +1,34 @@
 //! Textures: arrays and device memory that kernels sample.
 
-use std::fmt;
-use std::marker::PhantomData;
+use std::ptr;
 
-use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUtexObject, symbol as cu};
+use cuda_sys::symbol as cu;
 
-use crate::context::Context;
-use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::array::texel::Texel;
 use crate::process::driver;
-use crate::timeline::ledger::Touch;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 
 pub(crate) mod descriptor;
-mod object;
+pub(crate) mod object;
 pub(crate) mod surface;
 pub(crate) mod view;
 
 use descriptor::TextureDescriptor;
-use object::{Object, ObjectKind, other_memory};
-use view::{Made, TextureSource};
+use object::{BoundObject, Describe, Destroy, ImageObject, ObjectKind};
+use view::TextureSource;
 
-enum TextureKind {}
+/// The kind of object that a [`Texture`] is.
+#[derive(Debug)]
+pub enum TextureKind {}
 
 impl ObjectKind for TextureKind {
     const RESOURCE: Resource = Resource::Texture;
-    const DESTROY: &'static str = "cuTexObjectDestroy";
-
-    unsafe fn destroy(handle: u64) -> CUresult {
-        // SAFETY: a texture object that is destroyed once, when no kernel uses it any more, by the
-        // caller's promise.
-        unsafe { cu::cuTexObjectDestroy(handle) }
-    }
-
-    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: both are what the call asks for, by the caller's promise: a live object, and a
-        // place for one description.
-        unsafe { cu::cuTexObjectGetResourceDesc(resource, handle) }
-    }
+    const NAMES: [&'static str; 2] = ["texture", "the texture"];
+    const DESTROY: (&'static str, Destroy) = ("cuTexObjectDestroy", cu::cuTexObjectDestroy);
+    const DESCRIBE: (&'static str, Describe) =
+        ("cuTexObjectGetResourceDesc", cu::cuTexObjectGetResourceDesc);
 }
 
 /// A texture: how kernels sample an array, or device memory.
@@ -60,21 +50,16 @@ impl ObjectKind for TextureKind {
 /// # let _ = argument;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct Texture<T: Texel> {
-    // Dropped before its source.
-    object: Object<TextureKind>,
-    made: Made,
-    device: Device,
-    _texels: PhantomData<T>,
-}
+pub type Texture<T> = ImageObject<T, TextureKind>;
 
 impl<T: Texel> Texture<T> {
     /// A texture of `source`: `cuTexObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`] for combinations that CUDA does not define; [`Error::Shape`] for no texels,
-    /// and for linear memory whose address or rows the device cannot sample; the driver's
-    /// `INVALID_VALUE` for more than the device samples.
+    /// [`Error::Flags`](crate::Error::Flags) for combinations that CUDA does not define;
+    /// [`Error::Shape`](crate::Error::Shape) for no texels, and for linear memory whose address or
+    /// rows the device cannot sample; the driver's `INVALID_VALUE` for more than the device
+    /// samples.
     pub fn new<'a>(
         source: impl Into<TextureSource<'a, T>>,
         descriptor: &TextureDescriptor,
@@ -83,39 +68,22 @@ impl<T: Texel> Texture<T> {
         let source = source.into();
         let op = "cuTexObjectCreate";
         descriptor.check::<T>(op)?;
-        source.check(op)?;
-        let (resource, sampling) = (source.description(), descriptor.as_raw());
-        let context = source.context();
+        source.made.check(op, source.context.device())?;
+        let (resource, sampling) = (source.made.description::<T>(), descriptor.as_raw());
         let mut handle = 0;
-        context.call(op, || {
+        source.context.call(op, || {
             // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
             // outlive it; no view is requested. The memory that the description refers to is borrowed
             // by `source`.
-            unsafe { cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null()) }
+            unsafe { cu::cuTexObjectCreate(&mut handle, &resource, &sampling, ptr::null()) }
         })?;
-        Ok(Self {
-            object: Object::new(context, handle),
-            made: source.made(),
-            device: context.device(),
-            _texels: PhantomData,
-        })
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.device
-    }
-
-    /// The driver's handle, valid while `self` lives; zero for one that was
-    /// [given up](Error::GivenUp).
-    pub fn as_raw(&self) -> CUtexObject {
-        self.object.handle()
+        Ok(Self::own(source.context, handle, source.made))
     }
 
     /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
     ///
     /// # Errors
-    /// [`Error::Flags`] for other memory than the texture was created from.
+    /// [`Error::Flags`](crate::Error::Flags) for other memory than the texture was created from.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -133,12 +101,7 @@ impl<T: Texel> Texture<T> {
     /// ```
     pub fn bind<'a>(&'a self, source: impl Into<TextureSource<'a, T>>) -> Result<BoundTexture<'a>> {
         let source = source.into();
-        let op = "texture";
-        if !self.made.is(&source.made()) {
-            return Err(other_memory(op));
-        }
-        let (object, context) = self.object.touch()?;
-        Ok(BoundTexture { handle: self.as_raw(), context, touches: [object, source.read()] })
+        self.bound(&source.made, source.touch)
     }
 
     /// How the texture samples, as the driver reports: `cuTexObjectGetTextureDesc`.
@@ -146,30 +109,12 @@ impl<T: Texel> Texture<T> {
     /// # Errors
     /// The driver's.
     pub fn descriptor(&self) -> Result<TextureDescriptor> {
-        let raw = self.object.ask("cuTexObjectGetTextureDesc", |handle, raw| {
+        let raw = self.ask("cuTexObjectGetTextureDesc", |handle, raw| {
             // SAFETY: the handle is live while `self` is; the call writes one structure of this
             // type, to a local of `ask` that outlives it.
             unsafe { cu::cuTexObjectGetTextureDesc(raw, handle) }
         })?;
         Ok(TextureDescriptor::from_raw(&raw))
-    }
-
-    /// The driver's description of what it was created from: `cuTexObjectGetResourceDesc`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
-        self.object.resource("cuTexObjectGetResourceDesc")
-    }
-
-    /// Destroys the texture, once no work uses it: `cuTexObjectDestroy`. Dropping it does the same,
-    /// but reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
-    ///
-    /// # Errors
-    /// Those of the wait for that work, with the texture unchanged; the driver's of the call that
-    /// destroys it, with a texture that is [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.object.destroy().map_err(|error| (error, self))
     }
 }
 
@@ -188,31 +133,9 @@ impl<T: Texel> Texture<T> {
 /// unsafe { stream.kernel(&function).block((8, 8)).arg(bound).launch() }?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct BoundTexture<'a> {
-    handle: CUtexObject,
-    context: &'a Context,
-    touches: [Touch<'a>; 2],
-}
+pub type BoundTexture<'a> = BoundObject<'a, TextureKind>;
 
-impl<'a> BoundTexture<'a> {
-    /// What a launch needs: the parameter's value, the context where it is valid, and the accesses.
-    pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
-        (self.handle, self.context, self.touches)
-    }
-}
-
-impl<T: Texel> fmt::Debug for Texture<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texture")
-            .field("handle", &self.as_raw())
-            .field("array", &self.made.array())
-            .field("device", &self.device)
-            .finish()
-    }
-}
-
-impl fmt::Debug for BoundTexture<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoundTexture").field("handle", &self.handle).finish()
-    }
+debug! {
+    [T: Texel] Texture [T],
+    |it| handle: it.as_raw(), array: it.made.array(), device: it.device()
 }

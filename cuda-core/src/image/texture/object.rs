@@ -1,79 +1,110 @@
 //! What textures and surfaces share: a handle, its resource, and its users.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
+use cuda_sys::{CUDA_RESOURCE_DESC, CUresult};
 
+use super::view::Made;
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result, check};
+use crate::image::array::texel::Texel;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::{Access, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
+
+pub(crate) type Destroy = unsafe extern "C" fn(u64) -> CUresult;
+pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) -> CUresult;
 
 /// A texture or a surface.
-pub(super) trait ObjectKind: Send + 'static {
+pub(crate) trait ObjectKind: Send + 'static {
     /// What an object that could not be destroyed is reported as.
     const RESOURCE: Resource;
+    /// What errors call one: by itself, and as an argument.
+    const NAMES: [&'static str; 2];
     /// The call that destroys one.
-    const DESTROY: &'static str;
-
-    /// # Safety
-    /// The handle is live, and no work uses it.
-    unsafe fn destroy(handle: u64) -> CUresult;
-
-    /// # Safety
-    /// The handle is live.
-    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult;
+    const DESTROY: (&'static str, Destroy);
+    /// The call that describes what one was created from.
+    const DESCRIBE: (&'static str, Describe);
 }
 
-/// An object that is destroyed behind all work that uses it.
-pub(super) struct Object<K: ObjectKind>(Owned<Live<K>>);
+/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::Texture) and
+/// [`Surface`](crate::Surface) are aliases of it. This type has what both share.
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub struct ImageObject<T: Texel, K: ObjectKind> {
+    // Dropped before what it was made of.
+    object: Owned<LiveObject<K>>,
+    pub(super) made: Made,
+    _texels: PhantomData<T>,
+}
 
-struct Live<K> {
+/// A texture or a surface and what it was created from, for as long as both are borrowed: a
+/// kernel's argument.
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub struct BoundObject<'a, K: ObjectKind> {
+    handle: u64,
+    context: &'a Context,
+    touches: [Touch<'a>; 2],
+    _kind: PhantomData<K>,
+}
+
+struct LiveObject<K> {
     // INVARIANT: a handle of this crate's, destroyed only by `release`.
     handle: u64,
     context: Context,
     /// The work that was passed the handle, as accesses to its only byte.
     ledger: Ledger,
-    kind: std::marker::PhantomData<K>,
+    _kind: PhantomData<K>,
 }
 
-const ONLY_BYTE: std::ops::Range<usize> = 0..1;
+const ONLY_BYTE: Range<usize> = 0..1;
 
-impl<K: ObjectKind> Object<K> {
-    /// An object that owns `handle`.
-    pub(super) fn new(context: &Context, handle: u64) -> Self {
-        Self(Owned::new(Live {
-            handle,
-            context: context.clone(),
-            ledger: Ledger::default(),
-            kind: std::marker::PhantomData,
-        }))
+#[allow(private_bounds, reason = "that bound is the seal")]
+impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
+    /// An object that owns `handle`, of the context.
+    pub(super) fn own(context: &Context, handle: u64, made: Made) -> Self {
+        let (context, ledger) = (context.clone(), Ledger::default());
+        let object = Owned::new(LiveObject { handle, context, ledger, _kind: PhantomData });
+        Self { object, made, _texels: PhantomData }
     }
 
-    pub(super) fn handle(&self) -> u64 {
-        self.0.get().map_or(0, |live| live.handle)
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.object.context.device()
     }
 
-    /// The access of work that is passed the handle, and the context in which the handle is valid.
-    pub(super) fn touch(&self) -> Result<(Touch<'_>, &Context)> {
-        self.0.live()?;
-        let touch = Touch {
-            ledger: LedgerOf::Shared(&self.0.ledger),
-            range: ONLY_BYTE,
-            access: Access::Read,
-        };
-        Ok((touch, &self.0.context))
+    /// The driver's handle, valid while `self` lives; zero for one that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> u64 {
+        self.object.get().map_or(0, |live| live.handle)
     }
 
-    /// The driver's description of the object's resource.
-    pub(super) fn resource(&self, op: &'static str) -> Result<CUDA_RESOURCE_DESC> {
-        self.ask(op, |handle, resource| {
-            // SAFETY: the handle is live while `self` is; the call writes one structure of this
-            // type, to a local of `ask` that outlives it.
-            unsafe { K::resource(handle, resource) }
-        })
+    /// The argument of work that accesses what the object was created from.
+    pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
+        if !self.made.is(made) {
+            let [op, _] = K::NAMES;
+            return Err(Error::Flags { op, why: "made of other memory than it is used with" });
+        }
+        let LiveObject { handle, context, ledger, .. } = self.object.live()?;
+        let ledger = LedgerOf::Shared(ledger);
+        let own = Touch { ledger, range: ONLY_BYTE, access: Access::Read };
+        Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
+    }
+
+    /// The driver's description of what it was created from: `cuTexObjectGetResourceDesc` or
+    /// `cuSurfObjectGetResourceDesc`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
+        let (op, describe) = K::DESCRIBE;
+        // SAFETY: the handle is live while `self` is; the call writes one structure of this type, to
+        // a local of `ask` that outlives it.
+        self.ask(op, |handle, resource| unsafe { describe(resource, handle) })
     }
 
     /// A description that the driver writes about the object. All zeroes are a valid `R`.
@@ -82,19 +113,35 @@ impl<K: ObjectKind> Object<K> {
         op: &'static str,
         call: impl FnOnce(u64, *mut R) -> CUresult,
     ) -> Result<R> {
-        self.0.live()?;
-        let _entered = self.0.context.enter_briefly()?;
+        let live = self.object.live()?;
+        let _entered = live.context.enter_briefly()?;
         let mut answer = MaybeUninit::zeroed();
-        check(op, call(self.0.handle, answer.as_mut_ptr()))?;
+        check(op, call(live.handle, answer.as_mut_ptr()))?;
         // SAFETY: zeroed at first, which is a valid value, then written by the driver.
         Ok(unsafe { answer.assume_init() })
     }
 
-    /// What `Drop` does, but returns the error.
-    pub(super) fn destroy(&mut self) -> Result<()> {
-        self.0.release()
+    /// Destroys the object, once no work uses it: `cuTexObjectDestroy` or `cuSurfObjectDestroy`.
+    /// Dropping it does the same, but reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook).
+    ///
+    /// # Errors
+    /// Those of the wait for that work, with the object unchanged; the driver's of the call that
+    /// destroys it, with an object that is [given up](Error::GivenUp).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        self.object.release().map_err(|error| (error, self))
     }
 }
+
+#[allow(private_bounds, reason = "that bound is the seal")]
+impl<'a, K: ObjectKind> BoundObject<'a, K> {
+    /// What a launch needs: the parameter's value, the context where it is valid, and the accesses.
+    pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
+        (self.handle, self.context, self.touches)
+    }
+}
+
+debug! { [K: ObjectKind] BoundObject ['_, K], |it| handle: it.handle }
 
 /// A description of the driver's, of which all zeroes are a valid value.
 ///
@@ -107,7 +154,7 @@ unsafe impl RawDescriptor for CUDA_RESOURCE_DESC {}
 // SAFETY: integers and floats.
 unsafe impl RawDescriptor for cuda_sys::CUDA_TEXTURE_DESC {}
 
-impl<K: ObjectKind> Release for Live<K> {
+impl<K: ObjectKind> Release for LiveObject<K> {
     const RESOURCE: Resource = K::RESOURCE;
 
     fn number(&self) -> u64 {
@@ -115,22 +162,10 @@ impl<K: ObjectKind> Release for Live<K> {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
-        let fences = self.ledger.conflicts(&ONLY_BYTE, Access::Write, None);
-        fences.wait_host()?;
-        self.context.release(K::DESTROY, || {
-            // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
-            // done.
-            unsafe { K::destroy(self.handle) }
-        })
+        self.ledger.last_uses(&ONLY_BYTE).wait_host()?;
+        let (op, destroy) = K::DESTROY;
+        // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
+        // done.
+        self.context.release(op, || unsafe { destroy(self.handle) })
     }
-}
-
-/// A resource description of this type, otherwise empty.
-pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
-    CUDA_RESOURCE_DESC { resType: kind, ..CUDA_RESOURCE_DESC::default() }
-}
-
-/// The error for memory that the object was not created from.
-pub(super) fn other_memory(op: &'static str) -> Error {
-    Error::Flags { op, why: "made of other memory than it is used with" }
 }

@@ -1,41 +1,28 @@
 //! Surfaces: arrays that kernels read and write.
 
-use std::fmt;
-use std::marker::PhantomData;
-use std::sync::Arc;
+use cuda_sys::symbol as cu;
 
-use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUsurfObject, symbol as cu};
-
-use super::object::{Object, ObjectKind, description, other_memory};
-use super::view::whole;
-use crate::context::Context;
-use crate::device::Device;
+use super::object::{BoundObject, Describe, Destroy, ImageObject, ObjectKind};
+use super::view::{Made, whole};
 use crate::error::{Error, Result};
+use crate::image::array::CudaArray;
 use crate::image::array::shape::ArrayFlags;
 use crate::image::array::texel::Texel;
-use crate::image::array::{ArrayMemory, CudaArray};
-use crate::memory::Storage;
 use crate::process::driver;
-use crate::timeline::ledger::{Access, Touch};
+use crate::timeline::ledger::Access;
 use crate::types::resource::Resource;
+use crate::util::debug::debug;
 
-enum SurfaceKind {}
+/// The kind of object that a [`Surface`] is.
+#[derive(Debug)]
+pub enum SurfaceKind {}
 
 impl ObjectKind for SurfaceKind {
     const RESOURCE: Resource = Resource::Surface;
-    const DESTROY: &'static str = "cuSurfObjectDestroy";
-
-    unsafe fn destroy(handle: u64) -> CUresult {
-        // SAFETY: a surface object that is destroyed once, when no kernel uses it any more, by the
-        // caller's promise.
-        unsafe { cu::cuSurfObjectDestroy(handle) }
-    }
-
-    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: both are what the call asks for, by the caller's promise: a live object, and a
-        // place for one description.
-        unsafe { cu::cuSurfObjectGetResourceDesc(resource, handle) }
-    }
+    const NAMES: [&'static str; 2] = ["surface", "the surface"];
+    const DESTROY: (&'static str, Destroy) = ("cuSurfObjectDestroy", cu::cuSurfObjectDestroy);
+    const DESCRIBE: (&'static str, Describe) =
+        ("cuSurfObjectGetResourceDesc", cu::cuSurfObjectGetResourceDesc);
 }
 
 /// A surface: how kernels read and write an array that was created with
@@ -55,12 +42,7 @@ impl ObjectKind for SurfaceKind {
 /// # let _ = argument;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct Surface<T: Texel> {
-    // Dropped before its array.
-    object: Object<SurfaceKind>,
-    array: Arc<Storage<ArrayMemory>>,
-    _texels: PhantomData<T>,
-}
+pub type Surface<T> = ImageObject<T, SurfaceKind>;
 
 impl<T: Texel> Surface<T> {
     /// A surface of `array`: `cuSurfObjectCreate`.
@@ -74,31 +56,14 @@ impl<T: Texel> Surface<T> {
             return Err(Error::Flags { op, why: "the array was made without SURFACE_LOAD_STORE" });
         }
         array.storage().ensure()?;
-        let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_ARRAY);
-        resource.res.array.hArray = array.as_raw();
-        let context = array.context();
-        let mut handle = 0;
-        context.call(op, || {
+        let made = Made::Array(array.storage().clone());
+        let (resource, mut handle) = (made.description::<T>(), 0);
+        array.context().call(op, || {
             // SAFETY: the call reads the description and writes one handle, both locals that outlive
             // it; the caller holds the array.
             unsafe { cu::cuSurfObjectCreate(&mut handle, &resource) }
         })?;
-        Ok(Self {
-            object: Object::new(context, handle),
-            array: array.storage().clone(),
-            _texels: PhantomData,
-        })
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.array.block().backing.device()
-    }
-
-    /// The driver's handle, valid while `self` lives; zero for one that was
-    /// [given up](Error::GivenUp).
-    pub fn as_raw(&self) -> CUsurfObject {
-        self.object.handle()
+        Ok(Self::own(array.context(), handle, made))
     }
 
     /// The surface as an argument of a kernel that reads its array.
@@ -106,7 +71,7 @@ impl<T: Texel> Surface<T> {
     /// # Errors
     /// [`Error::Flags`] for another array than the surface was created from.
     pub fn bind<'a>(&'a self, array: &'a CudaArray<T>) -> Result<BoundSurface<'a>> {
-        self.bound(array, Access::Read)
+        self.bound_to(array, Access::Read)
     }
 
     /// The surface as an argument of a kernel that writes its array.
@@ -130,38 +95,11 @@ impl<T: Texel> Surface<T> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn bind_mut<'a>(&'a self, array: &'a mut CudaArray<T>) -> Result<BoundSurface<'a>> {
-        self.bound(array, Access::Write)
+        self.bound_to(array, Access::Write)
     }
 
-    fn bound<'a>(&'a self, array: &'a CudaArray<T>, access: Access) -> Result<BoundSurface<'a>> {
-        let op = "surface";
-        if !Arc::ptr_eq(&self.array, array.storage()) {
-            return Err(other_memory(op));
-        }
-        let (object, context) = self.object.touch()?;
-        Ok(BoundSurface {
-            handle: self.as_raw(),
-            context,
-            touches: [object, whole(array.storage(), access)],
-        })
-    }
-
-    /// The driver's description of the array it was created from: `cuSurfObjectGetResourceDesc`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
-        self.object.resource("cuSurfObjectGetResourceDesc")
-    }
-
-    /// Destroys the surface, once no work uses it: `cuSurfObjectDestroy`. Dropping it does the
-    /// same, but reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
-    ///
-    /// # Errors
-    /// Those of the wait for that work, with the surface unchanged; the driver's of the call that
-    /// destroys it, with a surface that is [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.object.destroy().map_err(|error| (error, self))
+    fn bound_to<'a>(&'a self, array: &'a CudaArray<T>, access: Access) -> Result<BoundSurface<'a>> {
+        self.bound(&Made::Array(array.storage().clone()), whole(array.storage(), access))
     }
 }
 
@@ -180,30 +118,6 @@ impl<T: Texel> Surface<T> {
 /// unsafe { stream.kernel(&function).block((8, 8)).arg(bound).launch() }?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct BoundSurface<'a> {
-    handle: CUsurfObject,
-    context: &'a Context,
-    touches: [Touch<'a>; 2],
-}
+pub type BoundSurface<'a> = BoundObject<'a, SurfaceKind>;
 
-impl<'a> BoundSurface<'a> {
-    /// As [`BoundTexture::into_parts`](super::BoundTexture::into_parts).
-    pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
-        (self.handle, self.context, self.touches)
-    }
-}
-
-impl<T: Texel> fmt::Debug for Surface<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surface")
-            .field("handle", &self.as_raw())
-            .field("device", &self.device())
-            .finish()
-    }
-}
-
-impl fmt::Debug for BoundSurface<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoundSurface").field("handle", &self.handle).finish()
-    }
-}
+debug! { [T: Texel] Surface [T], |it| handle: it.as_raw(), device: it.device() }

@@ -1,24 +1,24 @@
 //! What a texture can be created from.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUdeviceptr};
 
-use super::object::description;
 use crate::context::{Context, RawContext};
 use crate::copy::pitched::Pitched;
-use crate::device::DeviceAttribute;
-use crate::device_memory::managed::ManagedBuffer;
-use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
+use crate::device::{Device, DeviceAttribute};
 use crate::error::{Error, Result};
-use crate::image::array::mipmap::MipmappedArray;
 use crate::image::array::texel::Texel;
-use crate::image::array::{ArrayMemory, CudaArray, RawArray};
+use crate::image::array::{ArrayMemory, RawArray, TexelArray};
 use crate::memory::Storage;
-use crate::memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{DeviceMemory, DeviceSlice};
 use crate::timeline::ledger::{Access, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
+use crate::util::debug::debug;
+use crate::util::from::from;
 
 /// What a texture is created from, and used with: an array, mipmapped or not; a row of device
 /// memory; or rows of it, one below the other.
@@ -41,17 +41,11 @@ use crate::types::pod::Pod;
 /// let (of_image, of_row) = (nearest(&image)?, nearest(&row)?);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct TextureSource<'a, T: Texel> {
-    pub(super) of: Of<'a, T>,
-}
-
-#[derive(Debug)]
-pub(super) enum Of<'a, T: Texel> {
-    Array(&'a CudaArray<T>),
-    Mipmapped(&'a MipmappedArray<T>),
-    Row(DeviceSlice<'a, T>),
-    Plane(DeviceSlice<'a, u8>, Plane),
+    pub(super) context: &'a Context,
+    pub(super) made: Made,
+    pub(super) touch: Touch<'a>,
+    _texels: PhantomData<&'a [T]>,
 }
 
 /// Rows of linear memory.
@@ -70,7 +64,7 @@ pub(super) enum Made {
     Array(Arc<Storage<ArrayMemory>>),
     /// Linear memory, which its owner frees. The texture cannot be used without it. The context is
     /// compared, too, since another context may have other memory at the same address.
-    Memory { context: RawContext, address: CUdeviceptr, bytes: usize },
+    Memory { context: RawContext, address: CUdeviceptr, bytes: usize, plane: Option<Plane> },
 }
 
 impl<'a, T: Texel> TextureSource<'a, T> {
@@ -97,107 +91,13 @@ impl<'a, T: Texel> TextureSource<'a, T> {
             });
         }
         let plane = Plane { width, height, pitch: geometry.pitch };
-        Ok(Self { of: Of::Plane(bytes, plane) })
+        Ok(Self::linear(bytes, Some(plane)))
     }
 
-    pub(super) fn context(&self) -> &'a Context {
-        match self.of {
-            Of::Array(array) => array.context(),
-            Of::Mipmapped(array) => array.context(),
-            Of::Row(view) => view.context(),
-            Of::Plane(bytes, _) => bytes.context(),
-        }
-    }
-
-    pub(super) fn made(&self) -> Made {
-        match self.of {
-            Of::Array(array) => Made::Array(array.storage().clone()),
-            Of::Mipmapped(array) => Made::Array(array.storage().clone()),
-            Of::Row(view) => Made::memory(view),
-            Of::Plane(bytes, _) => Made::memory(bytes),
-        }
-    }
-
-    /// The description for the driver.
-    pub(super) fn description(&self) -> CUDA_RESOURCE_DESC {
-        match self.of {
-            Of::Array(array) => {
-                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_ARRAY);
-                resource.res.array.hArray = array.as_raw();
-                resource
-            }
-            Of::Mipmapped(array) => {
-                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY);
-                resource.res.mipmap.hMipmappedArray = array.as_raw();
-                resource
-            }
-            Of::Row(view) => {
-                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_LINEAR);
-                resource.res.linear.devPtr = view.as_raw();
-                resource.res.linear.format = T::FORMAT;
-                resource.res.linear.numChannels = T::CHANNELS;
-                resource.res.linear.sizeInBytes = view.byte_len();
-                resource
-            }
-            Of::Plane(bytes, plane) => {
-                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_PITCH2D);
-                resource.res.pitch2D.devPtr = bytes.as_raw();
-                resource.res.pitch2D.format = T::FORMAT;
-                resource.res.pitch2D.numChannels = T::CHANNELS;
-                resource.res.pitch2D.width = plane.width;
-                resource.res.pitch2D.height = plane.height;
-                resource.res.pitch2D.pitchInBytes = plane.pitch;
-                resource
-            }
-        }
-    }
-
-    /// Refuses arrays that are given up, and linear memory whose address or rows the device cannot
-    /// sample.
-    pub(super) fn check(&self, op: &'static str) -> Result<()> {
-        let refuse = |why| Err(Error::Shape { op, why });
-        let (made, pitch) = match self.of {
-            Of::Array(array) => return array.storage().ensure(),
-            Of::Mipmapped(array) => return array.storage().ensure(),
-            Of::Row(view) => (Made::memory(view), None),
-            Of::Plane(bytes, plane) => (Made::memory(bytes), Some(plane.pitch)),
-        };
-        let Made::Memory { address, bytes, .. } = made else {
-            return Ok(());
-        };
-        if bytes == 0 {
-            return refuse("a texture has at least one texel");
-        }
-        let device = self.context().device();
-        let aligned = |to: DeviceAttribute, what: u64| -> Result<bool> {
-            let to = u64::try_from(device.attribute(to)?).unwrap_or(1).max(1);
-            Ok(what % to == 0)
-        };
-        if !aligned(cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, address)? {
-            return refuse(
-                "the memory does not begin at a multiple of the device's TEXTURE_ALIGNMENT",
-            );
-        }
-        let Some(pitch) = pitch else {
-            return Ok(());
-        };
-        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT;
-        if !aligned(attribute, pitch as u64)? {
-            return refuse(
-                "the rows do not begin at multiples of the device's TEXTURE_PITCH_ALIGNMENT",
-            );
-        }
-        Ok(())
-    }
-
-    /// The access of work that samples it.
-    pub(super) fn read(&self) -> Touch<'a> {
-        match self.of {
-            Of::Array(array) => whole(array.storage(), Access::Read),
-            Of::Mipmapped(array) => whole(array.storage(), Access::Read),
-            Of::Row(view) => view.read(),
-            Of::Plane(bytes, _) => bytes.read(),
-        }
+    fn linear<U: Pod>(view: DeviceSlice<'a, U>, plane: Option<Plane>) -> Self {
+        let (context, address, bytes) = (view.context(), view.as_raw(), view.byte_len());
+        let made = Made::Memory { context: context.raw(), address, bytes, plane };
+        Self { context, made, touch: view.read(), _texels: PhantomData }
     }
 }
 
@@ -208,24 +108,75 @@ pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_>
 }
 
 impl Made {
-    fn memory<T: Pod>(view: DeviceSlice<'_, T>) -> Self {
-        Self::Memory {
-            context: view.context().raw(),
-            address: view.as_raw(),
-            bytes: view.byte_len(),
+    /// The description for the driver.
+    pub(super) fn description<T: Texel>(&self) -> CUDA_RESOURCE_DESC {
+        let mut resource = CUDA_RESOURCE_DESC::default();
+        match self {
+            Made::Array(storage) => match storage.block().address {
+                RawArray::Single(raw) => {
+                    resource.resType = cuda_sys::CU_RESOURCE_TYPE_ARRAY;
+                    resource.res.array.hArray = raw.0;
+                }
+                RawArray::Mipmapped(raw) => {
+                    resource.resType = cuda_sys::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+                    resource.res.mipmap.hMipmappedArray = raw.0;
+                }
+            },
+            Made::Memory { address, bytes, plane: None, .. } => {
+                resource.resType = cuda_sys::CU_RESOURCE_TYPE_LINEAR;
+                resource.res.linear.devPtr = *address;
+                resource.res.linear.format = T::FORMAT;
+                resource.res.linear.numChannels = T::CHANNELS;
+                resource.res.linear.sizeInBytes = *bytes;
+            }
+            Made::Memory { address, plane: Some(plane), .. } => {
+                resource.resType = cuda_sys::CU_RESOURCE_TYPE_PITCH2D;
+                resource.res.pitch2D.devPtr = *address;
+                resource.res.pitch2D.format = T::FORMAT;
+                resource.res.pitch2D.numChannels = T::CHANNELS;
+                resource.res.pitch2D.width = plane.width;
+                resource.res.pitch2D.height = plane.height;
+                resource.res.pitch2D.pitchInBytes = plane.pitch;
+            }
+        }
+        resource
+    }
+
+    /// Refuses an array that was given up, and linear memory that the device cannot sample.
+    pub(super) fn check(&self, op: &'static str, device: Device) -> Result<()> {
+        let refuse = |why| Err(Error::Shape { op, why });
+        let (address, plane) = match self {
+            Made::Array(storage) => return storage.ensure(),
+            Made::Memory { bytes: 0, .. } => return refuse("a texture has at least one texel"),
+            Made::Memory { address, plane, .. } => (*address, plane),
+        };
+        let aligned = |to: DeviceAttribute, what: u64| -> Result<bool> {
+            let to = u64::try_from(device.attribute(to)?).unwrap_or(1).max(1);
+            Ok(what % to == 0)
+        };
+        if !aligned(cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, address)? {
+            return refuse(
+                "the memory does not begin at a multiple of the device's TEXTURE_ALIGNMENT",
+            );
+        }
+        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT;
+        match plane {
+            Some(plane) if !aligned(attribute, plane.pitch as u64)? => {
+                refuse("the rows do not begin at multiples of the device's TEXTURE_PITCH_ALIGNMENT")
+            }
+            _ => Ok(()),
         }
     }
 
     /// Whether it is the same memory.
     pub(super) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Made::Array(one), Made::Array(two)) => Arc::ptr_eq(one, two),
-            (
-                Made::Memory { context, address, bytes },
-                Made::Memory { context: of, address: start, bytes: len },
-            ) => (context, address, bytes) == (of, start, len),
-            _ => false,
-        }
+        let key = |made: &Self| match made {
+            Made::Array(storage) => (Some(Arc::as_ptr(storage)), None),
+            Made::Memory { context, address, bytes, .. } => {
+                (None, Some((*context, *address, *bytes)))
+            }
+        };
+        key(self) == key(other)
     }
 
     /// The array's handle, if it is one.
@@ -237,38 +188,20 @@ impl Made {
     }
 }
 
-impl<'a, T: Texel> From<&'a CudaArray<T>> for TextureSource<'a, T> {
-    fn from(array: &'a CudaArray<T>) -> Self {
-        Self { of: Of::Array(array) }
+impl<'a, T: Texel, L> From<&'a TexelArray<T, L>> for TextureSource<'a, T> {
+    fn from(array: &'a TexelArray<T, L>) -> Self {
+        let (context, storage) = (array.context(), array.storage());
+        let (made, touch) = (Made::Array(storage.clone()), whole(storage, Access::Read));
+        Self { context, made, touch, _texels: PhantomData }
     }
 }
 
-impl<'a, T: Texel> From<&'a MipmappedArray<T>> for TextureSource<'a, T> {
-    fn from(array: &'a MipmappedArray<T>) -> Self {
-        Self { of: Of::Mipmapped(array) }
-    }
+from! {
+    ['a, T: Texel] DeviceSlice<'a, T> => TextureSource<'a, T>: |it| Self::linear(it, None);
+    ['a, T: Texel, X] &'a Buffer<T, DeviceMemory, X> => TextureSource<'a, T>:
+        |it| it.as_view().into();
 }
 
-impl<'a, T: Texel> From<DeviceSlice<'a, T>> for TextureSource<'a, T> {
-    fn from(view: DeviceSlice<'a, T>) -> Self {
-        Self { of: Of::Row(view) }
-    }
-}
+debug! { [T: Texel] TextureSource ['_, T], |it| made: it.made }
 
-impl<'a, T: Texel> From<&'a DeviceBuffer<T>> for TextureSource<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        DeviceSlice::from(buffer).into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TextureSource<'a, T> {
-    fn from(buffer: &'a VirtualBuffer<T>) -> Self {
-        DeviceSlice::from(buffer).into()
-    }
-}
-
-impl<'a, T: Texel> From<&'a ManagedBuffer<T>> for TextureSource<'a, T> {
-    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
-        buffer.as_view().into()
-    }
-}
+debug! { [] Made [], |it| array: it.array() }

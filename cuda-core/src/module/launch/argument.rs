@@ -9,12 +9,9 @@ use super::OP;
 use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::device::Device;
-use crate::device_memory::managed::ManagedBuffer;
-use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedMemory, device_ptr_of};
-use crate::image::texture::BoundTexture;
-use crate::image::texture::surface::BoundSurface;
+use crate::image::texture::object::{BoundObject, ObjectKind};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
@@ -150,7 +147,7 @@ macro_rules! memory {
 }
 
 memory! {
-    [M: Reach] &'a mut Buffer<T, M>;
+    [M: Reach, X] &'a mut Buffer<T, M, X>;
     [M: Reach] Slice<'a, T, M>;
     [M: Reach] SliceMut<'a, T, M>;
 }
@@ -170,36 +167,25 @@ macro_rules! viewed {
 }
 
 viewed! {
-    [M: Reach] &'a Buffer<T, M>: as_view;
+    [M: Reach, X] &'a Buffer<T, M, X>: as_view;
     [M: Reach] &'a Slice<'_, T, M>: clone;
     [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
-    [] &'a ManagedBuffer<T>: as_view;
-    [] &'a mut ManagedBuffer<T>: as_view_mut;
-    [] &'a VirtualBuffer<T>: as_view;
-    [] &'a mut VirtualBuffer<T>: as_view_mut;
 }
 
-impl<'a> sealed::PushArgument<'a> for BoundTexture<'a> {
+impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         let (handle, context, touches) = self.into_parts();
-        touched.object("the texture", context, touches);
+        let [_, what] = K::NAMES;
+        touched.object(what, context, touches);
         arguments.push(&handle.to_ne_bytes());
     }
 }
 
-impl<'a> sealed::PushArgument<'a> for BoundSurface<'a> {
-    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-        let (handle, context, touches) = self.into_parts();
-        touched.object("the surface", context, touches);
-        arguments.push(&handle.to_ne_bytes());
-    }
-}
-
-impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a mut Buffer<T, M> {
+impl<'a, T: Pod, M: Reach, X> sealed::TouchMemory<'a> for &'a mut Buffer<T, M, X> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let address = touched.reach(self.storage.block(), 0);
-        let range = self.storage.block().whole();
+        let range = 0..self.byte_len();
         let ledger = LedgerOf::Sole(self.storage.ledger_mut());
         touched.push(ledger, range, Access::Write);
         address

@@ -2,8 +2,7 @@
 
 use cuda_sys::{CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
-use crate::context::call::answer;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, asked};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
 use crate::util::by_parts::debug_by;
@@ -261,7 +260,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let _entered = self.stream.context().enter_briefly()?;
         let mut config = self.config()?;
         config.hStream = self.stream.core().raw();
-        let number = answer(op, 0, |number| call(number, self.function.as_raw(), &config))?;
+        let number = asked(op, |number| call(number, self.function.as_raw(), &config))?;
         Ok(u32::try_from(number).unwrap_or(0))
     }
 

@@ -214,6 +214,11 @@ impl Ledger {
         fences
     }
 
+    /// What frees or rewrites all of `range` has to wait for, on the host.
+    pub(crate) fn last_uses(&self, range: &Bytes) -> Fences {
+        self.conflicts(range, Access::Write, None)
+    }
+
     /// The common case, found without the lock: no stream but `stream` uses the memory.
     #[inline]
     fn is_quiet(&self, stream: Option<&Timeline>) -> bool {

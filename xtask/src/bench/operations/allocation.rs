@@ -4,14 +4,15 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::anyhow;
 use cuda_core::{Allocator, CachingPool, Stream, with_allocator};
-use cuda_sys::{CUDA_SUCCESS, CUresult, CUstream, cuMemAllocAsync, cuMemFreeAsync};
+use cuda_sys::{CUresult, CUstream, cuMemAllocAsync, cuMemFreeAsync};
 
 use super::BATCH;
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Measured, Unit, median, pair};
+use crate::bench::measure::{Measured, Unit, median};
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{check, first_error};
 
 /// Bytes of a block.
 const BLOCK: usize = 1 << 20;
@@ -47,46 +48,29 @@ fn raw_pair(stream: CUstream) -> CUresult {
     let allocated = unsafe { cuMemAllocAsync(&mut address, BLOCK, stream) };
     // SAFETY: allocated on the same stream, freed once.
     let freed = unsafe { cuMemFreeAsync(address, stream) };
-    CUresult(allocated.0 | freed.0)
+    first_error([allocated, freed])
 }
 
 fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    with_allocator(&Allocator::cache(), || {
-        pair(
-            fixture.effort,
-            BATCH * 10,
-            || stream.alloc::<u8>(BLOCK).map(drop),
-            || raw_pair(fixture.raw_stream()),
-            || fixture.settle(),
-        )
-    })
-}
-
-fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    let allocator = CachingPool::new().allocator();
-    pair(
-        fixture.effort,
-        BATCH * 10,
-        || stream.alloc_with::<u8>(&allocator, BLOCK).map(drop),
-        || raw_pair(fixture.raw_stream()),
-        || fixture.settle(),
-    )
+    with_allocator(&Allocator::cache(), || by_default(fixture, 10 * BATCH))
 }
 
 /// The driver's pool, used through the library and directly.
 fn stream_ordered(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    with_allocator(&Allocator::driver_pool(), || {
-        pair(
-            fixture.effort,
-            BATCH,
-            || stream.alloc::<u8>(BLOCK).map(drop),
-            || raw_pair(fixture.raw_stream()),
-            || fixture.settle(),
-        )
-    })
+    with_allocator(&Allocator::driver_pool(), || by_default(fixture, BATCH))
+}
+
+/// Blocks of the allocator that is set.
+fn by_default(fixture: &Fixture, batch: usize) -> anyhow::Result<Measured> {
+    let ours = || fixture.stream.alloc::<u8>(BLOCK).map(drop);
+    fixture.pair(batch, ours, || raw_pair(fixture.raw_stream()))
+}
+
+fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let allocator = CachingPool::new().allocator();
+    let alloc = || fixture.stream.alloc_with::<u8>(&allocator, BLOCK);
+    let raw = || raw_pair(fixture.raw_stream());
+    fixture.pair(10 * BATCH, || alloc().map(drop), raw)
 }
 
 /// Millions per second of both ways, over all threads.
@@ -101,9 +85,7 @@ fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
             Ok(stream.alloc::<u8>(BLOCK).map(drop)?)
         })?);
         raw.push(rate(&streams, calls, &|stream| {
-            let code = raw_pair(stream.as_raw());
-            ensure!(code == CUDA_SUCCESS, "the raw calls: error {}", code.0);
-            Ok(())
+            check("the raw calls", raw_pair(stream.as_raw()))
         })?);
     }
     let raw = Some(median(&raw));

@@ -7,8 +7,9 @@ use cuda_sys::{
 };
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::{Measured, pair};
+use crate::bench::measure::Measured;
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{self, Direction};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -25,13 +26,11 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
     let host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
     let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (buffer.as_raw(), host.as_slice()?.as_ptr());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.upload(&host, &mut buffer),
         // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
         || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -40,13 +39,11 @@ fn download(fixture: &Fixture) -> anyhow::Result<Measured> {
     let mut host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
     let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (host.as_mut_slice()?.as_mut_ptr(), buffer.as_raw());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.download(&buffer, &mut host),
         // SAFETY: as in `upload`.
         || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -55,13 +52,11 @@ fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
     let source = stream.alloc_zeroed::<u8>(SMALL)?;
     let mut target = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (target.as_raw(), source.as_raw());
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.copy(&source, &mut target),
         // SAFETY: as in `upload`.
         || unsafe { cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -69,13 +64,11 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     let mut buffer = stream.alloc::<u8>(SMALL)?;
     let address = buffer.as_raw();
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.fill(&mut buffer, 1),
         // SAFETY: as in `upload`.
         || unsafe { cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
-        || fixture.settle(),
     )
 }
 
@@ -101,12 +94,45 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
         Height: ROWS,
         ..Default::default()
     };
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
         // SAFETY: both sides have this many rows, which outlive the batch, which is waited for.
         || unsafe { cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
-        || fixture.settle(),
+    )
+}
+
+/// Copies of pageable memory.
+pub(super) fn pageable() -> Vec<Operation> {
+    let why = "the driver handles pageable memory in its own way";
+    vec![
+        Operation::new("upload_from 4 KiB, borrowed slice", upload_from).without_goal(why),
+        Operation::new("download_to 4 KiB, borrowed slice", download_to).without_goal(why),
+    ]
+}
+
+fn upload_from(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let source = vec![7u8; SMALL];
+    let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (buffer.as_raw(), source.as_ptr());
+    fixture.pair(
+        BATCH,
+        || stream.upload_from(&source, &mut buffer),
+        // SAFETY: both sides have SMALL bytes; the driver copies pageable memory before it returns.
+        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
+    )
+}
+
+fn download_to(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let mut target = vec![0u8; SMALL];
+    let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (target.as_mut_ptr(), buffer.as_raw());
+    fixture.pair(
+        20,
+        || stream.download_to(&buffer, &mut target),
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
+        || unsafe { raw::transfer(stream, Direction::Down, from, to, SMALL) },
     )
 }

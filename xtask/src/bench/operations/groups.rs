@@ -4,15 +4,14 @@ mod host;
 mod peers;
 mod team;
 
-use std::time::Instant;
-
-use anyhow::ensure;
 use cuda_core::Device;
-use cuda_sys::{CUDA_SUCCESS, cuDeviceGet, cuDevicePrimaryCtxRetain};
+use cuda_sys::{cuDeviceGet, cuDevicePrimaryCtxRetain};
 
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured};
-use crate::bench::operation::{Fixture, Operation, Sample};
+use crate::bench::measure::{Measured, once};
+use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{check, first_error};
+use host::{gather, gather_to, scatter, scatter_from, upload_all, upload_all_from};
 use team::Team;
 
 /// Devices of a group.
@@ -32,56 +31,51 @@ pub(super) fn operations() -> Vec<Operation> {
             let measure = move |fixture: &Fixture| Team::new(size, fixture.effort)?.measure(run);
             all.push(Operation::new(name, measure).goal(goal).gpus(size));
         };
-        let none = |why: &str| Goal::None(why.to_owned());
-        let up = "the raw calls upload pinned memory";
-        let down = "the raw calls download to pinned memory";
-        let one = "the raw call copies to one device";
+        let none = |raw: &str| Goal::None(format!("the raw {raw}"));
+        let up = none("calls upload pinned memory");
+        let down = none("calls download to pinned memory");
+        let one = none("call copies to one device");
         let (most, nearly) = (Goal::Share(0.95), Goal::Share(0.97));
-        add("upload to all, pinned", most.clone(), host::upload_all);
-        add("upload to all, borrowed slice", none(up), host::upload_all_from);
-        add("scatter, pinned", most.clone(), host::scatter);
-        add("scatter, borrowed slice", none(up), host::scatter_from);
-        add("gather, pinned", most, host::gather);
-        add("gather, borrowed slice", none(down), host::gather_to);
+        add("upload to all, pinned", most.clone(), upload_all);
+        add("upload to all, borrowed slice", up.clone(), upload_all_from);
+        add("scatter, pinned", most.clone(), scatter);
+        add("scatter, borrowed slice", up, scatter_from);
+        add("gather, pinned", most, gather);
+        add("gather, borrowed slice", down, gather_to);
         add("ring of peer copies", nearly.clone(), peers::rotate);
         add("all-to-all of peer copies", nearly, peers::all_to_all);
-        add("broadcast from one device", none(one), peers::broadcast);
+        add("broadcast from one device", one, peers::broadcast);
     }
     all
 }
 
 /// Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
-    let (ours, raw): (Sample, Sample) = match size {
-        8 => (at_once::<8>, one_by_one::<8>),
-        4 => (at_once::<4>, one_by_one::<4>),
-        _ => (at_once::<2>, one_by_one::<2>),
-    };
-    Operation::fresh(format!("contexts of {size} devices, at once"), ours, Some(raw)).gpus(size)
+    let name = format!("contexts of {size} devices, at once");
+    let ours = Box::new(move |_, _| at_once(size));
+    Operation::fresh(name, ours, Some(Box::new(move |_, _| one_by_one(size)))).gpus(size)
 }
 
 /// Nanoseconds to create primary contexts with one thread per device.
-fn at_once<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
-    let devices: Vec<Device> = Device::all()?.take(SIZE as usize).collect();
-    let start = Instant::now();
-    Device::contexts(devices)?;
-    Ok(start.elapsed().as_nanos() as f64)
+fn at_once(size: u32) -> anyhow::Result<f64> {
+    let devices: Vec<Device> = Device::all()?.take(size as usize).collect();
+    once(|| Ok(Device::contexts(devices).map(drop)?))
 }
 
 /// Nanoseconds to create them one after the other.
-fn one_by_one<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
-    let count = Device::count()?.min(SIZE);
-    let start = Instant::now();
-    for ordinal in 0..count {
-        let mut device = 0;
-        // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
-        // error.
-        let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
-        let mut context = std::ptr::null_mut();
-        // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
-        // is an error.
-        let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
-        ensure!((found, retained) == (CUDA_SUCCESS, CUDA_SUCCESS), "error {}", retained.0);
-    }
-    Ok(start.elapsed().as_nanos() as f64)
+fn one_by_one(size: u32) -> anyhow::Result<f64> {
+    let count = Device::count()?.min(size);
+    once(|| (0..count).try_for_each(retain))
+}
+
+fn retain(ordinal: u32) -> anyhow::Result<()> {
+    let mut device = 0;
+    // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
+    // error.
+    let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
+    // is an error.
+    let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
+    check("cuDevicePrimaryCtxRetain", first_error([found, retained]))
 }

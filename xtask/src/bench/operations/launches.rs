@@ -7,8 +7,9 @@ use cuda_core::{DeviceBuffer, Function, Module};
 use cuda_sys::{CUresult, cuLaunchHostFunc, cuLaunchKernel, cuStreamSynchronize};
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::{Measured, pair};
+use crate::bench::measure::Measured;
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::first_error;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -48,13 +49,11 @@ fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_vo
 
 fn empty(fixture: &Fixture) -> anyhow::Result<Measured> {
     let function = kernel(fixture, "bench_nothing")?;
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         // SAFETY: no parameter.
         || unsafe { fixture.stream.kernel(&function).block(32).launch() },
         || raw_launch(fixture, &function, &mut []),
-        || fixture.settle(),
     )
 }
 
@@ -65,8 +64,7 @@ fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
         .map(|_| stream.alloc_zeroed::<u8>(SMALL))
         .collect::<cuda_core::Result<Vec<DeviceBuffer<u8>>>>()?;
     let mut addresses: Vec<u64> = buffers.iter().map(|buffer| buffer.as_raw()).collect();
-    pair(
-        fixture.effort,
+    fixture.pair(
         BATCH,
         || {
             let mut launch = stream.kernel(&function);
@@ -88,29 +86,22 @@ fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
             }
             raw_launch(fixture, &function, &mut arguments)
         },
-        || fixture.settle(),
     )
 }
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 fn host_function(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    pair(
-        fixture.effort.at_most(301),
+    fixture.waited(
+        301,
         20,
-        || {
-            stream.launch_host_func(|| {})?;
-            stream.synchronize()
-        },
+        || fixture.stream.launch_host_func(|| {}),
         || {
             let raw = fixture.raw_stream();
             // SAFETY: the stream is live; the function takes any data.
             let launched = unsafe { cuLaunchHostFunc(raw, Some(nothing), ptr::null_mut()) };
             // SAFETY: the stream is live.
-            let waited = unsafe { cuStreamSynchronize(raw) };
-            CUresult(launched.0 | waited.0)
+            first_error([launched, unsafe { cuStreamSynchronize(raw) }])
         },
-        || fixture.settle(),
     )
 }

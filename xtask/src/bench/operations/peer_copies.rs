@@ -1,12 +1,12 @@
 //! Copies between devices.
 
-use anyhow::bail;
 use cuda_core::{Context, Device};
-use cuda_sys::{cuMemcpyPeerAsync, cuStreamSynchronize};
+use cuda_sys::cuMemcpyPeerAsync;
 
-use crate::bench::measure::{Measured, pair};
-use crate::bench::operation::{Fixture, NotHere, Operation};
-use crate::bench::raw::first_error;
+use crate::bench::measure::Measured;
+use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::wait;
+use crate::refuse;
 
 pub(super) fn operations() -> Vec<Operation> {
     let copy = |name, access| Operation::new(name, move |fixture| peer(fixture, access)).gpus(2);
@@ -20,11 +20,12 @@ pub(super) fn operations() -> Vec<Operation> {
 fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     let here = &fixture.context;
     let Some(other) = Device::all()?.find(|other| *other != here.device()) else {
-        bail!(NotHere("there is no other device".to_owned()));
+        return Err(refuse("there is no other device"));
     };
     let there = other.context()?;
     if access && !here.device().can_access_peer(other)? {
-        bail!(NotHere("the devices cannot reach each other's memory".to_owned()));
+        let why = "the devices cannot reach each other's memory";
+        return Err(refuse(why));
     }
     if access {
         here.enable_peer_access(&there)?;
@@ -47,22 +48,14 @@ fn between(fixture: &Fixture, there: &Context) -> anyhow::Result<Measured> {
     far.synchronize()?;
     let (to, from) = (target.as_raw(), source.as_raw());
     let (near, other) = (fixture.context.as_raw(), there.as_raw());
-    let measured = pair(
-        fixture.effort.at_most(15),
-        1,
-        || {
-            stream.copy(&source, &mut target)?;
-            stream.synchronize()
-        },
+    fixture.rate(
+        bytes,
+        || stream.copy(&source, &mut target),
         || {
             let raw = stream.as_raw();
             // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
             let copied = unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) };
-            // SAFETY: the stream is live.
-            let waited = unsafe { cuStreamSynchronize(raw) };
-            first_error(copied, waited)
+            wait(copied, stream)
         },
-        || Ok(()),
-    )?;
-    Ok(measured.moving(bytes))
+    )
 }

@@ -1,15 +1,15 @@
-//! Pinned memory: its first allocation, its reuse, and its transfer rate.
+//! Pinned memory: its first allocation, its reuse, its transfer rate, and transfers including the wait.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::time::Instant;
 
-use anyhow::ensure;
-use cuda_core::{Device, PinnedBuffer};
-use cuda_sys::{CUDA_SUCCESS, cuMemFreeHost, cuMemHostAlloc};
+use cuda_core::{Device, DeviceBuffer, PinnedBuffer};
+use cuda_sys::{cuMemFreeHost, cuMemHostAlloc};
 
+use super::SMALL;
 use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, Unit, median, pair};
+use crate::bench::measure::{Effort, Measured, Unit, median, once};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{self, Direction};
 
@@ -22,7 +22,7 @@ const CACHED: f64 = 60.0;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::fresh("first 1 GiB, pinned", first, Some(first_raw))
+        Operation::fresh("first 1 GiB, pinned", Box::new(first), Some(Box::new(first_raw)))
             .goal(Goal::Absolute(FIRST, Unit::Nanoseconds)),
         Operation::new("alloc + free 1 MiB, pinned", cached)
             .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
@@ -33,21 +33,13 @@ pub(super) fn operations() -> Vec<Operation> {
 
 fn first(device: Device, effort: Effort) -> anyhow::Result<f64> {
     let context = device.context()?;
-    let start = Instant::now();
-    let buffer = PinnedBuffer::<u8>::new(&context, effort.bytes(1 << 30))?;
-    let time = start.elapsed();
-    drop(buffer);
-    Ok(time.as_nanos() as f64)
+    once(|| Ok(PinnedBuffer::<u8>::new(&context, effort.bytes(1 << 30))?))
 }
 
 fn first_raw(device: Device, effort: Effort) -> anyhow::Result<f64> {
     let context = device.context()?;
     let _current = context.enter()?;
-    let start = Instant::now();
-    let memory = Raw::new(effort.bytes(1 << 30))?;
-    let time = start.elapsed();
-    drop(memory);
-    Ok(time.as_nanos() as f64)
+    once(|| Raw::new(effort.bytes(1 << 30)))
 }
 
 /// `cuMemHostAlloc`, portable.
@@ -59,7 +51,7 @@ impl Raw {
         let flags = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the pointer is valid for a write; a context is current.
         let code = unsafe { cuMemHostAlloc(&mut pointer, bytes, flags) };
-        ensure!(code == CUDA_SUCCESS, "cuMemHostAlloc: error {}", code.0);
+        raw::check("cuMemHostAlloc", code)?;
         Ok(Self(pointer))
     }
 }
@@ -86,9 +78,8 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
         ours.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
     }
     for _ in 0..effort.at_most(15).batches {
-        let start = Instant::now();
-        drop(Raw::new(MEBIBYTE)?);
-        raw.push(start.elapsed().as_nanos() as f64);
+        // With its drop.
+        raw.push(once(|| Raw::new(MEBIBYTE).map(drop))?);
     }
     let raw = Some(median(&raw));
     Ok(Measured::new(Unit::Nanoseconds, median(&ours), raw))
@@ -101,16 +92,57 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
     let theirs = Raw::new(bytes)?;
     let mut buffer = stream.alloc_zeroed::<u8>(bytes)?;
     let address = buffer.as_raw();
-    let measured = pair(
-        fixture.effort.at_most(15),
-        1,
-        || {
-            stream.upload(&host, &mut buffer)?;
-            stream.synchronize()
-        },
+    fixture.rate(
+        bytes,
+        || stream.upload(&host, &mut buffer),
         // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Up, address, theirs.0.cast(), bytes) },
-        || Ok(()),
-    )?;
-    Ok(measured.moving(bytes))
+    )
+}
+
+pub(super) fn transfers() -> Vec<Operation> {
+    let mut operations = vec![Operation::new("upload + wait 4 KiB, pinned", small)];
+    for mebibytes in [64, 1024] {
+        for direction in Direction::BOTH {
+            let what = direction.pick("upload", "download");
+            let name = format!("{what} + wait {mebibytes} MiB, pinned");
+            let run = move |fixture: &Fixture| large(fixture, mebibytes << 20, direction);
+            operations.push(Operation::new(name, run));
+        }
+    }
+    operations
+}
+
+fn ends(fixture: &Fixture, bytes: usize) -> anyhow::Result<(PinnedBuffer<u8>, DeviceBuffer<u8>)> {
+    let host = PinnedBuffer::zeroed(&fixture.context, bytes)?;
+    Ok((host, fixture.stream.alloc_zeroed(bytes)?))
+}
+
+fn small(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let (mut host, mut buffer) = ends(fixture, SMALL)?;
+    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
+    fixture.waited(
+        fixture.effort.batches,
+        20,
+        || stream.upload(&host, &mut buffer),
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
+        || unsafe { raw::transfer(stream, Direction::Up, address, memory, SMALL) },
+    )
+}
+
+fn large(fixture: &Fixture, bytes: usize, direction: Direction) -> anyhow::Result<Measured> {
+    let bytes = fixture.effort.bytes(bytes);
+    let stream = &fixture.stream;
+    let (mut host, mut buffer) = ends(fixture, bytes)?;
+    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
+    fixture.rate(
+        bytes,
+        || match direction {
+            Direction::Up => stream.upload(&host, &mut buffer),
+            Direction::Down => stream.download(&buffer, &mut host),
+        },
+        // SAFETY: as in `small`.
+        || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
+    )
 }

@@ -1,11 +1,12 @@
 //! The modes: which objects there are many of, and which operation is measured.
 
+use std::iter;
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::Result;
-use cuda_core::{Device, DeviceBuffer, PinnedBuffer, Stream};
+use cuda_core::{Device, DeviceBuffer, InFlight, PinnedBuffer, Stream};
 
 use super::driver::PENDING;
 
@@ -17,48 +18,49 @@ pub(super) struct Mode {
     pub(super) cost: fn(usize) -> Result<f64>,
 }
 
-pub(super) const MODES: &[Mode] = &[
-    Mode { name: "readers", what: "a copy from what N streams read", cost: readers },
-    Mode { name: "writer", what: "a write behind N readers, for each", cost: writer },
-    Mode { name: "parts", what: "a fill of one of N parts, each another stream's", cost: parts },
-    Mode {
-        name: "churn",
-        what: "a stream that reads a table and goes, N pending",
-        cost: |n| churn(n, true),
-    },
-    Mode {
-        name: "churn-done",
-        what: "a stream that reads a table and goes, all done",
-        cost: |n| churn(n, false),
-    },
-    Mode { name: "flights", what: "an owned upload beside N", cost: flights },
-    Mode { name: "landings", what: "the end of one of N owned uploads", cost: landings },
-    Mode { name: "waits", what: "a wait for one of N streams", cost: waits },
-    Mode { name: "mesh", what: "a wait of one of N streams for another", cost: mesh },
-    Mode {
-        name: "pending",
-        what: "the return of N blocks from another stream, for each",
-        cost: pending,
-    },
-    Mode { name: "in-turn", what: "alloc, use elsewhere, drop: N pending", cost: in_turn },
-    Mode {
-        name: "fragments",
-        what: "the first block of a stream beside N fragments",
-        cost: fragments,
-    },
-    Mode { name: "first", what: "the first block of each of N streams", cost: first },
-    Mode { name: "large", what: "a large block beside N streams", cost: large },
-    Mode { name: "hit", what: "a hit of the cache beside N buffers", cost: hit },
-    Mode { name: "fills", what: "a fill of one of N buffers", cost: fills },
-    Mode { name: "streams", what: "create and drop a stream beside N", cost: streams },
-    Mode { name: "pinned", what: "a pinned buffer beside N", cost: pinned },
-];
+macro_rules! modes {
+    ($($name:literal: $cost:expr, $what:literal;)*) => {
+        &[$(Mode { name: $name, what: $what, cost: $cost }),*]
+    };
+}
+
+pub(super) const MODES: &[Mode] = modes! {
+    "readers": readers, "a copy from what N streams read";
+    "writer": writer, "a write behind N readers, for each";
+    "parts": parts, "a fill of one of N parts, each another stream's";
+    "churn": |n| churn(n, true), "a stream that reads a table and goes, N pending";
+    "churn-done": |n| churn(n, false), "a stream that reads a table and goes, all done";
+    "flights": flights, "an owned upload beside N";
+    "landings": landings, "the end of one of N owned uploads";
+    "waits": waits, "a wait for one of N streams";
+    "mesh": mesh, "a wait of one of N streams for another";
+    "pending": pending, "the return of N blocks from another stream, for each";
+    "in-turn": in_turn, "alloc, use elsewhere, drop: N pending";
+    "fragments": fragments, "the first block of a stream beside N fragments";
+    "first": first, "the first block of each of N streams";
+    "large": large, "a large block beside N streams";
+    "hit": hit, "a hit of the cache beside N buffers";
+    "fills": fills, "a fill of one of N buffers";
+    "streams": streams, "create and drop a stream beside N";
+    "pinned": pinned, "a pinned buffer beside N";
+};
 
 /// The mean is taken over at least this many operations.
 const OPERATIONS: usize = 20_000;
 
-fn each(since: Instant, operations: usize) -> f64 {
-    since.elapsed().as_nanos() as f64 / operations as f64
+/// How often a mode repeats what costs the same each time.
+const REPEATS: usize = 1000;
+
+/// Nanoseconds of each of so many operations, which `run` makes.
+fn cost(operations: usize, run: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    run()?;
+    Ok(start.elapsed().as_nanos() as f64 / operations as f64)
+}
+
+/// Nanoseconds of a step that is repeated.
+fn repeated(step: impl Fn() -> Result<()>) -> Result<f64> {
+    cost(REPEATS, || (0..REPEATS).try_for_each(|_| step()))
 }
 
 fn device() -> Result<Device> {
@@ -77,6 +79,10 @@ fn block_of_each(streams: &[Stream], bytes: usize) -> Result<Vec<DeviceBuffer<u8
 
 fn blocks(stream: &Stream, n: usize, bytes: usize) -> Result<Vec<DeviceBuffer<u8>>> {
     (0..n).map(|_| Ok(stream.alloc(bytes)?)).collect()
+}
+
+fn fill_all(stream: &Stream, buffers: &mut [DeviceBuffer<u8>]) -> Result<()> {
+    buffers.iter_mut().try_for_each(|buffer| Ok(stream.fill(buffer, 1)?))
 }
 
 /// Leaks the objects, whose drop is not measured: the process ends.
@@ -116,39 +122,25 @@ impl Readers {
 fn readers(n: usize) -> Result<f64> {
     let mut readers = Readers::new(n)?;
     let rounds = OPERATIONS.div_ceil(n);
-    let start = Instant::now();
-    for _ in 0..rounds {
-        readers.read()?;
-    }
-    leave(each(start, n * rounds), readers)
+    leave(cost(n * rounds, || (0..rounds).try_for_each(|_| readers.read()))?, readers)
 }
 
 fn writer(n: usize) -> Result<f64> {
     let mut readers = Readers::new(n)?;
-    let start = Instant::now();
-    readers.home.fill(&mut readers.table, 1)?;
-    leave(each(start, n), readers)
+    leave(cost(n, || Ok(readers.home.fill(&mut readers.table, 1)?))?, readers)
 }
 
 fn parts(n: usize) -> Result<f64> {
     let streams = streams_of(n)?;
     let mut buffer = streams[0].alloc::<u8>(64 * n)?;
-    let mut rounds = 0;
-    let mut start = Instant::now();
-    while rounds == 0 || rounds * n < OPERATIONS {
-        for (stream, part) in streams.iter().zip(buffer.chunks_mut(64)?) {
-            stream.fill(part, 1)?;
-        }
-        if rounds == 0 {
-            start = Instant::now();
-        }
-        rounds += 1;
-    }
-    // The first round created the entries.
-    for (stream, part) in streams.iter().zip(buffer.chunks_mut(64)?) {
-        stream.fill(part, 2)?;
-    }
-    leave(each(start, n * rounds), (streams, buffer))
+    let mut round = || -> Result<()> {
+        let mut parts = streams.iter().zip(buffer.chunks_mut(64)?);
+        parts.try_for_each(|(stream, part)| Ok(stream.fill(part, 1)?))
+    };
+    // The first round creates the entries.
+    round()?;
+    let rounds = OPERATIONS.div_ceil(n);
+    leave(cost(n * rounds, || (0..rounds).try_for_each(|_| round()))?, (streams, buffer))
 }
 
 fn churn(n: usize, pending: bool) -> Result<f64> {
@@ -159,42 +151,34 @@ fn churn(n: usize, pending: bool) -> Result<f64> {
     let come_and_go = || -> Result<()> {
         let stream = device()?.create_stream()?;
         let mut out = stream.alloc::<u8>(64)?;
-        stream.copy(&table, &mut out)?;
-        Ok(())
+        Ok(stream.copy(&table, &mut out)?)
     };
     (0..n).try_for_each(|_| come_and_go())?;
-    let more = 1000;
-    let start = Instant::now();
-    (0..more).try_for_each(|_| come_and_go())?;
-    leave(each(start, more), (home, table))
+    leave(repeated(come_and_go)?, (home, table))
+}
+
+type Flight = InFlight<Vec<u8>>;
+
+/// Owned uploads to the same buffer.
+fn uploads(stream: &Stream, buffer: &mut DeviceBuffer<u8>, n: usize) -> Result<Vec<Flight>> {
+    let upload = || stream.upload_owned(vec![1; 64], &mut *buffer).map_err(|(error, _)| error);
+    Ok(iter::repeat_with(upload).take(n).collect::<cuda_core::Result<_>>()?)
 }
 
 fn flights(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
-    let mut buffer = stream.alloc::<u8>(64)?;
-    let mut flights = Vec::with_capacity(n);
-    let start = Instant::now();
-    for _ in 0..n {
-        let flight = stream.upload_owned(vec![1; 64], &mut buffer);
-        flights.push(flight.map_err(|(error, _)| error)?);
-    }
-    leave(each(start, n), (flights, buffer))
+    let mut buffer = stream.alloc(64)?;
+    let cost = cost(n, || uploads(&stream, &mut buffer, n).map(mem::forget))?;
+    leave(cost, buffer)
 }
 
 fn landings(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
-    let mut buffer = stream.alloc::<u8>(64)?;
-    let mut upload = || {
-        let flight = stream.upload_owned(vec![1; 64], &mut buffer);
-        flight.map_err(|(error, _)| error)
-    };
-    let flights: Vec<_> = (0..n).map(|_| upload()).collect::<cuda_core::Result<_>>()?;
+    let mut buffer = stream.alloc(64)?;
+    let mut flights = uploads(&stream, &mut buffer, n)?.into_iter();
     stream.synchronize()?;
-    let start = Instant::now();
-    for flight in flights {
-        flight.wait().map_err(|(error, _)| error)?;
-    }
-    Ok(each(start, n))
+    let land = |flight: Flight| Ok(flight.wait().map(drop).map_err(|(error, _)| error)?);
+    cost(n, || flights.try_for_each(land))
 }
 
 fn waits(n: usize) -> Result<f64> {
@@ -206,11 +190,7 @@ fn waits(n: usize) -> Result<f64> {
         for (stream, buffer) in streams.iter().zip(&mut buffers) {
             stream.fill(buffer, 1)?;
         }
-        let start = Instant::now();
-        for buffer in &mut buffers {
-            waiting.fill(buffer, 2)?;
-        }
-        nanoseconds += each(start, n);
+        nanoseconds += cost(n, || fill_all(&waiting, &mut buffers))?;
     }
     leave(nanoseconds / rounds as f64, (streams, buffers))
 }
@@ -224,26 +204,22 @@ fn mesh(n: usize) -> Result<f64> {
         state = state.wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
-    let start = Instant::now();
-    for _ in 0..OPERATIONS {
-        streams[random()].fill(&mut buffers[random()], 1)?;
-    }
-    leave(each(start, OPERATIONS), (streams, buffers))
+    let mut step = || Ok(streams[random()].fill(&mut buffers[random()], 1)?);
+    leave(cost(OPERATIONS, || (0..OPERATIONS).try_for_each(|_| step()))?, (streams, buffers))
 }
 
 fn pending(n: usize) -> Result<f64> {
     let (home, other) = (device()?.create_stream()?, device()?.create_stream()?);
     let mut buffers = blocks(&home, n, 512)?;
-    for buffer in &mut buffers {
-        other.fill(buffer, 1)?;
-    }
-    let start = Instant::now();
-    drop(buffers);
-    let meanwhile = home.alloc::<u8>(512)?;
-    PENDING.store(false, Ordering::Relaxed);
-    other.synchronize()?;
-    let after = home.alloc::<u8>(512)?;
-    leave(each(start, n), (meanwhile, after))
+    fill_all(&other, &mut buffers)?;
+    cost(n, || {
+        drop(buffers);
+        mem::forget(home.alloc::<u8>(512)?);
+        PENDING.store(false, Ordering::Relaxed);
+        other.synchronize()?;
+        mem::forget(home.alloc::<u8>(512)?);
+        Ok(())
+    })
 }
 
 fn in_turn(n: usize) -> Result<f64> {
@@ -253,94 +229,70 @@ fn in_turn(n: usize) -> Result<f64> {
         Ok(other.fill(&mut buffer, 1)?)
     };
     (0..n).try_for_each(|_| step())?;
-    let more = 1000;
-    let start = Instant::now();
-    (0..more).try_for_each(|_| step())?;
-    Ok(each(start, more))
+    repeated(step)
 }
 
 fn fragments(n: usize) -> Result<f64> {
     let home = device()?.create_stream()?;
     let mut buffers = blocks(&home, 2 * n, 512)?;
-    for buffer in &mut buffers {
-        home.fill(buffer, 1)?;
-    }
+    fill_all(&home, &mut buffers)?;
     let every_other = |(index, buffer)| (index % 2 == 0).then_some(buffer);
     let kept: Vec<_> = buffers.into_iter().enumerate().filter_map(every_other).collect();
     drop(home);
     let streams = streams_of(200)?;
-    let start = Instant::now();
-    let first = block_of_each(&streams, 1024)?;
-    leave(each(start, streams.len()), (kept, streams, first))
+    leave(first_blocks(&streams, 1024)?, (kept, streams))
 }
 
 fn first(n: usize) -> Result<f64> {
     let streams = streams_of(n)?;
-    let start = Instant::now();
-    let blocks = block_of_each(&streams, 512)?;
-    leave(each(start, n), (streams, blocks))
+    leave(first_blocks(&streams, 512)?, streams)
+}
+
+/// Nanoseconds of a block of each stream.
+fn first_blocks(streams: &[Stream], bytes: usize) -> Result<f64> {
+    cost(streams.len(), || block_of_each(streams, bytes).map(mem::forget))
 }
 
 fn large(n: usize) -> Result<f64> {
+    const LARGE: usize = 50;
     let streams = streams_of(n)?;
     let blocks = block_of_each(&streams, 512)?;
-    let start = Instant::now();
-    let large = (0..50).map(|index| streams[index % n].alloc::<u8>(3 << 20));
-    let large = large.collect::<cuda_core::Result<Vec<_>>>()?;
-    leave(each(start, large.len()), (streams, blocks, large))
+    let alloc = |index: usize| Ok(streams[index % n].alloc::<u8>(3 << 20).map(mem::forget)?);
+    leave(cost(LARGE, || (0..LARGE).try_for_each(alloc))?, blocks)
 }
 
 fn hit(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
     let buffers = blocks(&stream, n, 512)?;
-    drop(stream.alloc::<u8>(1024)?);
-    let start = Instant::now();
-    for _ in 0..OPERATIONS {
-        drop(stream.alloc::<u8>(1024)?);
-    }
-    leave(each(start, OPERATIONS), buffers)
+    let hit = || Ok(stream.alloc::<u8>(1024).map(drop)?);
+    hit()?;
+    leave(cost(OPERATIONS, || (0..OPERATIONS).try_for_each(|_| hit()))?, buffers)
 }
 
 fn fills(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
     let mut buffers = blocks(&stream, n, 512)?;
     let rounds = OPERATIONS.div_ceil(n);
-    let start = Instant::now();
-    for _ in 0..rounds {
-        for buffer in &mut buffers {
-            stream.fill(buffer, 1)?;
-        }
-    }
-    leave(each(start, n * rounds), buffers)
+    let mut round = || fill_all(&stream, &mut buffers);
+    leave(cost(n * rounds, || (0..rounds).try_for_each(|_| round()))?, buffers)
 }
 
 fn streams(n: usize) -> Result<f64> {
     let streams = streams_of(n)?;
     let device = device()?;
-    let more = 1000;
-    let start = Instant::now();
-    for _ in 0..more {
-        drop(device.create_stream()?);
-    }
-    leave(each(start, more), streams)
+    leave(repeated(|| Ok(device.create_stream().map(drop)?))?, streams)
 }
 
 fn pinned(n: usize) -> Result<f64> {
     let context = device()?.context()?;
     let stream = device()?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
-    let buffers: Result<Vec<_>, _> =
-        (0..n).map(|_| PinnedBuffer::<u8>::new(&context, 64)).collect();
-    let buffers = buffers?;
+    let host = || PinnedBuffer::<u8>::new(&context, 64);
+    let buffers = (0..n).map(|_| host()).collect::<cuda_core::Result<Vec<_>>>()?;
     for host in &buffers {
         stream.upload(host, &mut buffer)?;
     }
     // All are pending when they are dropped.
     drop(buffers);
-    let more = 1000;
-    let start = Instant::now();
-    for _ in 0..more {
-        drop(PinnedBuffer::<u8>::new(&context, 64)?);
-    }
-    leave(each(start, more), buffer)
+    leave(repeated(|| Ok(host().map(drop)?))?, buffer)
 }

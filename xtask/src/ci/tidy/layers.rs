@@ -2,12 +2,11 @@
 //!
 //! The `mod` declarations in `lib.rs` list the rooms from the ground up.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+
+use crate::ci::named::is_word;
 
 const ROOT: &str = "cuda-core/src/";
-
-/// Arrows that lead up all the same, as (lower room, higher room). The list only shrinks.
-const KNOWN: &[(&str, &str)] = &[];
 
 /// The rooms, and which of them uses which.
 #[derive(Default)]
@@ -50,30 +49,15 @@ impl Layers {
         }
     }
 
-    /// Arrows that lead up, and those of [`KNOWN`] that are gone.
+    /// Arrows that lead up.
     pub(super) fn complaints(&self) -> Vec<String> {
-        self.complaints_but(KNOWN)
-    }
-
-    fn complaints_but(&self, known: &[(&str, &str)]) -> Vec<String> {
-        let heights: HashMap<&str, usize> =
-            self.rooms.iter().enumerate().map(|(height, room)| (room.as_str(), height)).collect();
-        let (mut complaints, mut found) = (Vec::new(), HashSet::new());
-        for Use { place, from, name } in &self.uses {
-            let to = self.exports.get(name).unwrap_or(name).as_str();
-            let heights = (heights.get(from.as_str()), heights.get(to));
-            if !matches!(heights, (Some(from), Some(to)) if from < to) {
-                continue;
-            }
-            if known.contains(&(from, to)) {
-                found.insert((from.as_str(), to));
-            } else {
-                complaints.push(format!("{place}: crate::{name}: {to} is above {from}"));
-            }
-        }
-        let gone = known.iter().filter(|arrow| !found.contains(arrow));
-        complaints.extend(gone.map(|(from, to)| format!("{from} does not use {to}: not KNOWN")));
-        complaints
+        let height = |room: &str| self.rooms.iter().position(|other| other == room);
+        let up = self.uses.iter().filter_map(|Use { place, from, name }| {
+            let to = self.exports.get(name).unwrap_or(name);
+            let is_up = height(from)? < height(to)?;
+            is_up.then(|| format!("{place}: crate::{name}: {to} is above {from}"))
+        });
+        up.collect()
     }
 }
 
@@ -144,10 +128,6 @@ fn block(code: &str) -> usize {
         }
     }
     code.len()
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
 }
 
 pub(super) fn word(code: &str) -> &str {
@@ -226,7 +206,7 @@ mod tests {
     }
 
     fn complaints(text: &str) -> Vec<String> {
-        layers(&[("low/part.rs", text)]).complaints_but(&[])
+        layers(&[("low/part.rs", text)]).complaints()
     }
 
     #[test]
@@ -250,16 +230,6 @@ mod tests {
         assert!(complaints("#[cfg(test)]\nmod t {\n    use crate::high; {}\n}").is_empty());
         assert!(complaints("fn f<'a>(c: char) -> bool { c == '\"' }\n").is_empty());
         let down = layers(&[("high/mod.rs", "use crate::low;")]);
-        assert!(down.complaints_but(&[]).is_empty());
-    }
-
-    #[test]
-    fn the_list_of_known_arrows_only_shrinks() {
-        let up = layers(&[("low.rs", "use crate::Name;")]);
-        assert!(up.complaints_but(&[("low", "high")]).is_empty());
-        assert_eq!(
-            layers(&[]).complaints_but(&[("low", "high")]),
-            ["low does not use high: not KNOWN"]
-        );
+        assert!(down.complaints().is_empty());
     }
 }

@@ -1,24 +1,15 @@
 //! Beside other packages, editors and shells.
 
-use std::env;
-use std::ffi::OsStr;
-use std::fs;
-use std::path::Path;
-
 use anyhow::ensure;
+use fs_err as fs;
 
-use crate::package::build::Built;
-use crate::package::consumer::{Consumer, Crates, Features, Source};
+use crate::cargo::Built;
+use crate::package::consumer::{Crates, Features, Variables, bundled, expect};
 use crate::package::workshop::Workshop;
-
-fn consumer(workshop: &Workshop, features: Features) -> anyhow::Result<Consumer> {
-    let source = Source::Path(workshop.source());
-    Consumer::write(workshop, "neighbours-consumer", &source, Crates::Sys, features)
-}
 
 /// A package that links `cuda`, as RustaCUDA's does, in the same graph.
 pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
-    let consumer = consumer(workshop, Features::None)?;
+    let consumer = workshop.consumer("neighbours-consumer", Crates::Sys, Features::None)?;
     let neighbour = consumer.directory.join("neighbour");
     fs::create_dir_all(neighbour.join("src"))?;
     fs::write(
@@ -30,39 +21,31 @@ pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     let manifest = consumer.directory.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)? + "neighbour = { path = 'neighbour' }\n";
     fs::write(&manifest, text)?;
-    let built = consumer.build(workshop, &[])?.succeeded()?;
-    consumer.run(workshop, &built)?;
+    let built = consumer.build(&[])?;
+    consumer.run(&built)?;
     Ok("in one graph with a package that links `cuda`".to_owned())
 }
 
 /// Which changes make the build script run again, and which do not.
 pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
-    let header = workshop.headers.newest()?;
-    let include = header.file.parent().unwrap_or(Path::new("/")).as_os_str();
-    let consumer = consumer(workshop, Features::Default)?;
+    let include = workshop.newest_header()?.include();
+    let consumer = workshop.consumer("neighbours-consumer", Crates::Sys, Features::Default)?;
 
     // `DOCS_RS` takes effect only while it is set.
-    let system = [("CUDA_SYS_BINDINGS", OsStr::new("system")), ("CUDA_SYS_INCLUDE_DIR", include)];
-    let documented = [&system[..], &[("DOCS_RS", OsStr::new("1"))]].concat();
-    consumer.build(workshop, &documented)?.succeeded()?.is_bundled()?;
-    let seen = consumer.build(workshop, &system)?.succeeded()?.seen()?;
-    ensure!(seen.bindings == "system", "DOCS_RS sticks: {seen:?}");
+    let system: Variables<'_> =
+        &[("CUDA_SYS_BINDINGS", &"system"), ("CUDA_SYS_INCLUDE_DIR", &include)];
+    bundled(&consumer.build(&[system, &[("DOCS_RS", &"1")]].concat())?)?;
+    expect(&consumer.build(system)?, "system")?;
 
     // Without a search on `PATH`, another value of it rebuilds nothing.
-    let mut others = vec![consumer.directory.clone()];
-    others.extend(env::split_paths(&workshop.machine.path()));
-    let path = env::join_paths(others)?;
-    let bundled = [("CUDA_SYS_BINDINGS", OsStr::new("bundled"))];
-    for settings in [&system[..], &bundled] {
-        consumer.build(workshop, settings)?.succeeded()?;
-        let mut cargo = consumer.cargo(workshop, "build")?;
-        cargo.arg("--verbose").envs(settings.iter().copied());
-        let again = Built::run(cargo.env("PATH", &path))?.succeeded()?;
-        ensure!(
-            again.errors.contains("Fresh cuda-sys"),
-            "PATH is watched with {settings:?}: {}",
-            again.errors
-        );
+    let path = workshop.machine.path_behind(&consumer.directory)?;
+    let settings: [Variables<'_>; 2] = [system, &[("CUDA_SYS_BINDINGS", &"bundled")]];
+    for variables in settings {
+        consumer.build(variables)?;
+        let mut cargo = consumer.cargo("build --verbose")?;
+        cargo.envs(variables.iter().copied()).env("PATH", &path);
+        let again = Built::run(&mut cargo)?.succeeded()?;
+        ensure!(again.errors.contains("Fresh cuda-sys"), "PATH is watched: {}", again.errors);
     }
     Ok("DOCS_RS while it is set; no PATH where none is searched".to_owned())
 }

@@ -1,18 +1,19 @@
 //! Times clean builds of these crates and of others, measured in the same way.
 
 use std::fmt;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use fs_err as fs;
 
 use super::consume::third_party;
-use crate::package::build::{last_lines, output};
-use crate::package::report::not_run;
+use crate::package::consumer::manifest_of;
 use crate::package::workshop::{Target, Workshop};
+use crate::process::{last_lines, output};
+use crate::refuse;
 
-/// Jobs of every measured build, however many cores there are.
-const JOBS: &str = "--jobs=2";
+/// Every measured build has two jobs, however many cores there are.
+const BUILD: &str = "build --release --frozen --jobs=2";
 
 /// The limit for `cuda-core` without bindgen.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -28,11 +29,11 @@ pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
     let said = format!("{time}; the limit is {} s", LIMIT.as_secs());
     // The time of a build beside other work depends on that work.
     if time.runs.iter().all(Run::was_disturbed) {
-        return Err(not_run(format!("{said}, and the machine had other work")));
+        return Err(refuse(format!("{said}, and the machine had other work")));
     }
     if time.runs.iter().any(|run| run.clock < SURELY) {
         let why = "which may be the machine's fault: --peers has other crates' builds beside it";
-        return Err(not_run(format!("{said}, {why}")));
+        return Err(refuse(format!("{said}, {why}")));
     }
     bail!(said)
 }
@@ -50,16 +51,14 @@ pub(super) fn cudarc(workshop: &Workshop) -> anyhow::Result<String> {
 
 /// It builds only with a whole toolkit, such as one that contains the file of `--header`.
 pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
-    match measure(workshop, "cuda-core = '=0.4.0'", 1) {
-        Ok(time) => Ok(time.to_string()),
-        Err(error) => {
-            let text = format!("{error:#}");
-            // The message of its build script, rather than cargo's.
-            let said = text.split_once("--- stderr").map_or(text.as_str(), |(_, said)| said);
-            let said: Vec<&str> = said.lines().map(str::trim).collect();
-            Err(not_run(format!("it does not build here: {}", said.join(" ").trim())))
-        }
-    }
+    let time = measure(workshop, "cuda-core = '=0.4.0'", 1).map_err(|error| {
+        let text = format!("{error:#}");
+        // The message of its build script, rather than cargo's.
+        let said = text.split_once("--- stderr").map_or(&*text, |(_, said)| said);
+        let said: Vec<&str> = said.split_whitespace().collect();
+        refuse(format!("it does not build here: {}", said.join(" ")))
+    })?;
+    Ok(time.to_string())
 }
 
 fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
@@ -107,19 +106,18 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
     let probe = workshop.directory("time-probe")?;
     fs::create_dir_all(probe.join("src"))?;
     fs::write(probe.join("src/lib.rs"), "")?;
-    let manifest = "[package]\nname = 'probe'\nversion = '0.0.0'\nedition = '2024'\n\n\
-        [workspace]\n\n[dependencies]\n";
-    fs::write(probe.join("Cargo.toml"), format!("{manifest}{dependency}\n"))?;
-    fs::copy(workshop.source().join("Cargo.lock"), probe.join("Cargo.lock"))?;
-    output(workshop.cargo(&probe, Target::Shared)?.arg("fetch")).context("downloading")?;
+    let manifest = manifest_of("probe") + dependency + "\n";
+    fs::write(probe.join("Cargo.toml"), manifest)?;
+    let lock = workshop.source().join("Cargo.lock");
+    fs::copy(lock, probe.join("Cargo.lock"))?;
+    output(&mut workshop.cargo(&probe, Target::Shared, "fetch")?).context("downloading")?;
     let crates = third_party(workshop, &probe)?.len();
-    let header = workshop.headers.newest().ok().map(|header| &header.file);
+    let header = workshop.newest_header().ok();
     let mut runs = Vec::new();
     for _ in 0..times {
-        let mut cargo = workshop.cargo(&probe, Target::Fresh("time-target"))?;
-        cargo.args(["build", "--release", "--frozen", JOBS]);
+        let mut cargo = workshop.cargo(&probe, Target::Fresh("time-target"), BUILD)?;
         // With a toolkit, so that bindgen is compiled and also runs.
-        if let Some(include) = header.and_then(|file| file.parent()) {
+        if let Some(include) = header.map(|header| header.include()) {
             cargo.env("CUDA_SYS_INCLUDE_DIR", include);
             cargo.env("CUDA_HOME", include.parent().unwrap_or(include));
         }
@@ -160,9 +158,9 @@ fn in_children(stat: &str) -> Option<Duration> {
 
 /// The times of all cores in `/proc/stat`, without idle time.
 fn in_machine(stat: &str) -> Option<Duration> {
-    let fields: Vec<_> = stat.lines().next()?.split_whitespace().collect();
-    let ["cpu", user, nice, system, _idle, _waiting, interrupts, soft, stolen, ..] = fields[..]
-    else {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<_> = fields.split_whitespace().take(8).collect();
+    let [user, nice, system, _idle, _waiting, interrupts, soft, stolen] = fields[..] else {
         return None;
     };
     let busy = [user, nice, system, interrupts, soft, stolen].map(ticks);

@@ -1,22 +1,19 @@
 //! Where `cuda.h` is found, and what happens if there is none.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use fs_err as fs;
 
-use crate::package::build::Built;
-use crate::package::consumer::{Consumer, Crates, Features, Seen, Source};
-use crate::package::headers::Header;
+use crate::cargo::Built;
+use crate::package::consumer::{Consumer, Crates, Features, Seen, bundled, expect, seen, warnings};
 use crate::package::machine::Mount;
-use crate::package::report::not_run;
-use crate::package::workshop::{Target, Workshop};
+use crate::package::workshop::{Header, Target, Workshop};
+use crate::refuse;
 
-fn consumer(workshop: &Workshop) -> anyhow::Result<Consumer> {
-    let source = Source::Path(workshop.source());
-    Consumer::write(workshop, "toolkit-consumer", &source, Crates::Sys, Features::Default)
+fn consumer(workshop: &Workshop) -> anyhow::Result<Consumer<'_>> {
+    workshop.consumer("toolkit-consumer", Crates::Sys, Features::Default)
 }
 
 /// Puts `header` at `below` in a toolkit named `name` and returns the toolkit's root.
@@ -35,71 +32,67 @@ fn toolkit(
 
 /// Asserts that the bindings came from `header`, which lies in `include`.
 fn generated(built: &Built, header: &Header, include: &Path) -> anyhow::Result<Seen> {
-    let seen = built.seen().with_context(|| built.script_warnings("cuda-sys").join("\n"))?;
+    warnings(built, 0)?;
+    let seen = expect(built, "system")?;
+    let below_root = seen.root.as_ref().is_some_and(|it| include.starts_with(it));
     ensure!(
-        seen.bindings == "system"
-            && seen.header == Some(header.version)
+        seen.header == Some(header.version)
             && seen.include.as_deref() == Some(include)
-            && seen.root.as_deref().is_some_and(|root| include.starts_with(root)),
-        "expected bindings of {} in {}, got {seen:?}; warnings: {:#?}",
+            && below_root,
+        "expected bindings of {} in {}, got {seen:?}",
         header.version,
         include.display(),
-        built.script_warnings("cuda-sys")
     );
-    built.warns(0)?;
     Ok(seen)
 }
 
-/// Builds with one variable set and asserts that the header at `below` in the toolkit was found.
+/// Builds with one variable set and asserts that the header in `include` was found.
 fn found(
     workshop: &Workshop,
-    (variable, value): (&str, &OsStr),
+    (variable, value): (&str, impl AsRef<OsStr>),
     header: &Header,
     include: &Path,
 ) -> anyhow::Result<Seen> {
     let consumer = consumer(workshop)?;
-    let built = consumer.build(workshop, &[(variable, value)])?.succeeded()?;
+    let built = consumer.build(&[(variable, &value)])?;
     let seen = generated(&built, header, include)?;
-    consumer.run(workshop, &built)?;
+    consumer.run(&built)?;
     Ok(seen)
 }
 
 pub(super) fn none(workshop: &Workshop) -> anyhow::Result<String> {
-    workshop.needs_no_toolkit()?;
+    workshop.machine.needs_no_toolkit()?;
     let consumer = consumer(workshop)?;
-    let built = consumer.build(workshop, &[])?.succeeded()?;
-    let seen = built.is_bundled()?;
-    built.warns(0)?;
-    consumer.run(workshop, &built)?;
+    let built = consumer.build(&[])?;
+    let seen = bundled(&built)?;
+    warnings(&built, 0)?;
+    consumer.run(&built)?;
     Ok(format!("{seen}, no warning"))
 }
 
 pub(super) fn no_libclang(workshop: &Workshop) -> anyhow::Result<String> {
-    let header = workshop.headers.newest()?;
+    let header = workshop.newest_header()?;
     let root = toolkit(workshop, "no-libclang", header, "include")?;
     let nothing = workshop.directory("no-libclang")?;
     let consumer = consumer(workshop)?;
-    let environment = [("CUDA_HOME", root.as_os_str()), ("LIBCLANG_PATH", nothing.as_os_str())];
-    let built = consumer.build(workshop, &environment)?.succeeded()?;
-    let seen = built.is_bundled()?;
-    built.warns(1)?;
-    let warning = built.script_warnings("cuda-sys").join("");
+    let built = consumer.build(&[("CUDA_HOME", &root), ("LIBCLANG_PATH", &nothing)])?;
+    let seen = bundled(&built)?;
+    let warning = warnings(&built, 1)?;
     ensure!(warning.contains("libclang"), "the warning does not name libclang: {warning}");
-    consumer.run(workshop, &built)?;
+    consumer.run(&built)?;
     Ok(format!("{seen}, 1 warning"))
 }
 
 pub(super) fn required(workshop: &Workshop) -> anyhow::Result<String> {
-    workshop.needs_no_toolkit()?;
+    workshop.machine.needs_no_toolkit()?;
     let nowhere = workshop.directory("system-no-toolkit")?;
-    let consumer = consumer(workshop)?;
-    let environment =
-        [("CUDA_SYS_BINDINGS", OsStr::new("system")), ("CUDA_ROOT", nowhere.as_os_str())];
-    let built = consumer.build(workshop, &environment)?;
-    ensure!(!built.success, "the build succeeded: {:?}", built.seen());
+    let variables =
+        [("CUDA_SYS_BINDINGS", &"system" as &dyn AsRef<OsStr>), ("CUDA_ROOT", &nowhere)];
+    let built = consumer(workshop)?.try_build(&variables)?;
+    ensure!(!built.success, "the build succeeded: {:?}", seen(&built));
     let place = format!("CUDA_ROOT={}", nowhere.display());
-    let error = built.script_errors("cuda-sys");
-    for said in [place.as_str(), "/usr/local/cuda", "CUDA_SYS_INCLUDE_DIR", "CUDA_HOME"] {
+    let error = built.said_by("cuda-sys", "error").join("\n");
+    for said in [&*place, "/usr/local/cuda", "CUDA_SYS_INCLUDE_DIR", "CUDA_HOME"] {
         ensure!(error.contains(said), "the error lacks `{said}`:\n{error}");
     }
     Ok("fails, names the places tried and the variables".to_owned())
@@ -108,15 +101,15 @@ pub(super) fn required(workshop: &Workshop) -> anyhow::Result<String> {
 pub(super) fn pip(workshop: &Workshop) -> anyhow::Result<String> {
     let mut seen = Vec::new();
     for (header, package) in [
-        (workshop.headers.newest()?, "nvidia/cu13"),
-        (workshop.headers.oldest()?, "nvidia/cuda_runtime"),
+        (workshop.newest_header()?, "nvidia/cu13"),
+        (workshop.oldest_header()?, "nvidia/cuda_runtime"),
     ] {
         let below = format!("{package}/include");
         let site_packages = toolkit(workshop, "pip", header, &below)?;
         let include = site_packages.join(below);
         // The variable names the whole folder, or the one package.
         for root in [site_packages.clone(), site_packages.join(package)] {
-            found(workshop, ("CUDA_HOME", root.as_os_str()), header, &include)
+            found(workshop, ("CUDA_HOME", &root), header, &include)
                 .with_context(|| format!("CUDA_HOME={}", root.display()))?;
         }
         seen.push(format!("{package} {}", header.version));
@@ -125,58 +118,56 @@ pub(super) fn pip(workshop: &Workshop) -> anyhow::Result<String> {
 }
 
 pub(super) fn debian(workshop: &Workshop) -> anyhow::Result<String> {
-    let header = workshop.headers.newest()?;
+    let header = workshop.newest_header()?;
     let root = toolkit(workshop, "debian", header, "usr/include")?;
     let bin = root.join("usr/bin");
     fs::create_dir_all(&bin)?;
     fs::write(bin.join("nvcc"), "#!/bin/sh\nexit 1\n")?;
-    let path =
-        env::join_paths([bin].into_iter().chain(env::split_paths(&workshop.machine.path())))?;
+    let path = workshop.machine.path_behind(&bin)?;
     let seen = found(workshop, ("PATH", &path), header, &root.join("usr/include"))?;
     Ok(format!("{seen}, found through nvcc"))
 }
 
 pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
-    let header = workshop.headers.newest()?;
-    if !workshop.machine.has_namespaces() {
-        return Err(not_run("a header in /usr/include needs user namespaces to put it there"));
+    let header = workshop.newest_header()?;
+    if !workshop.machine.namespaces {
+        let why = "a header in /usr/include needs user namespaces to put it there";
+        return Err(refuse(why));
     }
-    let upper = toolkit(workshop, "debian-customary", header, ".")?;
     let mounts = [Mount::Overlay {
         lower: PathBuf::from("/usr/include"),
-        upper,
+        upper: toolkit(workshop, "debian-customary", header, ".")?,
         scratch: workshop.directory("debian-scratch")?,
     }];
-    let probe = workshop
-        .machine
-        .command_among("test".as_ref(), &mounts)
-        .args(["-f", "/usr/include/cuda.h"])
-        .output()?;
+    let mut probe = workshop.machine.command_among("test".as_ref(), &mounts);
+    let probe = probe.args(["-f", "/usr/include/cuda.h"]).output()?;
     if !probe.status.success() {
         let why = String::from_utf8_lossy(&probe.stderr);
-        return Err(not_run(format!("/usr/include cannot be overlaid: {}", why.trim())));
+        let why = format!("/usr/include cannot be overlaid: {}", why.trim());
+        return Err(refuse(why));
     }
     let consumer = consumer(workshop)?;
-    let mut cargo = workshop.cargo_among(&mounts, &consumer.directory, Target::Shared)?;
+    let directory = &consumer.directory;
+    let mut cargo = workshop.cargo_among(&mounts, directory, Target::Shared, "build")?;
     // The default value, but a change to the environment: a new header alone does not make cargo
     // run the script again.
-    cargo.env("CUDA_SYS_BINDINGS", "auto");
-    let built = Built::run(cargo.arg("build"))?.succeeded()?;
+    let built = Built::run(cargo.env("CUDA_SYS_BINDINGS", "auto"))?.succeeded()?;
     let seen = generated(&built, header, Path::new("/usr/include"))?;
-    consumer.run(workshop, &built)?;
+    consumer.run(&built)?;
     Ok(format!("{seen}, found unasked"))
 }
 
 pub(super) fn conda(workshop: &Workshop) -> anyhow::Result<String> {
-    let header = workshop.headers.newest()?;
+    let header = workshop.newest_header()?;
     let below = format!("targets/{}-linux/include", target_directory(workshop)?);
     let prefix = toolkit(workshop, "conda", header, &below)?;
-    let seen = found(workshop, ("CONDA_PREFIX", prefix.as_os_str()), header, &prefix.join(below))?;
+    let include = prefix.join(below);
+    let seen = found(workshop, ("CONDA_PREFIX", &prefix), header, &include)?;
     Ok(seen.to_string())
 }
 
 pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
-    let header = workshop.headers.newest()?;
+    let header = workshop.newest_header()?;
     let arch = target_directory(workshop)?;
     let below = format!("targets/{arch}-linux/include");
     let root = toolkit(workshop, "targets", header, &below)?;
@@ -184,17 +175,16 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     let other = if arch == "sbsa" { "x86_64" } else { "sbsa" };
     let trap = root.join(format!("targets/{other}-linux/include"));
     fs::create_dir_all(&trap)?;
-    fs::write(trap.join("cuda.h"), "#define CUDA_VERSION 12340\n#error of another target\n")?;
-    let seen = found(workshop, ("CUDA_PATH", root.as_os_str()), header, &root.join(&below))?;
+    let text = "#define CUDA_VERSION 12340\n#error of another target\n";
+    fs::write(trap.join("cuda.h"), text)?;
+    let seen = found(workshop, ("CUDA_PATH", &root), header, &root.join(below))?;
 
     // With the other header alone, there is none for this target.
     fs::remove_dir_all(root.join(format!("targets/{arch}-linux")))?;
-    let environment =
-        [("CUDA_SYS_BINDINGS", OsString::from("system")), ("CUDA_PATH", root.into_os_string())];
-    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_os_str()));
-    workshop.needs_no_toolkit()?;
-    let built = consumer(workshop)?.build(workshop, &environment)?;
-    ensure!(!built.success, "a header of {other} was taken: {:?}", built.seen());
+    workshop.machine.needs_no_toolkit()?;
+    let variables = [("CUDA_SYS_BINDINGS", &"system" as &dyn AsRef<OsStr>), ("CUDA_PATH", &root)];
+    let built = consumer(workshop)?.try_build(&variables)?;
+    ensure!(!built.success, "a header of {other} was taken");
     Ok(format!("{seen} of {arch}, none of {other}"))
 }
 
@@ -204,6 +194,6 @@ fn target_directory(workshop: &Workshop) -> anyhow::Result<&'static str> {
     match host.split_once('-') {
         Some(("x86_64", rest)) if rest.contains("linux") => Ok("x86_64"),
         Some(("aarch64", rest)) if rest.contains("linux") => Ok("sbsa"),
-        _ => Err(not_run(format!("toolkits for {host} have no targets/"))),
+        _ => Err(refuse(format!("toolkits for {host} have no targets/"))),
     }
 }

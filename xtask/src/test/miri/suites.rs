@@ -11,23 +11,17 @@ pub(super) enum Provenance {
 }
 
 impl Provenance {
-    pub(super) fn name(self) -> &'static str {
+    /// The word in Miri's option.
+    pub(super) fn word(self) -> &'static str {
         match self {
-            Self::Strict => "strict provenance",
-            Self::Permissive => "permissive provenance",
-        }
-    }
-
-    pub(super) fn flag(self) -> &'static str {
-        match self {
-            Self::Strict => "-Zmiri-strict-provenance",
-            Self::Permissive => "-Zmiri-permissive-provenance",
+            Self::Strict => "strict",
+            Self::Permissive => "permissive",
         }
     }
 
     /// The provenance that a test needs.
     pub(super) fn of(test: &str) -> Self {
-        match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
+        match BY_ADDRESS.split(' ').any(|part| test.starts_with(part)) {
             true => Self::Permissive,
             false => Self::Strict,
         }
@@ -36,14 +30,8 @@ impl Provenance {
 
 /// Tests whose host code accesses memory by an address that the driver returned: the beginnings of
 /// their paths.
-const BY_ADDRESS: [&str; 6] = [
-    "counts::memory::managed_",
-    "faults::managed::",
-    "managed::",
-    "pinned_cache::f09_cached_memory_is_mapped::",
-    "pointers::f09_mapped::",
-    "soundness::managed::",
-];
+const BY_ADDRESS: &str = "counts::memory::managed_ faults::managed:: managed:: \
+    pinned_cache::f09_cached_memory_is_mapped:: pointers::f09_mapped:: soundness::managed::";
 
 /// The arguments that select tests for cargo, and the samples that have a share of them.
 pub(super) struct Suite {
@@ -51,76 +39,54 @@ pub(super) struct Suite {
     pub(super) provenance: Provenance,
     /// What the programs are called where they are built for this machine.
     pub(super) programs: &'static [&'static str],
-    pub(super) selection: &'static [&'static str],
+    pub(super) selection: &'static str,
     pub(super) turn: Turn,
 }
 
-/// Which samples a suite has a share of. Starting Miri takes as long as ten tests, so not every
-/// sample has a share of every suite; but each has some of either provenance.
-#[derive(Clone, Copy)]
-pub(super) enum Turn {
-    Each,
-    Even,
-    Odd,
-}
+/// Which samples a suite has a share of: how many go by from one share to the next, and the first that has
+/// one. Starting Miri takes as long as ten tests, so not every sample has a share of every suite; but each
+/// has some of either provenance.
+pub(super) type Turn = (usize, usize);
 
-impl Turn {
-    /// How many samples go by from one share to the next, and the first that has one.
-    pub(super) fn pace(self) -> (usize, usize) {
-        match self {
-            Self::Each => (1, 0),
-            Self::Even => (2, 0),
-            Self::Odd => (2, 1),
-        }
+pub(super) const EACH: Turn = (1, 0);
+pub(super) const EVEN: Turn = (2, 0);
+pub(super) const ODD: Turn = (2, 1);
+
+/// Samples that make up all tests.
+pub(super) const SAMPLES: usize = 32;
+
+const fn sim(provenance: Provenance, turn: Turn) -> Suite {
+    Suite {
+        name: "sim",
+        provenance,
+        programs: &["cuda-tests::sim"],
+        selection: "-p cuda-tests --test sim",
+        turn,
     }
 }
 
-/// Samples that make up all tests.
-pub(super) const SAMPLES: usize = 20;
-
-const SIM: &[&str] = &["-p", "cuda-tests", "--test", "sim"];
-const GPU: &[&str] = &["-p", "cuda-tests", "--test", "gpu"];
-const SIM_PROGRAM: &[&str] = &["cuda-tests::sim"];
-const GPU_PROGRAM: &[&str] = &["cuda-tests::gpu"];
+const fn gpu(provenance: Provenance, turn: Turn) -> Suite {
+    Suite {
+        name: "gpu",
+        programs: &["cuda-tests::gpu"],
+        selection: "-p cuda-tests --test gpu",
+        ..sim(provenance, turn)
+    }
+}
 
 pub(super) const SUITES: [Suite; 5] = [
-    Suite {
-        name: "sim",
-        provenance: Provenance::Strict,
-        programs: SIM_PROGRAM,
-        selection: SIM,
-        turn: Turn::Each,
-    },
-    Suite {
-        name: "gpu",
-        provenance: Provenance::Strict,
-        programs: GPU_PROGRAM,
-        selection: GPU,
-        turn: Turn::Even,
-    },
-    Suite {
-        name: "sim",
-        provenance: Provenance::Permissive,
-        programs: SIM_PROGRAM,
-        selection: SIM,
-        turn: Turn::Even,
-    },
-    Suite {
-        name: "gpu",
-        provenance: Provenance::Permissive,
-        programs: GPU_PROGRAM,
-        selection: GPU,
-        turn: Turn::Odd,
-    },
+    sim(Provenance::Strict, EACH),
+    gpu(Provenance::Strict, EVEN),
+    sim(Provenance::Permissive, EVEN),
+    gpu(Provenance::Permissive, ODD),
     Suite {
         name: "unit tests",
-        provenance: Provenance::Strict,
         programs: &[
             "cuda-core (unit tests)",
             "cuda-driver-sim (unit tests)",
             "cuda-tests (unit tests)",
         ],
-        turn: Turn::Odd,
-        selection: &["-p", "cuda-core", "-p", "cuda-driver-sim", "-p", "cuda-tests", "--lib"],
+        selection: "-p cuda-core -p cuda-driver-sim -p cuda-tests --lib",
+        ..sim(Provenance::Strict, ODD)
     },
 ];

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use cuda_core::{Context, Device, DeviceBuffer, DeviceGroup, PinnedBuffer, Stream};
-use cuda_sys::{CUDA_SUCCESS, CUresult, CUstream, cuMemcpyPeerAsync, cuStreamSynchronize};
+use cuda_sys::{CUresult, CUstream, cuMemcpyPeerAsync, cuStreamSynchronize};
 
-use crate::bench::many::{Links, Many};
-use crate::bench::measure::{Alone, Effort, Measured, pair_and_alone};
+use crate::bench::measure::{Alone, Effort, Links, Many, Measured, pair_and_alone};
+use crate::bench::raw::first_error;
 
 /// Bytes of each device.
 const LEN: usize = 512 << 20;
@@ -112,15 +112,15 @@ impl Team {
         let hop = |from: usize, to: usize| self.peer(from, to, (0, 0), self.len);
         let one_way = self.ranks().map(|from| -> Alone<'_> {
             let to = (from + 1) % count;
-            Box::new(move || worst([hop(from, to), self.wait(from..from + 1, 1..2)]))
+            Box::new(move || first_error([hop(from, to), self.wait(from..from + 1, 1..2)]))
         });
         // Each member in one pair.
         let both_ways = self.ranks().step_by(2).map(|from| -> Alone<'_> {
             let to = from + 1;
             Box::new(move || {
-                let copies = worst([hop(from, to), hop(to, from)]);
+                let copies = first_error([hop(from, to), hop(to, from)]);
                 let there = self.wait(from..to, 1..2);
-                worst([copies, there, self.wait(to..to + 1, count - 1..count)])
+                first_error([copies, there, self.wait(to..to + 1, count - 1..count)])
             })
         });
         let links = one_way.chain(both_ways).collect();
@@ -146,8 +146,8 @@ impl Team {
                 let ranks = ranks.clone();
                 ranks.map(move |rank| (rank, step))
             });
-            let enqueued = worst(copies.map(|(rank, step)| enqueue(rank, step)));
-            worst([enqueued, self.wait(ranks, parts.steps.clone())])
+            let enqueued = first_error(copies.map(|(rank, step)| enqueue(rank, step)));
+            first_error([enqueued, self.wait(ranks, parts.steps.clone())])
         };
         let each = parts.ranks.clone();
         let singles = each.map(|rank| -> Alone<'_> { Box::new(move || run(rank..rank + 1)) });
@@ -181,11 +181,6 @@ impl Team {
         let rows = self.streams[ranks].iter();
         let streams = rows.flat_map(|row| &row[steps.clone()]);
         // SAFETY: the streams are live.
-        worst(streams.map(|stream| unsafe { cuStreamSynchronize(stream.as_raw()) }))
+        first_error(streams.map(|stream| unsafe { cuStreamSynchronize(stream.as_raw()) }))
     }
-}
-
-fn worst(codes: impl IntoIterator<Item = CUresult>) -> CUresult {
-    let codes = codes.into_iter();
-    codes.fold(CUDA_SUCCESS, |worst, code| CUresult(worst.0 | code.0))
 }

@@ -1,8 +1,14 @@
 //! Runs work on several threads, each of which takes the next remaining item.
 
 use std::iter;
+use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+/// How many threads can run at once.
+pub(crate) fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
 
 /// Runs `work` on each item, on that many threads. The results are in the order of the items.
 ///

@@ -1,5 +1,7 @@
 //! A logarithmic axis of multiples.
 
+use std::cmp::Ordering;
+
 /// The widest axis: figures beyond it are drawn at its end.
 const WIDEST: (f64, f64) = (0.01, 100.0);
 
@@ -15,23 +17,6 @@ pub(super) struct Axis {
     high: f64,
     left: f64,
     width: f64,
-}
-
-/// The position of a figure on an axis.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Place {
-    Inside(f64),
-    /// Off the axis; drawn at its end.
-    Left(f64),
-    Right(f64),
-}
-
-impl Place {
-    pub(super) fn x(self) -> f64 {
-        match self {
-            Self::Inside(x) | Self::Left(x) | Self::Right(x) => x,
-        }
-    }
 }
 
 impl Axis {
@@ -51,14 +36,15 @@ impl Axis {
         }
     }
 
-    pub(super) fn place(&self, figure: f64) -> Place {
+    /// Where a figure is drawn, and whether it lies before the axis, on it, or behind it.
+    pub(super) fn place(&self, figure: f64) -> (f64, Ordering) {
         let share = (figure / self.low).ln() / (self.high / self.low).ln();
-        let x = self.left + self.width * share.clamp(0.0, 1.0);
-        match share {
-            ..0.0 => Place::Left(x),
-            0.0..=1.0 => Place::Inside(x),
-            _ => Place::Right(x),
-        }
+        let side = match share {
+            ..0.0 => Ordering::Less,
+            0.0..=1.0 => Ordering::Equal,
+            _ => Ordering::Greater,
+        };
+        (self.left + self.width * share.clamp(0.0, 1.0), side)
     }
 
     /// Multiples that get a line, in the order in which they get a label.
@@ -80,7 +66,7 @@ mod tests {
     #[test]
     fn equal_ratios_are_equal_distances() {
         let axis = Axis::over([0.1, 10.0].into_iter(), 100.0, 400.0);
-        let x = |figure| axis.place(figure).x();
+        let x = |figure| axis.place(figure).0;
         assert!((x(1.0) - 300.0).abs() < 1e-6);
         assert!((x(2.0) - x(1.0) - (x(1.0) - x(0.5))).abs() < 1e-6);
         assert_eq!(axis.ticks(), [1.0, 0.1, 10.0, 0.2, 2.0, 0.5, 5.0]);
@@ -89,9 +75,9 @@ mod tests {
     #[test]
     fn what_is_far_off_lies_at_the_end() {
         let axis = Axis::over([0.000_01, 1.1].into_iter(), 0.0, 100.0);
-        assert_eq!(axis.place(0.000_01), Place::Left(0.0));
-        assert!(matches!(axis.place(0.5), Place::Inside(_)));
-        assert_eq!(axis.place(1000.0), Place::Right(100.0));
+        assert_eq!(axis.place(0.000_01), (0.0, Ordering::Less));
+        assert_eq!(axis.place(0.5).1, Ordering::Equal);
+        assert_eq!(axis.place(1000.0), (100.0, Ordering::Greater));
         assert!(axis.ticks().contains(&0.01));
     }
 }

@@ -1,0 +1,136 @@
+//! Contexts, guards, streams and events, beside the driver calls that they make.
+
+use std::ptr;
+
+use cuda_core::{Context, ContextFlags, Device, Event, EventFlags};
+use cuda_sys::{
+    CUcontext, CUresult, cuCtxGetCurrent, cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuEventCreate,
+    cuEventDestroy_v2, cuEventRecord, cuStreamCreateWithPriority, cuStreamDestroy_v2,
+    cuStreamWaitEvent,
+};
+
+use super::BATCH;
+use crate::bench::measure::{Effort, Measured, once};
+use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{check, first_error};
+
+pub(super) fn contexts_and_guards() -> Vec<Operation> {
+    vec![
+        Operation::fresh("first context of a device", Box::new(first), Some(Box::new(raw_first)))
+            .without_goal(
+                "it is one driver call, and a few processes vary by more than the library adds",
+            ),
+        Operation::new("guard, context already current", already_current),
+        Operation::new("guard, another context", another),
+    ]
+}
+
+fn first(device: Device, _: Effort) -> anyhow::Result<f64> {
+    once(|| Ok(device.context()?))
+}
+
+fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
+    let mut context = ptr::null_mut();
+    // SAFETY: the library gave the device's handle; the call writes one context, to a local that
+    // outlives it.
+    let mut retain = || unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
+    once(|| check("cuDevicePrimaryCtxRetain", retain()))
+}
+
+/// A guard's driver calls, made directly.
+fn raw_guard(context: CUcontext) -> CUresult {
+    let mut before = ptr::null_mut();
+    let mut now = ptr::null_mut();
+    // SAFETY: the call writes one handle, to a local that outlives it.
+    let mut code = unsafe { cuCtxGetCurrent(&mut before) };
+    if before != context {
+        // SAFETY: the context is live.
+        code.0 |= unsafe { cuCtxSetCurrent(context) }.0;
+    }
+    // SAFETY: the call writes one handle, to a local that outlives it.
+    code.0 |= unsafe { cuCtxGetCurrent(&mut now) }.0;
+    if now != before {
+        // SAFETY: the context that was current a moment ago is live.
+        code.0 |= unsafe { cuCtxSetCurrent(before) }.0;
+    }
+    code
+}
+
+fn guard_of(context: &Context, fixture: &Fixture) -> anyhow::Result<Measured> {
+    let raw = context.as_raw();
+    fixture.pair(BATCH * 10, || context.enter()?.restore(), || raw_guard(raw))
+}
+
+fn already_current(fixture: &Fixture) -> anyhow::Result<Measured> {
+    guard_of(&fixture.context, fixture)
+}
+
+fn another(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let device = fixture.context.device();
+    let other = match Device::all()?.find(|other| *other != device) {
+        Some(other) => other.context()?,
+        None => Context::create(device, ContextFlags::SCHED_AUTO)?,
+    };
+    guard_of(&other, fixture)
+}
+
+pub(super) fn streams_and_events() -> Vec<Operation> {
+    vec![
+        Operation::new("event record", record),
+        Operation::new("stream wait for an event", wait),
+        // A creation also queries the current context.
+        Operation::new("event create + destroy", event_create).calls(2),
+        Operation::new("stream create + destroy", stream_create).calls(2),
+    ]
+}
+
+fn record(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
+    fixture.pair(
+        BATCH,
+        || fixture.event.record(&fixture.stream),
+        // SAFETY: event and stream are live.
+        || unsafe { cuEventRecord(event, stream) },
+    )
+}
+
+fn wait(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
+    fixture.event.record(&fixture.stream)?;
+    fixture.pair(
+        BATCH,
+        || fixture.stream.wait_event(&fixture.event),
+        // SAFETY: event and stream are live.
+        || unsafe { cuStreamWaitEvent(stream, event, 0) },
+    )
+}
+
+fn event_create(fixture: &Fixture) -> anyhow::Result<Measured> {
+    fixture.pair(
+        BATCH,
+        || Event::new(&fixture.context, EventFlags::DISABLE_TIMING).map(drop),
+        || {
+            let mut event = ptr::null_mut();
+            // SAFETY: the pointer is valid for a write; the fixture's context is current.
+            let created = unsafe { cuEventCreate(&mut event, 2) };
+            // SAFETY: the event is live and destroyed once.
+            let destroyed = unsafe { cuEventDestroy_v2(event) };
+            first_error([created, destroyed])
+        },
+    )
+}
+
+fn stream_create(fixture: &Fixture) -> anyhow::Result<Measured> {
+    fixture.pair(
+        10,
+        || fixture.context.create_stream().map(drop),
+        || {
+            let mut stream = ptr::null_mut();
+            // SAFETY: the pointer is valid for a write; the fixture's context is current.
+            let created = unsafe { cuStreamCreateWithPriority(&mut stream, 1, 0) };
+            // SAFETY: the stream is live and destroyed once.
+            let destroyed = unsafe { cuStreamDestroy_v2(stream) };
+            first_error([created, destroyed])
+        },
+    )
+}

@@ -1,0 +1,205 @@
+//! Starts other programs.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use fs_err as fs;
+
+/// How many lines of a failed program's error output an error quotes.
+const QUOTED_LINES: usize = 30;
+
+/// A program and its arguments, separated by spaces. It reads no input.
+pub(crate) fn command(words: &str) -> Command {
+    let (program, arguments) = words.split_once(' ').unwrap_or((words, ""));
+    with_arguments(program.into(), arguments)
+}
+
+/// The cargo that runs this task, or the one on `PATH`, with arguments separated by spaces.
+pub(crate) fn cargo(arguments: &str) -> Command {
+    with_arguments(or_named_by("CARGO", "cargo"), arguments)
+}
+
+/// The cargo of another toolchain. Not `$CARGO`, which is this toolchain's own and does not accept
+/// `+nightly`.
+pub(crate) fn cargo_of(toolchain: &str, arguments: &str) -> Command {
+    let mut command = command(&format!("cargo +{toolchain} {arguments}"));
+    for variable in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// The Python that `PYTHON` names, or the system's, with arguments separated by spaces.
+pub(crate) fn python(arguments: &str) -> Command {
+    let usual = if cfg!(windows) { "python" } else { "python3" };
+    with_arguments(or_named_by("PYTHON", usual), arguments)
+}
+
+/// The program that a variable names, or the usual one.
+pub(crate) fn or_named_by(variable: &str, usual: &str) -> OsString {
+    env::var_os(variable).unwrap_or_else(|| usual.into())
+}
+
+fn with_arguments(program: OsString, arguments: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+/// This program. A build may have put another file in its place, which the path of Linux does not mind.
+pub(crate) fn own_program() -> io::Result<PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    if own.exists() { Ok(own.to_owned()) } else { env::current_exe() }
+}
+
+/// Whether the command can be started and succeeds; its output is dropped.
+pub(crate) fn succeeds(mut command: Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs a command that must succeed; its output goes to the terminal.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| not_started(command))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command that must succeed and returns its output.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| not_started(command))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let program = command.get_program().to_string_lossy();
+        bail!("{program}: {}:\n{}", output.status, last_lines(&errors));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn not_started(command: &Command) -> String {
+    let program = command.get_program().to_string_lossy();
+    format!("{program} could not be started")
+}
+
+/// Why a program that was asked did not end well.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Its exit code, if it has ended by itself.
+    pub(crate) code: Option<i32>,
+    /// The last line of its error output, or how long it was waited for.
+    pub(crate) why: String,
+}
+
+/// Runs a command with this input, passes each line of its output on as it comes, and ends it if it takes
+/// longer than `patience`.
+pub(crate) fn ask(
+    mut command: Command,
+    input: &'static str,
+    patience: Duration,
+    mut take: impl FnMut(&str),
+) -> anyhow::Result<Result<(), Failure>> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| not_started(&command))?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        // Error output that cannot be read is not quoted.
+        let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
+        text
+    });
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        // A program that ends early does not read all of its input.
+        let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+        let lines = stdout.into_iter().flat_map(|out| BufReader::new(out).lines());
+        lines.flatten().try_for_each(|line| sender.send(line))
+    });
+    let deadline = Instant::now() + patience;
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => take(&line),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill()?;
+                child.wait()?;
+                let why = format!("ended after {} s", patience.as_secs());
+                return Ok(Err(Failure { code: None, why }));
+            }
+        }
+    }
+    let status = child.wait()?;
+    let errors = errors.join().unwrap_or_default();
+    let last = errors.trim().lines().last().unwrap_or("it failed");
+    let failure = Failure { code: status.code(), why: last.to_owned() };
+    Ok(if status.success() { Ok(()) } else { Err(failure) })
+}
+
+/// A file for what another program writes, removed with this.
+pub(crate) struct Record(pub(crate) PathBuf);
+
+impl Record {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(env::temp_dir().join(format!("cuda-{name}-{}", process::id())))
+    }
+
+    /// The text, which is empty if the program has written none.
+    pub(crate) fn read(&self) -> String {
+        fs::read_to_string(&self.0).unwrap_or_default()
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // A file left in the system's directory of temporary files is harmless.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The end of an output, which has the error.
+pub(crate) fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_missing_interpreter_is_named() {
+        let asked = ask(Command::new("no-such-python"), "", PATIENCE, |_| {});
+        let error = asked.unwrap_err().to_string();
+        assert_eq!(error, "no-such-python could not be started");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn who_does_not_answer_is_ended() {
+        let mut silent = Command::new("tail");
+        silent.args(["-f", "/dev/null"]);
+        let ended = ask(silent, "", Duration::from_millis(1), |line| panic!("{line}"));
+        assert_eq!(ended.unwrap().unwrap_err().why, "ended after 0 s");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_last_complaint_says_why() {
+        let mut failing = Command::new("sh");
+        failing.args(["-c", "echo printed; echo first >&2; echo last >&2; exit 1"]);
+        let mut lines = Vec::new();
+        let ended = ask(failing, "", PATIENCE, |line| lines.push(line.to_owned()));
+        let failure = ended.unwrap().unwrap_err();
+        assert_eq!((failure.code, &*failure.why), (Some(1), "last"));
+        assert_eq!(lines, ["printed"]);
+    }
+}

@@ -1,0 +1,303 @@
+//! Which tests ran, failed, or did not run, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Case, Program, Run, Verdict};
+use crate::Outcome;
+use crate::table::Table;
+
+/// How many names are printed per reason; the others are counted.
+const NAMES_A_REASON: usize = 12;
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "status", content = "reason")]
+pub(crate) enum Status {
+    #[default]
+    Passed,
+    Failed,
+    /// With the reason.
+    NotRun(String),
+}
+
+/// A test that ran.
+#[derive(Debug, Serialize)]
+pub(crate) struct Test {
+    pub(crate) suite: String,
+    pub(crate) name: String,
+    pub(crate) seconds: f64,
+    /// Its output, if it failed.
+    pub(crate) failure: Option<String>,
+}
+
+/// A test, or a group of them, that did not run.
+#[derive(Debug, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) suite: String,
+    pub(crate) test: String,
+    pub(crate) reason: String,
+}
+
+impl LeftOut {
+    fn new(suite: &str, test: &str, reason: &str) -> Self {
+        let reason = match reason {
+            "" => "ignored, no reason given",
+            _ => reason,
+        };
+        Self { suite: suite.into(), test: test.into(), reason: reason.into() }
+    }
+}
+
+/// The results of tests that ran with the same settings.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) status: Status,
+    /// Of all tests, one after the other.
+    pub(crate) seconds: f64,
+    pub(crate) tests: Vec<Test>,
+    pub(crate) left_out: Vec<LeftOut>,
+    /// Errors of a process although its tests passed.
+    pub(crate) complaints: Vec<String>,
+    /// What tests reported beside their verdicts.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Row {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// The names of a program's tests that this row has; the others are left out for the reason given.
+    pub(crate) fn choose<'a>(
+        &mut self,
+        program: &Program,
+        cases: &'a [Case],
+        reason: impl Fn(&Case) -> Option<String>,
+    ) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        for case in cases {
+            match reason(case) {
+                None => names.push(case.name.as_str()),
+                Some(reason) => self.leave_out(&program.suite, case.title(), &reason),
+            }
+        }
+        names
+    }
+
+    /// Adds the results of tests of a suite.
+    pub(crate) fn add(&mut self, suite: &str, run: Run) {
+        for test in run.finished {
+            self.seconds += test.time.as_secs_f64();
+            let failure = match test.verdict {
+                Verdict::Passed => None,
+                Verdict::Failed(output) => Some(output),
+                Verdict::Ignored(reason) => {
+                    self.leave_out(suite, &test.name, &reason);
+                    continue;
+                }
+            };
+            self.tests.push(Test {
+                suite: suite.into(),
+                name: Case::parse(&test.name).title().into(),
+                seconds: test.time.as_secs_f64(),
+                failure,
+            });
+        }
+        self.complaints.extend(run.complaint);
+        self.notes.extend(run.notes);
+        if self.failed() > 0 {
+            self.status = Status::Failed;
+        }
+    }
+
+    /// Adds a test that did not run.
+    pub(crate) fn leave_out(&mut self, suite: &str, test: &str, reason: &str) {
+        self.left_out.push(LeftOut::new(suite, test, reason));
+    }
+
+    /// Whether it has neither results nor tests that it left out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.left_out.is_empty() && self.complaints.is_empty()
+    }
+
+    pub(crate) fn has_run(&self) -> bool {
+        !matches!(self.status, Status::NotRun(_))
+    }
+
+    pub(crate) fn passed(&self) -> usize {
+        let tests = self.tests.iter();
+        tests.filter(|test| test.failure.is_none()).count()
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        self.tests.len() - self.passed() + self.complaints.len()
+    }
+
+    /// What failed, each with its output.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (String, &str)> {
+        let complaints = self.complaints.iter();
+        let complaints = complaints.map(|text| (self.name.clone(), text.as_str()));
+        let tests = self.tests.iter().filter_map(|test| {
+            Some((format!("{}: {}", self.name, test.name), test.failure.as_deref()?))
+        });
+        tests.chain(complaints)
+    }
+}
+
+/// The results of all rows.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) rows: Vec<Row>,
+    /// What no row ran.
+    #[serde(skip)]
+    left_out: Vec<LeftOut>,
+    #[serde(skip)]
+    notes: Vec<String>,
+}
+
+impl Report {
+    /// The row of that name, which is added if it is new.
+    pub(crate) fn row(&mut self, name: &str) -> &mut Row {
+        let found = self.rows.iter().position(|row| row.name == name);
+        let at = found.unwrap_or_else(|| {
+            self.rows.push(Row::new(name));
+            self.rows.len() - 1
+        });
+        &mut self.rows[at]
+    }
+
+    /// Adds tests that did not run and that belong to no row.
+    pub(crate) fn not_run(&mut self, suite: &str, name: &str, reason: &str) {
+        self.left_out.push(LeftOut::new(suite, name, reason));
+    }
+
+    /// Adds another remark.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let count = |of: fn(&Row) -> usize| -> usize { self.rows.iter().map(of).sum() };
+        match (count(Row::failed), count(Row::passed)) {
+            (0, 0) => Outcome::CouldNotRun,
+            (0, _) => Outcome::Passed,
+            _ => Outcome::Failed,
+        }
+    }
+
+    /// Names of what did not run, by reason: once each, since several rows may leave out the same test.
+    fn reasons(&self) -> BTreeMap<&str, BTreeSet<String>> {
+        let mut reasons = BTreeMap::<_, BTreeSet<_>>::new();
+        let of_rows = self.rows.iter().flat_map(|row| &row.left_out);
+        for LeftOut { suite, test, reason } in of_rows.chain(&self.left_out) {
+            let tests = reasons.entry(reason.as_str()).or_default();
+            tests.insert(format!("{suite}: {test}"));
+        }
+        reasons
+    }
+
+    /// The failures, a line per row, what did not run, and a line of counts.
+    pub(crate) fn text(&self, elapsed: Duration) -> String {
+        let mut text = String::new();
+        for (name, output) in self.rows.iter().flat_map(Row::failures) {
+            text += &format!("\n---- {name}\n{}\n", output.trim_end());
+        }
+        let mut table = Table::new(["suite", "passed", "failed", "not run", "seconds"]);
+        for row in &self.rows {
+            table.row([
+                row.name.clone(),
+                row.passed().to_string(),
+                row.failed().to_string(),
+                match row.status {
+                    Status::NotRun(_) => "all".to_owned(),
+                    _ => row.left_out.len().to_string(),
+                },
+                format!("{:.1}", row.seconds),
+            ]);
+        }
+        text += &format!("\n{table}\n");
+        for row in &self.rows {
+            if let Status::NotRun(reason) = &row.status {
+                text += &format!("not run: {}: {reason}\n", row.name);
+            }
+            for note in &row.notes {
+                text += &format!("noted: {}: {note}\n", row.name);
+            }
+        }
+        for note in &self.notes {
+            text += &format!("{note}\n");
+        }
+        let reasons = self.reasons();
+        for (reason, tests) in &reasons {
+            text += &format!("not run, {} of them: {reason}\n", tests.len());
+            for test in tests.iter().take(NAMES_A_REASON) {
+                text += &format!("    {test}\n");
+            }
+            if tests.len() > NAMES_A_REASON {
+                text += &format!("    and {} more\n", tests.len() - NAMES_A_REASON);
+            }
+        }
+        for (name, _) in self.rows.iter().flat_map(Row::failures) {
+            text += &format!("failed: {name}\n");
+        }
+        let skipped: usize = reasons.values().map(BTreeSet::len).sum();
+        text + &format!(
+            "\n{} passed, {} failed, {skipped} skipped in {:.1} s\n",
+            self.rows.iter().map(Row::passed).sum::<usize>(),
+            self.rows.iter().map(Row::failed).sum::<usize>(),
+            elapsed.as_secs_f64()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Finished;
+    use super::*;
+
+    fn run(verdicts: &[(&str, Verdict)]) -> Run {
+        let test = |(name, verdict): &(&str, Verdict)| Finished {
+            name: (*name).into(),
+            verdict: verdict.clone(),
+            time: Duration::ZERO,
+        };
+        Run { finished: verdicts.iter().map(test).collect(), ..Run::default() }
+    }
+
+    #[test]
+    fn a_complaint_fails_a_row_in_which_all_tests_passed() {
+        let mut report = Report::default();
+        assert_eq!(report.outcome(), Outcome::CouldNotRun);
+        let row = report.row("gpu, lazy");
+        row.add("gpu", run(&[("a::needs_1", Verdict::Passed)]));
+        assert_eq!((row.passed(), row.failed()), (1, 0));
+        assert_eq!(report.outcome(), Outcome::Passed);
+        let complaint = Some("a leak".to_owned());
+        let row = report.row("gpu, lazy");
+        row.add("gpu", Run { complaint, ..Run::default() });
+        assert_eq!(row.status, Status::Failed);
+        assert_eq!(report.outcome(), Outcome::Failed);
+        let text = report.text(Duration::ZERO);
+        assert!(text.contains("---- gpu, lazy\na leak\n"), "{text}");
+        assert!(text.ends_with("1 passed, 1 failed, 0 skipped in 0.0 s\n"), "{text}");
+    }
+
+    #[test]
+    fn what_did_not_run_is_listed_once_with_its_reason() {
+        let mut report = Report::default();
+        for name in ["gpu, lazy", "gpu, eager"] {
+            let ignored = Verdict::Ignored(String::new());
+            report.row(name).add("gpu", run(&[("a", ignored)]));
+        }
+        report.not_run("Miri", "all", "no Miri");
+        let text = report.text(Duration::ZERO);
+        let ignored = "not run, 1 of them: ignored, no reason given\n    gpu: a\n";
+        assert!(text.contains(ignored), "{text}");
+        assert!(text.contains("1 of them: no Miri\n    Miri: all"), "{text}");
+        assert!(text.contains(" 2 skipped in"), "{text}");
+    }
+}

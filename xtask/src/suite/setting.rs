@@ -1,0 +1,310 @@
+//! The settings with which GPU suites run, and the tests that each leaves out.
+
+use std::collections::HashSet;
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::{Case, Invocation, Tag};
+use crate::Refusal;
+use crate::target::{RUNTIME, Target, simulator_seed, visible};
+
+/// compute-sanitizer's exit code after a finding; no test program uses it.
+const SANITIZER_EXIT_CODE: &str = "99";
+
+/// The oldest supported driver, by its CUDA version.
+const OLDEST: (u32, u32) = (11, 8);
+const ITS_SYMBOLS: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
+
+/// The settings beside the devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// No special settings.
+    Default,
+    /// `CUDA_LAUNCH_BLOCKING=1`: every launch and copy is complete when its call returns.
+    Blocking,
+    /// `CUDA_MODULE_LOADING=EAGER`.
+    EagerLoading,
+    /// compute-sanitizer's memcheck.
+    Memcheck,
+    /// The simulated driver in the test's own process, work done as late as CUDA permits.
+    Lazy,
+    /// The same, work done at enqueue.
+    Eager,
+    /// The same, work done by a seeded schedule.
+    Threaded,
+    /// The simulated driver as a library that `cuda-sys` opens.
+    Library,
+    /// As [`Self::Lazy`], with the driver's pool instead of the cache.
+    DriverPool,
+    /// As [`Self::Lazy`], with a driver call for each block.
+    Plain,
+    /// As [`Self::Lazy`], with the symbols of the oldest supported driver alone.
+    Oldest,
+}
+
+impl Variant {
+    /// The rows on real GPUs.
+    pub(crate) const REAL: &[Self] =
+        &[Self::Default, Self::Blocking, Self::EagerLoading, Self::Memcheck];
+    /// The rows on the simulated driver, where real ones could be.
+    pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded, Self::Library];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Blocking => "launch-blocking",
+            Self::EagerLoading => "eager-loading",
+            Self::Memcheck => "memcheck",
+            Self::Lazy => "sim-lazy",
+            Self::Eager => "sim-eager",
+            Self::Threaded => "sim-threaded",
+            Self::Library => "sim-library",
+            Self::DriverPool => "sim-driver-pool",
+            Self::Plain => "sim-plain",
+            Self::Oldest => "sim-cuda-11.8",
+        }
+    }
+
+    /// Why a test with this tag is meaningless under these settings, if so.
+    fn refuses(self, tag: Tag) -> Option<&'static str> {
+        let is_simulated = !Self::REAL.contains(&self);
+        match (self, tag) {
+            (Self::Blocking, Tag::Asynchronous) => Some("calls block in this row"),
+            (Self::Blocking, Tag::Timing) => Some("calls block in this row, which times them"),
+            (Self::Memcheck, Tag::Asynchronous | Tag::Timing) => {
+                Some("memcheck serialises and slows calls")
+            }
+            (Self::Memcheck, Tag::Faulting) => Some("memcheck would report the fault it provokes"),
+            (Self::Oldest, Tag::Cuda(major, minor)) if OLDEST < (major, minor) => {
+                Some("the simulated driver is for CUDA 11.8 in this row")
+            }
+            (_, Tag::Real) if is_simulated => {
+                Some("means nothing on the simulated driver: cargo xtask test-gpu")
+            }
+            (_, Tag::Timing) if is_simulated => {
+                Some("the simulated driver has no timing: cargo xtask test-gpu")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A combination of devices and settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) devices: u32,
+    pub(crate) variant: Variant,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.devices, self.variant.name())
+    }
+}
+
+impl Setting {
+    /// How to run tests with it; or why it is impossible here. `simulator` is the simulated driver as a
+    /// library.
+    pub(crate) fn invocation(
+        &self,
+        target: &Target,
+        simulator: &Path,
+    ) -> Result<Invocation, Refusal> {
+        let there = target.devices();
+        if there < self.devices {
+            let needed = self.devices;
+            return Err(Refusal(format!("needs {needed} devices, {there} visible")));
+        }
+        let wrapper = match self.variant {
+            Variant::Memcheck => {
+                let why = "compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin";
+                memcheck().ok_or_else(|| Refusal(why.to_owned()))?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Invocation {
+            wrapper,
+            environment: self.environment(target, simulator),
+            ignored: true,
+            serial: true,
+            apart: false,
+        })
+    }
+
+    /// Why a test is not run, if so.
+    pub(crate) fn leaves_out(&self, case: &Case, target: &Target) -> Option<String> {
+        if case.needs > self.devices {
+            return Some(format!("needs {} devices", case.needs));
+        }
+        if case.needs == 0 && self.variant == Variant::Memcheck {
+            return Some("asks no device: there is nothing for memcheck to see".into());
+        }
+        case.tags.iter().find_map(|&tag| {
+            let refused = self.variant.refuses(tag).map(str::to_owned);
+            let reason = refused.or_else(|| target.lacks(tag))?;
+            Some(format!("{}: {reason}", tag.name()))
+        })
+    }
+
+    fn environment(&self, target: &Target, simulator: &Path) -> Vec<(&'static str, String)> {
+        let devices = self.devices.to_string();
+        let visible = ("CUDA_VISIBLE_DEVICES", visible(self.devices));
+        let libraries = target.libraries();
+        let runtime = libraries.and_then(|libraries| libraries.runtime.as_ref().ok());
+        let runtime = runtime.map(|library| (RUNTIME, library.path.clone()));
+        let in_process = |mode: &str, more: Option<(&'static str, String)>| {
+            let devices = ("CUDA_TESTS_SIM", devices.clone());
+            let mode = ("CUDA_SIM_MODE", mode.to_owned());
+            [devices, mode].into_iter().chain(more).collect()
+        };
+        let allocator = |name: &str| Some(("CUDA_CORE_ALLOCATOR", name.to_owned()));
+        let variables: Vec<_> = match self.variant {
+            Variant::Default => vec![visible],
+            Variant::Blocking => vec![visible, ("CUDA_LAUNCH_BLOCKING", "1".into())],
+            Variant::EagerLoading => vec![visible, ("CUDA_MODULE_LOADING", "EAGER".into())],
+            Variant::Memcheck => vec![visible, ("CUDA_TESTS_WATCHDOG", "300".into())],
+            Variant::Lazy => in_process("lazy", None),
+            Variant::Eager => in_process("eager", None),
+            Variant::Threaded => in_process("threaded", Some(simulator_seed())),
+            Variant::Library => vec![
+                ("CUDA_SYS_LIBRARY", simulator.display().to_string()),
+                ("CUDA_SIM_DEVICES", devices.clone()),
+            ],
+            Variant::DriverPool => in_process("lazy", allocator("driver")),
+            Variant::Plain => in_process("lazy", allocator("plain")),
+            Variant::Oldest => {
+                let missing = newer_symbols().join(",");
+                in_process("lazy", Some(("CUDA_SIM_MISSING", missing)))
+            }
+        };
+        variables.into_iter().chain(runtime).collect()
+    }
+}
+
+/// The symbols that drivers later than the oldest have.
+fn newer_symbols() -> Vec<&'static str> {
+    let old: HashSet<&str> = ITS_SYMBOLS.lines().collect();
+    let all = cuda_sys::DriverApi::SYMBOLS.iter().copied();
+    all.filter(|symbol| !old.contains(symbol)).collect()
+}
+
+/// The words before a program that run it under memcheck. Tests provoke driver errors on purpose, so API
+/// errors are not reported; and a test without driver calls has passed, not failed to start.
+fn memcheck() -> Option<Vec<OsString>> {
+    let options = "--tool memcheck --report-api-errors no --require-cuda-init no --error-exitcode";
+    let options = options.split(' ').chain([SANITIZER_EXIT_CODE]);
+    let program = sanitizer()?.into_os_string();
+    Some([program].into_iter().chain(options.map(OsString::from)).collect())
+}
+
+fn sanitizer() -> Option<PathBuf> {
+    let on_path = env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = env::split_paths(&on_path).collect();
+    if let Ok(entries) = Path::new("/usr/local").read_dir() {
+        let entries = entries.flatten();
+        let toolkits =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("cuda"));
+        directories.extend(toolkits.map(|toolkit| toolkit.path().join("bin")));
+    }
+    let programs = directories.iter().map(|bin| bin.join("compute-sanitizer"));
+    programs.into_iter().find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Gpus, tests};
+
+    fn real(devices: u32) -> Target {
+        let libraries = tests::none();
+        Target::Real(Gpus { devices, driver: (12, 2), names: Vec::new(), libraries })
+    }
+
+    fn setting(devices: u32, variant: Variant) -> Setting {
+        Setting { devices, variant }
+    }
+
+    fn reason(variant: Variant, target: &Target, test: &str) -> Option<String> {
+        setting(1, variant).leaves_out(&Case::parse(test), target)
+    }
+
+    fn environment(variant: Variant, target: &Target) -> Vec<(&'static str, String)> {
+        let invocation = setting(2, variant).invocation(target, Path::new("x"));
+        invocation.expect("two devices").environment
+    }
+
+    #[test]
+    fn more_devices_than_there_are_is_said() {
+        let reason = setting(4, Variant::Default).invocation(&real(2), Path::new("x"));
+        let reason = reason.map(drop).expect_err("two are too few");
+        assert_eq!(reason.to_string(), "needs 4 devices, 2 visible");
+    }
+
+    #[test]
+    fn tags_leave_tests_out_where_they_mean_nothing() {
+        let target = real(2);
+        let reason = |variant, test| reason(variant, &target, test);
+        let asynchronous = "a::asynchronous::needs_1";
+        assert_eq!(reason(Variant::Default, asynchronous), None);
+        assert_eq!(reason(Variant::EagerLoading, asynchronous), None);
+        assert_eq!(reason(Variant::Lazy, asynchronous), None);
+        assert!(reason(Variant::Blocking, asynchronous).is_some());
+        assert!(reason(Variant::Memcheck, asynchronous).is_some());
+        assert_eq!(reason(Variant::Default, "a::asks_no_device"), None);
+        assert!(reason(Variant::Memcheck, "a::asks_no_device").is_some());
+        let expected = Some("needs 2 devices".into());
+        assert_eq!(reason(Variant::Default, "a::needs_2"), expected);
+    }
+
+    #[test]
+    fn tests_are_left_out_that_lack_a_library_or_a_newer_driver() {
+        let target = real(1);
+        let reason_of = |test| reason(Variant::Default, &target, test);
+        let nvrtc = "a::real::nvrtc::needs_1";
+        assert_eq!(reason_of(nvrtc), Some("nvrtc: nowhere".into()));
+        let runtime = "a::real::runtime::needs_1";
+        assert_eq!(reason_of(runtime), Some("runtime: nowhere".into()));
+        let expected = "cuda_12_4: the driver is for CUDA 12.2";
+        assert_eq!(reason_of("a::cuda_12_4::needs_1"), Some(expected.into()));
+        assert_eq!(reason_of("a::cuda_12_2::needs_1"), None);
+    }
+
+    #[test]
+    fn what_the_simulator_cannot_do_is_said() {
+        let target = Target::Simulated { devices: 1 };
+        for variant in [Variant::Lazy, Variant::Library, Variant::Plain] {
+            let reason = |test| reason(variant, &target, test);
+            let real = reason("a::real::nvrtc::needs_1");
+            assert!(real.is_some_and(|reason| reason.starts_with("real: ")));
+            assert!(reason("a::timing::needs_1").is_some());
+            assert_eq!(reason("a::cuda_12_4::needs_1"), None);
+        }
+    }
+
+    #[test]
+    fn the_oldest_driver_lacks_what_came_later() {
+        let target = Target::Simulated { devices: 2 };
+        let environment = environment(Variant::Oldest, &target);
+        let (_, missing) = environment.last().expect("several");
+        let missing: Vec<_> = missing.split(',').collect();
+        // The header may be equally old.
+        let newer = "cuGreenCtxCreate";
+        let known = cuda_sys::DriverApi::SYMBOLS.contains(&newer);
+        assert_eq!(missing.contains(&newer), known);
+        assert!(!missing.contains(&"cuStreamCreate"));
+        assert!(reason(Variant::Oldest, &target, "a::cuda_12_4::needs_1").is_some());
+        assert_eq!(reason(Variant::Oldest, &target, "a::needs_1"), None);
+        let version = format!("CUDA {}.{}", OLDEST.0, OLDEST.1);
+        let said = Variant::Oldest.refuses(Tag::Cuda(12, 4));
+        assert!(said.is_some_and(|said| said.contains(&version)));
+    }
+
+    #[test]
+    fn a_row_shows_its_devices_only() {
+        let expected = [("CUDA_VISIBLE_DEVICES", "0,1"), ("CUDA_LAUNCH_BLOCKING", "1")];
+        let expected = expected.map(|(name, value)| (name, value.to_owned()));
+        assert_eq!(environment(Variant::Blocking, &real(8)), expected);
+    }
+}

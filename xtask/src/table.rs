@@ -1,0 +1,98 @@
+//! Tables, as plain text and in Markdown.
+
+use std::fmt;
+
+/// Rows under headings; the first column is left-aligned, the others are right-aligned.
+pub(crate) struct Table {
+    /// The headings are the first.
+    rows: Vec<Vec<String>>,
+    left: Vec<usize>,
+    /// Each with the number of the row that it precedes.
+    titles: Vec<(usize, String)>,
+}
+
+impl Table {
+    pub(crate) fn new<C: Into<String>>(headings: impl IntoIterator<Item = C>) -> Self {
+        let mut table = Self { rows: Vec::new(), left: vec![0], titles: Vec::new() };
+        table.row(headings);
+        table
+    }
+
+    /// Left-aligns these columns, and right-aligns all others.
+    pub(crate) fn left(mut self, columns: &[usize]) -> Self {
+        self.left = columns.to_vec();
+        self
+    }
+
+    pub(crate) fn row<C: Into<String>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// A line above the next row, after an empty one; not in Markdown.
+    pub(crate) fn title(&mut self, text: &str) {
+        self.titles.push((self.rows.len(), text.to_owned()));
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::new();
+        for (number, cells) in self.rows.iter().enumerate() {
+            text += &format!("| {} |\n", cells.join(" | "));
+            if number == 0 {
+                let rules = (0..cells.len()).map(|column| match self.left.contains(&column) {
+                    true => "---",
+                    false => "---:",
+                });
+                text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (number, row) in self.rows.iter().enumerate() {
+            for (_, title) in self.titles.iter().filter(|(before, _)| *before == number) {
+                writeln!(f, "\n{title}")?;
+            }
+            let cells = row.iter().zip(&widths).enumerate();
+            let cells = cells.map(|(column, (cell, &width))| match self.left.contains(&column) {
+                true => format!("{cell:width$}"),
+                false => format!("{cell:>width$}"),
+            });
+            let line = cells.collect::<Vec<_>>().join("  ");
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["suite", "passed"]);
+        table.row(["a", "7"]);
+        table.row(["longer", "12"]);
+        assert_eq!(table.to_string(), "suite   passed\na            7\nlonger      12\n");
+    }
+
+    #[test]
+    fn titles_are_for_terminals_and_alignment_for_both() {
+        let mut table = Table::new(["suite", "passed", "why"]).left(&[0, 2]);
+        table.title("a group");
+        table.row(["a", "7", "x"]);
+        let text = "suite  passed  why\n\na group\na           7  x\n";
+        assert_eq!(table.to_string(), text);
+        let markdown = "| suite | passed | why |\n|---|---:|---|\n| a | 7 | x |\n";
+        assert_eq!(table.markdown(), markdown);
+    }
+}

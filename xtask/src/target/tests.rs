@@ -1,0 +1,31 @@
+//! The drivers and libraries of this program's own tests, and tests of targets.
+
+use super::first;
+use super::libraries::{Libraries, mapped};
+
+/// The driver of this program's own tests: a process has only one, so they share it.
+pub(crate) fn simulated() -> cuda_sim::Session {
+    let config = cuda_sim::Config::default().devices(2).quarantine(0).mode(cuda_sim::Mode::Eager);
+    // The test that ran first has installed it.
+    let _ = cuda_sim::install(config);
+    cuda_sim::Session::begin()
+}
+
+/// A machine without any, for tests.
+pub(crate) fn none() -> Libraries {
+    Libraries { runtime: Err("nowhere".into()), nvrtc: Err("nowhere".into()) }
+}
+
+#[test]
+fn a_choice_made_outside_is_narrowed_not_replaced() {
+    assert_eq!(first(Some("2,5,7"), 2), "2,5");
+    assert_eq!(first(None, 2), "0,1");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_is_found_among_those_mapped() {
+    let libc = mapped("libc.so").expect("every program has it");
+    assert!(libc.starts_with('/') && libc.contains("/libc.so"), "{libc}");
+    assert_eq!(mapped("libnothing.so"), None);
+}

@@ -1,0 +1,124 @@
+//! Programs on the simulated driver: the examples of `cuda-core`, and `tests/interop`, in which Python
+//! has cuda-core's guards among plain driver calls.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use anyhow::Context;
+
+use crate::cargo::Built;
+use crate::process::{Record, python, succeeds};
+use crate::suite::{Finished, Report, Run, Verdict};
+use crate::workspace;
+
+const EXAMPLES: &str = "cuda-core (examples)";
+const INTEROP: &str = "tests/interop";
+
+/// The exit code of an example on a machine that lacks what the example needs.
+const COULD_NOT_RUN: i32 = 2;
+
+/// Runs each example with a name that contains `filter`; examples that report that they cannot run
+/// are listed so.
+pub(super) fn examples(
+    filter: &str,
+    devices: u32,
+    built: &Built,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let is_example = |path: &Path| path.parent().is_some_and(|it| it.ends_with("examples"));
+    let programs = built.programs();
+    let examples = programs.filter(|(name, path)| is_example(path) && name.contains(filter));
+    let mut examples: Vec<_> = examples.collect();
+    examples.sort_unstable();
+    for (name, path) in examples {
+        let mut command = Command::new(path);
+        run(&mut command, devices, built, (EXAMPLES, name), report)?;
+    }
+    Ok(())
+}
+
+/// Runs the cases that need neither PyTorch nor CuPy.
+pub(super) fn interop(filter: &str, built: &Built, report: &mut Report) -> anyhow::Result<()> {
+    let name = "without_frameworks";
+    if !name.contains(filter) {
+        return Ok(());
+    }
+    let reason = "needs two GPUs: cargo xtask bundle DIR, then DIR/interop.sh";
+    report.not_run(INTEROP, "nested with PyTorch and CuPy", reason);
+    if !succeeds(python("--version")) {
+        report.not_run(INTEROP, name, "there is no Python: PYTHON may name one");
+        return Ok(());
+    }
+    let mut command = python("");
+    command
+        .arg(workspace::root()?.join("tests/interop/interop.py"))
+        .args(["--without-frameworks", "--library"])
+        .arg(built.library("cuda_interop")?);
+    run(&mut command, 2, built, (INTEROP, name), report)
+}
+
+/// Runs a program, which must succeed without a violation of the driver's rules.
+fn run(
+    command: &mut Command,
+    devices: u32,
+    built: &Built,
+    (suite, name): (&str, &str),
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let record = Record::new("simulated");
+    let output = command
+        .env("CUDA_SYS_LIBRARY", built.library("cuda_sim")?)
+        .env("CUDA_SIM_DEVICES", devices.to_string())
+        .env("CUDA_SIM_REPORT", &record.0)
+        .output()
+        .with_context(|| name.to_owned())?;
+    let may_lack = suite == EXAMPLES;
+    let verdict = verdict(&output, &record.read(), may_lack);
+    let word = match &verdict {
+        Verdict::Passed => "ok",
+        Verdict::Failed(_) => "FAILED",
+        Verdict::Ignored(_) => "could not run",
+    };
+    println!("{suite} {name} ... {word}");
+    let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
+    let row = report.row(&format!("{suite}, simulated"));
+    row.add(suite, Run { finished: vec![finished], ..Run::default() });
+    Ok(())
+}
+
+fn verdict(output: &Output, simulated: &str, may_lack: bool) -> Verdict {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let mut lines = simulated.lines();
+    let clean = lines.next().is_some_and(|it| it.contains("no violation"));
+    match output.status.code() {
+        Some(0) if clean => Verdict::Passed,
+        Some(COULD_NOT_RUN) if clean && may_lack => {
+            let reason = lacking(&errors);
+            Verdict::Ignored(format!("on the simulated driver {reason}"))
+        }
+        _ => {
+            let (status, printed) = (output.status, String::from_utf8_lossy(&output.stdout));
+            Verdict::Failed(format!("{status}\n{printed}\n{errors}\n{simulated}"))
+        }
+    }
+}
+
+/// The reason printed by an example that could not run.
+fn lacking(errors: &str) -> &str {
+    let said = errors.lines().last().unwrap_or_default();
+    said.strip_prefix("could not run: ").unwrap_or(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lacking;
+
+    #[test]
+    fn the_reason_is_what_the_example_says() {
+        let errors = "a warning\ncould not run: this example needs two GPUs\n";
+        assert_eq!(lacking(errors), "this example needs two GPUs");
+        assert_eq!(lacking(""), "");
+    }
+}
