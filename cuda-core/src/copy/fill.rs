@@ -44,9 +44,11 @@ impl Pattern {
     }
 
     /// Refuses rows that this pattern would not end with, or an address that it is not aligned to.
+    #[inline]
     fn check(self, op: &'static str, bytes: usize, address: CUdeviceptr) -> Result<()> {
         let (width, ..) = self.parts();
-        if bytes % width != 0 || address % width as u64 != 0 {
+        // A width is a power of two: a mask is faster than a division, which the fill would wait for.
+        if (bytes as u64 | address) & (width as u64 - 1) != 0 {
             return Err(Error::Indivisible { op, width, bytes, address });
         }
         Ok(())
@@ -56,6 +58,7 @@ impl Pattern {
     ///
     /// # Safety
     /// They are at `to`, aligned to their width, and stay allocated until the fill is done.
+    #[inline]
     unsafe fn fill(self, to: CUdeviceptr, count: usize, stream: CUstream) -> CUresult {
         match self {
             // SAFETY: the caller promises that there are `count` bytes, until the fill is done.

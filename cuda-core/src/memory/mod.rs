@@ -96,13 +96,20 @@ impl<M: MemoryKind> Block<M> {
         M::Address: 'static,
         M::Backing: 'static,
     {
-        match M::free(&mut self) {
-            Err(FailedRelease::Kept(error)) if held::is_held(&error) => {
-                held::keep(move || self.free_or_keep());
-            }
+        if !self.free_unless_held() {
+            held::keep(move || self.free_or_keep());
+        }
+    }
+
+    /// Frees the block, or leaves it behind; `false` if other code captures the stream of its last
+    /// work, so that it has to be tried again.
+    fn free_unless_held(&mut self) -> bool {
+        match M::free(self) {
+            Err(FailedRelease::Kept(error)) if held::is_held(&error) => return false,
             Err(why) => self.leave_behind(why),
             Ok(()) => {}
         }
+        true
     }
 
     fn leave_behind(&self, why: FailedRelease) {
@@ -197,17 +204,19 @@ impl<M: MemoryKind> Drop for Storage<M> {
         if free && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
-        // SAFETY: the field is not touched after this, the only place that takes it on this path.
-        let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        if !free {
-            return;
+        let here = !deferred::must_not_run_here();
+        if !free || (here && self.block.free_unless_held()) {
+            // SAFETY: the field is not touched after this, which is the only drop on this path.
+            unsafe { ManuallyDrop::drop(&mut self.block) };
+        } else {
+            // SAFETY: the field is not touched after this, the only place that takes it on this path.
+            let block = unsafe { ManuallyDrop::take(&mut self.block) };
+            let later = move || block.free_or_keep();
+            if here { held::keep(later) } else { deferred::run_elsewhere(later) }
         }
-        if deferred::must_not_run_here() {
-            deferred::run_elsewhere(move || block.free_or_keep());
-            return;
+        if free && here {
+            held::retry();
         }
-        block.free_or_keep();
-        held::retry();
     }
 }
 

@@ -94,9 +94,14 @@ pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelea
     if fences.is_empty() {
         lock(&CACHE).put(chunk, slab);
     } else {
-        cache::with(|cache| cache.put_pending(chunk, slab, fences));
+        give_pending(chunk, slab, fences);
     }
     Ok(())
+}
+
+#[cold]
+fn give_pending(chunk: PinnedChunk, slab: SlabId, fences: Fences) {
+    cache::with(|cache| cache.put_pending(chunk, slab, fences));
 }
 
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver

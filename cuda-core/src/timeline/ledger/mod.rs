@@ -193,16 +193,27 @@ impl Ledger {
     ///
     /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of it,
     /// so no other thread raises the reader's point meanwhile.
+    #[inline]
     pub(crate) fn conflicts(
         &self,
         range: &Bytes,
         access: Access,
         stream: Option<&Timeline>,
     ) -> Fences {
-        let mut fences = Fences::none();
-        if self.is_quiet(stream) {
-            return fences;
+        match self.is_quiet(stream) {
+            true => Fences::none(),
+            false => self.conflicts_of_entries(range, access, stream),
         }
+    }
+
+    #[inline(never)]
+    fn conflicts_of_entries(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+    ) -> Fences {
+        let mut fences = Fences::none();
         let concerns = |mark: &Mark| {
             let same = stream.is_some_and(|stream| stream.id() == mark.timeline.id());
             !same && !has_completed(mark)
