@@ -47,7 +47,7 @@ pub(super) const ALL: &[Row] = rows! {
     "no-build-script": link::without_scripts, "a `links` override, and no build scripts at all";
     "aarch64-linux": targets::aarch64_linux, "checks for aarch64-unknown-linux-gnu";
     "windows": targets::windows, "checks for x86_64-pc-windows-gnu";
-    "time": times::without_bindgen, "clean release build, features off, 2 cores: < 10 s";
+    "time": times::without_bindgen, "clean release build, features off, beside one of bindgen";
     "time-bindgen": times::with_bindgen, "clean release build, default features, 2 cores";
     "peer-cudarc": times::cudarc, "the same build of cudarc";
     "peer-nvidia": times::nvidia, "the same build of NVIDIA's cuda-core";

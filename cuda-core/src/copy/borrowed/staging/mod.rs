@@ -354,7 +354,7 @@ fn take_at_last(bytes: usize, refused: Error) -> Result<StagingChunk> {
 fn set_aside(chunk: StagingChunk, last: Fences, error: Error) {
     chunk.uncount();
     if chunk.is_cached() {
-        // `slab::give` makes no driver call for it, so does not fail; the slab gives it up when it
+        // `pinned_pool::give` makes no driver call for it, so does not fail; the slab gives it up when it
         // queries it.
         let _ = chunk.give(last);
         return;
