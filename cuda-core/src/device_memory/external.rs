@@ -20,7 +20,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 /// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///
@@ -245,7 +245,7 @@ impl Release for ImportedMemory {
     }
 }
 
-debug! { [] ExternalMemory [], |it| size: it.size(), device: it.device() }
+debug_by! { [] ExternalMemory: |it| "ExternalMemory" { size: it.size(), device: it.device() } }
 
 /// The imported memory behind a mapped buffer. Leaked unless it is unmapped: work may use it until
 /// the host has seen that none does.

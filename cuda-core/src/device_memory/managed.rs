@@ -18,7 +18,7 @@ use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///
@@ -235,7 +235,8 @@ fn all_concurrent() -> Result<bool> {
     Ok(true)
 }
 
-debug! {
-    [T: Pod] ManagedBuffer [T],
-    |it| address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
+debug_by! {
+    [T: Pod] ManagedBuffer<T>: |it| "ManagedBuffer" {
+        address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
+    }
 }

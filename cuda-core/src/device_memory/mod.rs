@@ -33,7 +33,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 impl memory::MemoryKind for DeviceMemory {
     type Address = CUdeviceptr;
@@ -258,7 +258,8 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
     }
 }
 
-debug! {
-    [T: Pod] DeviceBuffer [T],
-    |it| address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
+debug_by! {
+    [T: Pod] DeviceBuffer<T>: |it| "DeviceBuffer" {
+        address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
+    }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::{byte_len, within};
 use crate::types::pod::Pod;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///
@@ -174,8 +174,9 @@ impl<T: Pod> PitchedBuffer<T> {
     }
 }
 
-debug! {
-    [T: Pod] PitchedBuffer [T],
-    |it| address: format_args!("{:#x}", it.bytes.as_raw()), width: it.width, height: it.height,
-    pitch: it.pitch, device: it.device()
+debug_by! {
+    [T: Pod] PitchedBuffer<T>: |it| "PitchedBuffer" {
+        address: format_args!("{:#x}", it.bytes.as_raw()), width: it.width, height: it.height,
+        pitch: it.pitch, device: it.device()
+    }
 }

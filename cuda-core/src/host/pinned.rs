@@ -17,7 +17,7 @@ use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 use crate::util::flags::flags;
 
 /// Pinned memory of the host.
@@ -462,6 +462,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 }
 
-debug! {
-    [T: Pod] PinnedBuffer [T], |it| address: it.storage.block().address.0, len: it.len()
+debug_by! {
+    [T: Pod] PinnedBuffer<T>: |it| "PinnedBuffer" {
+        address: it.storage.block().address.0, len: it.len()
+    }
 }

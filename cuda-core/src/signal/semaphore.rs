@@ -17,7 +17,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 use crate::util::raw_enum::raw_enum;
 
 raw_enum! {
@@ -240,4 +240,8 @@ impl Release for ImportedSemaphore {
     }
 }
 
-debug! { [] ExternalSemaphore [], |it| raw: it.as_raw(), device: it.device() }
+debug_by! {
+    [] ExternalSemaphore: |it| "ExternalSemaphore" {
+        raw: it.as_raw(), device: it.device()
+    }
+}

@@ -1,7 +1,6 @@
 //! Containers, locks and macros that know nothing of CUDA.
 
 pub(crate) mod by_parts;
-pub(crate) mod debug;
 pub(crate) mod flags;
 pub(crate) mod flat_map;
 pub(crate) mod from;

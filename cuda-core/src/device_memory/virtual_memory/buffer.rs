@@ -17,7 +17,7 @@ use crate::memory::device::DeviceMemory;
 use crate::peer::PeerAccess;
 use crate::process::driver;
 use crate::types::pod::Pod;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
 /// The strictest alignment of elements: reserved addresses begin at a page of the device, none of
@@ -238,8 +238,9 @@ impl<T: Pod> VirtualBuffer<T> {
     }
 }
 
-debug! {
-    [T: Pod] VirtualBuffer [T],
-    |it| address: format_args!("{:#x}", it.as_raw()), len: it.len(), max_len: it.max_len(),
-    device: it.device()
+debug_by! {
+    [T: Pod] VirtualBuffer<T>: |it| "VirtualBuffer" {
+        address: format_args!("{:#x}", it.as_raw()), len: it.len(), max_len: it.max_len(),
+        device: it.device()
+    }
 }

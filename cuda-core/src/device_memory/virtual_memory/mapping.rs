@@ -253,7 +253,7 @@ pub(super) struct SharedMapping(pub(super) Arc<Mutex<VirtualMapping>>);
 
 impl MemoryOwner for SharedMapping {
     fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), FailedRelease> {
-        // Only this reference is left: the buffer is dropped with its block.
+        // The buffer may still refer to the mapping, which is empty from here on.
         lock(&self.0).release()
     }
 }

@@ -14,7 +14,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
@@ -245,4 +245,4 @@ impl Release for Allocation {
     }
 }
 
-debug! { [] PhysicalMemory [], |it| size: it.size(), device: it.device() }
+debug_by! { [] PhysicalMemory: |it| "PhysicalMemory" { size: it.size(), device: it.device() } }

@@ -14,7 +14,7 @@ use crate::memory::within;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::extent::Extent;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
@@ -138,7 +138,8 @@ impl<T: Texel> MipmappedArray<T> {
     }
 }
 
-debug! {
-    [T: Texel] MipmappedArray [T],
-    |it| shape: it.shape(), levels: it.levels(), device: it.device()
+debug_by! {
+    [T: Texel] MipmappedArray<T>: |it| "MipmappedArray" {
+        shape: it.shape(), levels: it.levels(), device: it.device()
+    }
 }

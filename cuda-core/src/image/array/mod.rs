@@ -17,7 +17,7 @@ use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 mod copy;
 pub(crate) mod mipmap;
@@ -343,4 +343,4 @@ impl<T: Texel> CudaArray<T> {
     }
 }
 
-debug! { [T: Texel] CudaArray [T], |it| shape: it.shape(), device: it.device() }
+debug_by! { [T: Texel] CudaArray<T>: |it| "CudaArray" { shape: it.shape(), device: it.device() } }

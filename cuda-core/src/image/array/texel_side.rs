@@ -21,7 +21,7 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 use crate::util::from::from;
 
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;
@@ -236,5 +236,9 @@ from! {
     ['a, T: Texel] &'a mut CudaArray<T> => TexelDestination<'a, T>: |it| it.as_view_mut().into();
 }
 
-debug! { [T: Texel] TexelSource ['_, T], |it| size: it.size, on: it.on }
-debug! { [T: Texel] TexelDestination ['_, T], |it| size: it.written.size, on: it.written.on }
+debug_by! { [T: Texel] TexelSource<'_, T>: |it| "TexelSource" { size: it.size, on: it.on } }
+debug_by! {
+    [T: Texel] TexelDestination<'_, T>: |it| "TexelDestination" {
+        size: it.written.size, on: it.written.on
+    }
+}

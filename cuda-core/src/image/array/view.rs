@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::memory::Storage;
 use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::extent::{Extent, Origin};
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 use crate::util::from::from;
 
 /// An array, or a level of a mipmap, within its storage.
@@ -205,5 +205,13 @@ from! {
     ['a, T: Texel] &ArraySlice<'a, T> => ArraySlice<'a, T>: |it| *it;
 }
 
-debug! { [T: Texel] ArraySlice ['_, T], |it| origin: it.origin, extent: it.extent }
-debug! { [T: Texel] ArraySliceMut ['_, T], |it| origin: it.view.origin, extent: it.view.extent }
+debug_by! {
+    [T: Texel] ArraySlice<'_, T>: |it| "ArraySlice" {
+        origin: it.origin, extent: it.extent
+    }
+}
+debug_by! {
+    [T: Texel] ArraySliceMut<'_, T>: |it| "ArraySliceMut" {
+        origin: it.view.origin, extent: it.view.extent
+    }
+}

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::image::array::texel::Texel;
 use crate::process::driver;
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 pub(crate) mod descriptor;
 pub(crate) mod object;
@@ -135,7 +135,8 @@ impl<T: Texel> Texture<T> {
 /// ```
 pub type BoundTexture<'a> = BoundObject<'a, TextureKind>;
 
-debug! {
-    [T: Texel] Texture [T],
-    |it| handle: it.as_raw(), array: it.made.array(), device: it.device()
+debug_by! {
+    [T: Texel] Texture<T>: |it| "Texture" {
+        handle: it.as_raw(), array: it.made.array(), device: it.device()
+    }
 }

@@ -15,7 +15,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::{Access, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 pub(crate) type Destroy = unsafe extern "C" fn(u64) -> CUresult;
 pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) -> CUresult;
@@ -141,7 +141,7 @@ impl<'a, K: ObjectKind> BoundObject<'a, K> {
     }
 }
 
-debug! { [K: ObjectKind] BoundObject ['_, K], |it| handle: it.handle }
+debug_by! { [K: ObjectKind] BoundObject<'_, K>: |it| "BoundObject" { handle: it.handle } }
 
 /// A description of the driver's, of which all zeroes are a valid value.
 ///

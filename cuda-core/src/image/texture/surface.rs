@@ -11,7 +11,7 @@ use crate::image::array::texel::Texel;
 use crate::process::driver;
 use crate::timeline::ledger::Access;
 use crate::types::resource::Resource;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 
 /// The kind of object that a [`Surface`] is.
 #[derive(Debug)]
@@ -120,4 +120,4 @@ impl<T: Texel> Surface<T> {
 /// ```
 pub type BoundSurface<'a> = BoundObject<'a, SurfaceKind>;
 
-debug! { [T: Texel] Surface [T], |it| handle: it.as_raw(), device: it.device() }
+debug_by! { [T: Texel] Surface<T>: |it| "Surface" { handle: it.as_raw(), device: it.device() } }

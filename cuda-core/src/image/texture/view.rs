@@ -17,7 +17,7 @@ use crate::memory::device::{DeviceMemory, DeviceSlice};
 use crate::timeline::ledger::{Access, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
-use crate::util::debug::debug;
+use crate::util::by_parts::debug_by;
 use crate::util::from::from;
 
 /// What a texture is created from, and used with: an array, mipmapped or not; a row of device
@@ -202,6 +202,6 @@ from! {
         |it| it.as_view().into();
 }
 
-debug! { [T: Texel] TextureSource ['_, T], |it| made: it.made }
+debug_by! { [T: Texel] TextureSource<'_, T>: |it| "TextureSource" { made: it.made } }
 
-debug! { [] Made [], |it| array: it.array() }
+debug_by! { [] Made: |it| "Made" { array: it.array() } }
