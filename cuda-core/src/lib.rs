@@ -204,7 +204,7 @@ pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, Mem
 pub use device_memory::virtual_memory::Granularity;
 pub use device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
 pub use device_memory::virtual_memory::physical::PhysicalMemory;
-pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
+pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use host::pinned_pool::{

@@ -116,6 +116,7 @@ mod once;
 /// For `cuda-core`; not part of the interface.
 #[doc(hidden)]
 pub mod os;
+mod result;
 
 /// The code generated from `cuda.h`: the bundled bindings, which the build script may have
 /// completed.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cuda_core::{
-    Allocator, Context, ContextFlags, Current, Device, DeviceBuffer, Event, EventFlags,
+    Allocator, Context, ContextFlags, Current, Device, DeviceBuffer, Error, Event, EventFlags,
     PinnedBuffer, Result, Stream,
 };
 use cuda_sys::{
@@ -432,7 +432,7 @@ gpu_test! {
                         drop(range);
                         Ok(())
                     },
-                    &|| c1.profile()?.close().map_err(|(error, _)| error),
+                    &|| c1.profile()?.close().map_err(Error::from),
                 ];
                 for step in steps {
                     step()?;

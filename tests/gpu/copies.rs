@@ -161,7 +161,7 @@ fn behind_a_stall() -> Result<Duration> {
         slowest.time(|| stream.upload_from(&[1, 2, 3], c.slice_mut(..3)?))?;
         slowest.time(|| stream.download(&b, &mut back))?;
         let extra = slowest.time(|| freed_behind_a_stall(|| stream.alloc_zeroed::<u8>(LEN)))?;
-        slowest.time(|| extra.close().map_err(|(error, _)| error))?;
+        slowest.time(|| extra.close().map_err(Error::from))?;
         if let Some(held) = held {
             assert!(!stream.query()?, "all returned behind the stall");
             assert!(back.try_as_slice()?.is_none());

@@ -1,7 +1,7 @@
 //! Every way to copy bytes to a device, on it and back.
 
 use cuda_core::{
-    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, Result, Shape, Stream,
+    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, PinnedBuffer, Result, Shape, Stream,
     StreamKind,
 };
 use support::{Driver, assert_bytes, pattern};
@@ -56,7 +56,7 @@ impl Up {
             Self::Borrowed => stream.upload_from(bytes, to),
             Self::Owned => {
                 let flight = stream.upload_owned(bytes.to_vec(), to);
-                flight.map(drop).map_err(|(error, _)| error)
+                flight.map(drop).map_err(Error::from)
             }
             Self::Row => {
                 let row = Shape::plane(bytes.len(), 1);
@@ -96,8 +96,8 @@ impl Down {
             Self::Scope => stream.scope(|scope| scope.download(from, &mut bytes))?,
             Self::Owned => {
                 let flight = stream.download_owned(from, bytes);
-                let flight = flight.map_err(|(error, _)| error)?;
-                bytes = flight.wait().map_err(|(error, _)| error)?;
+                let flight = flight?;
+                bytes = flight.wait()?;
             }
             Self::Row => {
                 let row = Shape::plane(from.len(), 1);

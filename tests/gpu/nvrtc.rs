@@ -59,7 +59,7 @@ gpu_test! {
         let refused = Program::new(ADD_ONE).option("--no-such-option").compile();
         assert!(matches!(refused, Err(Error::Nvrtc { .. })), "{refused:?}");
         let refused = compile("a\0b");
-        assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
         // Warnings are in the log of a successful compilation.
         let warned = compile("__global__ void f() { int unused = 1; }")?;
         assert!(warned.log().contains("unused"), "{}", warned.log());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, Guard, PinnedBuffer,
-    Resource, Result, Stream, drop_failures, set_drop_hook, take_drop_hook,
+    Rejected, Resource, Result, Stream, drop_failures, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
@@ -138,8 +138,8 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     drop(scratch);
 
     // Inside a host function the library calls the driver for nothing.
-    fn refused<T>(closed: std::result::Result<(), (Error, T)>) -> T {
-        let (error, owner) = closed.expect_err("refused");
+    fn refused<T>(closed: std::result::Result<(), Rejected<T>>) -> T {
+        let Rejected { error, value: owner } = closed.expect_err("refused");
         assert!(matches!(error, Error::InCallback), "{error:?}");
         owner
     }
@@ -162,11 +162,11 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     let mut more = own.alloc::<u8>(9)?;
     own.fill(&mut more, 1)?;
     drop(more);
-    buffer.close().map_err(|(error, _)| error)?;
-    pinned.close().map_err(|(error, _)| error)?;
-    event.close().map_err(|(error, _)| error)?;
-    own.close().map_err(|(error, _)| error)?;
-    stream.close().map_err(|(error, _)| error)?;
+    buffer.close()?;
+    pinned.close()?;
+    event.close()?;
+    own.close()?;
+    stream.close()?;
     assert_eq!(reports.take().len(), 0);
     session.settle();
     cuda_core::trim_staging()?;

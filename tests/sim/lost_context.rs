@@ -1,6 +1,6 @@
 //! M: a lost context: its operations fail from then on, and no others.
 
-use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result};
+use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Resource, Result};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
 use support::{context, simulator};
@@ -101,7 +101,8 @@ fn m_sticky_pinned_memory_is_kept() -> Result<()> {
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
     let frees = session.calls("cuMemFreeHost");
-    let (error, pinned) = pinned.close().expect_err("the copy cannot be proven complete");
+    let Rejected { error, value: pinned } =
+        pinned.close().expect_err("the copy cannot be proven complete");
     assert!(error.is_sticky(), "{error:?}");
     drop(pinned);
     assert_eq!(session.calls("cuMemFreeHost"), frees, "never asked for");

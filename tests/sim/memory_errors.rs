@@ -156,7 +156,7 @@ fn f01_zero_asks_the_driver_nothing() -> Result<()> {
     asks_nothing(&session, "empty pinned memory", || {
         let mut empty = PinnedBuffer::<u64>::new(&context, 0)?;
         assert!(empty.as_slice()?.is_empty() && empty.as_mut_slice()?.is_empty());
-        PinnedBuffer::<u8>::zeroed(&context, 0)?.close().map_err(|(error, _)| error)?;
+        PinnedBuffer::<u8>::zeroed(&context, 0)?.close()?;
         PinnedBuffer::<u8>::from_slice(&context, &[]).map(drop)
     });
     end(&session)
@@ -170,8 +170,8 @@ fn f05_freed_once() -> Result<()> {
         let pinned = PinnedBuffer::<u8>::new(stream.context(), 10)?;
         let buffer = stream.alloc::<u8>(10)?;
         if closes {
-            pinned.close().map_err(|(error, _)| error)?;
-            buffer.close().map_err(|(error, _)| error)?;
+            pinned.close()?;
+            buffer.close()?;
         } else {
             drop((pinned, buffer));
         }
@@ -199,7 +199,7 @@ fn every_empty_form(stream: &Stream) -> Result<()> {
     stream.scope(|scope| scope.download(&other, &mut []))?;
     host.as_slice()?;
     other.synchronize()?;
-    nothing.close().map_err(|(error, _)| error)
+    Ok(nothing.close()?)
 }
 
 #[test]

@@ -298,7 +298,7 @@ fn settings_that_cannot_be_are_refused() {
     let before = staging_options().expect("the environment sets none");
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
         let refused = set_staging_options(StagingOptions::new(threads, chunk));
-        assert!(matches!(refused, Err(Error::Malformed { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
     }
     assert_eq!(staging_options().ok(), Some(before));
     assert_eq!(session.trace().len(), 0, "the driver is asked nothing");

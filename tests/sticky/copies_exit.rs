@@ -143,7 +143,7 @@ gpu_test! {
             stream.download_to(&buffer, &mut bytes).err(),
         ];
         for answer in answers {
-            assert!(matches!(answer, Some(Error::Malformed { .. })), "{answer:?}");
+            assert!(matches!(answer, Some(Error::Invalid { .. })), "{answer:?}");
         }
         // A call by the program overrides the environment.
         let options = cuda_core::StagingOptions::new(1, 1 << 20);

@@ -141,10 +141,10 @@ impl Alive {
     fn close(self) -> bool {
         let refused = |error: Option<Error>| matches!(error, Some(Error::Forked));
         let answers = [
-            refused(self.buffer.close().err().map(|(error, _)| error)),
-            refused(self.pinned.close().err().map(|(error, _)| error)),
-            refused(self.event.close().err().map(|(error, _)| error)),
-            refused(self.stream.close().err().map(|(error, _)| error)),
+            refused(self.buffer.close().err().map(Error::from)),
+            refused(self.pinned.close().err().map(Error::from)),
+            refused(self.event.close().err().map(Error::from)),
+            refused(self.stream.close().err().map(Error::from)),
         ];
         drop((self.created, self.context));
         answers == [true; 4]

@@ -162,7 +162,7 @@ impl<K: StreamKind> Stream<K> {
     /// `slice::copy_within` this uses no buffer in between.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::Overlap`] and [`Error::WrongDevice`] before any driver
+    /// [`Error::OutOfBounds`], [`Error::Invalid`] and [`Error::WrongDevice`] before any driver
     /// call.
     ///
     /// ```no_run
@@ -182,7 +182,8 @@ impl<K: StreamKind> Stream<K> {
         let len = end - start;
         let (to, to_end) = bounds(to..to.saturating_add(len), buffer.len())?;
         if to < end && start < to_end && len > 0 {
-            return Err(Error::Overlap { op: "cuMemcpyDtoDAsync", from: start, to, len });
+            let why = format!("{len} elements from {start} on and from {to} on overlap");
+            return Err(Error::invalid("cuMemcpyDtoDAsync", why));
         }
         if to >= end {
             let (low, mut high) = buffer.split_at_mut(to)?;

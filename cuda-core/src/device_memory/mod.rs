@@ -160,7 +160,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::OverAligned`](crate::Error::OverAligned) before any allocator is asked; the
+    /// [`Error::Invalid`](crate::Error::Invalid) before any allocator is asked; the
     /// allocator's, [`Error::PoolExhausted`](crate::Error::PoolExhausted) among them.
     ///
     /// ```no_run

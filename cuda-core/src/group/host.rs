@@ -91,7 +91,7 @@ impl DeviceGroup {
     /// stream, all at the same time.
     ///
     /// # Errors
-    /// [`Error::GroupSize`](crate::Error::GroupSize),
+    /// [`Error::Invalid`](crate::Error::Invalid) unless there is one for each member,
     /// [`Error::WrongDevice`](crate::Error::WrongDevice), and
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) as
     /// [`Error::OnDevice`](crate::Error::OnDevice), before any driver call.
@@ -127,7 +127,7 @@ impl DeviceGroup {
     /// destination may be empty.
     ///
     /// # Errors
-    /// [`Error::GroupSize`](crate::Error::GroupSize),
+    /// [`Error::Invalid`](crate::Error::Invalid),
     /// [`Error::WrongDevice`](crate::Error::WrongDevice) and
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) before any driver call.
     ///

@@ -93,7 +93,7 @@ impl DeviceGroup {
     /// time: [`Device::contexts`].
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no device at all; those of [`Device::contexts`]; the driver's.
+    /// [`Error::Invalid`] for no device at all; those of [`Device::contexts`]; the driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Device, DeviceGroup};
@@ -117,7 +117,7 @@ impl DeviceGroup {
     /// group, too.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no stream at all; the driver's.
+    /// [`Error::Invalid`] for no stream at all; the driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Device, DeviceGroup};
@@ -130,7 +130,7 @@ impl DeviceGroup {
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
         if streams.is_empty() {
-            return Err(Error::NothingGiven { op: "device group", what: "devices" });
+            return Err(Error::invalid("device group", "no devices were given"));
         }
         let lane = |stream: &Stream| {
             let lane = stream.context().create_stream();
@@ -245,7 +245,8 @@ impl DeviceGroup {
         if given == self.len() {
             return Ok(());
         }
-        Err(Error::GroupSize { op, members: self.len(), given })
+        let members = self.len();
+        Err(Error::invalid(op, format!("{given} given for a group of {members} devices")))
     }
 
     /// Refuses memory of another device than the member's.

@@ -224,7 +224,7 @@ impl<M: MemoryKind> Drop for Storage<M> {
 /// aligned to `alignment`.
 pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     if align_of::<T>() > alignment {
-        return Err(Error::OverAligned { alignment: align_of::<T>(), available: alignment });
+        return Err(over_aligned(align_of::<T>(), alignment));
     }
     len.checked_mul(size_of::<T>())
         .filter(|bytes| *bytes <= isize::MAX as usize)
@@ -233,7 +233,23 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
 
 /// The error for bytes at `address` that are no elements of type `T`.
 pub(crate) fn recast<T>(bytes: usize, address: u64) -> Error {
-    Error::Recast { bytes, address, element_size: size_of::<T>(), alignment: align_of::<T>() }
+    not_elements(bytes, address, size_of::<T>(), align_of::<T>())
+}
+
+#[cold]
+fn not_elements(bytes: usize, address: u64, size: usize, alignment: usize) -> Error {
+    let why = format!(
+        "{bytes} bytes at address {address:#x} are no whole number of elements of {size} bytes \
+         aligned to {alignment}"
+    );
+    Error::invalid("cast", why)
+}
+
+#[cold]
+fn over_aligned(alignment: usize, available: usize) -> Error {
+    let why =
+        format!("elements aligned to {alignment} bytes do not fit memory aligned to {available}");
+    Error::invalid("allocation", why)
 }
 
 /// Refuses an index beyond `len`.

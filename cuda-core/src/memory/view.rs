@@ -122,7 +122,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// this view.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`] if `len` is zero.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -136,7 +136,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         len: usize,
     ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
         if len == 0 {
-            return Err(Error::NothingGiven { op: "chunks", what: "elements for a chunk" });
+            return Err(Error::invalid("chunks", "no elements for a chunk were given"));
         }
         let view = *self;
         let part = move |index| {
@@ -155,7 +155,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// must not exceed theirs.
     ///
     /// # Errors
-    /// [`Error::Recast`].
+    /// [`Error::Invalid`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -269,7 +269,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::cast`] for an exclusive view.
     ///
     /// # Errors
-    /// [`Error::Recast`].
+    /// [`Error::Invalid`].
     pub fn cast<U: Pod>(self) -> Result<SliceMut<'a, U, M>> {
         self.into_view().cast().map(SliceMut::part)
     }
@@ -300,7 +300,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// between its own.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`] if `len` is zero.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

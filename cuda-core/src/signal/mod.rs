@@ -187,7 +187,7 @@ impl<K: StreamKind> Stream<K> {
     /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong.
     ///
     /// # Errors
-    /// [`Error::EndlessWait`] for a condition that no value fulfils; [`Error::Unsupported`] for 64
+    /// [`Error::Invalid`] for a condition that no value fulfils; [`Error::Unsupported`] for 64
     /// bits, or [`WaitValue::Nor`], on a device without them; the driver's.
     ///
     /// ```no_run

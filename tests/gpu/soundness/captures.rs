@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, ptr};
 
-use cuda_core::{Allocator, Context, Device, Event, EventFlags, Result, StableHost, Stream};
+use cuda_core::{
+    Allocator, Context, Device, Event, EventFlags, Rejected, Result, StableHost, Stream,
+};
 use cuda_sys::{
     CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
     cuStreamBeginCapture_v2,
@@ -264,7 +266,7 @@ gpu_test! {
             let mut buffer = context.create_stream()?.alloc::<u32>(LEN)?;
             let owner = CountsDrops(vec![1; LEN], gone.clone());
             let flight = theirs.upload_owned(owner, &mut buffer);
-            let flight = flight.map_err(|(error, _)| error)?;
+            let flight = flight?;
             let mut plain = context.alloc::<u32>(LEN)?;
             theirs.fill(&mut plain, 1)?;
             let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
@@ -290,7 +292,7 @@ gpu_test! {
         stream.fill(&mut buffer, 1)?;
         let capture = Neighbour::begin(theirs.handle(), MODES[0]);
         // The end of its work cannot be known otherwise.
-        let (why, stream) = stream.close().expect_err("the buffer waits for it");
+        let Rejected { error: why, value: stream } = stream.close().expect_err("the buffer waits for it");
         refused::<()>(Err(why), "close");
         drop(stream);
         cuda_core::flush_deferred_drops();

@@ -3,7 +3,7 @@
 use cuda_core::adaptors::Statistics;
 use cuda_core::{
     Allocator, Context, ContextFlags, Device, DeviceAllocator, Error, Event, EventFlags, PoolLimit,
-    Signal, WaitValue,
+    Rejected, Signal, WaitValue,
 };
 use cuda_sim::{Fault, Mode};
 
@@ -309,7 +309,7 @@ fn a_stream_that_could_not_be_closed_leaves_its_blocks() {
         let stream = device.create_stream()?;
         drop(alloc(&stream, &pool, 1000)?);
         session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuStreamDestroy_v2"));
-        let (_, stream) = stream.close().expect_err("it was refused");
+        let Rejected { value: stream, .. } = stream.close().expect_err("it was refused");
         let refused = alloc(&stream, &pool, 1000).expect_err("there may be no stream");
         assert!(matches!(refused, Error::GivenUp { .. }), "{refused:?}");
         assert_eq!(used(&pool, device), 0);

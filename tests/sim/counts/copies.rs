@@ -21,11 +21,8 @@ fn copies_fills_and_allocations_cost_1() {
             driver.expect(["cuMemsetD32Async"], || stream.fill_u32(&mut a, 1))?;
             driver.expect([DOWNLOAD], || stream.download(&b, &mut host))?;
         }
-        driver.expect(relaxed(FREE), || {
-            drop(a);
-            Ok(())
-        })?;
-        driver.expect(relaxed(FREE), || b.close().map_err(|(error, _)| error))
+        driver.expect(relaxed(FREE), || drop(a));
+        Ok(driver.expect(relaxed(FREE), || b.close())?)
     });
 }
 

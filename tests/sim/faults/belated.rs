@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, Context, CudaArray, Device, DeviceBuffer, Error, Event, EventFlags,
+    ArrayFlags, ArrayShape, Context, CudaArray, Device, DeviceBuffer, Event, EventFlags,
     MemoryPool, PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, RegisterFlags,
-    Registered, Result, ShareableHandle, Signal, Stream, StreamKind, Surface, Texture,
+    Registered, Rejected, Result, ShareableHandle, Signal, Stream, StreamKind, Surface, Texture,
     TextureDescriptor, VirtualBuffer, set_pinned_backend, trim_staging,
 };
 use cuda_sim::{Fault, Mode};
@@ -324,8 +324,8 @@ fn nothing_is_released_twice() {
 }
 
 /// Closes an owner. After an error a program may try again, or drop what `close` returned.
-fn closed<T>(owner: T, close: fn(T) -> std::result::Result<(), (Error, T)>) -> Result<()> {
-    let Err((error, owner)) = close(owner) else {
+fn closed<T>(owner: T, close: fn(T) -> std::result::Result<(), Rejected<T>>) -> Result<()> {
+    let Err(Rejected { error, value: owner }) = close(owner) else {
         return Ok(());
     };
     let _ = close(owner);
@@ -345,7 +345,7 @@ fn nothing_is_closed_twice() {
         event.record(&t)?;
         s.download(&a, &mut host)?;
         let registered = Registered::new(&context, vec![1_u8; 64], RegisterFlags::PORTABLE);
-        let registered = registered.map_err(|(error, _)| error)?;
+        let registered = registered?;
         t.upload(&registered, &mut a)?;
         let results = [
             closed(registered, Registered::close),

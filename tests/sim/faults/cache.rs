@@ -1,7 +1,8 @@
 //! The caching pool: no block is lost, used too early or given out twice, whatever fails.
 
 use cuda_core::{
-    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, PoolLimit, Result, Stream,
+    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, PoolLimit, Rejected,
+    Result, Stream,
 };
 
 use super::harness::sweep;
@@ -166,7 +167,7 @@ fn plain_memory_in_order() {
         let mut buffer = one.alloc_with::<u8>(&Allocator::plain(), 1000)?;
         round_trip(&mut buffer, &one, &two)?;
         two.fill(buffer.slice_mut(..64)?, 1)?;
-        if let Err((error, buffer)) = buffer.close() {
+        if let Err(Rejected { error, value: buffer }) = buffer.close() {
             drop(buffer);
             return Err(error);
         }

@@ -281,6 +281,6 @@ fn profiler_ranges() {
         again(|| context.stop_profiler())?;
         drop(context.profile()?);
         let range = context.profile()?;
-        range.close().or_else(|(_, range)| range.close()).map_err(|(error, _)| error)
+        range.close().or_else(|rejected| rejected.value.close()).map_err(Error::from)
     });
 }

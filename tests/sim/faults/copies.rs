@@ -19,8 +19,8 @@ fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Re
     stream.download(&b, &mut target)?;
     assert_eq!(target.as_slice()?, [1, 2, 0x0909, 0x0707, 2, 1, 7, 8]);
     stream.synchronize()?;
-    b.close().map_err(|(error, _)| error)?;
-    source.close().map_err(|(error, _)| error)
+    b.close()?;
+    Ok(source.close()?)
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn load_launch_unload() {
         stream.download_to(&x, &mut back)?;
         assert_eq!(back, [1; 8]);
         drop(add_one);
-        module.close().map_err(|(error, _)| error)
+        Ok(module.close()?)
     });
 }
 
@@ -60,7 +60,7 @@ fn globals() {
         let mut back = [0];
         stream.download_to(&counter, &mut back)?;
         assert_eq!(back, [9]);
-        counter.close().map_err(|(error, _)| error)
+        Ok(counter.close()?)
     });
 }
 
@@ -98,6 +98,6 @@ fn library_in_two_contexts() {
             assert_eq!(back, [1; 8]);
         }
         drop(kernel);
-        library.close().map_err(|(error, _)| error)
+        Ok(library.close()?)
     });
 }

@@ -20,7 +20,7 @@ fn events() {
         end.synchronize()?;
         assert!(end.elapsed_since(&start)? < Duration::from_secs(60));
         s.query()?;
-        end.close().map_err(|(error, _)| error)
+        Ok(end.close()?)
     });
 }
 

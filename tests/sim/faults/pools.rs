@@ -13,12 +13,12 @@ fn pools() {
         let mut a = stream.alloc_from::<u32>(&pool, 16)?;
         stream.fill(&mut a, 1)?;
         let other = pool.clone();
-        pool.close().map_err(|(error, _)| error)?;
+        pool.close()?;
         other.set_reuse(PoolReuse::Opportunistic, false)?;
         other.reset_peaks()?;
         other.trim(0)?;
         assert!(other.usage()?.used >= 64);
-        other.close().map_err(|(error, _)| error)?;
+        other.close()?;
         let mut back = [0; 16];
         stream.download_to(&a, &mut back)?;
         assert_eq!(back, [1; 16]);
@@ -94,6 +94,6 @@ fn shared_pools() {
         let mut opened = unsafe { imported.import_pointer::<u32>(&context, name, 16) }?;
         drop(imported);
         stream.fill(&mut opened, 5)?;
-        opened.close().map_err(|(error, _)| error)
+        Ok(opened.close()?)
     });
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Wake, Waker};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Signal, Stream,
-    WaitValue, set_drop_hook, take_drop_hook,
+    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Rejected, Result, Signal,
+    Stream, WaitValue, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
@@ -193,7 +193,7 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(Context::current());
             refused(cuda_core::trim_staging());
             refused(cuda_core::driver_version());
-            let (error, _buffer) = buffer.close().expect_err("refused");
+            let Rejected { error, value: _buffer } = buffer.close().expect_err("refused");
             refused::<()>(Err(error));
         })
     });

@@ -119,9 +119,9 @@ fn s02_stream_closed_with_clones_left() -> Result<()> {
         let stream = device().create_stream()?;
         let clone = stream.clone();
         let mut buffer = stream.alloc::<u32>(64)?;
-        stream.close().map_err(|(error, _)| error)?;
+        stream.close()?;
         clone.fill(&mut buffer, 7)?;
-        clone.close().map_err(|(error, _)| error)?;
+        clone.close()?;
         let reader = device().create_stream()?;
         let mut back = [0; 64];
         reader.download_to(&buffer, &mut back)?;

@@ -11,8 +11,9 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::endpoint::{Endpoint, Place, Side};
 use crate::copy::pitched::{Pitched, PitchedMut};
+use crate::copy::shape::same_extent;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
@@ -168,11 +169,10 @@ impl<'a, T: Texel> TexelSource<'a, T> {
                 same_len(OP, from, to)?;
                 (self.side.pitch, self.side.height) = (array.width * size_of::<T>(), array.height);
             }
-            TexelSize::Extent(extent) if extent != array => {
+            TexelSize::Extent(extent) => {
                 let (from, to) = if is_source { (extent, array) } else { (array, extent) };
-                return Err(Error::ShapeMismatch { op: OP, from, to });
+                same_extent(OP, from, to)?;
             }
-            TexelSize::Extent(_) => {}
         }
         Ok((self.side, self.touch))
     }

@@ -119,11 +119,11 @@ impl<'a> Worker<'a> {
                 }
             }
             Step::Drop { buffer, explicit } => match self.device.take(buffer) {
-                Some((buffer, _)) if explicit => buffer.close().map_err(|(error, _)| error)?,
+                Some((buffer, _)) if explicit => buffer.close()?,
                 other => drop(other),
             },
             Step::DropPinned { buffer, explicit } => match self.pinned.take(buffer) {
-                Some((buffer, _)) if explicit => buffer.close().map_err(|(error, _)| error)?,
+                Some((buffer, _)) if explicit => buffer.close()?,
                 other => drop(other),
             },
             Step::GiveAway { buffer } => {

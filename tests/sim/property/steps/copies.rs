@@ -1,6 +1,6 @@
 //! Copies of every kind.
 
-use cuda_core::{Batch, Stream, StreamKind};
+use cuda_core::{Batch, Rejected, Stream, StreamKind};
 use proptest::prelude::*;
 
 use crate::property::outcome::{Departure, Done, alike, allowed, known, note, pattern, pick, same};
@@ -172,7 +172,7 @@ impl World {
                 self.flights.push((flight, contents.clone()));
                 Ok(())
             }
-            Err((error, _)) => Err(error),
+            Err(Rejected { error, .. }) => Err(error),
         };
         let outcome = allowed(stream, &devices, copied);
         note(&mut held.contents[to], outcome, |part| part.copy_from_slice(&contents))
@@ -193,7 +193,7 @@ impl World {
                 self.flights.push((flight, held.contents[from].to_vec()));
                 Ok(())
             }
-            Err((error, _)) => Err(error),
+            Err(Rejected { error, .. }) => Err(error),
         };
         allowed(stream, &devices, copied).map(drop)
     }
