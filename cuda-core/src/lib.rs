@@ -95,10 +95,6 @@
 //! cudarc, cust and CUDA C++ call the names here (`docs/coming-from.md`).
 
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
-#![allow(
-    clippy::result_large_err,
-    reason = "`close` hands the value back with the error, and an error names what was asked"
-)]
 
 // Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
 

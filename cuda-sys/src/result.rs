@@ -261,3 +261,25 @@ const CODES: &[(u16, &CStr, &CStr)] = &[
     (919, c"CUDA_ERROR_FABRIC_NOT_READY", c"the fabric is not ready"),
     (999, c"CUDA_ERROR_UNKNOWN", c"unknown error"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_the_header_has_its_name() {
+        let constants = include_str!("bindings/constants.rs");
+        let codes = constants.split("pub const ").filter_map(|constant| {
+            let (name, value) = constant.split_once(": cudaError_enum =")?;
+            let (number, _) = value.trim().strip_prefix("cudaError_enum(")?.split_once(')')?;
+            Some((name, number.trim_matches([' ', ',', '\n']).parse().ok()?))
+        });
+        let mut seen = 0;
+        for (name, number) in codes {
+            assert_eq!(CUresult(number).name(), Some(name));
+            seen += 1;
+        }
+        assert_eq!(seen, CODES.len());
+        assert!(CODES.is_sorted_by(|one, next| one.0 < next.0));
+    }
+}

@@ -150,7 +150,7 @@ impl std::error::Error for Error {
         match self {
             Self::NoDriver(inner) => Some(inner),
             Self::Allocator(inner) => Some(inner),
-            Self::OnDevice { error, .. } => Some(error),
+            Self::OnDevice { error, .. } => Some(&**error),
             Self::Module(inner) => Some(inner),
             Self::Launch(inner) => Some(inner),
             _ => None,

@@ -66,3 +66,18 @@ impl<X> std::error::Error for Rejected<X> {
         Some(&self.error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_turns_into_the_error_and_has_it_as_source() {
+        struct Plain;
+        let rejected = Rejected::new(Error::ContextInUse, Plain);
+        assert_eq!(format!("{rejected:?}"), "Rejected(ContextInUse(the context is still in use))");
+        let source = std::error::Error::source(&rejected).map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("the context is still in use"));
+        assert_eq!(Error::from(rejected), Error::ContextInUse);
+    }
+}

@@ -92,6 +92,28 @@ mod tests {
     }
 
     #[test]
+    fn errors_show_variant_code_and_what_to_do() {
+        let lost = Error::Driver { op: "cuCtxSynchronize", code: CUresult(719) };
+        assert_eq!(
+            format!("{lost:?}"),
+            "Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure; \
+             earlier work has failed: only a new process can use the device)"
+        );
+        let unknown = Error::Driver { op: "cuInit", code: CUresult(12345) };
+        assert_eq!(unknown.to_string(), "cuInit: error 12345");
+        let reversed = Error::OutOfBounds { start: 5, end: 3, len: 9 };
+        assert_eq!(reversed.to_string(), "range 5..3 ends before it begins");
+    }
+
+    #[test]
+    fn an_error_of_a_group_has_that_of_its_device_as_source() {
+        let inner = Error::InCallback;
+        let error = Error::OnDevice { device: 3, error: Box::new(inner.clone()) };
+        let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Error>());
+        assert_eq!(source, Some(&inner));
+    }
+
+    #[test]
     fn out_of_memory_says_what_was_asked_and_what_was_left() {
         let error = Error::OutOfMemory {
             op: "cuMemAllocAsync",

@@ -94,16 +94,10 @@ fn owned_copies_cost_1() {
     Counted::run(|driver| {
         let (_, stream, _) = two_streams()?;
         let mut buffer = stream.alloc_zeroed::<u32>(8)?;
-        let flight = driver.expect([UPLOAD], || {
-            let flight = stream.upload_owned(vec![1; 8], &mut buffer);
-            flight
-        })?;
+        let flight = driver.expect([UPLOAD], || stream.upload_owned(vec![1; 8], &mut buffer))?;
         stream.synchronize()?;
         let vec = driver.expect([], || flight.wait())?;
-        let flight = driver.expect([DOWNLOAD], || {
-            let flight = stream.download_owned(&buffer, vec);
-            flight
-        })?;
+        let flight = driver.expect([DOWNLOAD], || stream.download_owned(&buffer, vec))?;
         stream.synchronize()?;
         driver.expect([], || drop(flight));
         Ok(())

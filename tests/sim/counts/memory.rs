@@ -51,14 +51,11 @@ fn memory_of_others_costs_a_guard() {
         let import = entered([EXCHANGE, "cuImportExternalMemory", EXCHANGE]);
         let imported = driver.expect(import, || {
             // SAFETY: of this size, and no other code uses it.
-            let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
-            imported
+
+            unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) }
         })?;
         let map = entered([EXCHANGE, "cuExternalMemoryGetMappedBuffer", EXCHANGE]);
-        let mut buffer = driver.expect(map, || {
-            let mapped = imported.into_buffer::<u32>(0, 16);
-            mapped
-        })?;
+        let mut buffer = driver.expect(map, || imported.into_buffer::<u32>(0, 16))?;
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut buffer, 1))?;
         buffer.synchronize()?;
         let mut free = relaxed("cuMemFree_v2").to_vec();

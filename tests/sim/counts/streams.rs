@@ -30,10 +30,8 @@ fn semaphores_of_others_cost_a_guard() {
         let import = entered([EXCHANGE, "cuImportExternalSemaphore", EXCHANGE]);
         let semaphore = driver.expect(import, || {
             // SAFETY: the simulated driver takes any descriptor for a semaphore's.
-            let imported = unsafe {
-                ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline)
-            };
-            imported
+
+            unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline) }
         })?;
         let signal = entered(["cuSignalExternalSemaphoresAsync"]);
         driver.expect(signal, || s.signal_external(&semaphore, 1))?;

@@ -1,8 +1,6 @@
 //! `close` where the releasing call fails: the library cannot know whether the call took effect.
 //! The returned object is empty: nothing can be used, or released a second time.
 
-#![allow(clippy::result_large_err, reason = "the errors carry the object")]
-
 mod memory;
 
 use std::fmt::Debug;
