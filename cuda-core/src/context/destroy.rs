@@ -39,9 +39,9 @@ impl Context {
     ///
     /// let context = Context::create(Device::get(0)?, ContextFlags::default())?;
     /// let stream = context.create_stream()?;
-    /// let (_in_use, context) = context.close().expect_err("the stream needs it");
+    /// let rejected = context.close().expect_err("the stream needs it");
     /// drop(stream);
-    /// context.close()?;
+    /// rejected.value.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn close(self) -> Result<(), Rejected<Self>> {

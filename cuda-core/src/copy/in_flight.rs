@@ -36,14 +36,9 @@ use crate::wait::future::Ready;
 /// # use cuda_core::{Result, Stream};
 /// # async fn double(stream: &Stream) -> Result<Vec<f32>> {
 /// let mut buffer = stream.alloc::<f32>(1000)?;
-/// let upload = stream
-///     .upload_owned(vec![1.0; 1000], &mut buffer)
-///?;
+/// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer)?;
 /// let vec = upload.await?; // back again, to be filled anew
-/// let download = stream
-///     .download_owned(&buffer, vec)
-///?;
-/// download.await
+/// Ok(stream.download_owned(&buffer, vec)?.await?)
 /// # }
 /// ```
 #[must_use = "dropping it drops the owner once the copy is done; `wait` gives it back"]

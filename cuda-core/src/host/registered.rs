@@ -59,8 +59,7 @@ flags! {
 /// use cuda_core::{RegisterFlags, Registered};
 ///
 /// let values = vec![1.0f32; 1 << 20];
-/// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)
-///?;
+/// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)?;
 /// let mut buffer = stream.alloc(1 << 20)?;
 /// stream.upload(&host, &mut buffer)?; // returns at once
 /// let values: Vec<f32> = host.into_inner()?; // waits

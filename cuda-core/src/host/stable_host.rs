@@ -137,8 +137,7 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 /// use cuda_core::{RegisterFlags, Registered};
 ///
 /// let shared: Arc<[f32]> = vec![1.0; 1 << 20].into();
-/// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)
-///?;
+/// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)?;
 /// let mut buffer = stream.alloc(1 << 20)?;
 /// stream.upload(host.as_view(), &mut buffer)?; // while others read `shared`
 /// # Ok::<(), cuda_core::Error>(())

@@ -270,8 +270,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let buffer = stream.alloc::<u32>(1000)?;
-    /// if let Err(Rejected::new(error, _buffer)) = buffer.close() {
-    ///     eprintln!("not freed: {error}");
+    /// if let Err(rejected) = buffer.close() {
+    ///     eprintln!("not freed: {}", rejected.error);
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

@@ -26,7 +26,7 @@ impl Module {
     /// with [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`]; [`Error::Invalid`] while its buffer lives, if the variable is no
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer lives, if the variable is no
     /// whole number of elements or not aligned for them, and for a name with a NUL byte.
     ///
     /// ```no_run
