@@ -189,7 +189,7 @@ gpu_test! {
         let rows: Vec<u16> = (0..len as u16).collect();
         let apart = Shape::volume(6, 4, 3).with_pitch(20).with_slice_height(5);
         let mut buffer = stream.alloc::<u16>(len)?;
-        stream.upload_from(&rows, &mut buffer)?;
+        stream.upload(&rows, &mut buffer)?;
         stream.copy_to_array(buffer.pitched(apart)?, &mut array)?;
         let place = |index: usize| index / 24 * 50 + index / 6 % 4 * 10 + index % 6;
         let expected: Vec<u16> = (0..72).map(|index| place(index) as u16).collect();
@@ -377,7 +377,7 @@ gpu_test! {
         let mut array = make::<u32>(&stream, ArrayShape::D1 { width: 100 })?;
         let source: Vec<u32> = (0..100).collect();
         let mut managed = ManagedBuffer::<u32>::new(stream.context(), 100)?;
-        stream.upload_from(&source, &mut managed)?;
+        stream.upload(&source, &mut managed)?;
         stream.copy_to_array(&managed, &mut array)?;
         let flags = RegisterFlags::PORTABLE;
         let registered = Registered::new(stream.context(), vec![0; 100], flags);
@@ -400,12 +400,12 @@ gpu_test! {
         let mut buffer = VirtualBuffer::<u32>::reserve(stream.context(), 1000)?;
         buffer.grow_to(100)?;
         let source: Vec<u32> = (0..100).collect();
-        stream.upload_from(&source, &mut buffer)?;
+        stream.upload(&source, &mut buffer)?;
         stream.copy_to_array(&buffer, &mut array)?;
         stream.fill(&mut buffer, 0)?;
         stream.copy_from_array(&array, &mut buffer)?;
         let mut back = vec![0; 100];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, source);
         Ok(())
     }

@@ -20,7 +20,7 @@ const LEN: usize = 4096;
 /// A buffer with a pattern, to download from.
 fn source(stream: &Stream, seed: u64) -> Result<DeviceBuffer<u8>> {
     let mut buffer = stream.alloc(LEN)?;
-    stream.upload_from(&pattern(seed, LEN), &mut buffer)?;
+    stream.upload(&pattern(seed, LEN), &mut buffer)?;
     stream.synchronize()?;
     Ok(buffer)
 }
@@ -414,7 +414,7 @@ gpu_test! {
         assert_eq!(shared[..], pattern(12, LEN), "others may read it meanwhile");
         drop(flight);
         let mut back = vec![0; LEN];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         same(&back, &shared, "shared");
         Ok(())
     }
@@ -480,7 +480,7 @@ gpu_test! {
             cuda_core::flush_deferred_drops();
             assert!(dropped.load(Ordering::Acquire), "dropped when the copy was done");
             let mut back = vec![0; LEN];
-            stream.download_to(&buffer, &mut back)?;
+            stream.download(&buffer, &mut back)?;
             same(&back, &pattern(13, LEN), "and not before");
         }
         Ok(())

@@ -95,8 +95,8 @@ gpu_test! {
             drop(flight?);
             cuda_core::flush_deferred_drops();
             // Through chunks of the process, small and large, and with pinned memory of its own.
-            stream.upload_from(&[7; 1000], buffer.slice_mut(..1000)?)?;
-            stream.upload_from(&vec![7; LEN], &mut buffer)?;
+            stream.upload(&[7; 1000], buffer.slice_mut(..1000)?)?;
+            stream.upload(&vec![7; LEN], &mut buffer)?;
             let host = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
             stream.upload(&host, &mut buffer)?;
             drop(host);

@@ -19,7 +19,7 @@ gpu_test! {
         assert!(!pool.is_default());
         let mut buffer = stream.alloc_from::<u8>(&pool, 100_000)?;
         assert!(pool.usage()?.used >= 100_000);
-        stream.upload_from(&pattern(9, 100_000), &mut buffer)?;
+        stream.upload(&pattern(9, 100_000), &mut buffer)?;
         same(&contents(&stream, &buffer)?, &pattern(9, 100_000), "from the pool");
         // The stream, then the pool are dropped before the buffer.
         drop(stream);
@@ -161,7 +161,7 @@ gpu_test! {
         pool.set_access(there, PeerAccess::ReadWrite)?;
         assert_eq!(pool.access(there)?, PeerAccess::ReadWrite);
         let mut source = one.alloc_from::<u8>(&pool, LEN)?;
-        one.upload_from(&pattern(6, LEN), &mut source)?;
+        one.upload(&pattern(6, LEN), &mut source)?;
         let mut target = two.alloc::<u8>(LEN)?;
         two.copy(&source, &mut target)?;
         same(&contents(&two, &target)?, &pattern(6, LEN), "with access");

@@ -71,7 +71,7 @@ gpu_test! {
         stream.fill(&mut buffer, 22)?;
         drop(stream);
         let mut back = [0; 1000];
-        again.download_to(&buffer, &mut back)?;
+        again.download(&buffer, &mut back)?;
         assert_bytes(&back, &[22; 1000]);
         again.close()?;
         assert_eq!(gone(), 0, "the stream is the buffer's home");
@@ -171,7 +171,7 @@ gpu_test! {
         drop(foreign);
         assert_eq!(destroyed.load(Ordering::SeqCst), 1);
         let mut back = [0; 1000];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert_bytes(&back, &[2; 1000]);
         Ok(())
     }

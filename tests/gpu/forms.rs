@@ -11,7 +11,7 @@ use support::{Driver, assert_bytes, pattern};
 pub(crate) enum Up {
     /// `upload`, from pinned memory.
     Pinned,
-    /// `upload_from`, from a borrowed slice.
+    /// `upload`, from a borrowed slice.
     Borrowed,
     /// `upload_owned`, from a vector that is handed over.
     Owned,
@@ -26,7 +26,7 @@ pub(crate) enum Up {
 pub(crate) enum Down {
     /// `download`, to pinned memory.
     Pinned,
-    /// `download_to`, to a borrowed slice.
+    /// `download`, to a borrowed slice.
     Borrowed,
     /// `scope`, to borrowed slices.
     Scope,
@@ -53,7 +53,7 @@ impl Up {
                 let source = PinnedBuffer::from_slice(stream.context(), bytes)?;
                 stream.upload(&source, to)
             }
-            Self::Borrowed => stream.upload_from(bytes, to),
+            Self::Borrowed => stream.upload(bytes, to),
             Self::Owned => {
                 let flight = stream.upload_owned(bytes.to_vec(), to);
                 flight.map(drop).map_err(Error::from)
@@ -92,7 +92,7 @@ impl Down {
                 stream.download(from, &mut target)?;
                 bytes.copy_from_slice(target.as_slice()?);
             }
-            Self::Borrowed => stream.download_to(from, &mut bytes)?,
+            Self::Borrowed => stream.download(from, &mut bytes)?,
             Self::Scope => stream.scope(|scope| scope.download(from, &mut bytes))?,
             Self::Owned => {
                 let flight = stream.download_owned(from, bytes);

@@ -45,7 +45,7 @@ gpu_test! {
         // Everything made in it keeps it alive.
         drop((green, other));
         let mut back = vec![0; 1000];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert!(back[..500].iter().all(|&x| x == 1) && back[500..].iter().all(|&x| x == 2));
         event.synchronize()
     }
@@ -71,7 +71,7 @@ gpu_test! {
             let mut buffer = stream.alloc::<u32>(100)?;
             stream.fill(&mut buffer, 3)?;
             let mut back = [0; 100];
-            stream.download_to(&buffer, &mut back)?;
+            stream.download(&buffer, &mut back)?;
             assert_eq!(back, [3; 100]);
         }
         let blocking = green.stream_builder().blocking().build();

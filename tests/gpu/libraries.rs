@@ -36,7 +36,7 @@ gpu_test! {
                 unsafe { stream.kernel(&add_one).elements(100).arg(&mut x).arg(100u32).launch() }?;
             }
             let mut back = [0; 100];
-            stream.download_to(&x, &mut back)?;
+            stream.download(&x, &mut back)?;
             assert_eq!(back, [round; 100]);
             // Nor does memory of another context work.
             let other = contexts.iter().find(|other| *other != context).expect("three");
@@ -67,14 +67,14 @@ gpu_test! {
             // SAFETY: the kernel adds to the global that the launch names.
             unsafe { stream.kernel(&bump).arg(by).uses(&mut *counter).launch() }?;
             let mut back = [0];
-            stream.download_to(&*counter, &mut back)?;
+            stream.download(&*counter, &mut back)?;
             assert_eq!(back, [5 + by]);
         }
         // The globals keep the library loaded.
         drop(library);
         let stream = here.create_stream()?;
         let mut back = [0];
-        stream.download_to(&counters[0], &mut back)?;
+        stream.download(&counters[0], &mut back)?;
         assert_eq!(back, [6]);
         Ok(())
     }

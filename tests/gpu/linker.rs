@@ -70,7 +70,7 @@ fn stores_twice(function: &Function) -> Result<()> {
     // SAFETY: the kernel stores one word.
     unsafe { stream.kernel(function).arg(&mut x).arg(21u32).launch() }?;
     let mut back = [0];
-    stream.download_to(&x, &mut back)?;
+    stream.download(&x, &mut back)?;
     assert_eq!(back, [42]);
     Ok(())
 }

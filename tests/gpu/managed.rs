@@ -24,7 +24,7 @@ gpu_test! {
         same(&values.as_slice()?[..1000], &pattern(1, 5000)[..1000], "beside it");
         values.as_mut_slice()?[0] = 9;
         let mut back = [0];
-        stream.download_to(values.slice(..1)?, &mut back)?;
+        stream.download(values.slice(..1)?, &mut back)?;
         assert_eq!(back, [9]);
         Ok(values.close()?)
     }
@@ -257,7 +257,7 @@ gpu_test! {
         // Waits for both devices' work.
         values.as_mut_slice()?.fill(0);
         let mut back = vec![0; 1 << 16];
-        two.download_to(&copy, &mut back)?;
+        two.download(&copy, &mut back)?;
         assert!(back[..1 << 15].iter().all(|v| *v == 9), "the low half");
         assert!(back[1 << 15..].iter().all(|v| *v == 109), "the high half");
         Ok(())
@@ -299,7 +299,7 @@ gpu_test! {
             let pinned = PinnedBuffer::from_slice(&here.context()?, &pattern(1, LEN))?;
             stream.upload(&pinned, &mut values)?;
             same(values.as_slice()?, &pattern(1, LEN), "uploaded there");
-            stream.upload_from(&pattern(2, LEN), &mut values)?;
+            stream.upload(&pattern(2, LEN), &mut values)?;
             let mut back = PinnedBuffer::<u8>::zeroed(&here.context()?, LEN)?;
             stream.download(&values, &mut back)?;
             same(back.as_slice()?, &pattern(2, LEN), "downloaded there");

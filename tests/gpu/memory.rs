@@ -50,9 +50,9 @@ gpu_test! {
             let mut buffer = stream.alloc::<u8>(len)?;
             assert_eq!((buffer.len(), buffer.byte_len()), (len, len));
             assert_eq!(buffer.as_raw() % 256, 0, "{len} bytes at {:#x}", buffer.as_raw());
-            stream.upload_from(&[0x5C], buffer.slice_mut(len - 1..)?)?;
+            stream.upload(&[0x5C], buffer.slice_mut(len - 1..)?)?;
             let mut last = [0];
-            stream.download_to(buffer.slice(len - 1..)?, &mut last)?;
+            stream.download(buffer.slice(len - 1..)?, &mut last)?;
             assert_eq!(last, [0x5C], "the last of {len} bytes");
         }
         Ok(())
@@ -141,7 +141,7 @@ gpu_test! {
             let mut buffer = stream.alloc::<T>(37)?;
             stream.fill(&mut buffer, value)?;
             let mut back = vec![buffer_default::<T>(stream)?; 37];
-            stream.download_to(&buffer, &mut back)?;
+            stream.download(&buffer, &mut back)?;
             assert!(back.iter().all(|element| *element == value), "{value:?}: {back:?}");
             Ok(())
         }
@@ -172,7 +172,7 @@ gpu_test! {
     fn e08_fill_indivisible() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(64)?;
-        stream.upload_from(&pattern(8, 64), &mut buffer)?;
+        stream.upload(&pattern(8, 64), &mut buffer)?;
         let indivisible = |result: Result<()>| {
             let numbers: Vec<usize> =
                 refusal(result).split(' ').filter_map(|word| word.parse().ok()).collect();
@@ -246,7 +246,7 @@ gpu_test! {
         for index in 0..scaled(200, 200, 20) {
             let len = 1 + index * 37 % 2048;
             let mut buffer = stream.alloc::<u8>(len)?;
-            stream.upload_from(&varied(index as u64, len), &mut buffer)?;
+            stream.upload(&varied(index as u64, len), &mut buffer)?;
             buffers.push((index as u64, buffer));
         }
         // Freeing every other buffer leaves its neighbours alone.

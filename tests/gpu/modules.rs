@@ -111,13 +111,13 @@ gpu_test! {
             assert!(matches!(&refused, Err(Error::Invalid { .. })), "{refused:?}");
         }
         let mut back = [0];
-        stream.download_to(&counter, &mut back)?;
+        stream.download(&counter, &mut back)?;
         assert_eq!(back, [5]);
         let bump = module.function("bump")?;
         // SAFETY: the kernel writes the global that the launch names.
         unsafe { stream.kernel(&bump).block(32).arg(3u32).uses(&mut counter).launch() }?;
         let other = context.create_stream()?;
-        other.download_to(&counter, &mut back)?;
+        other.download(&counter, &mut back)?;
         assert_eq!(back, [5 + 3 * 32]);
         drop(counter);
         // It can be borrowed again, as elements of another type too.
@@ -143,12 +143,12 @@ gpu_test! {
         let mut back = [0; 4];
         // SAFETY: four words.
         unsafe { stream.kernel(&look_up).block(4).arg(&mut to).uses(&table).launch() }?;
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         assert_eq!(back, [2, 3, 5, 7]);
-        stream.upload_from(&[11, 13, 17, 19], &mut table)?;
+        stream.upload(&[11, 13, 17, 19], &mut table)?;
         // SAFETY: four words.
         unsafe { stream.kernel(&look_up).block(4).arg(&mut to).uses(&table).launch() }?;
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         assert_eq!(back, [11, 13, 17, 19]);
         Ok(())
     }
@@ -164,7 +164,7 @@ gpu_test! {
         module.close()?;
         stream.fill(&mut counter, 9)?;
         let mut back = [0];
-        stream.download_to(&counter, &mut back)?;
+        stream.download(&counter, &mut back)?;
         assert_eq!(back, [9]);
         Ok(())
     }
@@ -188,7 +188,7 @@ gpu_test! {
         drop(add_one);
         assert!(stream.query()?, "the kernel has completed");
         let mut back = [0; 64];
-        stream.download_to(&x, &mut back)?;
+        stream.download(&x, &mut back)?;
         assert_eq!(back, [2; 64]);
         Ok(())
     }

@@ -13,7 +13,7 @@ fn adds_one(stream: &Stream, add_one: &Function) -> Result<()> {
     // SAFETY: an element for each of the 32 threads.
     unsafe { stream.kernel(add_one).block(32).arg(&mut x).launch() }?;
     let mut back = [0.0; 32];
-    stream.download_to(&x, &mut back)?;
+    stream.download(&x, &mut back)?;
     assert_eq!(back, [1.0; 32]);
     Ok(())
 }

@@ -53,12 +53,12 @@ fn every_direction<K: StreamKind>(
     let mut target = home.alloc::<u8>(LEN)?;
     let mut back = PinnedBuffer::from_slice(home.context(), &canary)?;
 
-    home.upload_from(&canary, &mut target)?;
+    home.upload(&canary, &mut target)?;
     let source = pinned.slice(skip..)?;
     stream.copy_pitched(source.pitched(from)?, target.slice_mut(put..)?.pitched(to)?)?;
     same(&contents(home, &target)?, &expected, &format!("up {what}"));
 
-    home.upload_from(&canary, &mut target)?;
+    home.upload(&canary, &mut target)?;
     home.upload(&pinned, &mut device)?;
     let source = device.slice(skip..)?;
     stream.copy_pitched(source.pitched(from)?, target.slice_mut(put..)?.pitched(to)?)?;
@@ -143,8 +143,8 @@ gpu_test! {
             for by in &streams {
                 let mut source = streams[0].alloc::<u8>(LEN)?;
                 let mut target = streams[1].alloc::<u8>(LEN)?;
-                streams[0].upload_from(&bytes, &mut source)?;
-                streams[1].upload_from(&canary, &mut target)?;
+                streams[0].upload(&bytes, &mut source)?;
+                streams[1].upload(&canary, &mut target)?;
                 by.copy_pitched(
                     source.slice(from.0..)?.pitched(shape(from, size))?,
                     target.slice_mut(to.0..)?.pitched(shape(to, size))?,
@@ -197,7 +197,7 @@ gpu_test! {
             stream.fill_pitched(buffer.pitched_mut(shape)?, 7)?;
         }
         let mut back = [1; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [0; 64]);
         Ok(())
     }
@@ -209,7 +209,7 @@ fn filled<T: cuda_core::Pod>(stream: &Stream, value: T, bytes: &[u8]) -> Result<
     for (size, rows) in [([5, 6, 1], 6), ([4, 3, 3], 3), ([4, 3, 3], 5)] {
         let canary = pattern(91, 1024);
         let mut target = stream.alloc::<u8>(1024)?;
-        stream.upload_from(&canary, &mut target)?;
+        stream.upload(&canary, &mut target)?;
         let to = (16, PITCH, rows);
         let wide = [size[0] * width, size[1], size[2]];
         let expected = copied(&bytes.repeat(1024), (0, 0, 0), &canary, to, wide);
@@ -266,7 +266,7 @@ gpu_test! {
             stream.copy_pitched(part.pitched(column)?, numbers.pitched_mut(Shape::plane(1, height))?)?;
         }
         let mut back = vec![0; height];
-        stream.download_to(&numbers, &mut back)?;
+        stream.download(&numbers, &mut back)?;
         let expected: Vec<u32> = (0..height).map(|y| (y * width + 7) as u32).collect();
         assert_eq!(back, expected);
         Ok(())

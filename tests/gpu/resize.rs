@@ -10,7 +10,7 @@ gpu_test! {
     fn e13_resize() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(5000)?;
-        stream.upload_from(&pattern(13, 5000), &mut buffer)?;
+        stream.upload(&pattern(13, 5000), &mut buffer)?;
         let address = buffer.as_raw();
         buffer.truncate(6000);
         assert_eq!(buffer.len(), 5000, "never longer");
@@ -86,7 +86,7 @@ gpu_test! {
             buffer.resize(&mover, 1000)?;
             buffer.shrink_to_fit(&home)?;
             let mut back = vec![0; 1000];
-            home.download_to(&buffer, &mut back)?;
+            home.download(&buffer, &mut back)?;
             assert!(back.iter().all(|value| *value == round), "{round}: {:?}", &back[..5]);
         }
         Ok(())
@@ -99,7 +99,7 @@ gpu_test! {
         let (here, there) = (Device::get(0)?, Device::get(1)?);
         let (one, two) = (here.create_stream()?, there.create_stream()?);
         let mut buffer = one.alloc::<u8>(3000)?;
-        one.upload_from(&pattern(14, 3000), &mut buffer)?;
+        one.upload(&pattern(14, 3000), &mut buffer)?;
         buffer.reserve(&two, 1)?;
         assert_eq!(buffer.device(), there);
         same(&contents(&two, &buffer)?, &pattern(14, 3000), "on the other device");
@@ -125,7 +125,7 @@ gpu_test! {
     fn s20_casts() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut bytes = stream.alloc::<u8>(1000)?;
-        stream.upload_from(&pattern(20, 1000), &mut bytes)?;
+        stream.upload(&pattern(20, 1000), &mut bytes)?;
         let refused = |error: Error| {
             let why = refusal(Err::<(), _>(error));
             let numbers: Vec<usize> = why.split(' ').filter_map(|word| word.parse().ok()).collect();

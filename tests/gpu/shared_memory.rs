@@ -73,7 +73,7 @@ gpu_test! {
             return Ok(());
         }
         let mut buffer = context.alloc::<u8>(LEN)?;
-        stream.upload_from(&pattern(43, LEN), &mut buffer)?;
+        stream.upload(&pattern(43, LEN), &mut buffer)?;
         stream.synchronize()?;
         let handle = buffer.ipc_handle()?;
         in_another_process(
@@ -112,7 +112,7 @@ gpu_test! {
         }
         let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
         let mut buffer = stream.alloc_from::<u8>(&pool, LEN)?;
-        stream.upload_from(&pattern(44, LEN), &mut buffer)?;
+        stream.upload(&pattern(44, LEN), &mut buffer)?;
         stream.synchronize()?;
         // The driver exports no pointers of a pool that was never exported.
         pool.export_pointer(&buffer).expect_err("not exported yet");

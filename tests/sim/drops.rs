@@ -129,7 +129,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(4)?;
-    stream.upload_from(&[1, 2, 3, 4], &mut buffer)?;
+    stream.upload(&[1, 2, 3, 4], &mut buffer)?;
     let pinned = PinnedBuffer::from_slice(stream.context(), &[5, 6])?;
     let event = Event::new(stream.context(), EventFlags::DEFAULT)?;
     let own = Device::get(0)?.create_stream()?;
@@ -155,7 +155,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
 
     // All of it still works, and is released when the driver permits it.
     let mut back = [0; 4];
-    own.download_to(&buffer, &mut back)?;
+    own.download(&buffer, &mut back)?;
     assert_eq!((back, pinned.as_slice()?), ([1, 2, 3, 4], &[5, 6][..]));
     event.record(&own)?;
     event.synchronize()?;

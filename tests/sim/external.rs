@@ -44,11 +44,11 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
     assert_eq!((memory.size(), memory.device()), (theirs.len(), context.device()));
     let mut imported = memory.into_buffer::<u32>(256, 4)?;
     let mut back = [0; 4];
-    stream.download_to(&imported, &mut back)?;
+    stream.download(&imported, &mut back)?;
     assert_eq!(back, [0x0707_0707, 0x0707_0707, 0x0101_0101, 0x0101_0101]);
     stream.fill(&mut imported, 0)?;
     let mut back = [9; 18];
-    stream.download_to(theirs.slice(255..273)?, &mut back)?;
+    stream.download(theirs.slice(255..273)?, &mut back)?;
     assert_eq!((back[0], &back[1..17], back[17]), (1, &[0; 16][..], 1));
     drop((imported, theirs, stream));
     cuda_core::trim_staging()?;

@@ -134,9 +134,9 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     let fifth = PinnedBuffer::from_slice(&context, &[5; 512])?;
     assert_eq!(place(&fifth), at_one);
     let mut back = [0; 512];
-    slow.download_to(&a, &mut back)?;
+    slow.download(&a, &mut back)?;
     assert_eq!(back, [1; 512]);
-    quick.download_to(&b, &mut back)?;
+    quick.download(&b, &mut back)?;
     assert_eq!(back, [2; 512]);
     drop((a, b, slow, quick, third, fourth, fifth));
     finish(&session)

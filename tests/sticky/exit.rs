@@ -49,7 +49,7 @@ impl Shared {
         let mut buffer = stream.alloc::<u8>(1 << 20)?;
         stream.upload(&pinned, &mut buffer)?;
         stream.download(&buffer, &mut pinned)?;
-        stream.upload_from(&[1, 2, 3], buffer.slice_mut(..3)?)?;
+        stream.upload(&[1, 2, 3], buffer.slice_mut(..3)?)?;
         let event = Event::new(context, EventFlags::DEFAULT)?;
         event.record(&stream)?;
         let pool = CachingPool::new();

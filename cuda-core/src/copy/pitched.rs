@@ -6,8 +6,8 @@ use std::ptr;
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
 use crate::context::Context;
-use crate::copy::endpoint::{Endpoint, Side};
 use crate::copy::shape::{Geometry, Shape, same_extent};
+use crate::copy::side::Side;
 use crate::copy::{at_one_end, crossing_of};
 use crate::device_memory::pitched::PitchedBuffer;
 use crate::error::Result;
@@ -191,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
     /// )?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn copy_pitched<T: Pod, A: Endpoint, B: Endpoint>(
+    pub fn copy_pitched<T: Pod, A: Memory, B: Memory>(
         &self,
         source: Pitched<'_, T, A>,
         mut destination: PitchedMut<'_, T, B>,

@@ -132,6 +132,13 @@ impl memory::MemoryKind for PinnedMemory {
     }
 }
 
+impl memory::Located for PinnedMemory {
+    #[inline]
+    fn place(block: &Block<Self>, offset: usize) -> memory::Place {
+        memory::Place::Host(block.address.0.as_ptr().wrapping_add(offset))
+    }
+}
+
 /// `cuMemFreeHost`.
 pub(crate) fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
     let _relaxed = RelaxedCaptureMode::enter()?;

@@ -52,7 +52,7 @@ flags! {
 /// registration: if several are needed, align them to pages.
 ///
 /// Registering costs about as much as copying the memory once. It pays for memory that is copied
-/// often; [`Stream::upload_from`](crate::Stream::upload_from) suits the rest.
+/// often; [`Stream::upload`](crate::Stream::upload) suits the rest.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -127,7 +127,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
     /// let mut some = [1; 3];
-    /// stream.download_to(buffer.slice(10..13)?, &mut some)?;
+    /// stream.download(buffer.slice(10..13)?, &mut some)?;
     /// assert_eq!(some, [0; 3]);
     /// assert!(buffer.slice(990..1001).is_err());
     /// # Ok::<(), cuda_core::Error>(())

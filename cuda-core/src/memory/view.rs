@@ -7,7 +7,8 @@ use std::ops::{Bound, RangeBounds};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{Block, Memory, Storage, recast};
+use crate::memory::{Block, Memory, Place, Storage, recast};
+use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
 use crate::util::from::from;
@@ -21,7 +22,7 @@ use crate::util::from::from;
 /// let part = buffer.slice(10..30)?; // borrows; no driver call
 /// assert_eq!((part.len(), part.byte_len()), (20, 80));
 /// let mut back = [1.0; 5];
-/// stream.download_to(part.slice(15..)?, &mut back)?; // elements 25 to 29 of the buffer
+/// stream.download(part.slice(15..)?, &mut back)?; // elements 25 to 29 of the buffer
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -254,7 +255,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// let mut buffer = stream.alloc::<f32>(100)?;
     /// let mut view = buffer.as_view_mut();
     /// stream.fill(view.reborrow(), 1.0)?; // `view` itself would be gone then
-    /// stream.upload_from(&[2.0; 100], view)?;
+    /// stream.upload(&[2.0; 100], view)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[inline]
@@ -362,6 +363,40 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usiz
             end: end.unwrap_or(usize::MAX),
             len,
         }),
+    }
+}
+
+impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
+    /// The address of the first element.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        M::place(self.block(), self.range().start)
+    }
+
+    /// The context that the elements belong to; [`None`] for host memory.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&'a Context> {
+        match self.place() {
+            Place::Host(_) => None,
+            Place::Device(_) => Some(M::context_of(&self.block().backing)),
+        }
+    }
+
+    /// The device that the elements are on; [`None`] for host memory.
+    #[inline]
+    pub(crate) fn on(&self) -> Option<Device> {
+        self.owner().map(Context::device)
+    }
+
+    /// The device that the elements count as being on for a stream: the stream's own, for managed
+    /// memory that every device uses as its own.
+    #[inline]
+    pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
+        let on = self.on()?;
+        if on == stream.device() || !M::usable_from(self.block(), stream.device()) {
+            return Some(on);
+        }
+        Some(stream.device())
     }
 }
 

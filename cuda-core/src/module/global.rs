@@ -34,7 +34,7 @@ impl Module {
     /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
     /// let stream = device.create_stream()?;
     /// let mut table = module.global::<f32>("table")?;
-    /// stream.upload_from(&[1.0; 256], &mut table)?;
+    /// stream.upload(&[1.0; 256], &mut table)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {

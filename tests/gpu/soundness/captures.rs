@@ -48,7 +48,7 @@ gpu_test! {
                     assert!(!is_capturing(created.as_raw()), "{what}: it joined");
                     drop(buffer);
                     let mut mine = created.alloc_with::<u32>(&allocator, LEN)?;
-                    created.upload_from(&[7; LEN], &mut mine)?;
+                    created.upload(&[7; LEN], &mut mine)?;
                     undisturbed(capture, &what);
                     theirs.synchronize()?;
                     assert_all(&created.download_vec(&mine)?, 7);
@@ -76,7 +76,7 @@ gpu_test! {
                 refused(theirs.fill(&mut buffer, 2), "fill");
                 refused(theirs.download(&buffer, &mut host), "download");
                 refused(theirs.download_vec(&buffer), "download_vec");
-                refused(theirs.upload_from(&[3; 8], buffer.slice_mut(..8)?), "upload_from");
+                refused(theirs.upload(&[3; 8], buffer.slice_mut(..8)?), "upload");
                 refused(theirs.alloc_with::<u32>(&Allocator::driver_pool(), 8), "alloc");
                 refused(theirs.launch_host_func(|| ()), "launch_host_func");
                 refused(theirs.synchronize(), "synchronize");
@@ -201,7 +201,7 @@ gpu_test! {
                 created.fill(&mut second, 3)?;
                 drop(first);
                 let mut mine = alloc()?;
-                created.upload_from(&[7; LEN], &mut mine)?;
+                created.upload(&[7; LEN], &mut mine)?;
                 assert_all(&created.download_vec(&mine)?, 7);
                 assert_all(&created.download_vec(&second)?, 3);
                 assert_eq!(capture.end(), CUDA_SUCCESS, "{what}");

@@ -27,8 +27,8 @@ gpu_test! {
         stream.upload(&host, &mut buffer)?;
         stream.download(&buffer, &mut host)?;
         stream.fill(&mut buffer, [])?;
-        stream.upload_from(&[[]; 5], &mut buffer)?;
-        stream.download_to(&buffer, &mut [[]; 5])?;
+        stream.upload(&[[]; 5], &mut buffer)?;
+        stream.download(&buffer, &mut [[]; 5])?;
         assert_eq!(host.as_slice()?.len(), 5);
         assert_ne!(buffer.as_raw(), 0);
         Ok(())

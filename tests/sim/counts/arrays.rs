@@ -25,7 +25,7 @@ fn copies_cost_1() {
         })?;
         let mut device = stream.alloc::<u32>(64)?;
         let mut pinned = PinnedBuffer::<u32>::zeroed(&context, 64)?;
-        stream.upload_from(&[0; 64], &mut device)?;
+        stream.upload(&[0; 64], &mut device)?;
         driver.expect([COPY_3D], || stream.copy_to_array(&device, &mut array))?;
         driver.expect([COPY_3D], || stream.copy_from_array(&array, &mut device))?;
         driver.expect([COPY_3D], || stream.copy_from_array(&array, &mut pinned))?;

@@ -80,7 +80,7 @@ fn owned() {
         assert_eq!(block_on(async { down.await })?, [5; 8]);
         drop(s.upload_owned(vec![6; 8], &mut a)?);
         let mut back = [0; 8];
-        s.download_to(&a, &mut back)?;
+        s.download(&a, &mut back)?;
         assert_eq!(back, [6; 8]);
         Ok(())
     });

@@ -33,7 +33,7 @@ fn agree(pool: &CachingPool, stream: &Stream) -> usize {
 fn round_trip(buffer: &mut DeviceBuffer<u8>, writes: &Stream, reads: &Stream) -> Result<()> {
     writes.fill(buffer.slice_mut(..64)?, 0x5A)?;
     let mut back = [0; 64];
-    reads.download_to(buffer.slice(..64)?, &mut back)?;
+    reads.download(buffer.slice(..64)?, &mut back)?;
     assert_eq!(back, [0x5A; 64]);
     Ok(())
 }

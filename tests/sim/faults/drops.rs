@@ -142,7 +142,7 @@ fn refused_twins_live_on() {
         if let Err(Rejected { error, value: buffer }) = buffer.close() {
             if !buffer.is_empty() {
                 let mut back = [0; 8];
-                stream.download_to(&buffer, &mut back)?;
+                stream.download(&buffer, &mut back)?;
                 assert_eq!(back, [4; 8]);
             }
             return Err(error);

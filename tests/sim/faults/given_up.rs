@@ -214,8 +214,8 @@ fn streams() {
             refused(other.wait_stream(stream));
             let mut buffer = other.alloc::<u8>(8).expect("memory");
             refused(stream.fill(&mut buffer, 1));
-            refused(stream.upload_from(&[1; 8], &mut buffer));
-            refused(stream.download_to(&buffer, &mut [1; 8]));
+            refused(stream.upload(&[1; 8], &mut buffer));
+            refused(stream.download(&buffer, &mut [1; 8]));
             let guard = stream.enter().expect("makes no driver call about the stream");
             let event = Event::new(stream.context(), EventFlags::DEFAULT).expect("an event");
             refused(event.record_current());

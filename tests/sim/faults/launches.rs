@@ -24,7 +24,7 @@ fn load_launch_unload() {
         // SAFETY: 8 elements.
         unsafe { stream.kernel(&add_one).elements(8).arg(&mut x).arg(8u32).launch() }?;
         let mut back = [0; 8];
-        stream.download_to(&x, &mut back)?;
+        stream.download(&x, &mut back)?;
         assert_eq!(back, [1; 8]);
         drop(add_one);
         Ok(module.close()?)
@@ -58,7 +58,7 @@ fn globals() {
         // SAFETY: the launch names the memory that the kernel writes.
         unsafe { stream.kernel(&bump).block(2).arg(2u32).uses(&mut counter).launch() }?;
         let mut back = [0];
-        stream.download_to(&counter, &mut back)?;
+        stream.download(&counter, &mut back)?;
         assert_eq!(back, [9]);
         Ok(counter.close()?)
     });
@@ -94,7 +94,7 @@ fn library_in_two_contexts() {
             // SAFETY: 8 elements.
             unsafe { launch.launch() }?;
             let mut back = [0; 8];
-            stream.download_to(&x, &mut back)?;
+            stream.download(&x, &mut back)?;
             assert_eq!(back, [1; 8]);
         }
         drop(kernel);

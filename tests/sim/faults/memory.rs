@@ -23,7 +23,7 @@ fn plain_memory() {
         t.copy(&a, &mut b)?;
         drop(a);
         let mut back = [0; 16];
-        t.download_to(&b, &mut back)?;
+        t.download(&b, &mut back)?;
         assert_eq!(back, [3; 16]);
         Ok(b.close()?)
     });
@@ -37,7 +37,7 @@ fn pitched_memory() {
         let mut rows = context.alloc_pitched::<u32>(3, 2)?;
         stream.fill(rows.row_mut(1)?, 4)?;
         let mut back = [0; 3];
-        stream.download_to(rows.row(1)?, &mut back)?;
+        stream.download(rows.row(1)?, &mut back)?;
         assert_eq!(back, [4; 3]);
         rows.synchronize()?;
         drop(context.alloc_pitched::<u8>(1, 1)?);
@@ -139,7 +139,7 @@ fn foreign_memory() {
             unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &context, Box::new(memory)) }?;
         stream.fill(&mut buffer, 8)?;
         let mut back = [0; 16];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [8; 16]);
         stream.fill(&mut buffer, 9)?;
         Ok(())
@@ -181,7 +181,7 @@ fn resized() {
         buffer.truncate(4);
         buffer.shrink_to_fit(&s)?;
         let mut back = [0; 4];
-        t.download_to(&buffer, &mut back)?;
+        t.download(&buffer, &mut back)?;
         assert_eq!(back, [2; 4]);
         Ok(())
     });

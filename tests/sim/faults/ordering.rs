@@ -137,7 +137,7 @@ fn checkpoints_again() {
             again(|| t.wait_stream(&s))?;
         }
         let mut back = [0; 8];
-        again(|| t.download_to(&a, &mut back))?;
+        again(|| t.download(&a, &mut back))?;
         assert_eq!(back, [9; 8]);
         Ok(())
     });

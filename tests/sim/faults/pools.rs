@@ -20,7 +20,7 @@ fn pools() {
         assert!(other.usage()?.used >= 64);
         other.close()?;
         let mut back = [0; 16];
-        stream.download_to(&a, &mut back)?;
+        stream.download(&a, &mut back)?;
         assert_eq!(back, [1; 16]);
         Ok(())
     });
@@ -67,7 +67,7 @@ fn access_of_peers() {
         assert_eq!(pool.access(peer)?, PeerAccess::None);
         t.copy(&a, &mut b)?;
         let mut back = [0; 16];
-        t.download_to(&b, &mut back)?;
+        t.download(&b, &mut back)?;
         assert_eq!(back, [7; 16]);
         Ok(())
     });

@@ -19,12 +19,12 @@ fn growing_and_shrinking() {
         let stream = context.create_stream()?;
         let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
         buffer.grow_to(3)?;
-        stream.upload_from(&[1, 2, 3], &mut buffer)?;
+        stream.upload(&[1, 2, 3], &mut buffer)?;
         buffer.grow_to(step + 1)?;
         stream.fill(buffer.slice_mut(step..)?, 4)?;
         buffer.shrink_to(3)?;
         let mut back = [0; 3];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [1, 2, 3]);
         Ok(buffer.close()?)
     });
@@ -47,14 +47,14 @@ fn each_step_again() {
             buffer.grow_to(len)
         };
         grow(&mut buffer, 3)?;
-        again(|| stream.upload_from(&[1, 2, 3], &mut buffer))?;
+        again(|| stream.upload(&[1, 2, 3], &mut buffer))?;
         grow(&mut buffer, step + 1)?;
         again(|| stream.fill(buffer.slice_mut(step..)?, 4))?;
         again(|| buffer.shrink_to(3))?;
         assert_eq!((buffer.len(), buffer.capacity()), (3, step));
         grow(&mut buffer, 2 * step)?;
         let mut back = [0; 3];
-        again(|| stream.download_to(buffer.slice(..3)?, &mut back))?;
+        again(|| stream.download(buffer.slice(..3)?, &mut back))?;
         assert_eq!(back, [1, 2, 3]);
         match buffer.close() {
             Ok(()) => Ok(()),

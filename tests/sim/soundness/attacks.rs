@@ -26,7 +26,7 @@ fn s23_unregistered_under_another_owner_s_copy() {
         assert!(flight.is_done()?, "unregistering waits for it");
         flight.wait()?;
         let mut back = [0; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });

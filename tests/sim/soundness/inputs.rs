@@ -94,8 +94,8 @@ fn on_nothing<T: Pod + PartialEq + std::fmt::Debug>(len: usize, value: T) -> Res
     stream.fill(&mut buffer, value)?;
     stream.fill_u32(&mut buffer, 1)?;
     let mut back = vec![value; len];
-    stream.upload_from(&back, &mut buffer)?;
-    stream.download_to(&buffer, &mut back)?;
+    stream.upload(&back, &mut buffer)?;
+    stream.download(&buffer, &mut back)?;
     stream.scope(|scope| scope.download(&buffer, &mut back))?;
     let (head, mut tail) = buffer.split_at_mut(len / 2)?;
     stream.copy(head.as_view().slice(..0)?, tail.slice_mut(..0)?)?;
@@ -134,8 +134,8 @@ fn s18_empty_buffers_ask_the_driver_nothing() {
         stream.upload(&host, &mut buffer)?;
         stream.download(&buffer, &mut host)?;
         stream.fill(&mut buffer, 1)?;
-        stream.upload_from(&[], &mut buffer)?;
-        stream.download_to(&buffer, &mut [])?;
+        stream.upload(&[], &mut buffer)?;
+        stream.download(&buffer, &mut [])?;
         drop((buffer, host));
         assert_eq!(session.names_since(mark), [""; 0]);
         Ok(())

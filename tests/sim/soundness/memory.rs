@@ -184,7 +184,7 @@ fn s23_shared_owners_are_read_by_both() {
         drop(shared);
         drop(host);
         let mut back = [0; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back[63], 63);
         Ok(())
     });

@@ -41,7 +41,7 @@ const ALIGNMENT: usize = 4096;
 /// let stream = context.create_stream()?;
 /// let mut list = VirtualBuffer::<u32>::reserve(&context, 1 << 34)?; // 64 GiB of addresses
 /// list.grow_to(1000)?;
-/// stream.upload_from(&[7; 1000], list.as_view_mut())?;
+/// stream.upload(&[7; 1000], list.as_view_mut())?;
 /// let address = list.as_raw();
 /// list.grow_to(1 << 20)?;
 /// assert_eq!(list.as_raw(), address); // and the first 1000 elements are still 7

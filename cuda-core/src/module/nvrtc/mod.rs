@@ -17,7 +17,7 @@
 //! // SAFETY: `x` has an element for each of the 32 threads.
 //! unsafe { stream.kernel(&add_one).block(32).arg(&mut x).launch() }?;
 //! let mut back = [0.0; 32];
-//! stream.download_to(&x, &mut back)?;
+//! stream.download(&x, &mut back)?;
 //! assert_eq!(back, [1.0; 32]);
 //! # Ok::<(), cuda_core::Error>(())
 //! ```

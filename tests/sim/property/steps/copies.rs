@@ -130,7 +130,7 @@ impl World {
                 let devices = [held.memory.device_for(stream)];
                 let bytes = pattern(to.len(), value);
                 let mut view = held.memory.view_mut();
-                let copied = stream.upload_from(&bytes, view.slice_mut(to.clone())?);
+                let copied = stream.upload(&bytes, view.slice_mut(to.clone())?);
                 let outcome = allowed(stream, &devices, copied);
                 note(&mut held.contents[to], outcome, |part| part.copy_from_slice(&known(&bytes)))
             }
@@ -142,7 +142,7 @@ impl World {
                 let devices = [held.memory.device_for(stream)];
                 let mut bytes = vec![0; from.len()];
                 let part = held.memory.view().slice(from.clone())?;
-                let copied = stream.download_to(part, &mut bytes);
+                let copied = stream.download(part, &mut bytes);
                 if allowed(stream, &devices, copied)? {
                     same(&bytes, &held.contents[from])?;
                 }

@@ -27,8 +27,8 @@ const USUAL_CHUNK: usize = 8 << 20;
 const SMALLEST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 64 << 20;
 
-/// How [`Stream::upload_from`](crate::Stream::upload_from),
-/// [`Stream::download_to`](crate::Stream::download_to), [`Stream::scope`](crate::Stream::scope) and
+/// How [`Stream::upload`](crate::Stream::upload),
+/// [`Stream::download`](crate::Stream::download), [`Stream::scope`](crate::Stream::scope) and
 /// the same of a [`DeviceGroup`](crate::DeviceGroup) copy large slices: which threads, through what
 /// chunks of pinned memory.
 ///
@@ -45,7 +45,7 @@ const LARGEST_CHUNK: usize = 64 << 20;
 /// let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// let buffer = stream.alloc_zeroed::<f32>(1 << 28)?;
 /// let mut back = vec![1.0; buffer.len()];
-/// stream.download_to(&buffer, &mut back)?;
+/// stream.download(&buffer, &mut back)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
