@@ -157,13 +157,13 @@ def measure_cupy(bench):
     bench.time("upload 4 KiB, borrowed slice", lambda: upload(pageable(SMALL)))
     bench.time("download 4 KiB, borrowed slice", lambda: download(pageable(SMALL), True), 20)
     bench.time(
-        "upload of a slice + wait 64 MiB beside pinned memory",
+        "slice upload + wait 64 MiB beside pinned memory",
         lambda: upload(pageable(LARGE), True),
         1,
         LARGE,
     )
     bench.time(
-        "download to a slice + wait 64 MiB beside pinned memory",
+        "slice download + wait 64 MiB beside pinned memory",
         lambda: download(pageable(LARGE), True),
         1,
         LARGE,
@@ -239,8 +239,8 @@ def measure_torch(bench):
     for pinned, up, name in [
         (True, True, "upload + wait 64 MiB, pinned"),
         (True, False, "download + wait 64 MiB, pinned"),
-        (False, True, "upload of a slice + wait 64 MiB beside pinned memory"),
-        (False, False, "download to a slice + wait 64 MiB beside pinned memory"),
+        (False, True, "slice upload + wait 64 MiB beside pinned memory"),
+        (False, False, "slice download + wait 64 MiB beside pinned memory"),
     ]:
         bench.time(name, lambda: transfer(LARGE, pinned, up, True), 1, LARGE)
 

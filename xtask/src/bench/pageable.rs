@@ -31,7 +31,7 @@ pub(super) const CHUNKS: [usize; 4] = [1, 2, 4, 8];
 const LARGEST: u32 = 30;
 
 pub(super) fn name(direction: Direction) -> &'static str {
-    direction.pick("upload of a slice", "download to a slice")
+    direction.pick("slice upload", "slice download")
 }
 
 /// The operations with goals.
