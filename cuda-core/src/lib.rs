@@ -55,7 +55,7 @@
 //! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
-//! [`pinned_usage`], [`set_pinned_limit`] and [`trim_pinned`] manage the cache behind pinned
+//! [`PinnedPool::usage`], [`PinnedPool::set_limit`] and [`PinnedPool::trim`] manage the cache behind pinned
 //! buffers, and [`trim()`] gives everything back that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
@@ -167,7 +167,7 @@ pub use alloc::caching::limit::PoolLimit;
 pub use alloc::caching::pool::CachingPool;
 pub use alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use alloc::choice::{set_default_allocator, with_allocator};
-pub use alloc::driver_pool::attributes::{PoolReuse, PoolUsage};
+pub use alloc::driver_pool::attributes::PoolReuse;
 pub use alloc::driver_pool::ipc::PoolPointer;
 pub use alloc::driver_pool::memory_pool::{MemoryPool, MemoryPoolBuilder};
 pub use alloc::functions::{AllocFunction, FreeFunction};
@@ -203,10 +203,7 @@ pub use device_memory::virtual_memory::physical::PhysicalMemory;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use host::pinned_pool::{
-    PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
-    set_pinned_limit, trim_pinned,
-};
+pub use host::pinned_pool::{PinnedBackend, PinnedPool};
 pub use host::registered::{RegisterFlags, Registered};
 pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
 pub use image::array::mipmap::{MipLevels, MipmappedArray};
@@ -250,7 +247,7 @@ pub use types::extent::{Extent, Origin};
 pub use types::pod::Pod;
 pub use types::resource::Resource;
 pub use types::shareable::ShareableHandle;
-pub use types::usage::{CacheUsage, MemoryInfo};
+pub use types::usage::{MemoryInfo, PoolUsage};
 pub use types::uuid::Uuid;
 pub use types::version::Version;
 pub use wait::flush::flush_deferred_drops;

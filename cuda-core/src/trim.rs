@@ -7,7 +7,7 @@ use crate::wait::flush::flush_deferred_drops;
 
 /// Gives back all memory that the library keeps for reuse and that no work uses any more, and returns
 /// its bytes: [`flush_deferred_drops`], then
-/// [`CachingPool::trim`]`(0)` of the [shared pool](CachingPool::shared), [`trim_pinned`](crate::trim_pinned)
+/// [`CachingPool::trim`]`(0)` of the [shared pool](CachingPool::shared), [`PinnedPool::trim`](crate::PinnedPool::trim)
 /// and [`trim_staging`].
 ///
 /// For a program that leaves the devices to others for a while, and for the end of a test that must

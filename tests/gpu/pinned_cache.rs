@@ -2,8 +2,7 @@
 
 use cuda_core::{
     Access, Context, ContextFlags, Device, DeviceBuffer, PinnedBackend, PinnedBuffer, PinnedFlags,
-    PinnedUsage, PointerAttributes, Result, Stream, is_pinned, pinned_usage, reset_pinned_peaks,
-    set_pinned_backend, set_pinned_limit, trim_pinned, trim_staging,
+    PinnedPool, PointerAttributes, PoolUsage, Result, Stream, is_pinned, trim_staging,
 };
 use support::{gpu_test, pattern, stall};
 
@@ -19,12 +18,12 @@ fn address(buffer: &PinnedBuffer<u8>) -> Result<usize> {
 }
 
 /// Releases cached memory, so that earlier allocations are not counted.
-fn from_scratch() -> Result<PinnedUsage> {
+fn from_scratch() -> Result<PoolUsage> {
     // The chunks of staging are pinned memory, too.
     trim_staging()?;
-    trim_pinned()?;
-    reset_pinned_peaks()?;
-    pinned_usage()
+    PinnedPool::trim(0)?;
+    PinnedPool::reset_peaks()?;
+    PinnedPool::usage()
 }
 
 gpu_test! {
@@ -96,7 +95,7 @@ gpu_test! {
         let places = [address(&up)?, address_of_written(&down)];
         // Neither drop waits for the copies.
         drop((up, down));
-        assert!(pinned_usage()?.pending >= 2 * LEN, "{:?}", pinned_usage()?);
+        assert!(PinnedPool::usage()?.pending >= 2 * LEN, "{:?}", PinnedPool::usage()?);
         let mut others = Vec::new();
         for seed in 0..4 {
             let other = PinnedBuffer::from_slice(&context, &pattern(50 + seed, LEN))?;
@@ -138,7 +137,7 @@ gpu_test! {
         let mut back = vec![0; 5000];
         stream.download(&device, &mut back)?;
         same(&back, &pattern(199, 5000), "the last one");
-        let usage = pinned_usage()?;
+        let usage = PinnedPool::usage()?;
         assert!(places.len() < 200, "{} places", places.len());
         assert!(usage.reserved_peak - before.reserved <= 8 << 20, "{usage:?}");
         Ok(())
@@ -153,20 +152,20 @@ gpu_test! {
         let kept = PinnedBuffer::from_slice(&context, &pattern(3, 1000))?;
         // An allocation of its own, since it is larger than the blocks of slabs.
         let large = PinnedBuffer::<u8>::new(&context, 40 << 20)?;
-        let usage = pinned_usage()?;
+        let usage = PinnedPool::usage()?;
         assert_eq!(usage.used - before.used, 1024 + (40 << 20));
         assert!(usage.reserved - before.reserved >= 40 << 20);
-        assert_eq!(usage.reserved, usage.used + usage.cached + usage.pending);
+        assert_eq!(usage.reserved, usage.used + usage.free + usage.pending);
         drop(large);
-        assert_eq!(pinned_usage()?.reserved, usage.reserved, "cached");
-        let gone = trim_pinned()?;
-        let trimmed = pinned_usage()?;
+        assert_eq!(PinnedPool::usage()?.reserved, usage.reserved, "cached");
+        let gone = PinnedPool::trim(0)?;
+        let trimmed = PinnedPool::usage()?;
         assert_eq!(gone, usage.reserved - trimmed.reserved);
         assert!(trimmed.reserved <= usage.reserved - (40 << 20), "{trimmed:?}");
         same(kept.as_slice()?, &pattern(3, 1000), "what is used stays");
         drop(kept);
-        trim_pinned()?;
-        let last = pinned_usage()?;
+        PinnedPool::trim(0)?;
+        let last = PinnedPool::usage()?;
         assert_eq!((last.used, last.reserved), (before.used, before.reserved));
         assert_eq!(last.used_peak, usage.used);
         Ok(())
@@ -186,13 +185,13 @@ gpu_test! {
         let stall = stall(stream.as_raw());
         stream.upload(&up, &mut device)?;
         drop(up);
-        trim_pinned()?;
-        let usage = pinned_usage()?;
+        PinnedPool::trim(0)?;
+        let usage = PinnedPool::usage()?;
         assert!(usage.reserved > before.reserved && usage.pending >= 4096, "{usage:?}");
         stall.release();
         stream.synchronize()?;
-        trim_pinned()?;
-        assert_eq!(pinned_usage()?.reserved, before.reserved);
+        PinnedPool::trim(0)?;
+        assert_eq!(PinnedPool::usage()?.reserved, before.reserved);
         let mut back = vec![0; 4096];
         stream.download(&device, &mut back)?;
         same(&back, &pattern(4, 4096), "uploaded behind the trim");
@@ -206,20 +205,20 @@ gpu_test! {
         let context = context()?;
         let before = from_scratch()?;
         let slab = 34 << 20;
-        set_pinned_limit(before.reserved + 2 * slab);
+        PinnedPool::set_limit(before.reserved + 2 * slab);
         let each = |extra: usize| PinnedBuffer::<u8>::new(&context, slab + extra);
         let used = (each(0)?, each(0)?, each(0)?);
-        let usage = pinned_usage()?;
+        let usage = PinnedPool::usage()?;
         assert_eq!(usage.reserved - before.reserved, 3 * slab, "memory in use is not limited");
         drop(used);
-        assert_eq!(pinned_usage()?.reserved, usage.reserved, "nor released by a drop");
+        assert_eq!(PinnedPool::usage()?.reserved, usage.reserved, "nor released by a drop");
         // Larger, so that no cached block fits.
         let larger = each(1)?;
-        let usage = pinned_usage()?;
+        let usage = PinnedPool::usage()?;
         assert!(usage.reserved - before.reserved <= 2 * slab + (2 << 20), "{usage:?}");
-        set_pinned_limit(usize::MAX);
+        PinnedPool::set_limit(usize::MAX);
         drop(larger);
-        trim_pinned().map(drop)
+        PinnedPool::trim(0).map(drop)
     }
 }
 
@@ -229,17 +228,17 @@ gpu_test! {
         let context = context()?;
         let before = from_scratch()?;
         let cached = PinnedBuffer::from_slice(&context, &pattern(5, 3000))?;
-        set_pinned_backend(PinnedBackend::Driver);
+        PinnedPool::set_backend(PinnedBackend::Driver);
         let plain = PinnedBuffer::from_slice(&context, &pattern(6, 3000))?;
         // Each is freed by the backend that allocated it.
-        assert_eq!(pinned_usage()?.used - before.used, 3072);
+        assert_eq!(PinnedPool::usage()?.used - before.used, 3072);
         same(cached.as_slice()?, &pattern(5, 3000), "of a slab");
         drop(cached);
-        set_pinned_backend(PinnedBackend::Slab);
+        PinnedPool::set_backend(PinnedBackend::Slab);
         same(plain.as_slice()?, &pattern(6, 3000), "of the driver");
         assert!(plain.flags()?.contains(PinnedFlags::PORTABLE));
         drop(plain);
-        assert_eq!(pinned_usage()?.used, before.used);
+        assert_eq!(PinnedPool::usage()?.used, before.used);
         Ok(())
     }
 }
@@ -344,7 +343,7 @@ gpu_test! {
         other.upload(&pending, &mut buffer)?;
         drop(pending);
         other.synchronize()?;
-        trim_pinned()?;
+        PinnedPool::trim(0)?;
         for mode in [
             cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL,
             cuda_sys::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -357,7 +356,7 @@ gpu_test! {
             other.download(&buffer, &mut back)?;
             same(back.as_slice()?, &pattern(17, 1000), "beside the capture");
             drop(back);
-            trim_pinned()?;
+            PinnedPool::trim(0)?;
             let mut status = cuda_sys::CU_STREAM_CAPTURE_STATUS_NONE;
             // SAFETY: the stream is live; the pointer is valid for a write.
             let code = unsafe { cuda_sys::cuStreamIsCapturing(stream.as_raw(), &mut status) };
@@ -400,10 +399,10 @@ gpu_test! {
             }
             Ok::<(), cuda_core::Error>(())
         })?;
-        let usage = pinned_usage()?;
+        let usage = PinnedPool::usage()?;
         assert_eq!(usage.used, before.used, "{usage:?}");
-        trim_pinned()?;
-        assert_eq!(pinned_usage()?.reserved, before.reserved);
+        PinnedPool::trim(0)?;
+        assert_eq!(PinnedPool::usage()?.reserved, before.reserved);
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, PinnedBackend, PinnedBuffer, Pod, Rejected, Result,
-    pinned_usage, reset_pinned_peaks, set_pinned_backend, set_pinned_limit, trim_pinned,
+    Context, ContextFlags, Device, Error, PinnedBackend, PinnedBuffer, PinnedPool, Pod, Rejected,
+    Result,
 };
 use cuda_sim::{Mode, Session};
 use support::{simulator, stall};
@@ -23,10 +23,10 @@ const FREE: &str = "cuMemFreeHost";
 fn cached() -> Session {
     let session = simulator();
     session.set_mode(Mode::Lazy);
-    set_pinned_backend(PinnedBackend::Slab);
-    set_pinned_limit(usize::MAX);
-    trim_pinned().expect("no fault yet");
-    reset_pinned_peaks().expect("neither a fork's child nor at exit");
+    PinnedPool::set_backend(PinnedBackend::Slab);
+    PinnedPool::set_limit(usize::MAX);
+    PinnedPool::trim(0).expect("no fault yet");
+    PinnedPool::reset_peaks().expect("neither a fork's child nor at exit");
     session
 }
 
@@ -38,10 +38,10 @@ fn finish(session: &Session) -> Result<()> {
     session.settle();
     cuda_core::flush_deferred_drops();
     cuda_core::trim_staging()?;
-    trim_pinned()?;
-    let usage = pinned_usage()?;
+    PinnedPool::trim(0)?;
+    let usage = PinnedPool::usage()?;
     assert_eq!(usage.reserved, 0, "{usage:?}");
-    assert_eq!((usage.used, usage.cached, usage.pending), (0, 0, 0));
+    assert_eq!((usage.used, usage.free, usage.pending), (0, 0, 0));
     session.assert_clean();
     Ok(())
 }
@@ -121,7 +121,7 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     quick.upload(&two, &mut b)?;
     let (at_one, at_two) = (place(&one), place(&two));
     no_calls(&session, "drops under copies", || drop((one, two)));
-    assert_eq!(pinned_usage()?.pending, 1024);
+    assert_eq!(PinnedPool::usage()?.pending, 1024);
     quick.synchronize()?;
     // Known to be done: no query is needed.
     let third =
@@ -155,9 +155,9 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     let at = place(&pending);
     drop(pending);
     let mut rest = Vec::new();
-    while pinned_usage()?.cached > 0 {
+    while PinnedPool::usage()?.free > 0 {
         // A size that needs no rounding.
-        let len = 1 << pinned_usage()?.cached.ilog2();
+        let len = 1 << PinnedPool::usage()?.free.ilog2();
         rest.push(PinnedBuffer::<u8>::new(&context, len)?);
     }
     assert_eq!(session.calls(REGISTER), 1);
@@ -181,7 +181,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
     let context = context()?;
     let all = {
         let _first = PinnedBuffer::<u8>::new(&context, 1)?;
-        pinned_usage()?.reserved
+        PinnedPool::usage()?.reserved
     };
     for len in [256, 4096, all / 4, 1000, all / 2, 512] {
         // Not all of it: the first buffer may lie in the middle.
@@ -191,7 +191,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
         assert_eq!(held.len(), count);
     }
     assert_eq!(session.calls(REGISTER), 1, "one slab was enough");
-    assert_eq!(pinned_usage()?.reserved_peak, all);
+    assert_eq!(PinnedPool::usage()?.reserved_peak, all);
     finish(&session)
 }
 
@@ -228,8 +228,8 @@ fn f03_in_a_host_function() -> Result<()> {
     stream.launch_host_func(move || {
         drop(buffer);
         let refused = PinnedBuffer::<u8>::new(&inside, 100).map(drop);
-        let trimmed = trim_pinned();
-        let counted = pinned_usage().map(drop);
+        let trimmed = PinnedPool::trim(0);
+        let counted = PinnedPool::usage().map(drop);
         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some((refused, trimmed, counted));
     })?;
     stream.synchronize()?;
@@ -248,16 +248,16 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
     let context = context()?;
     let slab = {
         let _first = PinnedBuffer::<u8>::new(&context, 1)?;
-        pinned_usage()?.reserved
+        PinnedPool::usage()?.reserved
     };
-    set_pinned_limit(slab);
+    PinnedPool::set_limit(slab);
     let whole = PinnedBuffer::<u8>::new(&context, slab)?;
     let more = PinnedBuffer::<u8>::new(&context, 1)?;
-    assert_eq!(pinned_usage()?.reserved, 2 * slab, "what is used is not limited");
+    assert_eq!(PinnedPool::usage()?.reserved, 2 * slab, "what is used is not limited");
     drop(whole);
     let third = PinnedBuffer::<u8>::new(&context, slab + 1)?;
     assert_eq!(session.calls(UNREGISTER), 1, "what is idle is given back first");
-    set_pinned_limit(usize::MAX);
+    PinnedPool::set_limit(usize::MAX);
     drop((more, third));
     finish(&session)
 }
@@ -271,8 +271,8 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     let context = context()?;
     let stream = context.create_stream()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
-    let slab = pinned_usage()?.reserved;
-    set_pinned_limit(slab);
+    let slab = PinnedPool::usage()?.reserved;
+    PinnedPool::set_limit(slab);
     let stall = stall(stream.as_raw());
     let (has_memory, memory) = mpsc::channel();
     let (first, (one, other)) = thread::scope(|scope| {
@@ -294,7 +294,7 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     assert_eq!(first, Ok(2), "the other thread had its slab first");
     one.expect("no panic")?;
     other.expect("no panic")?;
-    set_pinned_limit(usize::MAX);
+    PinnedPool::set_limit(usize::MAX);
     drop(stream);
     finish(&session)
 }

@@ -220,7 +220,7 @@ fn tidy(
     }
     cuda_core::set_staging_options(settings)?;
     cuda_core::trim_staging()?;
-    cuda_core::trim_pinned()?;
+    cuda_core::PinnedPool::trim(0)?;
     support::trim_cache(session)
 }
 

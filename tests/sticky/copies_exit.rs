@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{
-    Device, Error, PinnedBackend, PinnedBuffer, PinnedFlags, Result, set_pinned_backend,
-};
+use cuda_core::{Device, Error, PinnedBackend, PinnedBuffer, PinnedFlags, PinnedPool, Result};
 use support::{gpu_test, pattern};
 
 use support::child;
@@ -79,7 +77,7 @@ gpu_test! {
         }
         // The harness overrides the variable, so the test chooses the driver's memory again.
         if std::env::var("CUDA_CORE_PINNED").is_ok_and(|memory| memory == "driver") {
-            set_pinned_backend(PinnedBackend::Driver);
+            PinnedPool::set_backend(PinnedBackend::Driver);
         }
         Device::get(0)?.context()?;
         let len = std::env::var(BYTES).ok().and_then(|len| len.parse().ok());

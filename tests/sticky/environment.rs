@@ -1,8 +1,8 @@
 //! H14, I, F: what the environment sets for the allocator and for pinned memory.
 
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, PinnedBackend, PinnedBuffer, PoolLimit, Result,
-    set_default_allocator, set_pinned_backend,
+    Allocator, CachingPool, Device, Error, PinnedBackend, PinnedBuffer, PinnedPool, PoolLimit,
+    Result, set_default_allocator,
 };
 use cuda_sim::{Config, Session};
 
@@ -136,7 +136,7 @@ fn f03_pinned_env() -> Result<()> {
             refused(PinnedBuffer::<u8>::new(&context, 100), &value);
         }
         // A call by the program overrides the environment.
-        set_pinned_backend(PinnedBackend::Driver);
+        PinnedPool::set_backend(PinnedBackend::Driver);
     }
     let two = [100, 100].map(|len| PinnedBuffer::<u8>::new(&context, len));
     let allocated = session.calls("cuMemHostAlloc");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cuda_core::{
-    Allocator, CacheUsage, CachingPool, Device, Error, PoolLimit, Result, set_default_allocator,
+    Allocator, CachingPool, Device, Error, PoolLimit, PoolUsage, Result, set_default_allocator,
 };
 use support::gpu_test;
 
@@ -35,7 +35,7 @@ fn wrong(device: Device, pool: &CachingPool) -> u8 {
         forked(set_default_allocator(&Allocator::plain()).err()),
         forked(device.set_allocator(None).err()),
         pool.limit() == PoolLimit::None,
-        pool.usage(device) == CacheUsage::default(),
+        pool.usage(device) == PoolUsage::default(),
         pool.segments(device).is_empty(),
         shown.contains("CachingPool"),
     ];

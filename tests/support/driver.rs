@@ -70,7 +70,7 @@ pub fn simulator() -> Session {
         }
     });
     let session = Session::begin();
-    cuda_core::set_pinned_backend(PinnedBackend::Driver);
+    cuda_core::PinnedPool::set_backend(PinnedBackend::Driver);
     choose_allocator(&Allocator::driver_pool());
     session
 }

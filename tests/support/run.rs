@@ -61,7 +61,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         Driver::Simulated { .. } => {
             refuse_simulator(path);
             let session = simulator();
-            cuda_core::set_pinned_backend(PinnedBackend::Slab);
+            cuda_core::PinnedPool::set_backend(PinnedBackend::Slab);
             choose_allocator(&allocator_of_environment());
             Some(session)
         }
@@ -94,7 +94,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         // What the library caches for later copies is no leak.
         cuda_core::trim_staging().expect("the simulated driver frees pinned memory");
         trim_cache(&session).expect("the simulated driver frees memory");
-        cuda_core::trim_pinned().expect("the simulated driver unregisters memory");
+        cuda_core::PinnedPool::trim(0).expect("the simulated driver unregisters memory");
         session.assert_clean();
     }
 }

@@ -222,7 +222,7 @@ impl Device {
     /// no green context of the device; no memory that a caching pool keeps
     /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
     /// including what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging))
-    /// and for pinned buffers ([`trim_pinned`](crate::trim_pinned)). Handles of such objects
+    /// and for pinned buffers ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects
     /// dangle, and even dropping them is undefined. No thread has the context on its stack.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use cuda_sys::{CUresult, LoadError};
 
 use crate::types::resource::Resource;
-use crate::types::usage::{CacheUsage, MemoryInfo};
+use crate::types::usage::{MemoryInfo, PoolUsage};
 use crate::types::uuid::Uuid;
 use crate::types::version::Version;
 
@@ -103,7 +103,7 @@ pub enum Error {
         /// The device that was asked.
         device: u32,
         /// What the pool holds, and its limit.
-        usage: Box<CacheUsage>,
+        usage: Box<PoolUsage>,
         /// What the device had left, if the driver answered.
         memory: Option<MemoryInfo>,
     },

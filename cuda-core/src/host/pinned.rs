@@ -222,9 +222,9 @@ impl PinnedFlags {
 /// the device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping
 /// the buffer makes no driver call and does not block; the memory is reused as soon as the copies
 /// that use it are done, for a buffer of about the same size in any context. Allocating that makes
-/// no driver call either. [`trim_pinned`](crate::trim_pinned) gives back what is kept,
-/// [`set_pinned_limit`](crate::set_pinned_limit) bounds it, and
-/// [`pinned_usage`](crate::pinned_usage) counts it. If no slab can be mapped or registered, the driver
+/// no driver call either. [`PinnedPool::trim`](crate::PinnedPool::trim) gives back what is kept,
+/// [`PinnedPool::set_limit`](crate::PinnedPool::set_limit) bounds it, and
+/// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or registered, the driver
 /// allocates one; with [`PinnedBackend::Driver`](crate::PinnedBackend) it allocates each buffer.
 ///
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits

@@ -1,4 +1,4 @@
-//! Free memory of a device, and usage of a caching pool.
+//! Free memory of a device, and usage of a pool.
 
 /// Free and total memory of a device, in bytes.
 ///
@@ -17,9 +17,11 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-/// Bytes that a [`CachingPool`](crate::CachingPool) holds of one device's memory.
+/// What a pool holds: a [`CachingPool`](crate::CachingPool) of one device's memory, a
+/// [`MemoryPool`](crate::MemoryPool), or the [`PinnedPool`](crate::PinnedPool). In bytes; what a
+/// pool does not count is zero.
 ///
-/// `used + free + pending` is `reserved`: blocks tile the segments.
+/// `used + free + pending` is `reserved`.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -34,34 +36,51 @@ pub struct MemoryInfo {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct CacheUsage {
-    /// Taken from the device, in segments of at least 2 MiB.
+pub struct PoolUsage {
+    /// Taken from the device or the system: a caching pool takes segments of at least 2 MiB.
     pub reserved: usize,
-    /// The most that was reserved since the peaks were reset; the sum over its contexts, if the
-    /// device has several.
+    /// The most that was reserved since the peaks were reset. Of a caching pool, the sum over the
+    /// device's contexts.
     pub reserved_peak: usize,
-    /// In blocks that are in use, after rounding.
+    /// In buffers, after rounding: of pinned memory by up to an eighth, or beyond 32 MiB by up to
+    /// two mebibytes.
     pub used: usize,
-    /// An upper bound of what was in use at once since the peaks were reset: the sum of the peaks
-    /// of all streams, or the most that was reserved. Exact if a single stream allocates. One
-    /// counter for all streams would cost each allocation more than all the rest;
-    /// [`Statistics`](crate::adaptors::Statistics) has one.
+    /// The most that was in buffers at once since the peaks were reset. Of a caching pool, an upper
+    /// bound: the sum of the peaks of all streams, or the most that was reserved; exact if a single
+    /// stream allocates. One counter for all streams would cost each allocation more than all the
+    /// rest; [`Statistics`](crate::adaptors::Statistics) has one.
     pub used_peak: usize,
     /// Free, kept for later allocations.
     pub free: usize,
-    /// Freed, while streams other than the one it was allocated on still used it.
+    /// Freed while other streams, or copies, still used it, as far as known when last checked. The
+    /// driver's pools do not count it.
     pub pending: usize,
-    /// The largest block that can be allocated without asking the device.
+    /// The largest block that a caching pool can allocate without asking the device.
     pub largest_free: usize,
-    /// The number of blocks allocated so far.
+    /// The number of blocks that a caching pool has allocated so far.
     pub allocations: u64,
-    /// The bytes allocated so far, after rounding.
+    /// The bytes that a caching pool has allocated so far, after rounding.
     pub allocated: u64,
-    /// The most that may be taken in each context of the device; [`None`] without a limit.
+    /// The most that may be reserved, of a caching pool in each context of the device; [`None`]
+    /// without a limit, and for the driver's pools.
     pub limit: Option<usize>,
 }
 
-impl CacheUsage {
+impl PoolUsage {
+    /// Of a pool that holds nothing.
+    pub(crate) const NONE: Self = Self {
+        reserved: 0,
+        reserved_peak: 0,
+        used: 0,
+        used_peak: 0,
+        free: 0,
+        pending: 0,
+        largest_free: 0,
+        allocations: 0,
+        allocated: 0,
+        limit: None,
+    };
+
     /// The usage of two parts of a pool together.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {

@@ -80,7 +80,7 @@ fn in_use() -> Result<Vec<usize>> {
     for _ in 0..4 {
         cuda_core::trim_staging()?;
         CachingPool::shared()?.trim(0)?;
-        cuda_core::trim_pinned()?;
+        cuda_core::PinnedPool::trim(0)?;
     }
     let mut all = vec![resident()];
     for device in Device::all()? {

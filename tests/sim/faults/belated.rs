@@ -10,9 +10,9 @@ use std::thread;
 
 use cuda_core::{
     ArrayFlags, ArrayShape, Context, CudaArray, Device, DeviceBuffer, Event, EventFlags,
-    MemoryPool, PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, RegisterFlags,
-    Registered, Rejected, Result, ShareableHandle, Signal, Stream, StreamKind, Surface, Texture,
-    TextureDescriptor, VirtualBuffer, set_pinned_backend, trim_staging,
+    MemoryPool, PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, PinnedPool,
+    RegisterFlags, Registered, Rejected, Result, ShareableHandle, Signal, Stream, StreamKind,
+    Surface, Texture, TextureDescriptor, VirtualBuffer, trim_staging,
 };
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
@@ -403,7 +403,7 @@ fn mapped_and_sampled_objects_are_not_closed_twice() {
 #[test]
 fn pinned_slabs_are_not_used_once_they_may_be_gone() {
     sweep_releases(|| {
-        set_pinned_backend(PinnedBackend::Slab);
+        PinnedPool::set_backend(PinnedBackend::Slab);
         let (device, context) = first()?;
         let mut trimmed = Ok(());
         for value in 1..4_u8 {
@@ -425,7 +425,7 @@ fn pinned_slabs_are_not_used_once_they_may_be_gone() {
 #[cfg_attr(miri, ignore = "as with slabs, above")]
 fn chunks_are_not_used_once_they_may_be_gone() {
     sweep_releases(|| {
-        set_pinned_backend(PinnedBackend::Driver);
+        PinnedPool::set_backend(PinnedBackend::Driver);
         let stream = first()?.1.create_stream()?;
         let mut buffer = stream.alloc::<u8>(64)?;
         let mut trimmed = Ok(());

@@ -1,13 +1,13 @@
 //! Pinned memory from slabs.
 
-use cuda_core::{PinnedBackend, PinnedBuffer, Result, set_pinned_backend, trim_pinned};
+use cuda_core::{PinnedBackend, PinnedBuffer, PinnedPool, Result};
 
 use super::harness::{again, first, sweep};
 
 #[test]
 fn the_first_slab_and_its_end() {
     sweep(|| {
-        set_pinned_backend(PinnedBackend::Slab);
+        PinnedPool::set_backend(PinnedBackend::Slab);
         let (_, context) = first()?;
         let buffer = PinnedBuffer::from_slice(&context, &[5_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [5; 600]);
@@ -16,14 +16,14 @@ fn the_first_slab_and_its_end() {
         let buffer = PinnedBuffer::from_slice(&context, &[6_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [6; 600]);
         drop(buffer);
-        trim_pinned().map(drop)
+        PinnedPool::trim(0).map(drop)
     });
 }
 
 #[test]
 fn chunks_under_copies() {
     sweep(|| {
-        set_pinned_backend(PinnedBackend::Slab);
+        PinnedPool::set_backend(PinnedBackend::Slab);
         let (device, context) = first()?;
         let stream = device.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(600)?;
@@ -39,11 +39,11 @@ fn chunks_under_copies() {
         drop(pending);
         assert_eq!(down.as_slice()?, [6; 600]);
         drop(down);
-        trim_pinned()?;
+        PinnedPool::trim(0)?;
         let other = PinnedBuffer::<u8>::new(&context, 600)?;
         drop(stream);
         drop(other);
-        trim_pinned().map(drop)
+        PinnedPool::trim(0).map(drop)
     });
 }
 
@@ -51,7 +51,7 @@ fn chunks_under_copies() {
 #[test]
 fn once_more() {
     sweep(|| {
-        set_pinned_backend(PinnedBackend::Slab);
+        PinnedPool::set_backend(PinnedBackend::Slab);
         let (_, context) = first()?;
         let sizes = [600, 70_000, 1];
         let buffers = sizes.map(|len| again(|| PinnedBuffer::<u8>::zeroed(&context, len)));
@@ -59,8 +59,8 @@ fn once_more() {
         assert!(buffers.iter().all(|buffer| {
             buffer.as_slice().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
         }));
-        again(trim_pinned)?;
+        again(|| PinnedPool::trim(0))?;
         drop(buffers);
-        again(trim_pinned).map(drop)
+        again(|| PinnedPool::trim(0)).map(drop)
     });
 }

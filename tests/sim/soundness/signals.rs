@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 
 use cuda_core::{
-    Context, ContextFlags, Device, PinnedBackend, Result, Signal, WaitValue, pinned_usage,
-    set_pinned_backend,
+    Context, ContextFlags, Device, PinnedBackend, PinnedPool, Result, Signal, WaitValue,
 };
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
@@ -221,12 +220,12 @@ fn small_copies_go_on_where_the_host_is_out_of_memory() {
 #[cfg_attr(miri, ignore = "moves many mebibytes")]
 fn chunks_that_were_too_many_are_given_back() {
     clean(|_| {
-        set_pinned_backend(PinnedBackend::Slab);
+        PinnedPool::set_backend(PinnedBackend::Slab);
         let stream = device().create_stream()?;
         let data = vec![7_u8; 400 << 10];
         let mut buffer = stream.alloc::<u8>(data.len())?;
         let signal = Signal::new(device(), 0u32)?;
-        let (idle, used) = (256 << 20, || pinned_usage().map(|usage| usage.used));
+        let (idle, used) = (256 << 20, || PinnedPool::usage().map(|usage| usage.used));
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
         (0..540).try_for_each(|_| stream.upload(&data, &mut buffer))?;
         assert!(used()? > idle, "while it was held up");

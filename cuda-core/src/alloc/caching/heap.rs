@@ -15,7 +15,7 @@ use crate::process::{deferred, driver};
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
-use crate::types::usage::CacheUsage;
+use crate::types::usage::PoolUsage;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 use crate::wait::PendingMark;
@@ -73,7 +73,7 @@ impl Heap {
     }
 
     /// The usage of the heap and the stream caches in front of it.
-    pub(super) fn usage(&self) -> CacheUsage {
+    pub(super) fn usage(&self) -> PoolUsage {
         let (mut stream_caches, mut free, mut largest) = (BlockCounts::default(), 0, 0);
         for core in self.served() {
             core.stream_cache.with(self, |bins| {
@@ -85,7 +85,7 @@ impl Heap {
         let limit = self.settings.limit().bytes(self.context.device());
         self.with(|state| {
             stream_caches.add(&state.counts);
-            CacheUsage {
+            PoolUsage {
                 reserved: state.space.reserved,
                 reserved_peak: state.reserved_peak,
                 used: stream_caches.used,

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
-use crate::types::usage::CacheUsage;
+use crate::types::usage::PoolUsage;
 use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::sync::lock;
 
@@ -155,13 +155,13 @@ impl CachingPool {
     /// println!("{} of {} MiB are in use", usage.used >> 20, usage.reserved >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn usage(&self, device: Device) -> CacheUsage {
+    pub fn usage(&self, device: Device) -> PoolUsage {
         if driver::is_gone() {
-            return CacheUsage::default();
+            return PoolUsage::default();
         }
         let heaps = self.heaps_of(device);
         let usages = heaps.iter().map(|heap| heap.usage());
-        usages.reduce(CacheUsage::and).unwrap_or_default()
+        usages.reduce(PoolUsage::and).unwrap_or_default()
     }
 
     /// Sets the peaks of a device's [`usage`](Self::usage) to the present values. No driver call.

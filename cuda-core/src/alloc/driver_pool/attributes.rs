@@ -5,30 +5,7 @@ use cuda_sys::{CUmemPool_attribute, symbol as cu};
 use super::memory_pool::MemoryPool;
 use crate::error::{Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
-
-/// Bytes that a pool holds.
-///
-/// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// # let stream = device.create_stream()?;
-/// let pool = device.default_memory_pool()?;
-/// let buffer = stream.alloc_from::<u8>(&pool, 1 << 20)?;
-/// let usage = pool.usage()?;
-/// assert!(usage.used >= 1 << 20 && usage.reserved >= usage.used);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolUsage {
-    /// Taken from the device.
-    pub reserved: usize,
-    /// The most that was taken since the peaks were reset.
-    pub reserved_peak: usize,
-    /// Allocated from the pool.
-    pub used: usize,
-    /// The most that was allocated since the peaks were reset.
-    pub used_peak: usize,
-}
+use crate::types::usage::PoolUsage;
 
 /// When a pool reuses memory that another stream has freed.
 ///
@@ -132,11 +109,15 @@ impl MemoryPool {
     pub fn usage(&self) -> Result<PoolUsage> {
         self.live()?;
         let _relaxed = RelaxedCaptureMode::enter()?;
+        let reserved = self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        let used = self.bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
         Ok(PoolUsage {
-            reserved: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+            reserved,
             reserved_peak: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
-            used: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+            used,
             used_peak: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
+            free: reserved.saturating_sub(used),
+            ..PoolUsage::default()
         })
     }
 

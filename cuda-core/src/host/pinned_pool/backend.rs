@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 /// What allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
 ///
 /// ```no_run
-/// use cuda_core::{Device, PinnedBackend, PinnedBuffer, set_pinned_backend};
+/// use cuda_core::{Device, PinnedBackend, PinnedBuffer, PinnedPool};
 ///
-/// set_pinned_backend(PinnedBackend::Driver); // to look at the driver's own times, say
+/// PinnedPool::set_backend(PinnedBackend::Driver); // to look at the driver's own times, say
 /// let buffer = PinnedBuffer::<u8>::new(&Device::get(0)?.context()?, 1 << 20)?; // cuMemHostAlloc
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
@@ -34,16 +34,8 @@ const UNKNOWN: u8 = u8::MAX;
 const SLAB: u8 = PinnedBackend::Slab as u8;
 const DRIVER: u8 = PinnedBackend::Driver as u8;
 
-/// Sets what allocates pinned memory from now on. A buffer is freed by what allocated it.
-///
-/// Without this call the environment variable `CUDA_CORE_PINNED` decides: `driver`, or `slab`,
-/// which is also the default; white space around the value is ignored. With any other value,
-/// allocations fail with [`Error::Invalid`].
-///
-/// ```
-/// cuda_core::set_pinned_backend(cuda_core::PinnedBackend::Slab);
-/// ```
-pub fn set_pinned_backend(backend: PinnedBackend) {
+/// What [`PinnedPool::set_backend`](super::PinnedPool::set_backend) does.
+pub(super) fn set(backend: PinnedBackend) {
     BACKEND.store(backend as u8, Ordering::Relaxed);
 }
 
@@ -59,7 +51,7 @@ pub(super) fn is_driver() -> Result<bool> {
 #[cold]
 fn look_up() -> Result<bool> {
     let value = parsed(env::var_os("CUDA_CORE_PINNED").as_deref())?;
-    // `set_pinned_backend` may have been called meanwhile; it wins.
+    // `PinnedPool::set_backend` may have been called meanwhile; it wins.
     let _ = BACKEND.compare_exchange(UNKNOWN, value, Ordering::Relaxed, Ordering::Relaxed);
     Ok(BACKEND.load(Ordering::Relaxed) == DRIVER)
 }

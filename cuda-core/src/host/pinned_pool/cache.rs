@@ -10,9 +10,9 @@ use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
-use super::usage::PinnedUsage;
 use crate::context::kept;
 use crate::timeline::ledger::Fences;
+use crate::types::usage::PoolUsage;
 use crate::util::sync::lock;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
@@ -29,7 +29,7 @@ pub(super) struct Cache {
     slabs: Vec<Slab>,
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
-    pub(super) counts: PinnedUsage,
+    pub(super) counts: PoolUsage,
     /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
     /// [`with`] drops them after unlocking.
     spent: Vec<Fences>,
@@ -49,7 +49,7 @@ pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
     retired: Vec::new(),
-    counts: PinnedUsage::NONE,
+    counts: PoolUsage::NONE,
     spent: Vec::new(),
 });
 
@@ -79,7 +79,7 @@ impl Cache {
     pub(super) fn pop(&mut self, node: NumaNode, class: Class) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let chunk = shelf.bins[class.index()].idle.pop()?;
-        self.counts.cached -= chunk.bytes;
+        self.counts.free -= chunk.bytes;
         self.counts.hand_out(chunk.bytes);
         Some(chunk)
     }
@@ -119,7 +119,7 @@ impl Cache {
         let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
         let slab = self.slabs.iter().find(|slab| slab.id == span.slab)?;
         let chunk = slab.chunk(span);
-        self.counts.cached -= bytes;
+        self.counts.free -= bytes;
         self.counts.hand_out(bytes);
         Some(chunk)
     }
@@ -185,7 +185,7 @@ impl Cache {
         let Some(shelf) = self.shelves.get_mut(chunk.node.index()) else {
             return;
         };
-        self.counts.cached += chunk.bytes;
+        self.counts.free += chunk.bytes;
         let class = Class::of(chunk.bytes);
         if class.is_large() {
             shelf.large.insert(chunk.span(slab));
@@ -247,7 +247,7 @@ impl Cache {
         }
         if let Some(free) = free {
             self.shelves[node].spans(slab.is_large).insert(free);
-            self.counts.cached += free.bytes;
+            self.counts.free += free.bytes;
         }
         self.counts.reserved += slab.bytes;
         self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
@@ -263,7 +263,7 @@ impl Cache {
             shelf.is_some_and(|shelf| shelf.spans(slab.is_large).take_whole(slab.whole()))
         })?;
         let slab = self.slabs.swap_remove(at);
-        self.counts.cached -= slab.bytes;
+        self.counts.free -= slab.bytes;
         self.counts.reserved -= slab.bytes;
         Some(slab)
     }
@@ -291,7 +291,7 @@ impl Cache {
                 self.spent.extend(gone.into_iter().map(|(_, fences)| fences));
             }
         }
-        self.counts.cached -= idle;
+        self.counts.free -= idle;
         self.counts.pending -= pending;
         Some(slab)
     }
@@ -309,7 +309,7 @@ impl Cache {
     }
 }
 
-impl PinnedUsage {
+impl PoolUsage {
     #[inline]
     fn hand_out(&mut self, bytes: usize) {
         self.used += bytes;

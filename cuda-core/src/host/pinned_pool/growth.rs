@@ -11,7 +11,6 @@ use super::source::Slab;
 use super::{PinnedChunk, ask_about_all};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
-use crate::process::driver;
 use crate::util::sync::lock;
 
 /// The first slab for chunks that have a class: it takes no longer to get than a mebibyte from the
@@ -22,7 +21,7 @@ const FIRST: usize = UNIT;
 const MOST: usize = 64 * UNIT;
 
 /// Bytes of slabs beyond which idle ones are given back before another is allocated.
-static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+pub(super) static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The right to allocate a slab larger than the request, which one thread has at a time. Other
 /// threads do not wait for it: the driver may be waiting for a device, and the device for what
@@ -75,7 +74,7 @@ pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<Pi
 
 /// Gives idle slabs back until at most `keep` bytes are reserved, or none is idle; returns the
 /// bytes given back.
-fn release_idle(keep: usize) -> Result<usize> {
+pub(super) fn release_idle(keep: usize) -> Result<usize> {
     let mut gone = 0;
     cache::with(Cache::merge);
     loop {
@@ -99,44 +98,4 @@ fn release_idle(keep: usize) -> Result<usize> {
             }
         }
     }
-}
-
-/// Gives back the pinned memory that is kept for later [`PinnedBuffer`](crate::PinnedBuffer)s, and
-/// returns the bytes given back: `cuMemHostUnregister`, whose duration grows with the size and
-/// which may wait for work of devices.
-///
-/// Does not itself wait for copies: a slab stays if a device still uses a byte of it, or a buffer
-/// lives in it. Once the streams concerned have been synchronised, only the memory of live buffers
-/// is in use.
-///
-/// Memory that was dropped before its copies were done is checked here, and when memory of its size
-/// is allocated or dropped. Until then the contexts of the streams that used it stay alive.
-///
-/// # Errors
-/// The driver's. The memory may be gone despite the error: that slab is not used again, and is
-/// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
-/// given back before the error are not counted.
-///
-/// ```no_run
-/// cuda_core::trim_pinned()?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-pub fn trim_pinned() -> Result<usize> {
-    driver::ensure()?;
-    ask_about_all();
-    release_idle(0)
-}
-
-/// Sets how much pinned memory may be reserved before idle memory is given back; no limit by
-/// default.
-///
-/// The limit is checked when a new slab is needed: idle memory is then given back first, as by
-/// [`trim_pinned`], until what is reserved and what is needed are within the limit. Memory in use
-/// is not limited.
-///
-/// ```
-/// cuda_core::set_pinned_limit(4 << 30);
-/// ```
-pub fn set_pinned_limit(bytes: usize) {
-    LIMIT.store(bytes, Ordering::Relaxed);
 }

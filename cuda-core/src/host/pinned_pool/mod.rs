@@ -16,13 +16,12 @@ mod growth;
 mod host_mapping;
 mod node;
 mod room;
+mod settings;
 mod source;
 mod spans;
-mod usage;
 
-pub use backend::{PinnedBackend, set_pinned_backend};
-pub use growth::{set_pinned_limit, trim_pinned};
-pub use usage::{PinnedUsage, pinned_usage, reset_pinned_peaks};
+pub use backend::PinnedBackend;
+pub use settings::PinnedPool;
 
 use cache::{CACHE, Cache};
 use class::Class;

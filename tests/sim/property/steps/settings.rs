@@ -1,8 +1,8 @@
 //! Process-wide settings: of staging and of pinned memory, and trims.
 
 use cuda_core::{
-    CachingPool, PinnedBackend, StagingOptions, flush_deferred_drops, set_pinned_backend,
-    set_staging_options, trim_pinned, trim_staging,
+    CachingPool, PinnedBackend, PinnedPool, StagingOptions, flush_deferred_drops,
+    set_staging_options, trim_staging,
 };
 use proptest::prelude::*;
 
@@ -49,11 +49,11 @@ impl World {
                     pool.trim(0)?;
                 }
             }
-            SettingOp::TrimPinned => drop(trim_pinned()?),
+            SettingOp::TrimPinned => drop(PinnedPool::trim(0)?),
             SettingOp::TrimStaging => drop(trim_staging()?),
             SettingOp::FlushDrops => flush_deferred_drops(),
-            SettingOp::Slabs => set_pinned_backend(PinnedBackend::Slab),
-            SettingOp::DriverPinned => set_pinned_backend(PinnedBackend::Driver),
+            SettingOp::Slabs => PinnedPool::set_backend(PinnedBackend::Slab),
+            SettingOp::DriverPinned => PinnedPool::set_backend(PinnedBackend::Driver),
             SettingOp::Staging { threads, chunk } => {
                 let chunk = CHUNKS[usize::from(chunk) % CHUNKS.len()];
                 set_staging_options(StagingOptions::new(threads.into(), chunk))?

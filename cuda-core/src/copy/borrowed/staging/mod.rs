@@ -378,7 +378,7 @@ fn prune() {
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
 /// [signals](crate::Signal), except what is in use, and returns the bytes freed:
-/// [`trim_pinned`](crate::trim_pinned), then `cuMemFreeHost`, which stops all devices for a moment,
+/// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for a moment,
 /// and waits for work that waits for a signal. The threads that help with those copies end.
 ///
 /// # Errors
@@ -410,7 +410,7 @@ pub fn trim_staging() -> Result<usize> {
     let mut gone = 0;
     loop {
         let Some(chunk) = lock(&POOL).idle.pop_front() else {
-            gone += pinned_pool::trim_pinned()?;
+            gone += pinned_pool::PinnedPool::trim(0)?;
             return Ok(gone + signal::trim()?);
         };
         let given = chunk.give(Fences::none());
