@@ -17,7 +17,7 @@ fn s47_the_header_takes_nothing_away() {
         let context = device.context()?;
         let stream = context.create_stream()?;
         // CUDA 12.0.
-        assert_ne!(context.id()?, 0);
+        assert_ne!(context.driver_id()?, 0);
         assert_ne!(stream.driver_id()?, 0);
         let library = Library::from_ptx(kernels::PTX)?;
         let kernel: Kernel = library.kernel("nothing")?;
@@ -34,7 +34,7 @@ fn s47_the_header_takes_nothing_away() {
         // 12.4, and 12.5.
         assert_eq!(nothing.parameters()?, Some(Vec::new()));
         let split: SmSplit = device.sm_resource()?.split(8, 1)?;
-        let green = Context::create_green(&[&split.groups[0]])?;
+        let green = Context::new_green(&[&split.groups[0]])?;
         let mark = session.mark();
         drop(green.create_stream()?);
         assert!(session.names_since(mark).contains(&"cuGreenCtxStreamCreate"));

@@ -59,7 +59,7 @@ async fn round_trip(device: Device, number: u32) -> Result<u32> {
     let copy = stream.upload_owned(vec![number; 1 << 20], &mut buffer);
     let vector = copy?.await?;
     stream.fill(&mut buffer, vector[0])?;
-    stream.finished().await?; // waits for all work enqueued on the stream so far
+    stream.ready().await?; // waits for all work enqueued on the stream so far
     Ok(number)
 }
 

@@ -44,7 +44,7 @@ fn example() -> shared::Result {
     switch_to(&zero.context()?);
     let before = current();
 
-    let guard = one.guard()?;
+    let guard = one.enter()?;
     assert_eq!(current_device(), 1);
     switch_to(&zero.context()?); // the other library switches inside of the scope
     guard.restore()?;

@@ -22,7 +22,7 @@ fn managed(device: Device) -> shared::Result {
 fn growing(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     // Addresses for 64 GiB; no memory yet.
-    let mut list = VirtualBuffer::<u32>::reserve(stream.context(), 1 << 34)?;
+    let mut list = VirtualBuffer::<u32>::new(stream.context(), 1 << 34)?;
     let address = list.as_raw();
     for len in [1 << 10, 1 << 20, 1 << 22] {
         let old = list.len();

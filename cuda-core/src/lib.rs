@@ -21,7 +21,7 @@
 //! * **One driver call per operation** on a created stream. Where one stream must wait for another,
 //!   an event is recorded; otherwise none is.
 //! * **Invisible to its neighbours.** After every call, failed ones included, the current context
-//!   of the thread is what it was before. [`Device::guard`] and [`Context::enter`] make one current
+//!   of the thread is what it was before. [`Device::enter`] and [`Context::enter`] make one current
 //!   for a scope and then restore what was there, *none* included.
 //! * **Starts without a driver.** The driver is loaded at the first call; without one, every
 //!   operation returns [`Error::NoDriver`].
@@ -29,7 +29,7 @@
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
 //! Memory, streams and code live in a [`Context`]. Each device has one of its own,
-//! [`Device::context`], which most programs hardly name; [`Context::create`] makes more, and
+//! [`Device::context`], which most programs hardly name; [`Context::new`] makes more, and
 //! [`Context::current`] finds the one that other code made current. A [`Guard`] or [`Device::with`]
 //! makes a context current for *other* libraries, and a [`ContextLocal`] keeps their handles, one
 //! for each thread and context. A [`ProfilerRange`] limits what profilers record;
@@ -77,7 +77,7 @@
 //! [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot check
 //! what a kernel does.
 //!
-//! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`] and [`Event::reached`] are
+//! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are
 //! futures for any executor. An [`Error`] names the operation and the cause. What a `Drop` could
 //! not do is counted by [`drop_failures`] and reported to the hook of [`set_drop_hook`]; owners
 //! also have a fallible `close`.

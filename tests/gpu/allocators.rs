@@ -225,7 +225,7 @@ gpu_test! {
     fn i05_c_allocator_args() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let _guard = device.guard()?;
+        let _guard = device.enter()?;
         let (seen, dropped) = (Arc::new(Seen::default()), Arc::new(AtomicUsize::new(0)));
         let parameter = Arc::as_ptr(&seen).cast_mut().cast::<c_void>();
         let owner = Owner {

@@ -397,7 +397,7 @@ gpu_test! {
     fn buffers_that_grow() -> Result<()> {
         let (_, stream) = setup()?;
         let mut array = make::<u32>(&stream, ArrayShape::D1 { width: 100 })?;
-        let mut buffer = VirtualBuffer::<u32>::reserve(stream.context(), 1000)?;
+        let mut buffer = VirtualBuffer::<u32>::new(stream.context(), 1000)?;
         buffer.grow_to(100)?;
         let source: Vec<u32> = (0..100).collect();
         stream.upload(&source, &mut buffer)?;
@@ -461,7 +461,7 @@ gpu_test! {
     fn a38_made_and_dropped_with_another_device_current() -> Result<()> {
         let (device, stream) = setup()?;
         let there = Device::get(1)?;
-        let _guard = there.guard()?;
+        let _guard = there.enter()?;
         let mut array = make::<u8>(&stream, SHAPES[2])?;
         assert_eq!(array.device(), device);
         let expected = bytes(3, &array);

@@ -155,14 +155,14 @@ gpu_test! {
         ];
         let held = stall(stuck.as_raw());
         let alarm = Alarm::new();
-        let mut never = stuck.finished();
+        let mut never = stuck.ready();
         assert!(alarm.poll(&mut never).is_pending());
         for _ in 0..3 {
             for host in &mut hosts {
                 free.download(&buffer, &mut *host)?;
                 block_on(host.ready())?;
             }
-            block_on(free.finished())?;
+            block_on(free.ready())?;
         }
         assert!(alarm.poll(&mut never).is_pending());
         assert_eq!(alarm.wakes(), 0);
@@ -192,10 +192,10 @@ gpu_test! {
         let device = Device::get(0)?;
         let (stuck, free) = (device.create_stream()?, device.create_stream()?);
         let held = stall(stuck.as_raw());
-        block_on(first(stuck.finished(), free.finished()))?;
+        block_on(first(stuck.ready(), free.ready()))?;
         assert!(!stuck.query()?);
         held.release();
-        block_on(stuck.finished())
+        block_on(stuck.ready())
     }
 }
 
@@ -252,7 +252,7 @@ gpu_test! {
         let stream = context.create_stream()?;
         let per_thread = context.per_thread_stream()?;
         let held = stall(stream.as_raw());
-        let (shared, own) = (stream.finished(), per_thread.finished());
+        let (shared, own) = (stream.ready(), per_thread.ready());
         let waiting = thread::spawn(move || {
             block_on(own)?;
             block_on(shared)
@@ -260,7 +260,7 @@ gpu_test! {
         held.release_after(Duration::from_millis(20));
         waiting.join().expect("nothing panics")?;
         assert!(stream.query()?);
-        block_on(context.default_stream()?.finished())
+        block_on(context.default_stream()?.ready())
     }
 }
 
@@ -269,7 +269,7 @@ gpu_test! {
     fn moved_between_threads() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let held = stall(stream.as_raw());
-        let mut finished = stream.finished();
+        let mut finished = stream.ready();
         let here = Alarm::new();
         assert!(here.poll(&mut finished).is_pending());
         let there = thread::spawn(move || {
@@ -290,7 +290,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let buffer = source(&stream, 8)?;
         let mut host = PinnedBuffer::<u8>::zeroed(stream.context(), LEN)?;
-        let finished = stream.finished();
+        let finished = stream.ready();
         stream.download(&buffer, &mut host)?;
         let early = host.ready();
         stream.checkpoint()?;
@@ -338,7 +338,7 @@ gpu_test! {
         let mut host = PinnedBuffer::<u8>::zeroed(home.context(), LEN)?;
         let held = stall(stream.as_raw());
         stream.download(&buffer, &mut host)?;
-        let finished = stream.finished();
+        let finished = stream.ready();
         drop(stream);
         let alarm = Alarm::new();
         let mut ready = host.ready();
@@ -357,11 +357,11 @@ gpu_test! {
         let stream = context.create_stream()?;
         for flags in [EventFlags::DEFAULT, EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC] {
             let event = Event::new(&context, flags)?;
-            block_on(event.reached())?;
+            block_on(event.ready())?;
             let held = stall(stream.as_raw());
             event.record(&stream)?;
             let alarm = Alarm::new();
-            let mut reached = event.reached();
+            let mut reached = event.ready();
             drop(event);
             assert!(alarm.poll(&mut reached).is_pending());
             held.release();
@@ -378,12 +378,12 @@ gpu_test! {
         let a = source(&streams[0], 10)?;
         let mut b = streams[1].alloc::<u8>(LEN)?;
         let mut host = PinnedBuffer::<u8>::zeroed(streams[1].context(), LEN)?;
-        let _other = Device::get(1)?.guard()?;
+        let _other = Device::get(1)?.enter()?;
         streams[0].copy(&a, &mut b)?;
         streams[1].download(&b, &mut host)?;
         block_on(async {
             host.ready().await?;
-            streams[0].finished().await
+            streams[0].ready().await
         })?;
         same(host.as_slice()?, &pattern(10, LEN), "from one device to the other");
         Ok(())

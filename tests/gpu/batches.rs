@@ -50,7 +50,7 @@ gpu_test! {
     needs 2;
     fn j08_batches_with_another_device_current() -> Result<()> {
         let home = Device::get(0)?.create_stream()?;
-        let _other = Device::get(1)?.guard()?;
+        let _other = Device::get(1)?.enter()?;
         mixed(&home, &home)
     }
 }

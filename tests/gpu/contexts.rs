@@ -20,7 +20,7 @@ use crate::capture::Capture;
 use crate::stack;
 
 fn created(ordinal: u32) -> Result<Context> {
-    Context::create(Device::get(ordinal)?, ContextFlags::SCHED_AUTO)
+    Context::new(Device::get(ordinal)?, ContextFlags::SCHED_AUTO)
 }
 
 gpu_test! {
@@ -84,7 +84,7 @@ gpu_test! {
     needs 1;
     fn a27_floating_migrates() -> Result<()> {
         let data: Vec<u32> = (0..1000).collect();
-        let pushed = Context::create_current(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+        let pushed = Context::new_current(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
         let floating = Context::pop()?;
         assert_eq!(floating, pushed);
         drop(pushed);
@@ -157,7 +157,7 @@ gpu_test! {
             assert_eq!(context::current(), primary);
             assert_ne!(created.as_raw(), primary);
 
-            let pushed = Context::create_current(device, ContextFlags::SCHED_AUTO)?;
+            let pushed = Context::new_current(device, ContextFlags::SCHED_AUTO)?;
             assert_eq!(context::current(), pushed.as_raw());
             assert_ne!(pushed, created);
             assert_eq!(Context::pop()?, pushed);
@@ -173,7 +173,7 @@ gpu_test! {
         let (c1, c2) = (created(0)?, created(0)?);
         stack::with(c1.as_raw(), || {
             let outer = c2.enter()?;
-            let c3 = Context::create_current(c1.device(), ContextFlags::SCHED_AUTO)?;
+            let c3 = Context::new_current(c1.device(), ContextFlags::SCHED_AUTO)?;
             let inner = c3.enter()?;
             assert_eq!(context::current(), c3.as_raw());
             drop(inner);
@@ -378,7 +378,7 @@ gpu_test! {
     fn flags_are_read_back() -> Result<()> {
         let device = Device::get(0)?;
         let waiting = ContextFlags::SCHED_BLOCKING_SYNC;
-        let created = Context::create(device, waiting)?;
+        let created = Context::new(device, waiting)?;
         const SCHEDULING: u32 = 7;
         assert_eq!(created.flags()?.bits() & SCHEDULING, waiting.bits());
         assert!(created.api_version()? >= 3000);

@@ -195,7 +195,7 @@ gpu_test! {
     fn j08_other_device_current() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let home = Device::get(0)?.create_stream()?;
-        let other = Device::get(1)?.guard()?;
+        let other = Device::get(1)?.enter()?;
         let before = context::current();
         assert_eq!(before, other.context().as_raw());
         every_form(&stream, &home, 5001)?;

@@ -104,7 +104,7 @@ gpu_test! {
     needs 1;
     fn c06_current_in_another_context_of_the_device() -> Result<()> {
         let device = Device::get(0)?;
-        let created = Context::create(device, ContextFlags::default())?;
+        let created = Context::new(device, ContextFlags::default())?;
         let (primary, inside) = (device.create_stream()?, created.create_stream()?);
         let _primary = primary.enter()?;
         {

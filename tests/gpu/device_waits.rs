@@ -12,7 +12,7 @@ fn both_ways(test: impl Fn(&Context, Wait) -> Result<()>) -> Result<()> {
     let primary = Device::get(0)?.context()?;
     test(&primary, |context| context.device().synchronize())?;
     test(&primary, Context::synchronize)?;
-    let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let created = Context::new(Device::get(0)?, ContextFlags::default())?;
     test(&created, Context::synchronize)
 }
 
@@ -85,7 +85,7 @@ gpu_test! {
     needs 1;
     fn a_context_can_be_closed() -> Result<()> {
         for blocking in [false, true] {
-            let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+            let context = Context::new(Device::get(0)?, ContextFlags::default())?;
             let stream = match blocking {
                 true => context.stream_builder().blocking().build()?,
                 false => context.create_stream()?,

@@ -114,7 +114,7 @@ gpu_test! {
         for _ in 0..3 {
             let before = device.memory_info()?;
             assert!(0 < before.free && before.free <= before.total, "{before:?}");
-            let guard = device.guard()?;
+            let guard = device.enter()?;
             let mut address = 0;
             // SAFETY: the pointer is valid for a write; a context is current.
             check("cuMemAlloc", unsafe { cuMemAlloc_v2(&mut address, BYTES) });
@@ -171,7 +171,7 @@ gpu_test! {
             assert_eq!(Device::of_pointer(part.as_raw())?, Some(device));
         }
         // The same with another device's context current.
-        let guard = Device::get(1)?.guard()?;
+        let guard = Device::get(1)?.enter()?;
         assert_eq!(Device::of_pointer(buffers[0].as_raw())?, Some(Device::get(0)?));
         guard.restore()?;
         let local = 0u8;

@@ -153,7 +153,7 @@ gpu_test! {
         const LEN: usize = 100_003;
         let (here, there) = (Device::get(0)?, Device::get(1)?);
         let (one, two) = (here.create_stream()?, there.create_stream()?);
-        let _guard = here.guard()?;
+        let _guard = here.enter()?;
         let before = context::current();
         let pool = MemoryPool::builder(here).build()?;
         assert_eq!(pool.access(here)?, PeerAccess::ReadWrite);
@@ -175,7 +175,7 @@ gpu_test! {
         assert_eq!(pool.access(there)?, PeerAccess::None);
         assert_eq!(context::current(), before);
         {
-            let _there = there.guard()?;
+            let _there = there.enter()?;
             // SAFETY: both buffers have this many bytes and no other code uses them meanwhile.
             let refused = unsafe {
                 cu::cuMemcpyAsync(target.as_raw(), source.as_raw(), LEN, two.as_raw())

@@ -113,7 +113,7 @@ gpu_test! {
             is("attribute", device.compute_capability().err());
             is("get", Device::get(0).err());
             is("context", device.context().err());
-            is("guard", device.guard().err());
+            is("guard", device.enter().err());
             is("current", Context::current().err());
             is("create_stream", device.create_stream().err());
             is("synchronize", inner.synchronize().err());

@@ -189,7 +189,7 @@ gpu_test! {
     fn s17_an_event_keeps_its_context() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let created = Context::create(device, ContextFlags::default())?;
+        let created = Context::new(device, ContextFlags::default())?;
         let event = event(&created)?;
         event.record(&created.create_stream()?)?;
         // Only the event refers to the context now; its stream is gone.

@@ -115,7 +115,7 @@ gpu_test! {
     fn c22_a_stream_of_another_context_is_refused() -> Result<()> {
         let destroyed = Arc::new(AtomicU32::new(0));
         let device = Device::get(0)?;
-        let created = Context::create(device, ContextFlags::default())?;
+        let created = Context::new(device, ContextFlags::default())?;
         let contexts = [device.context()?, Device::get(1)?.context()?, created];
         for mine in &contexts {
             let raw = Raw::create(mine, &destroyed);

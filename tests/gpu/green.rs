@@ -23,7 +23,7 @@ gpu_test! {
     needs 1, cuda_12_4;
     fn a_green_context_is_used_like_any_other() -> Result<()> {
         let (few, rest) = split(0)?;
-        let (green, other) = (Context::create_green(&[&few])?, Context::create_green(&[&rest])?);
+        let (green, other) = (Context::new_green(&[&few])?, Context::new_green(&[&rest])?);
         assert_eq!(context::current(), ptr::null_mut());
         assert_ne!(green, other);
         assert!(!green.is_primary());
@@ -56,7 +56,7 @@ gpu_test! {
     fn streams_and_resources_of_a_green_context() -> Result<()> {
         let (few, _) = split(0)?;
         let device = Device::get(0)?;
-        let (green, primary) = (Context::create_green(&[&few])?, device.context()?);
+        let (green, primary) = (Context::new_green(&[&few])?, device.context()?);
         assert_eq!(green.sm_resource()?.count(), few.count());
         assert_eq!(green.sm_resource()?.device(), device);
         assert_eq!(primary.sm_resource()?.count(), device.sm_resource()?.count());
@@ -83,10 +83,10 @@ gpu_test! {
 gpu_test! {
     needs 2, cuda_12_4;
     fn multiprocessors_that_make_no_context() -> Result<()> {
-        let none = Context::create_green(&[]);
+        let none = Context::new_green(&[]);
         assert!(matches!(none, Err(Error::Invalid { .. })), "{none:?}");
         let (a, b) = (split(0)?.0, split(1)?.0);
-        let two = Context::create_green(&[&a, &b]);
+        let two = Context::new_green(&[&a, &b]);
         assert!(refusal(two).contains("devices 0 and 1"));
         let all = Device::get(0)?.sm_resource()?;
         all.split(all.count() + 1, 1).expect_err("more than there are");

@@ -40,7 +40,7 @@ gpu_test! {
         let (_, p0) = device(0)?;
         let (d1, p1) = device(1)?;
         stack::with(p0, || {
-            let guard = d1.guard()?;
+            let guard = d1.enter()?;
             assert_eq!(context::current(), p1);
             assert_eq!(guard.context(), &d1.context()?);
             assert_eq!(current_device(), 1);
@@ -61,7 +61,7 @@ gpu_test! {
         let (d1, p1) = device(1)?;
         stack::with(p0, || {
             let caught: Box<dyn Any + Send> = catch_unwind(AssertUnwindSafe(|| {
-                let _guard = d1.guard().expect("device 1 can be entered");
+                let _guard = d1.enter().expect("device 1 can be entered");
                 assert_eq!(context::current(), p1);
                 panic_any(Payload(42))
             }))
@@ -78,9 +78,9 @@ gpu_test! {
     fn a04_nest_same() -> Result<()> {
         let (d0, p0) = device(0)?;
         stack::with(p0, || {
-            let outer = d0.guard()?;
+            let outer = d0.enter()?;
             assert_eq!(context::current(), p0);
-            let inner = d0.guard()?;
+            let inner = d0.enter()?;
             assert_eq!(context::current(), p0);
             drop(inner);
             assert_eq!(context::current(), p0);
@@ -96,8 +96,8 @@ gpu_test! {
     fn a05_nest_different() -> Result<()> {
         let (d0, p0) = device(0)?;
         let (d1, p1) = device(1)?;
-        let outer = d0.guard()?;
-        let inner = d1.guard()?;
+        let outer = d0.enter()?;
+        let inner = d1.enter()?;
         assert_eq!(context::current(), p1);
         drop(inner);
         assert_eq!(context::current(), p0);
@@ -116,7 +116,7 @@ gpu_test! {
             let mut guards = Vec::new();
             for depth in 0..4 {
                 let (device, primary) = pairs[depth % 2];
-                guards.push(device.guard()?);
+                guards.push(device.enter()?);
                 assert_eq!(context::current(), primary, "entry {depth}");
             }
             for depth in (0..4_usize).rev() {
@@ -152,7 +152,7 @@ gpu_test! {
         let rounds = if cfg!(miri) { 110 } else { 1000 };
         let mut early = None;
         for round in 0..rounds {
-            let guard = d1.guard()?;
+            let guard = d1.enter()?;
             assert_eq!(context::current(), p1);
             drop(guard);
             assert_eq!(context::current(), ptr::null_mut());
@@ -172,7 +172,7 @@ gpu_test! {
         let mut back = [0; 3];
         stream.download(&buffer, &mut back)?;
         assert_eq!(back, [1, 2, 3]);
-        let _guard = d1.guard()?;
+        let _guard = d1.enter()?;
         assert_eq!(context::current(), p1);
         Ok(())
     }
@@ -184,7 +184,7 @@ gpu_test! {
         let ((_, p0), (d1, _)) = (device(0)?, device(1)?);
         stack::with(p0, || {
             assert_eq!(current_device(), 0);
-            let guard = d1.guard()?;
+            let guard = d1.enter()?;
             assert_eq!(current_device(), 1);
             drop(guard);
             assert_eq!(current_device(), 0);
@@ -202,9 +202,9 @@ gpu_test! {
         let nested = |outer: u32, first: bool| -> Result<()> {
             let (outer, handle) = device(outer)?;
             let (inner, inner_handle) = device(0)?;
-            let outer = outer.guard()?;
+            let outer = outer.enter()?;
             step.wait();
-            let inner = inner.guard()?;
+            let inner = inner.enter()?;
             assert_eq!(context::current(), inner_handle);
             step.wait();
             if !first {
@@ -238,7 +238,7 @@ gpu_test! {
     fn a10_restore_none() -> Result<()> {
         let (d0, p0) = device(0)?;
         assert_eq!(context::current(), ptr::null_mut());
-        let guard = d0.guard()?;
+        let guard = d0.enter()?;
         assert_eq!(context::current(), p0);
         drop(guard);
         assert_eq!(context::current(), ptr::null_mut());
@@ -257,7 +257,7 @@ gpu_test! {
         // context.
         for before in [p0, other.handle()] {
             stack::with(before, || {
-                let guard = d1.guard()?;
+                let guard = d1.enter()?;
                 context::set_current(p0);
                 drop(guard);
                 assert_eq!(context::current(), before);
@@ -275,7 +275,7 @@ gpu_test! {
         let (_, p1) = device(1)?;
         d0.context()?.set_current()?;
         context::set_current(p1);
-        let guard = d0.guard()?;
+        let guard = d0.enter()?;
         assert_eq!(context::current(), p0);
         drop(guard);
         assert_eq!(context::current(), p1);
@@ -292,7 +292,7 @@ gpu_test! {
         let count = Device::count()?;
         stack::with(p0, || {
             for asked in [count, 100, u32::MAX] {
-                match Device::get(asked).and_then(Device::guard) {
+                match Device::get(asked).and_then(Device::enter) {
                     Err(Error::NoSuchDevice { ordinal, count: found, .. }) => {
                         assert_eq!((ordinal, found), (asked, count));
                     }
@@ -300,7 +300,7 @@ gpu_test! {
                 }
                 assert_eq!(context::current(), p0);
             }
-            let guard = d0.guard()?;
+            let guard = d0.enter()?;
             assert_eq!(context::current(), p0);
             guard.restore()
         })
@@ -314,7 +314,7 @@ gpu_test! {
         let other = context::Foreign::create(0);
         assert_ne!(other.handle(), p0);
         stack::with(other.handle(), || {
-            let guard = d0.guard()?;
+            let guard = d0.enter()?;
             assert_eq!(context::current(), p0);
             drop(guard);
             assert_eq!(context::current(), other.handle());
@@ -329,8 +329,8 @@ gpu_test! {
         let (d0, p0) = device(0)?;
         let (d1, p1) = device(1)?;
         stack::with(p0, || {
-            let outer = d1.guard()?;
-            let inner = d0.guard()?;
+            let outer = d1.enter()?;
+            let inner = d0.enter()?;
             inner.restore()?;
             // A second restore would also end the scope of the outer guard.
             assert_eq!(context::current(), p1);
@@ -346,14 +346,14 @@ gpu_test! {
     fn a20_leaked_push_null_saved() -> Result<()> {
         let (d0, p0) = device(0)?;
         let pushed = context::Foreign::create(0);
-        let guard = d0.guard()?;
+        let guard = d0.enter()?;
         context::push(pushed.handle());
         drop(guard);
         assert_ne!(context::current(), p0, "setting NULL pops one entry only");
         assert_eq!(context::current(), ptr::null_mut());
         assert_eq!(context::pop(), None);
 
-        let guard = d0.guard()?;
+        let guard = d0.enter()?;
         for _ in 0..3 {
             context::push(pushed.handle());
         }
@@ -371,7 +371,7 @@ gpu_test! {
         let pushed = context::Foreign::create(0);
         for before in [p0, p1] {
             context::push(before);
-            let guard = d0.guard()?;
+            let guard = d0.enter()?;
             context::push(pushed.handle());
             drop(guard);
             assert_eq!(context::current(), before);
@@ -389,7 +389,7 @@ gpu_test! {
         let other = context::Foreign::create(0);
         for before in [p0, p1, other.handle()] {
             stack::with(before, || {
-                let guard = d0.guard()?;
+                let guard = d0.enter()?;
                 assert_eq!(context::pop(), Some(p0));
                 drop(guard);
                 assert_eq!(context::current(), before);
@@ -397,7 +397,7 @@ gpu_test! {
             })?;
         }
         // With no entry below, there is nothing to restore.
-        let guard = d0.guard()?;
+        let guard = d0.enter()?;
         assert_eq!(context::pop(), Some(p0));
         guard.restore()?;
         assert_eq!(context::pop(), None);
@@ -410,8 +410,8 @@ gpu_test! {
     fn a25_out_of_order_drop() -> Result<()> {
         let (d0, p0) = device(0)?;
         let (d1, _) = device(1)?;
-        let first = d0.guard()?;
-        let second = d1.guard()?;
+        let first = d0.enter()?;
+        let second = d1.enter()?;
         drop(first);
         assert_eq!(context::current(), ptr::null_mut(), "what the first one saw");
         drop(second);
@@ -426,10 +426,10 @@ gpu_test! {
     fn a25_out_of_order_drop_keeps_a_created_context_alive() -> Result<()> {
         let (d0, _) = device(0)?;
         let (d1, p1) = device(1)?;
-        let created = Context::create(d0, ContextFlags::SCHED_AUTO)?;
+        let created = Context::new(d0, ContextFlags::SCHED_AUTO)?;
         let handle = created.as_raw();
         let first = created.enter()?;
-        let second = d1.guard()?;
+        let second = d1.enter()?;
         drop(first);
         // The program's last reference: the second guard has the handle.
         drop(created);

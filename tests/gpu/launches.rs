@@ -209,7 +209,7 @@ gpu_test! {
         let add_one = kernels::get(&there, "add_one")?;
         let stream = there.create_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
-        let guard = first.guard()?;
+        let guard = first.enter()?;
         // SAFETY: 64 elements.
         unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
         assert_eq!(Context::current()?, Some(first.context()?));
@@ -253,7 +253,7 @@ gpu_test! {
     needs 2;
     fn m_kernel_of_another_context() -> Result<()> {
         let (near, far) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
-        let second = Context::create(near.device(), ContextFlags::default())?;
+        let second = Context::new(near.device(), ContextFlags::default())?;
         let nothing = kernels::get(&near, "nothing")?;
         for other in [far, second] {
             let stream = other.create_stream()?;

@@ -21,7 +21,7 @@ gpu_test! {
         assert_eq!(kernel.library(), library);
         assert_eq!(kernel, library.kernel("add_one")?);
         assert_eq!(context::current(), std::ptr::null_mut(), "loaded without a context");
-        let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let created = Context::new(Device::get(0)?, ContextFlags::default())?;
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?, created];
         for (context, round) in contexts.iter().zip(1u32..) {
             let add_one = kernel.function(context)?;

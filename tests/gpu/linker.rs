@@ -150,7 +150,7 @@ gpu_test! {
     needs 1;
     fn s08_a_linker_goes_while_another_context_is_current() -> Result<()> {
         let primary = first()?;
-        let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let created = Context::new(Device::get(0)?, ContextFlags::default())?;
         let [mut used, mut unused] = [Linker::new(&created)?, Linker::new(&created)?];
         // Its objects keep the context.
         drop(created);

@@ -97,7 +97,7 @@ gpu_test! {
     fn a_handle_of_a_created_context_keeps_it() -> Result<()> {
         let log = new_log();
         let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle::new(log)));
-        let created = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+        let created = Context::new(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
         used(&slot, &created)?;
         let handle = created.as_raw();
         drop(created);
@@ -185,7 +185,7 @@ gpu_test! {
         for first in [First::Handle, First::Guard, First::Current] {
             let log = new_log();
             let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle::new(log)));
-            let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+            let context = Context::new(Device::get(0)?, ContextFlags::default())?;
             let run = || {
                 match first {
                     First::Handle => {}

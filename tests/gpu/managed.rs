@@ -149,7 +149,7 @@ gpu_test! {
         values.as_mut_slice()?.fill(3);
         let stream = there.create_stream()?;
         values.prefetch(&stream, .., MemoryLocation::Device(there))?;
-        let guard = here.guard()?;
+        let guard = here.enter()?;
         let before = context::current();
         drop(values);
         assert_eq!(context::current(), before);
@@ -285,7 +285,7 @@ gpu_test! {
         }
         // First with no current context, then with the other device's.
         for current in [false, true] {
-            let _guard = current.then(|| here.guard()).transpose()?;
+            let _guard = current.then(|| here.enter()).transpose()?;
             stream.fill(&mut values, 3)?;
             same(values.as_slice()?, &[3; LEN], "filled there");
             home.fill(values.slice_mut(..10)?, 4)?;

@@ -326,7 +326,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn streams_of_the_callers_own() -> Result<()> {
-        let created = Context::create(Device::get(0)?, cuda_core::ContextFlags::SCHED_AUTO)?;
+        let created = Context::new(Device::get(0)?, cuda_core::ContextFlags::SCHED_AUTO)?;
         let streams = [Device::get(0)?.context()?.default_stream()?, created.create_stream()?];
         let group = DeviceGroup::from_streams(streams.clone())?;
         assert_eq!(group.streams(), streams);
@@ -404,7 +404,7 @@ gpu_test! {
         }
         let group = all()?;
         everything(&group)?;
-        let _guard = Device::get(1)?.guard()?;
+        let _guard = Device::get(1)?.enter()?;
         everything(&group)?;
         everything(&all()?)
     }

@@ -198,7 +198,7 @@ gpu_test! {
     needs 1;
     fn m_modules_and_contexts_come_and_go() -> Result<()> {
         for order in 0..4 {
-            let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+            let context = Context::new(Device::get(0)?, ContextFlags::default())?;
             let module = kernels::load(&context)?;
             let function = module.function("nothing")?;
             let stream = context.create_stream()?;
@@ -224,7 +224,7 @@ gpu_test! {
         assert_eq!(module, clone);
         let function = module.function("nothing")?;
         drop((module, clone));
-        let guard = Device::get(0)?.guard()?;
+        let guard = Device::get(0)?.enter()?;
         drop(function);
         assert_eq!(Context::current()?, Some(Device::get(0)?.context()?));
         guard.restore()

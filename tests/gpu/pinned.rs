@@ -83,7 +83,7 @@ gpu_test! {
     fn f11_portable() -> Result<()> {
         let (here, there) = (Device::get(0)?, Device::get(1)?);
         let source = {
-            let _current = here.guard()?;
+            let _current = here.enter()?;
             PinnedBuffer::from_slice(&here.context()?, &pattern(11, 10_007))?
         };
         let mut target = PinnedBuffer::zeroed(&here.context()?, 10_007)?;

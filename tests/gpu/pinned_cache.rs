@@ -295,7 +295,7 @@ gpu_test! {
     needs 1;
     fn f11_cached_memory_outlives_contexts() -> Result<()> {
         let device = Device::get(0)?;
-        let created = Context::create(device, ContextFlags::SCHED_AUTO)?;
+        let created = Context::new(device, ContextFlags::SCHED_AUTO)?;
         let stream = created.create_stream()?;
         let up = PinnedBuffer::from_slice(&created, &pattern(12, 7000))?;
         let place = address(&up)?;

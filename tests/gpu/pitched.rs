@@ -114,7 +114,7 @@ gpu_test! {
     fn j08_j09_other_device_current() -> Result<()> {
         let home = Device::get(0)?.create_stream()?;
         let device = Device::get(0)?.context()?;
-        let _other = Device::get(1)?.guard()?;
+        let _other = Device::get(1)?.enter()?;
         let before = context::current();
         for (from, to, size) in [
             ((3, 64, 9), (1, 70, 9), [50, 9, 1]),

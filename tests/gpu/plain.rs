@@ -76,7 +76,7 @@ gpu_test! {
         let stream = there.create_stream()?;
         let mut buffer = there.context()?.alloc::<u8>(1000)?;
         stream.fill(&mut buffer, 1)?;
-        let guard = here.guard()?;
+        let guard = here.enter()?;
         drop(buffer);
         guard.restore()?;
         let mut buffer = there.context()?.alloc::<u8>(1000)?;

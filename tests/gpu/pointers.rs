@@ -30,7 +30,7 @@ gpu_test! {
         assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
 
         // The current context's device can access it.
-        let _guard = device.guard()?;
+        let _guard = device.enter()?;
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 10_000)?;
         let middle = &raw const pinned.as_slice()?[5000];
         let inside = PointerAttributes::of_host(middle)?;
@@ -109,7 +109,7 @@ gpu_test! {
     needs 2;
     fn e07_foreign_device() -> Result<()> {
         let (here, there) = (Device::get(0)?, Device::get(1)?);
-        let _guard = here.guard()?;
+        let _guard = here.enter()?;
         let memory = there.context()?.alloc::<u8>(4096)?;
         let address = memory.as_raw();
         let dropped = Arc::new(AtomicBool::new(false));

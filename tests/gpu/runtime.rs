@@ -167,7 +167,7 @@ gpu_test! {
         let ((d0, p0), (d1, p1)) = (device(0)?, device(1)?);
         stack::with(p0, || {
             assert_eq!(runtime.device(), 0);
-            let guard = d1.guard()?;
+            let guard = d1.enter()?;
             assert_eq!(runtime.device(), 1);
             // A context set inside does not outlast the guard.
             runtime.set_device(0);
@@ -178,7 +178,7 @@ gpu_test! {
 
             // The guard restores a context set outside.
             runtime.set_device(1);
-            let guard = d0.guard()?;
+            let guard = d0.enter()?;
             assert_eq!((runtime.device(), context::current()), (0, p0));
             drop(guard);
             assert_eq!((runtime.device(), context::current()), (1, p1));
@@ -198,9 +198,9 @@ gpu_test! {
             stack::clear();
             runtime.use_device(base);
             both_on(&runtime, base)?;
-            let outer_guard = outer.guard()?;
+            let outer_guard = outer.enter()?;
             both_on(&runtime, outer.ordinal())?;
-            let inner_guard = inner.guard()?;
+            let inner_guard = inner.enter()?;
             both_on(&runtime, inner.ordinal())?;
             drop(inner_guard);
             both_on(&runtime, outer.ordinal())?;
@@ -224,7 +224,7 @@ gpu_test! {
             if !before.is_null() {
                 context::push(before);
             }
-            let guard = d1.guard()?;
+            let guard = d1.enter()?;
             runtime.use_device(0);
             assert_eq!(context::current(), p0);
             both_on(&runtime, 0)?;
@@ -250,9 +250,9 @@ gpu_test! {
             if !before.is_null() {
                 context::push(before);
             }
-            let outer = d0.guard()?;
+            let outer = d0.enter()?;
             runtime.use_device(1);
-            let inner = d0.guard()?;
+            let inner = d0.enter()?;
             both_on(&runtime, 0)?;
             drop(inner);
             // The context that the runtime set was current before the inner guard.
@@ -295,7 +295,7 @@ gpu_test! {
         }
         let (d0, d1) = (Device::get(0)?, Device::get(1)?);
         assert!(!d0.is_primary_active()? && !d1.is_primary_active()?);
-        let guard = d0.guard()?;
+        let guard = d0.enter()?;
         // On the device that the guard made current, in the library's context.
         runtime.initialise();
         assert_eq!((runtime.device(), runtime.lands_on()), (0, 0));
@@ -305,7 +305,7 @@ gpu_test! {
         assert!(d1.is_primary_active()?);
         assert_eq!(context::current(), context::primary(1));
         assert_eq!((runtime.device(), runtime.lands_on()), (1, 1));
-        let inner = d1.guard()?;
+        let inner = d1.enter()?;
         assert_eq!(d1.context()?.as_raw(), context::primary(1), "the library and the runtime share it");
         both_on(&runtime, 1)?;
         drop(inner);

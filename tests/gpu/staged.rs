@@ -68,7 +68,7 @@ gpu_test! {
     needs 1;
     fn j_sizes_in_a_created_context() -> Result<()> {
         let flags = cuda_core::ContextFlags::default();
-        let context = cuda_core::Context::create(Device::get(0)?, flags)?;
+        let context = cuda_core::Context::new(Device::get(0)?, flags)?;
         let home = context.create_stream()?;
         for len in [0, 1, 4097, 1_048_577] {
             every_form(&home, &home, len)?;

@@ -105,7 +105,7 @@ gpu_test! {
         let _staged = Staged::by(3, chunk())?;
         let (near, far) = (Device::get(0)?, Device::get(1)?);
         let stream = near.create_stream()?;
-        let _guard = far.guard()?;
+        let _guard = far.enter()?;
         there_and_back(&stream, &stream, large(), "with device 1 current")
     }
 }

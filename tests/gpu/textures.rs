@@ -168,7 +168,7 @@ gpu_test! {
     needs 2;
     fn a38_made_and_dropped_with_another_device_current() -> Result<()> {
         let (device, stream) = setup()?;
-        let _guard = Device::get(1)?.guard()?;
+        let _guard = Device::get(1)?.enter()?;
         let array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let surface = Surface::new(&array)?;
@@ -185,7 +185,7 @@ gpu_test! {
         let mut array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let surface = Surface::new(&array)?;
-        let created = Context::create(device, ContextFlags::default())?;
+        let created = Context::new(device, ContextFlags::default())?;
         for context in [created, Device::get(1)?.context()?] {
             let near = context.device() == device;
             let one_address = kernels::get(&context, "increment")?;

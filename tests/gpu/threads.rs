@@ -70,7 +70,7 @@ gpu_test! {
     fn n03_every_device_at_once() -> Result<()> {
         on_threads(4, |index| {
             let device = Device::get(index as u32 % 2)?;
-            let _current = device.guard()?;
+            let _current = device.enter()?;
             let stream = device.create_stream()?;
             for len in [3, 5000] {
                 every_form(&stream, &stream, len)?;
@@ -196,7 +196,7 @@ fn beside(
         all.stream.fill(&mut own, 1)?;
         all.stream.upload(&[2; 64], &mut own)?;
         drop(own);
-        drop(device.guard()?);
+        drop(device.enter()?);
         other.upload(&varied(round, 4096), &mut *scratch)?;
         same(&contents(other, scratch)?, &varied(round, 4096), "on the other stream");
     }

@@ -176,7 +176,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn signals_on_every_kind_of_stream() -> Result<()> {
         let device = Device::get(0)?;
-        let created = Context::create(device, ContextFlags::default())?;
+        let created = Context::new(device, ContextFlags::default())?;
         let signal = Signal::new(device, 0u32)?;
         for context in [device.context()?, created] {
             let streams = [context.create_stream()?, context.default_stream()?];

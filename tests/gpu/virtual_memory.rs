@@ -20,7 +20,7 @@ fn setup() -> Result<(Device, Stream, usize)> {
 }
 
 fn reserve(device: Device, max_len: usize) -> Result<VirtualBuffer<u8>> {
-    VirtualBuffer::reserve(&device.context()?, max_len)
+    VirtualBuffer::new(&device.context()?, max_len)
 }
 
 fn fetch(stream: &Stream, view: DeviceSlice<'_, u8>) -> Result<Vec<u8>> {
@@ -118,7 +118,7 @@ gpu_test! {
     needs 1;
     fn e02_elements_of_other_sizes() -> Result<()> {
         let (device, stream, step) = setup()?;
-        let mut buffer = VirtualBuffer::<[f32; 3]>::reserve(&device.context()?, step)?;
+        let mut buffer = VirtualBuffer::<[f32; 3]>::new(&device.context()?, step)?;
         buffer.grow_to(5)?;
         assert_eq!(buffer.capacity(), step / 12);
         let points = [[1.0, 2.0, 3.0]; 5];
@@ -146,7 +146,7 @@ gpu_test! {
         buffer.close()?;
         // Addresses without memory.
         drop(reserve(device, 1)?);
-        let memory = PhysicalMemory::create(&device.context()?, 0, ShareableHandle::None)?;
+        let memory = PhysicalMemory::new(&device.context()?, 0, ShareableHandle::None)?;
         assert_eq!(memory.size(), 0);
         let mut buffer = reserve(device, 1)?;
         buffer.append(memory)?;
@@ -160,7 +160,7 @@ gpu_test! {
     fn e03_too_much() -> Result<()> {
         let (device, stream, step) = setup()?;
         let context = device.context()?;
-        let overflow = VirtualBuffer::<u64>::reserve(&context, usize::MAX / 4);
+        let overflow = VirtualBuffer::<u64>::new(&context, usize::MAX / 4);
         assert!(matches!(overflow, Err(Error::SizeOverflow { .. })));
         assert!(reserve(device, isize::MAX as usize).is_err());
         let mut buffer = reserve(device, 1 << 40)?;
@@ -184,16 +184,16 @@ gpu_test! {
         let context = device.context()?;
         let mut buffer = reserve(device, 3 * step)?;
         buffer.grow_to(10)?;
-        let memory = PhysicalMemory::create(&context, step + 1, ShareableHandle::None)?;
+        let memory = PhysicalMemory::new(&context, step + 1, ShareableHandle::None)?;
         assert_eq!((memory.size(), memory.device()), (2 * step, device));
         assert_eq!(memory.shareable()?, ShareableHandle::None);
         buffer.append(memory)?;
         assert_eq!((buffer.len(), buffer.capacity()), (3 * step, 3 * step));
         stream.fill(buffer.slice_mut(3 * step - 9..)?, 6)?;
         same(&fetch(&stream, buffer.slice(3 * step - 9..)?)?, &[6; 9], "the end");
-        let more = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
+        let more = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
         assert!(matches!(buffer.append(more), Err(Error::OutOfBounds { .. })));
-        let unused = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
+        let unused = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
         Ok(unused.close()?)
     }
 }
@@ -207,7 +207,7 @@ gpu_test! {
 
         let (device, stream, step) = setup()?;
         let context = device.context()?;
-        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        let memory = PhysicalMemory::new(&context, 1, ShareableHandle::PosixFd)?;
         assert_eq!(memory.shareable()?, ShareableHandle::PosixFd);
         let fd = memory.export_fd()?;
         // SAFETY: of this memory, so of this size and device; the stream orders the work of both.
@@ -221,7 +221,7 @@ gpu_test! {
         drop(one);
         stream.fill(two.slice_mut(..50)?, 9)?;
         same(&fetch(&stream, two.slice(..50)?)?, &[9; 50], "the last place");
-        let private = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
+        let private = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
         assert!(private.export_fd().is_err());
         Ok(())
     }
@@ -287,7 +287,7 @@ gpu_test! {
     needs 2;
     fn a38_made_and_dropped_with_another_device_current() -> Result<()> {
         let (device, stream, step) = setup()?;
-        let _guard = Device::get(1)?.guard()?;
+        let _guard = Device::get(1)?.enter()?;
         let mut buffer = reserve(device, 2 * step)?;
         buffer.grow_to(10)?;
         assert_eq!(buffer.device(), device);

@@ -21,10 +21,10 @@ gpu_test! {
         stream.checkpoint()?;
         let second = stall(stream.as_raw());
         let (all, early) = (Alarm::new(), Alarm::new());
-        let mut finished = stream.finished();
+        let mut finished = stream.ready();
         assert!(all.poll(&mut finished).is_pending(), "a thread sleeps for the end");
         // Once more: when the second future exists, the thread usually sleeps already.
-        let mut again = stream.finished();
+        let mut again = stream.ready();
         assert!(all.poll(&mut again).is_pending());
         let mut ready = buffer.ready();
         assert!(early.poll(&mut ready).is_pending(), "and then an earlier point is awaited");
@@ -57,7 +57,7 @@ unsafe impl StableHost for Waits {
 impl Drop for Waits {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.upgrade() {
-            let waited = block_on(stream.finished());
+            let waited = block_on(stream.ready());
             self.waited.store(waited.is_ok(), Ordering::Release);
         }
     }
@@ -93,7 +93,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let (rounds, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let hold = || {
-            let (held, mut finished) = (stall(stream.as_raw()), stream.finished());
+            let (held, mut finished) = (stall(stream.as_raw()), stream.ready());
             assert!(Alarm::new().poll(&mut finished).is_pending());
             (held, finished)
         };

@@ -3,11 +3,11 @@
 use cuda_core::{Device, Result};
 
 fn twice(device: Device) -> Result<()> {
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     #[cfg(misuse)]
     let second = guard.clone();
     #[cfg(not(misuse))]
-    let second = device.guard()?;
+    let second = device.enter()?;
     drop(second);
     drop(guard);
     Ok(())

@@ -5,9 +5,9 @@ use cuda_core::{Device, Result};
 
 fn enter(device: Device) -> Result<()> {
     #[cfg(misuse)]
-    device.guard()?;
+    device.enter()?;
     #[cfg(not(misuse))]
-    let _guard = device.guard()?;
+    let _guard = device.enter()?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ fn guard(_device: Device) -> Result<Guard> {
     #[cfg(misuse)]
     return Ok(make());
     #[cfg(not(misuse))]
-    _device.guard()
+    _device.enter()
 }
 
 #[cfg(misuse)]

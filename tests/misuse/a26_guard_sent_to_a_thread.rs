@@ -9,7 +9,7 @@ fn cross(guard: Guard) {
 
 #[cfg(not(misuse))]
 fn cross(device: Device) {
-    std::thread::spawn(move || device.guard().map(Guard::restore));
+    std::thread::spawn(move || device.enter().map(Guard::restore));
 }
 
 fn main() {}

@@ -44,7 +44,7 @@ fn a17_restore_is_not_done_again_by_the_drop() -> Result<()> {
     let session = simulator();
     let [(_, c0), (d1, _)] = devices()?;
     context::push(c0.as_raw());
-    let guard = d1.guard()?;
+    let guard = d1.enter()?;
     let mark = session.mark();
     guard.restore()?;
     let calls = session.names_since(mark);
@@ -60,7 +60,7 @@ fn a17_restore_returns_what_drop_reports() -> Result<()> {
     let [(_, c0), (d1, c1)] = devices()?;
     context::push(c0.as_raw());
 
-    let guard = d1.guard()?;
+    let guard = d1.enter()?;
     fails(&session, "cuCtxSetCurrent", CUDA_ERROR_ILLEGAL_ADDRESS);
     let reports = failures(|| {
         let error = guard.restore().expect_err("setting fails");
@@ -71,7 +71,7 @@ fn a17_restore_returns_what_drop_reports() -> Result<()> {
     session.clear_faults();
     context::set_current(c0.as_raw());
 
-    let guard = d1.guard()?;
+    let guard = d1.enter()?;
     fails(&session, "cuCtxSetCurrent", CUDA_ERROR_ILLEGAL_ADDRESS);
     let reports = failures(|| drop(guard));
     session.clear_faults();
@@ -91,7 +91,7 @@ fn a20_a_push_that_cannot_be_undone_is_reported() -> Result<()> {
     let session = simulator();
     let [(d0, c0), _] = devices()?;
     let pushed = context::Foreign::create(0);
-    let guard = d0.guard()?;
+    let guard = d0.enter()?;
     context::push(pushed.handle());
     // Setting NULL pops the pushed context; the second attempt, for the guard's own entry, fails.
     session.fail_nth(Some("cuCtxSetCurrent"), 2, CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -116,7 +116,7 @@ fn a22_a_restore_that_fails_once_is_tried_again() -> Result<()> {
     let session = simulator();
     let [(_, c0), (d1, _)] = devices()?;
     context::push(c0.as_raw());
-    let guard = d1.guard()?;
+    let guard = d1.enter()?;
     session.fail_nth(Some("cuCtxSetCurrent"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     let reports = failures(|| drop(guard));
     assert!(session.fault_fired());
@@ -133,7 +133,7 @@ fn a31_creating_leaves_current_alone_on_errors_too() -> Result<()> {
     context::push(c0.as_raw());
     for call in ["cuCtxCreate_v2", "cuCtxPopCurrent_v2"] {
         fails(&session, call, CUDA_ERROR_INVALID_CONTEXT);
-        let error = Context::create(d0, ContextFlags::SCHED_AUTO).expect_err(call);
+        let error = Context::new(d0, ContextFlags::SCHED_AUTO).expect_err(call);
         session.clear_faults();
         assert_eq!(error.code(), Some(CUDA_ERROR_INVALID_CONTEXT));
         assert_eq!(context::current(), c0.as_raw(), "after a failed {call}");
@@ -154,7 +154,7 @@ fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
     session.inject(made.takes_effect());
     session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     let reports = failures(|| {
-        Context::create(d0, ContextFlags::SCHED_AUTO).expect_err("the call failed");
+        Context::new(d0, ContextFlags::SCHED_AUTO).expect_err("the call failed");
     });
     assert!(reports.is_empty(), "{reports:?}");
     assert_eq!(context::pop(), Some(c0.as_raw()));
@@ -207,7 +207,7 @@ fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
         return Ok(());
     }
     let session = simulator();
-    let context = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+    let context = Context::new(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
     fails(&session, "cuCtxPopCurrent_v2", CUDA_ERROR_ILLEGAL_ADDRESS);
     let reported = failures(|| {
         for _ in 0..2 {
@@ -274,7 +274,7 @@ fn a37_a_failed_synchronize_leaves_current_alone() -> Result<()> {
 fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<()> {
     let session = simulator();
     session.set_mode(Mode::Lazy);
-    let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1000)?;
     stream.upload(&[7; 1000], &mut buffer)?;

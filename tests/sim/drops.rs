@@ -39,7 +39,7 @@ struct Everything {
 
 impl Everything {
     fn new() -> Result<Self> {
-        let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let context = Context::new(Device::get(0)?, ContextFlags::default())?;
         let stream = context.create_stream()?;
         Ok(Self {
             buffer: stream.alloc(100)?,
@@ -210,14 +210,14 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
         session.inject(fault.from_then_on().on_this_thread());
     };
 
-    let guard: Guard = device.guard()?;
+    let guard: Guard = device.enter()?;
     refuse();
     drop(guard);
     assert_eq!(reports.resources(), [Resource::Current]);
     session.clear_faults();
     other.set_current()?;
 
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     refuse();
     let error = guard.restore().expect_err("refused");
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
@@ -226,7 +226,7 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
     other.set_current()?;
 
     // After one failure the restore is tried once more.
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     session.fail_nth(Some("cuCtxSetCurrent"), 1, CUDA_ERROR_UNKNOWN);
     drop(guard);
     assert_eq!(context::current(), other.as_raw());

@@ -16,9 +16,9 @@ const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
 /// The other interface's side: a buffer in the memory, and a descriptor of the memory.
 fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
     let size = context.device().virtual_memory_granularity(Granularity::Minimum)?;
-    let memory = PhysicalMemory::create(context, size, ShareableHandle::PosixFd)?;
+    let memory = PhysicalMemory::new(context, size, ShareableHandle::PosixFd)?;
     let fd = memory.export_fd()?;
-    let mut buffer = VirtualBuffer::reserve(context, size)?;
+    let mut buffer = VirtualBuffer::new(context, size)?;
     buffer.append(memory)?;
     Ok((buffer, fd))
 }
@@ -142,7 +142,7 @@ fn m_memory_that_others_imported() -> Result<()> {
     assert_eq!(code, cuda_sys::CUDA_SUCCESS);
     guard.restore()?;
     // SAFETY: just imported, and of this size.
-    let memory = unsafe { ExternalMemory::from_raw(&context, raw, theirs.len()) };
+    let memory = unsafe { ExternalMemory::from_raw(raw, theirs.len(), &context) };
     assert_eq!((memory.as_raw(), memory.context()), (raw, &context));
     drop(memory.into_buffer::<u64>(8, 2)?);
     drop(theirs);
@@ -256,7 +256,7 @@ fn s49_a_descriptor_comes_back_open() -> Result<()> {
 #[test]
 fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     let (session, context) = first()?;
-    let created = Context::create(context.device(), ContextFlags::default())?;
+    let created = Context::new(context.device(), ContextFlags::default())?;
     let stream = created.create_stream()?;
     let fd = File::open("/dev/null").expect("a file").into();
     // SAFETY: the simulated driver takes any descriptor for a semaphore's.

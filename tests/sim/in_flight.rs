@@ -136,7 +136,7 @@ fn in_a_host_function_futures_fail() -> Result<()> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let handle = stream.clone();
     stream.launch_host_func(move || {
-        let polled = Alarm::new().poll(&mut handle.finished());
+        let polled = Alarm::new().poll(&mut handle.ready());
         sender.send(matches!(polled, Poll::Ready(Err(Error::InCallback)))).expect("the test waits");
     })?;
     stream.synchronize()?;

@@ -37,7 +37,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
     let mut large = vec![7; 1000];
     stream.download(&buffer, &mut pinned)?;
 
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     lose_at_next_fill(&session);
     sticky("the call itself", stream.fill(&mut buffer, 1));
     sticky("fill", stream.fill(&mut buffer, 1));
@@ -71,7 +71,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
     drop((there, other));
 
     // Drops of the lost context's objects cannot release them: no panic, and each is reported.
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     assert_eq!(reports.take().len(), 0);
     drop((buffer, pinned, event, stream));
     let mut lost = reports.resources();
@@ -96,7 +96,7 @@ fn m_sticky_pinned_memory_is_kept() -> Result<()> {
     let mut buffer = stream.alloc::<u8>(100)?;
     let mut pinned = PinnedBuffer::<u8>::zeroed(stream.context(), 100)?;
     stream.download(&buffer, &mut pinned)?;
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     lose_at_next_fill(&session);
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
@@ -124,7 +124,7 @@ fn m_sticky_staging_recovers() -> Result<()> {
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1 << 20)?;
     stream.upload(&vec![1; 1 << 20], &mut buffer)?;
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     lose_at_next_fill(&session);
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);

@@ -121,12 +121,12 @@ fn m15_device_memory() {
 #[test]
 fn m15_virtual_memory() {
     refused(&[Resource::PhysicalMemory, Resource::DeviceMemory], |stream| {
-        let mut list = VirtualBuffer::<u32>::reserve(stream.context(), 1 << 20)?;
+        let mut list = VirtualBuffer::<u32>::new(stream.context(), 1 << 20)?;
         list.grow_to(100)?;
         Ok(list)
     });
     refused(&[Resource::PhysicalMemory], |stream| {
-        PhysicalMemory::create(stream.context(), 1, ShareableHandle::None)
+        PhysicalMemory::new(stream.context(), 1, ShareableHandle::None)
     });
 }
 
@@ -181,11 +181,11 @@ fn m15_code() {
 fn m15_streams_and_contexts() {
     refused(&[Resource::Event], |stream| Event::new(stream.context(), EventFlags::DEFAULT));
     refused(&[Resource::Stream], |stream| stream.context().create_stream());
-    let create = |stream: &Stream| Context::create(stream.device(), ContextFlags::default());
+    let create = |stream: &Stream| Context::new(stream.device(), ContextFlags::default());
     refused(&[Resource::Context], create);
     refused(&[Resource::Context], |stream| {
         let split = stream.device().sm_resource()?.split(8, 1)?;
-        Context::create_green(&[&split.groups[0]])
+        Context::new_green(&[&split.groups[0]])
     });
 }
 

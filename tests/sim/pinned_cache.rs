@@ -51,7 +51,7 @@ fn finish(session: &Session) -> Result<()> {
 #[test]
 fn a_context_that_was_waited_for_can_be_closed() -> Result<()> {
     let session = cached();
-    let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1000)?;
     let host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;

@@ -47,7 +47,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
         stream.wait_stream(&streams[0])?;
     }
 
-    let mut all: Vec<_> = streams.iter().map(Stream::finished).collect();
+    let mut all: Vec<_> = streams.iter().map(Stream::ready).collect();
     for finished in &mut all {
         assert!(alarm.poll(finished).is_pending());
     }
@@ -56,7 +56,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
     for round in 0..20 {
         let mut buffer = free.alloc::<u32>(16)?;
         free.fill(&mut buffer, round)?;
-        block_on(free.finished())?;
+        block_on(free.ready())?;
     }
     if let (Some(before), Some(now)) = (before, threads()) {
         assert!(now < before + 40, "{now} threads, {before} before");
@@ -80,13 +80,13 @@ fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
     session.set_mode(Mode::Lazy);
     let (streams, signal) = held_up(30)?;
     let never = Alarm::new();
-    let mut all: Vec<_> = streams.iter().map(Stream::finished).collect();
+    let mut all: Vec<_> = streams.iter().map(Stream::ready).collect();
     for finished in &mut all {
         assert!(never.poll(finished).is_pending());
     }
     let (second, second_signal) = held_up(30)?;
     let alarm = Alarm::new();
-    let mut those: Vec<_> = second.iter().map(Stream::finished).collect();
+    let mut those: Vec<_> = second.iter().map(Stream::ready).collect();
     for finished in &mut those {
         assert!(alarm.poll(finished).is_pending());
     }
@@ -115,7 +115,7 @@ fn a_future_says_its_error_again() -> Result<()> {
     for call in ["cuEventRecord", "cuEventQuery", "cuEventSynchronize"] {
         session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(call).from_then_on());
         stream.fill(&mut buffer, 7)?;
-        let mut finished = stream.finished();
+        let mut finished = stream.ready();
         let alarm = Alarm::new();
         alarm.block_on(&mut finished).expect_err(call);
         session.clear_faults();

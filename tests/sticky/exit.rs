@@ -92,7 +92,7 @@ thread_local! {
 /// Fills the static and the thread's local, in a primary and in a created context.
 fn fill() -> Result<()> {
     let primary = Device::get(0)?.context()?;
-    let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let created = Context::new(Device::get(0)?, ContextFlags::default())?;
     for context in [&primary, &created] {
         STATIC.lock().expect("no panic").push(Shared::new(context)?);
         let per_thread = context.per_thread_stream()?;
@@ -228,7 +228,7 @@ gpu_test! {
             return Ok(());
         }
         let primary = Device::get(0)?.context()?;
-        let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let created = Context::new(Device::get(0)?, ContextFlags::default())?;
         // On this thread, on one that ends, and on one that lives on; each thread drops its own
         // handle, or none does.
         for context in [&primary, &created] {

@@ -72,7 +72,7 @@ impl Alive {
         let event = Event::new(&context, EventFlags::DEFAULT)?;
         event.record(&stream)?;
         Ok(Self {
-            created: Context::create(Device::get(0)?, ContextFlags::default())?,
+            created: Context::new(Device::get(0)?, ContextFlags::default())?,
             context,
             stream,
             event,
@@ -99,7 +99,7 @@ impl Alive {
             device.pci_bus_id().err(),
             device.compute_capability().err(),
             device.context().err(),
-            device.guard().err(),
+            device.enter().err(),
             cuda_core::driver_version().err(),
             Context::current().err(),
             Context::pop().err(),

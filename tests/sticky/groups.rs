@@ -124,7 +124,7 @@ fn k06_no_permission() -> Result<()> {
         let stream = here.create_stream()?;
         let pool = MemoryPool::builder(here).build()?;
         let mut pooled = stream.alloc_from::<u8>(&pool, 1000)?;
-        let mut mapped = VirtualBuffer::<u8>::reserve(&here.context()?, 1 << 20)?;
+        let mut mapped = VirtualBuffer::<u8>::new(&here.context()?, 1 << 20)?;
         mapped.grow_to(1000)?;
         for access in [PeerAccess::Read, PeerAccess::ReadWrite] {
             let refused = pool.set_access(there, access).expect_err("it cannot be reached");

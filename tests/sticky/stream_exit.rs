@@ -29,7 +29,7 @@ gpu_test! {
             return Ok(());
         }
         let device = Device::get(0)?;
-        for context in [device.context()?, Context::create(device, ContextFlags::default())?] {
+        for context in [device.context()?, Context::new(device, ContextFlags::default())?] {
             let stream = current(&context)?;
             let signal = Signal::new(device, 0)?;
             stream.write_signal(&signal, 1)?;

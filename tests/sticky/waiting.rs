@@ -19,9 +19,9 @@ struct Waiting {
 fn wait_for(stream: &Stream) -> Result<Waiting> {
     let mut buffer = stream.alloc::<u8>(4096)?;
     let flight = stream.upload_owned(vec![1; 4096], &mut buffer)?;
-    let mut polled = stream.finished();
+    let mut polled = stream.ready();
     assert!(Alarm::new().poll(&mut polled).is_pending());
-    let new = stream.finished();
+    let new = stream.ready();
     Ok(Waiting { polled, new, flight })
 }
 
@@ -55,7 +55,7 @@ gpu_test! {
             let forked = |polled| matches!(polled, Poll::Ready(Err(Error::Forked)));
             let refused = forked(alarm.poll(&mut waiting.polled))
                 && forked(alarm.poll(&mut waiting.new))
-                && forked(alarm.poll(&mut stream.finished()))
+                && forked(alarm.poll(&mut stream.ready()))
                 && matches!(waiting.flight.is_done(), Err(Error::Forked));
             drop((waiting.polled, waiting.new, waiting.flight));
             u8::from(!refused)

@@ -25,11 +25,11 @@ impl Context {
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
     ///
-    /// let context = Context::create(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// let context = Context::new(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
     /// let stream = context.create_stream()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn create(device: Device, flags: ContextFlags) -> Result<Self> {
+    pub fn new(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         // Popped again if the pop fails and the context is still current: in any case the caller's
         // context must become current again. If it fails twice, dropping the context destroys it,
@@ -47,7 +47,7 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`create`](Self::create); nothing is pushed then.
-    pub fn create_current(device: Device, flags: ContextFlags) -> Result<Self> {
+    pub fn new_current(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         current::keep_pushed(&context);
         Ok(context)

@@ -37,7 +37,7 @@ impl Context {
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
     ///
-    /// let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    /// let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     /// let stream = context.create_stream()?;
     /// let rejected = context.close().expect_err("the stream needs it");
     /// drop(stream);

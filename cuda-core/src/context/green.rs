@@ -40,7 +40,7 @@ pub(super) fn destroy(green: RawGreenContext) -> Result<(), FailedRelease> {
 ///
 /// let split = Device::get(0)?.sm_resource()?.split(16, 1)?;
 /// let (urgent, rest) = (&split.groups[0], &split.remaining);
-/// let urgent = Context::create_green(&[urgent])?;
+/// let urgent = Context::new_green(&[urgent])?;
 /// let stream = urgent.create_stream()?; // runs on 16 multiprocessors, whatever others do
 /// println!("{} are left for everything else", rest.count());
 /// # Ok::<(), cuda_core::Error>(())
@@ -65,7 +65,7 @@ unsafe impl Sync for SmResource {}
 ///
 /// let split = Device::get(0)?.sm_resource()?.split(16, 2)?; // two groups of 16
 /// let contexts: Result<Vec<_>, _> =
-///     split.groups.iter().map(|group| Context::create_green(&[group])).collect();
+///     split.groups.iter().map(|group| Context::new_green(&[group])).collect();
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ impl fmt::Debug for SmResource {
 
 impl Context {
     /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
-    /// `cuGreenCtxGetDevResource` of a [green](Context::create_green) one, of drivers from CUDA
+    /// `cuGreenCtxGetDevResource` of a [green](Context::new_green) one, of drivers from CUDA
     /// 12.4 on.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl Context {
     /// use cuda_core::{Context, Device};
     ///
     /// let split = Device::get(0)?.sm_resource()?.split(16, 1)?;
-    /// let green = Context::create_green(&[&split.groups[0]])?;
+    /// let green = Context::new_green(&[&split.groups[0]])?;
     /// assert_eq!(green.sm_resource()?.count(), split.groups[0].count());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -191,7 +191,7 @@ impl Context {
     /// # Errors
     /// [`Error::Invalid`] for multiprocessors of several devices, and
     /// for none at all; the driver's.
-    pub fn create_green(resources: &[&SmResource]) -> Result<Context> {
+    pub fn new_green(resources: &[&SmResource]) -> Result<Context> {
         driver::ensure()?;
         let op = "cuGreenCtxCreate";
         let Some(first) = resources.first() else {

@@ -32,7 +32,7 @@ use crate::types::resource::Resource;
 /// ```no_run
 /// use cuda_core::Device;
 ///
-/// let guard = Device::get(1)?.guard()?;
+/// let guard = Device::get(1)?.enter()?;
 /// // Device 1 is current here.
 /// guard.restore()?; // or let it drop
 /// # Ok::<(), cuda_core::Error>(())
@@ -42,10 +42,10 @@ use crate::types::resource::Resource;
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
-/// send(cuda_core::Device::get(0).unwrap().guard().unwrap());
+/// send(cuda_core::Device::get(0).unwrap().enter().unwrap());
 /// ```
 /// ```compile_fail,E0599
-/// let guard = cuda_core::Device::get(0).unwrap().guard().unwrap();
+/// let guard = cuda_core::Device::get(0).unwrap().enter().unwrap();
 /// let twice = guard.clone();
 /// ```
 #[must_use = "the context is current only while the guard lives"]
@@ -108,7 +108,7 @@ impl Guard {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// let guard = device.guard()?;
+    /// let guard = device.enter()?;
     /// // … a library that goes by the current device …
     /// guard.restore()?; // an error is an error here; a drop could only report it
     /// # Ok::<(), cuda_core::Error>(())

@@ -100,21 +100,21 @@ impl Device {
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
     /// {
-    ///     let _guard = device.guard()?;
+    ///     let _guard = device.enter()?;
     ///     // cuBLAS, NCCL, the runtime API: whatever looks at the current context sees the device.
     /// }
     /// // What was current before is current again.
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn guard(self) -> Result<Guard> {
+    pub fn enter(self) -> Result<Guard> {
         self.primary()?.enter()
     }
 
     /// Runs `f` with the primary context current, and restores what was current before, also if `f`
-    /// panics: [`Device::guard`] for a closure.
+    /// panics: [`Device::enter`] for a closure.
     ///
     /// # Errors
-    /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
+    /// Those of `f`; those of [`Device::enter`], and of [`Guard::restore`], with which the value of
     /// `f` is lost.
     ///
     /// ```no_run

@@ -159,7 +159,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
-    pub fn id(&self) -> Result<u64> {
+    pub fn driver_id(&self) -> Result<u64> {
         let raw = self.live()?.0;
         let mut id = 0;
         // SAFETY: `self` keeps the context alive; the call writes one number, to a local that

@@ -34,7 +34,7 @@ pub type DeviceAttribute = CUdevice_attribute;
 /// A GPU, named by its ordinal among those visible to the process.
 ///
 /// A `Device` is a small copyable name. Asking it for properties creates no context; its primary
-/// context is retained when something first needs it ([`Device::context`], [`Device::guard`],
+/// context is retained when something first needs it ([`Device::context`], [`Device::enter`],
 /// [`Device::create_stream`]) and kept for the life of the process.
 ///
 /// ```no_run

@@ -122,7 +122,7 @@ impl ExternalMemory {
             unsafe { cu::cuImportExternalMemory(raw, &handle) }
         };
         // SAFETY: just imported, of what the caller promised.
-        let own = |raw| unsafe { Self::from_raw(context, raw, size) };
+        let own = |raw| unsafe { Self::from_raw(raw, size, context) };
         context.import_fd(op, &fd, import, own).map_err(|error| Rejected::new(error, fd))
     }
 
@@ -133,7 +133,7 @@ impl ExternalMemory {
     /// `raw` came from `cuImportExternalMemory` with the context current, no other code owns it,
     /// nothing is mapped of it, and it has `size` bytes. The conditions of
     /// [`ExternalMemory::import_fd`] hold.
-    pub unsafe fn from_raw(context: &Context, raw: CUexternalMemory, size: usize) -> Self {
+    pub unsafe fn from_raw(raw: CUexternalMemory, size: usize, context: &Context) -> Self {
         Self(Owned::new(ImportedMemory { raw: Handle(raw), context: context.clone(), size }))
     }
 

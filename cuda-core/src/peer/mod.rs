@@ -24,7 +24,7 @@ raw_enum! {
     /// use cuda_core::{Device, PeerAccess, VirtualBuffer};
     ///
     /// let (one, two) = (Device::get(0)?, Device::get(1)?);
-    /// let mut table = VirtualBuffer::<f32>::reserve(&one.context()?, 1 << 30)?;
+    /// let mut table = VirtualBuffer::<f32>::new(&one.context()?, 1 << 30)?;
     /// table.grow_to(1 << 20)?;
     /// table.set_access(two, PeerAccess::ReadWrite)?; // also to what comes later
     /// assert_eq!(table.access(two)?, PeerAccess::ReadWrite);

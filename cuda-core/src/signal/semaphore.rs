@@ -105,7 +105,7 @@ impl ExternalSemaphore {
             unsafe { cu::cuImportExternalSemaphore(raw, &handle) }
         };
         // SAFETY: just imported, of what the caller promised.
-        let own = |raw| unsafe { Self::from_raw(context, raw) };
+        let own = |raw| unsafe { Self::from_raw(raw, context) };
         let op = "cuImportExternalSemaphore";
         context.import_fd(op, &fd, import, own).map_err(|error| Rejected::new(error, fd))
     }
@@ -116,7 +116,7 @@ impl ExternalSemaphore {
     /// # Safety
     /// `raw` came from `cuImportExternalSemaphore` with the context current, and no other code owns
     /// it. The conditions of [`ExternalSemaphore::import_fd`] hold.
-    pub unsafe fn from_raw(context: &Context, raw: CUexternalSemaphore) -> Self {
+    pub unsafe fn from_raw(raw: CUexternalSemaphore, context: &Context) -> Self {
         Self(Owned::new(ImportedSemaphore {
             raw: Handle(raw),
             context: context.clone(),

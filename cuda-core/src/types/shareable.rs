@@ -8,7 +8,7 @@ raw_enum! {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// use cuda_core::{PhysicalMemory, ShareableHandle};
     ///
-    /// let memory = PhysicalMemory::create(&context, 2 << 20, ShareableHandle::PosixFd)?;
+    /// let memory = PhysicalMemory::new(&context, 2 << 20, ShareableHandle::PosixFd)?;
     /// let fd = memory.export_fd()?; // for another process
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

@@ -24,7 +24,7 @@ use crate::util::panic::contain;
 use crate::util::sync::lock;
 use crate::wait::PendingMark;
 
-/// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and similar.
+/// Waits for points of streams: those of [`Buffer::ready`], [`Stream::ready`] and similar.
 ///
 /// The points are fixed when the future is created, not when it is first polled. Dropping the
 /// future loses nothing: buffers still wait by themselves for the work that uses them.
@@ -241,10 +241,10 @@ impl<K: StreamKind> Stream<K> {
     /// # use cuda_core::{Result, Stream};
     /// # async fn work(stream: &Stream) -> Result<()> {
     /// // … work on the stream …
-    /// stream.finished().await
+    /// stream.ready().await
     /// # }
     /// ```
-    pub fn finished(&self) -> Ready<'static> {
+    pub fn ready(&self) -> Ready<'static> {
         let core = self.core();
         // A point of its own, behind work that this crate has not counted.
         let bound = core.bind("cuEventRecord");
@@ -261,7 +261,7 @@ impl Event {
     /// never recorded counts as reached.
     ///
     /// A new stream waits for the event, since only some events let a thread sleep:
-    /// [`Stream::finished`] costs less.
+    /// [`Stream::ready`] costs less.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -269,14 +269,14 @@ impl Event {
     /// # use cuda_core::{Event, EventFlags};
     /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
     /// event.record(&stream)?;
-    /// let task = async move { event.reached().await };
+    /// let task = async move { event.ready().await };
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn reached(&self) -> Ready<'static> {
+    pub fn ready(&self) -> Ready<'static> {
         let relay = || {
             let stream = self.context().create_stream()?;
             stream.wait_event(self)?;
-            Ok(stream.finished())
+            Ok(stream.ready())
         };
         relay().unwrap_or_else(|error| Ready::from_state(ReadyState::New(Err(error))))
     }

@@ -85,7 +85,7 @@ gpu_test! {
                 refused(theirs.wait_stream(&created), "wait_stream");
                 refused(event.record(&theirs), "record");
                 refused(theirs.wait_event(&event), "wait_event");
-                refused(block_on(theirs.finished()), "finished");
+                refused(block_on(theirs.ready()), "finished");
                 // Operations that would have to wait for the captured stream.
                 refused(created.download_vec(&buffer), "download_vec of another stream");
                 refused(created.wait_stream(&theirs), "wait_stream of another stream");

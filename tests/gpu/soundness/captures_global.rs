@@ -41,14 +41,14 @@ const WAITS: [(&str, Act); 11] = [
     ("Stream::query", |_, stream| stream.query().map(drop)),
     ("Event::synchronize", |context, stream| event(context, stream)?.synchronize()),
     ("Event::query", |context, stream| event(context, stream)?.query().map(drop)),
-    ("Event::reached", |context, stream| block_on(event(context, stream)?.reached())),
+    ("Event::ready", |context, stream| block_on(event(context, stream)?.ready())),
     ("Event::elapsed_since", |_, stream| {
         let start = stream.record_event(EventFlags::DEFAULT)?;
         let end = stream.record_event(EventFlags::DEFAULT)?;
         stream.synchronize()?;
         end.elapsed_since(&start).map(drop)
     }),
-    ("Stream::finished", |_, stream| block_on(stream.finished())),
+    ("Stream::ready", |_, stream| block_on(stream.ready())),
     ("InFlight", |_, stream| {
         let mut buffer = stream.alloc::<u32>(LEN)?;
         let flight = stream.upload_owned(vec![1; LEN], &mut buffer)?;
@@ -108,7 +108,7 @@ const MEMORY: [(&str, Act); 9] = [
         Ok(())
     }),
     ("virtual memory", |context, stream| {
-        let mut buffer = VirtualBuffer::<u32>::reserve(context, 4 << 20)?;
+        let mut buffer = VirtualBuffer::<u32>::new(context, 4 << 20)?;
         buffer.grow_to(LEN)?;
         stream.fill(&mut buffer, 1)?;
         drop(buffer);
@@ -148,14 +148,14 @@ const OTHERS: [(&str, Act); 8] = [
         Ok(stream.close()?)
     }),
     ("a context that is dropped", |context, _| {
-        let created = Context::create(context.device(), ContextFlags::default())?;
+        let created = Context::new(context.device(), ContextFlags::default())?;
         let stream = created.create_stream()?;
         let mut buffer = stream.alloc::<u32>(LEN)?;
         stream.fill(&mut buffer, 1)?;
         Ok(())
     }),
     ("a context that is closed", |context, _| {
-        let created = Context::create(context.device(), ContextFlags::default())?;
+        let created = Context::new(context.device(), ContextFlags::default())?;
         Ok(created.close()?)
     }),
     ("a module", |context, _| Module::from_ptx(context, PTX)?.close().map_err(Error::from)),

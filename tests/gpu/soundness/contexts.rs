@@ -35,7 +35,7 @@ gpu_test! {
 
 /// One object of each kind in a context of its own, dropped in the order of `order`.
 fn drop_in_order(order: [usize; 5]) -> Result<()> {
-    let context = Context::create(device()?, ContextFlags::default())?;
+    let context = Context::new(device()?, ContextFlags::default())?;
     let stream = context.create_stream()?;
     let event = Event::new(&context, EventFlags::DEFAULT)?;
     let mut buffer = stream.alloc::<u32>(LEN)?;
@@ -76,7 +76,7 @@ gpu_test! {
         let keeper = warm()?;
         let mut buffer = keeper.alloc_zeroed::<u32>(LEN)?;
         for round in 1..6 {
-            let context = Context::create(device()?, ContextFlags::default())?;
+            let context = Context::new(device()?, ContextFlags::default())?;
             let default = context.default_stream()?;
             default.fill(&mut buffer, round)?;
             drop((default, context));
@@ -99,7 +99,7 @@ gpu_test! {
         // The soundness of a view must not depend on its destructor.
         const { assert!(!mem::needs_drop::<DeviceSliceMut<'static, u32>>()) };
         let _ = (head, tail);
-        mem::forget(device()?.guard()?);
+        mem::forget(device()?.enter()?);
         let mut back = vec![0; LEN];
         a.download(&buffer, &mut back)?;
         assert_all(&back[..LEN / 2], 1);
@@ -115,7 +115,7 @@ gpu_test! {
     fn s27_memory_is_where_the_stream_is() -> Result<()> {
         let second = Device::get(1)?;
         let stream = second.create_stream()?;
-        let wrong = device()?.guard()?;
+        let wrong = device()?.enter()?;
         let buffer = stream.alloc::<u32>(LEN)?;
         let default = second.context()?.default_stream()?;
         let on_default = default.alloc::<u32>(LEN)?;
@@ -143,14 +143,14 @@ fn drop_elsewhere(context: Context) {
 gpu_test! {
     needs 1;
     fn s38_a_guard_keeps_what_it_saved() -> Result<()> {
-        let context = Context::create(device()?, ContextFlags::default())?;
+        let context = Context::new(device()?, ContextFlags::default())?;
         let handle = context.as_raw();
         context.push()?;
-        let guard = device()?.guard()?;
+        let guard = device()?.enter()?;
         drop_elsewhere(context);
         guard.restore()?;
         assert_eq!(context::current(), handle);
-        device()?.guard()?.restore()?;
+        device()?.enter()?.restore()?;
         assert_eq!(Context::pop()?.as_raw(), handle);
         Ok(())
     }
@@ -159,7 +159,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s38_guards_dropped_out_of_order_keep_what_they_leave() -> Result<()> {
-        let context = Context::create(device()?, ContextFlags::default())?;
+        let context = Context::new(device()?, ContextFlags::default())?;
         let handle = context.as_raw();
         let outer = context.enter()?;
         let inner = context.enter()?;
@@ -167,7 +167,7 @@ gpu_test! {
         drop(inner);
         drop_elsewhere(context);
         assert_eq!(context::current(), handle);
-        device()?.guard()?.restore()?;
+        device()?.enter()?.restore()?;
         drop(Context::pop()?);
         assert!(context::current().is_null());
         Ok(())

@@ -22,7 +22,7 @@ fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
 /// A context in which no stream was held up before: the others checkpoint because of that too, so it
 /// would hide a missing checkpoint.
 fn fresh() -> Result<Context> {
-    Context::create(device()?, ContextFlags::default())
+    Context::new(device()?, ContextFlags::default())
 }
 
 /// The legacy stream, and two blocking ones.

@@ -177,7 +177,7 @@ gpu_test! {
         let (one, two) = (a.context()?, b.context()?);
         one.enable_peer_access(&two)?;
         // A created context, whose streams use the device's pool like those of the primary one.
-        let created = Context::create(a, ContextFlags::default())?;
+        let created = Context::new(a, ContextFlags::default())?;
         let (home, stream) = (b.create_stream()?, created.create_stream()?);
         let mut source = home.alloc::<u32>(LEN)?;
         home.fill(&mut source, 7)?;

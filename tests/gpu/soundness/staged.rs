@@ -37,7 +37,7 @@ gpu_test! {
         let stream = warm()?;
         let mut buffer = stream.alloc::<u32>(FEW)?;
         let mut memory = vec![7; FEW];
-        let guard = device()?.guard()?;
+        let guard = device()?.enter()?;
         let (start, bytes) = (memory.as_mut_ptr(), size_of_val(&memory[..]));
         // SAFETY: the vector has these bytes and is not moved before they are unregistered below.
         check("cuMemHostRegister", unsafe { cuMemHostRegister_v2(start.cast(), bytes, 0) });

@@ -124,7 +124,7 @@ gpu_test! {
             let work = scope.spawn(|| -> Result<_> {
                 let stream = primary()?.per_thread_stream()?;
                 // The handle means this thread's stream while the context is current here.
-                let guard = device()?.guard()?;
+                let guard = device()?.enter()?;
                 let stalled = stall(stream.as_raw());
                 guard.restore()?;
                 stream.fill(&mut buffer, 7)?;

@@ -23,7 +23,7 @@ thread_local! {
 /// `guard` is valid for a write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn interop_enter(ordinal: c_int, guard: *mut *mut Guard) -> c_int {
-    tell(device(ordinal).and_then(Device::guard).map(|entered| {
+    tell(device(ordinal).and_then(Device::enter).map(|entered| {
         // SAFETY: valid for a write, by this function's contract.
         unsafe { guard.write(Box::into_raw(Box::new(entered))) }
     }))

@@ -219,7 +219,7 @@ fn streams_go_with_their_last_handle() {
 fn contexts_take_their_memory_along() {
     run(|_| {
         let device = Device::get(0)?;
-        let context = Context::create(device, ContextFlags::default())?;
+        let context = Context::new(device, ContextFlags::default())?;
         let pool = CachingPool::shared()?;
         let before = pool.usage(device).reserved;
         let stream = context.create_stream()?;
@@ -241,7 +241,7 @@ fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
     run(|_| {
         let device = Device::get(0)?;
         let go = Signal::new(device, 0u32)?;
-        let context = Context::create(device, ContextFlags::default())?;
+        let context = Context::new(device, ContextFlags::default())?;
         let stream = context.create_stream()?;
         let mut buffer = alloc(&stream, &CachingPool::shared()?, 1000)?;
         stream.wait_signal(&go, WaitValue::Geq(1))?;
@@ -260,7 +260,7 @@ fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
         let device = Device::get(0)?;
         let gates = [Signal::new(device, 0u32)?, Signal::new(device, 0u32)?];
         for round in 1..=if cfg!(miri) { 2 } else { 20 } {
-            let context = Context::create(device, ContextFlags::default())?;
+            let context = Context::new(device, ContextFlags::default())?;
             let streams = [context.create_stream()?, context.create_stream()?];
             for (go, stream) in gates.iter().zip(&streams) {
                 let mut buffer = alloc(stream, &CachingPool::shared()?, 1000)?;
@@ -284,7 +284,7 @@ fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
 fn adaptors_reach_the_memory_of_a_context_of_its_own() {
     run(|session| {
         let device = Device::get(0)?;
-        let context = Context::create(device, ContextFlags::default())?;
+        let context = Context::new(device, ContextFlags::default())?;
         let stream = context.create_stream()?;
         let counted = Allocator::new(Statistics::new(Allocator::cache()));
         let buffers = [(); 3].map(|()| stream.alloc_with::<u8>(&counted, 1000));

@@ -33,7 +33,7 @@ fn a_wait_costs_an_event() {
         let mark = driver.session.mark();
         driver.expect(whole.clone(), || block_on(host.ready()))?;
         driver.expect([], || host.as_slice().map(drop))?;
-        driver.expect(whole, || block_on(stream.finished()))?;
+        driver.expect(whole, || block_on(stream.ready()))?;
         // Made by the waiter thread.
         let calls = driver.session.since(mark);
         let count = |name| calls.iter().filter(|call| call.name == name).count();
@@ -50,7 +50,7 @@ fn a_thread_that_waits_is_relaxed_once() {
         let mark = driver.session.mark();
         for _ in 0..3 {
             drop(stream.alloc_zeroed::<u32>(8)?);
-            block_on(stream.finished())?;
+            block_on(stream.ready())?;
         }
         let calls = driver.session.since(mark);
         let mut waits: Vec<_> = calls

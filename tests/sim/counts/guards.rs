@@ -8,8 +8,8 @@ use super::*;
 fn guard_where_nothing_is_current_costs_5() {
     Counted::run(|driver| {
         let device = Device::get(0)?;
-        driver.expect([GET, SET, GET, SET, GET], || device.guard()?.restore())?;
-        driver.expect([GET, SET, GET, SET, GET], || device.guard().map(drop))
+        driver.expect([GET, SET, GET, SET, GET], || device.enter()?.restore())?;
+        driver.expect([GET, SET, GET, SET, GET], || device.enter().map(drop))
     });
 }
 
@@ -17,20 +17,20 @@ fn guard_where_nothing_is_current_costs_5() {
 fn guard_on_what_is_current_costs_2() {
     Counted::run(|driver| {
         let device = Device::get(0)?;
-        let _outer = device.guard()?;
-        driver.expect([GET; 2], || device.guard()?.restore())?;
-        driver.expect([GET; 2], || device.guard().map(drop))
+        let _outer = device.enter()?;
+        driver.expect([GET; 2], || device.enter()?.restore())?;
+        driver.expect([GET; 2], || device.enter().map(drop))
     });
 }
 
 #[test]
 fn guard_on_another_context_costs_4() {
     Counted::run(|driver| {
-        let _outer = Device::get(0)?.guard()?;
+        let _outer = Device::get(0)?.enter()?;
         let other = Device::get(1)?;
-        driver.expect([GET, SET, GET, SET], || other.guard()?.restore())?;
+        driver.expect([GET, SET, GET, SET], || other.enter()?.restore())?;
         // A second context of the same device is another context too.
-        let created = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+        let created = Context::new(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
         driver.expect([GET, SET, GET, SET], || created.enter()?.restore())
     });
 }
@@ -60,7 +60,7 @@ fn creation_costs_1_and_3_for_its_context() {
 fn context_is_created_with_2_calls_and_destroyed_after_a_wait() {
     Counted::run(|driver| {
         let device = Device::get(0)?;
-        let create = || Context::create(device, ContextFlags::SCHED_AUTO);
+        let create = || Context::new(device, ContextFlags::SCHED_AUTO);
         let context = driver.expect(["cuCtxCreate_v2", "cuCtxPopCurrent_v2"], create)?;
         let destroy =
             [GET, SET, EXCHANGE, "cuCtxSynchronize", EXCHANGE, SET, GET, "cuCtxDestroy_v2"];
@@ -104,7 +104,7 @@ fn stack_operations_cost_what_they_say() {
         Context::pop()?;
         assert_eq!(driver.session.names_since(mark), [GET, "cuCtxPopCurrent_v2"]);
 
-        let _outer = Device::get(1)?.guard()?;
+        let _outer = Device::get(1)?.enter()?;
         let mark = driver.session.mark();
         context.set_current()?;
         assert_eq!(driver.session.names_since(mark), [GET, SET]);

@@ -46,7 +46,7 @@ fn memory_of_others_costs_a_guard() {
 
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
-        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        let memory = PhysicalMemory::new(&context, 1, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         let import = entered([EXCHANGE, "cuImportExternalMemory", EXCHANGE]);
         let imported = driver.expect(import, || {

@@ -19,8 +19,8 @@ fn growing_costs_3_and_shrinking_2() {
         let (context, stream, _) = two_streams()?;
         let step = context.device().virtual_memory_granularity(Granularity::Minimum)?;
         let reserving = [&[ATTRIBUTE, GRANULARITY], &guarded(["cuMemAddressReserve"])[..]];
-        let mut buffer = driver
-            .expect(reserving.concat(), || VirtualBuffer::<u8>::reserve(&context, 4 * step))?;
+        let mut buffer =
+            driver.expect(reserving.concat(), || VirtualBuffer::<u8>::new(&context, 4 * step))?;
         let growing = [guarded(["cuMemCreate"]), guarded(["cuMemMap", "cuMemSetAccess"])].concat();
         driver.expect(growing.clone(), || buffer.grow_to(10))?;
         driver.expect([], || buffer.grow_to(step))?;
@@ -43,12 +43,12 @@ fn growing_costs_3_and_shrinking_2() {
 fn nothing_costs_nothing() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
-        let mut buffer = driver.expect([], || VirtualBuffer::<u8>::reserve(&context, 0))?;
+        let mut buffer = driver.expect([], || VirtualBuffer::<u8>::new(&context, 0))?;
         driver.expect([], || buffer.grow_to(0))?;
         driver.expect([], || buffer.shrink_to(0))?;
         driver.expect([], || stream.fill(&mut buffer, 1))?;
         driver.refused(|| buffer.grow_to(1));
-        driver.refused(|| VirtualBuffer::<u16>::reserve(&context, usize::MAX));
+        driver.refused(|| VirtualBuffer::<u16>::new(&context, usize::MAX));
         Ok(driver.expect([], || buffer.close())?)
     });
 }

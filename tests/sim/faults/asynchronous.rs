@@ -17,7 +17,7 @@ fn awaited() {
         block_on(host.ready())?;
         assert_eq!(host.as_slice()?, [3; 8]);
         block_on(a.ready_mut())?;
-        block_on(t.finished())
+        block_on(t.ready())
     });
 }
 
@@ -32,7 +32,7 @@ fn behind_a_checkpoint() {
         block_on(a.ready())?;
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         event.record(&s)?;
-        block_on(event.reached())
+        block_on(event.ready())
     });
 }
 
@@ -58,11 +58,11 @@ fn given_up() {
 fn of_every_kind_of_stream() {
     sweep(|| {
         let (_, context) = first()?;
-        block_on(context.default_stream()?.finished())?;
-        block_on(context.per_thread_stream()?.finished())?;
+        block_on(context.default_stream()?.ready())?;
+        block_on(context.per_thread_stream()?.ready())?;
         let s = context.create_stream()?;
         let a = s.alloc_zeroed::<u32>(8)?;
-        let finished = s.finished();
+        let finished = s.ready();
         drop(a);
         drop(s);
         block_on(finished)

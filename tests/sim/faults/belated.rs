@@ -361,7 +361,7 @@ fn nothing_is_closed_twice() {
 
 /// Two chunks, the first of them in use.
 fn mapped(context: &Context) -> Result<VirtualBuffer<u8>> {
-    let mut list = VirtualBuffer::reserve(context, 8 << 20)?;
+    let mut list = VirtualBuffer::new(context, 8 << 20)?;
     list.grow_to(1)?;
     context.create_stream()?.fill(&mut list, 1)?;
     list.grow_to(3 << 20)?;
@@ -383,7 +383,7 @@ fn mapped_and_sampled_objects_are_not_closed_twice() {
     sweep_releases(|| {
         let (_, context) = first()?;
         let list = mapped(&context)?;
-        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
+        let memory = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
         let shape = ArrayShape::D1 { width: 8 };
         let array = CudaArray::<u8>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;

@@ -121,7 +121,7 @@ fn in_a_pool_that_goes_first() {
 #[test]
 fn in_a_context_that_goes() {
     sweep(|| {
-        let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let context = Context::new(Device::get(0)?, ContextFlags::default())?;
         let stream = context.create_stream()?;
         let mut buffer = alloc(&stream, &CachingPool::shared()?, 5000)?;
         round_trip(&mut buffer, &stream, &stream)?;

@@ -47,10 +47,10 @@ fn nested_guards() {
     sweep(|| {
         let (a, b) = (Device::get(0)?, Device::get(1)?);
         let raw = [a.context()?.as_raw(), b.context()?.as_raw()];
-        let outer = a.guard()?;
-        let inner = b.guard()?;
-        let same = b.guard()?;
-        let deep = a.guard()?;
+        let outer = a.enter()?;
+        let inner = b.enter()?;
+        let same = b.enter()?;
+        let deep = a.enter()?;
         drop(deep);
         let after = again(Context::current)?;
         assert_eq!(after.map(|now| now.as_raw()), Some(raw[1]));
@@ -91,7 +91,7 @@ fn guard_around_a_panic() {
 #[test]
 fn created_context() {
     sweep(|| {
-        let context = Context::create(Device::get(1)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+        let context = Context::new(Device::get(1)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
         let stream = context.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u32>(16)?;
         drop(context);
@@ -107,9 +107,9 @@ fn created_context() {
 fn guards_of_created_contexts() {
     sweep(|| {
         let device = Device::get(0)?;
-        let a = Context::create(device, ContextFlags::SCHED_AUTO)?;
+        let a = Context::new(device, ContextFlags::SCHED_AUTO)?;
         let outer = a.enter()?;
-        let b = Context::create(device, ContextFlags::SCHED_AUTO)?;
+        let b = Context::new(device, ContextFlags::SCHED_AUTO)?;
         let inner = b.enter()?;
         drop((a, b));
         drop(inner);
@@ -120,7 +120,7 @@ fn guards_of_created_contexts() {
 #[test]
 fn created_current_and_popped() {
     sweep(|| {
-        let context = Context::create_current(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let context = Context::new_current(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         assert_eq!(pop()?, context);
         Ok(())
     });
@@ -143,7 +143,7 @@ fn pushed_and_popped() {
 #[test]
 fn floating_context_on_another_thread() {
     sweep(|| {
-        Context::create_current(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        Context::new_current(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         let context = pop()?;
         let elsewhere = std::thread::spawn(move || {
             context.push()?;
@@ -159,7 +159,7 @@ fn floating_context_on_another_thread() {
 fn set_current_inside_a_guard() {
     sweep(|| {
         let (_, context) = first()?;
-        let other = Context::create(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let other = Context::new(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         let _guard = context.enter()?;
         let before = other.set_current()?;
         assert_eq!(before.context(), Some(&context));
@@ -221,7 +221,7 @@ fn green_context() {
     sweep(|| {
         let all = Device::get(0)?.sm_resource()?;
         let split = all.split(8, 1)?;
-        let context = Context::create_green(&[&split.groups[0]])?;
+        let context = Context::new_green(&[&split.groups[0]])?;
         let stream = context.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u32>(16)?;
         let guard = context.enter()?;
@@ -256,7 +256,7 @@ impl Drop for Handle {
 fn library_handles() {
     sweep(|| {
         let (_, primary) = first()?;
-        let created = Context::create(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let created = Context::new(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle { made_in: current() }));
         for context in [&primary, &created] {
             // Again after a failure: made anew, or the same.

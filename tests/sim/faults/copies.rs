@@ -70,7 +70,7 @@ fn on_a_stream_that_is_not_home() {
 fn in_a_created_context() {
     sweep(|| {
         let device = Device::get(0)?;
-        let context = cuda_core::Context::create(device, cuda_core::ContextFlags::SCHED_AUTO)?;
+        let context = cuda_core::Context::new(device, cuda_core::ContextFlags::SCHED_AUTO)?;
         every_copy(&context.default_stream()?, &context.create_stream()?)
     });
 }

@@ -56,7 +56,7 @@ fn pinned_memory_while_it_is_read_and_written() {
 fn everything_of_a_created_context_in_either_order() {
     sweep(|| {
         for forward in [true, false] {
-            let context = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+            let context = Context::new(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
             let stream = context.create_stream()?;
             let event = Event::new(&context, EventFlags::DEFAULT)?;
             let mut buffer = stream.alloc::<u8>(64)?;

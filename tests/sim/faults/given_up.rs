@@ -303,7 +303,7 @@ fn linkers() {
 fn contexts() {
     let case = Case {
         call: "cuCtxDestroy_v2",
-        make: || Context::create(Device::get(0)?, ContextFlags::default()),
+        make: || Context::new(Device::get(0)?, ContextFlags::default()),
         close: Context::close,
         lost: &[Resource::Context],
         used: |context| {
@@ -326,7 +326,7 @@ fn contexts() {
         call: "cuGreenCtxDestroy",
         make: || {
             let split = Device::get(0)?.sm_resource()?.split(8, 1)?;
-            Context::create_green(&[&split.groups[0]])
+            Context::new_green(&[&split.groups[0]])
         },
         ..case
     }
@@ -337,7 +337,7 @@ fn contexts() {
 #[test]
 fn contexts_in_use() -> Result<()> {
     let session = support::simulator();
-    let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let context = Context::new(Device::get(0)?, ContextFlags::default())?;
     let guard = context.enter()?;
     let in_use = |closed: Closed<Context>| {
         let Rejected { error, value: context } = closed.expect_err("it is in use");

@@ -67,7 +67,7 @@ fn globals() {
 #[test]
 fn in_a_created_context() {
     sweep(|| {
-        let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let context = Context::new(Device::get(0)?, ContextFlags::default())?;
         let bump = Module::from_ptx(&context, small())?.function("bump")?;
         bump.attributes()?;
         bump.block_size_with(None, |threads| threads as usize)?;
@@ -83,7 +83,7 @@ fn library_in_two_contexts() {
     sweep(|| {
         let library = cuda_core::Library::from_ptx(small())?;
         let kernel = library.kernel("add_one")?;
-        let created = Context::create(Device::get(1)?, ContextFlags::default())?;
+        let created = Context::new(Device::get(1)?, ContextFlags::default())?;
         for context in [Device::get(0)?.context()?, created] {
             let counter = library.global::<u32>(&context, "counter")?;
             let add_one = kernel.function(&context)?;

@@ -51,7 +51,7 @@ fn initialisation() {
     let first_use = || -> Result<()> {
         assert!(Device::is_available() || session.fault_fired());
         let (a, b) = (again(|| Device::get(0))?, again(|| Device::get(1))?);
-        again(|| a.guard().map(drop))?;
+        again(|| a.enter().map(drop))?;
         let stream = again(|| b.create_stream())?;
         let mut buffer = again(|| stream.alloc::<u32>(4))?;
         let host = again(|| PinnedBuffer::from_slice(&b.context()?, &[1, 2, 3, 4]))?;

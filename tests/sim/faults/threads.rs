@@ -30,13 +30,13 @@ fn dropped_where_nothing_is_current() {
 #[test]
 fn dropped_where_another_context_is_current() {
     sweep(|| {
-        let context = Context::create(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let context = Context::new(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         let stream = context.create_stream()?;
         let legacy = context.default_stream()?;
         let a = stream.alloc_zeroed::<u8>(8)?;
         let b = legacy.alloc_zeroed::<u8>(8)?;
         elsewhere(move || -> Result<()> {
-            let _guard = Device::get(0)?.guard()?;
+            let _guard = Device::get(0)?.enter()?;
             drop((context, a, b, stream, legacy));
             Ok(())
         })
@@ -60,7 +60,7 @@ fn work_of_a_thread_that_ended() {
 #[test]
 fn thread_that_ends_with_a_context_current() {
     sweep(|| {
-        let context = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+        let context = Context::new(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
         elsewhere(move || -> Result<()> {
             context.set_current()?;
             drop(context.create_stream()?);

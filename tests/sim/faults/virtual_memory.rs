@@ -17,7 +17,7 @@ fn growing_and_shrinking() {
         let (device, context) = first()?;
         let step = step(device)?;
         let stream = context.create_stream()?;
-        let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
+        let mut buffer = VirtualBuffer::<u8>::new(&context, 4 * step)?;
         buffer.grow_to(3)?;
         stream.upload(&[1, 2, 3], &mut buffer)?;
         buffer.grow_to(step + 1)?;
@@ -37,7 +37,7 @@ fn each_step_again() {
         let (device, context) = again(first)?;
         let step = again(|| step(device))?;
         let stream = again(|| context.create_stream())?;
-        let mut buffer = again(|| VirtualBuffer::<u8>::reserve(&context, 3 * step))?;
+        let mut buffer = again(|| VirtualBuffer::<u8>::new(&context, 3 * step))?;
         let grow = |buffer: &mut VirtualBuffer<u8>, len| {
             let before = (buffer.len(), buffer.capacity());
             if buffer.grow_to(len).is_ok() {
@@ -68,11 +68,11 @@ fn memory_of_the_callers_own() {
     sweep(|| {
         let (device, context) = first()?;
         let step = step(device)?;
-        let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
-        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        let mut buffer = VirtualBuffer::<u8>::new(&context, 4 * step)?;
+        let memory = PhysicalMemory::new(&context, 1, ShareableHandle::PosixFd)?;
         memory.shareable()?;
         buffer.append(memory)?;
-        let unused = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
+        let unused = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
         Ok(unused.close()?)
     });
 }
@@ -86,7 +86,7 @@ fn memory_of_another_interface() {
     sweep(|| {
         let (device, context) = first()?;
         let step = step(device)?;
-        let memory = PhysicalMemory::create(&context, step, ShareableHandle::PosixFd)?;
+        let memory = PhysicalMemory::new(&context, step, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         // SAFETY: of this size and device, and no other code uses it.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, step, kind) };
@@ -116,7 +116,7 @@ fn access_of_a_peer() {
         let (device, context) = first()?;
         let (step, peer) = (step(device)?, Device::get(1)?);
         let stream = context.create_stream()?;
-        let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
+        let mut buffer = VirtualBuffer::<u8>::new(&context, 4 * step)?;
         buffer.set_access(peer, PeerAccess::ReadWrite)?;
         buffer.grow_to(1)?;
         stream.fill(&mut buffer, 1)?;

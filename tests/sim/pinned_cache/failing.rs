@@ -221,7 +221,7 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
     stream.download(&buffer, &mut lost)?;
     let fault = Fault::new(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS).function("cuMemsetD8Async");
     session.inject(fault.sticky());
-    let guard = here.guard()?;
+    let guard = here.enter()?;
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
     // Neither waits nor fails: no allocation gets the memory.

@@ -82,7 +82,7 @@ impl World {
         let (first, second) = (Device::get(0)?, Device::get(1)?);
         let mut contexts = vec![first.context()?, second.context()?];
         let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect();
-        contexts.push(Context::create(first, ContextFlags::SCHED_AUTO)?);
+        contexts.push(Context::new(first, ContextFlags::SCHED_AUTO)?);
         Ok(Self {
             streams: streams.into_iter().collect::<cuda_core::Result<_>>()?,
             contexts,

@@ -13,7 +13,7 @@ fn s04_every_way_to_a_context_yields_the_same() {
     clean(|_| {
         let primary = device().context()?;
         assert_eq!(primary, device().context()?);
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         assert_eq!(Some(&primary), Context::current()?.as_ref());
         drop(guard);
         context::set_current(context::primary(0));
@@ -101,7 +101,7 @@ fn s10_an_error_is_reported_once_and_stops_nothing() {
         let mut buffer = stream.alloc::<u32>(64)?;
         session.fail_nth(Some("cuMemsetD32Async"), 1, CUDA_ERROR_UNKNOWN);
         assert!(stream.fill(&mut buffer, 1).is_err());
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         assert_eq!(context::current(), context::primary(0));
         drop(guard);
         stream.fill(&mut buffer, 7)?;
@@ -115,13 +115,13 @@ fn s10_an_error_is_reported_once_and_stops_nothing() {
 #[test]
 fn s10_an_error_in_a_guards_end_stops_no_later_guard() {
     clean(|session| {
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         // A failed query is repeated once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(guard.restore().is_err());
         assert!(context::current().is_null());
-        let guard = Device::get(1)?.guard()?;
+        let guard = Device::get(1)?.enter()?;
         assert_eq!(context::current(), context::primary(1));
         guard.restore()
     });
@@ -133,7 +133,7 @@ fn s27_memory_is_where_the_stream_is() {
         let (first, second) = (device(), Device::get(1)?);
         let stream = second.create_stream()?;
         let before = [0, 1].map(|device| session.device_bytes_in_use(device));
-        let wrong = first.guard()?;
+        let wrong = first.enter()?;
         let buffer = stream.alloc::<u8>(1 << 20)?;
         let other = second.context()?.default_stream()?;
         let on_default = other.alloc::<u8>(1 << 20)?;
@@ -149,8 +149,8 @@ fn s27_memory_is_where_the_stream_is() {
 #[test]
 fn s27_creations_run_in_their_own_context() {
     clean(|_| {
-        let second = Context::create(Device::get(1)?, ContextFlags::default())?;
-        let wrong = device().guard()?;
+        let second = Context::new(Device::get(1)?, ContextFlags::default())?;
+        let wrong = device().enter()?;
         let stream = second.create_stream()?;
         let event = Event::new(&second, EventFlags::DEFAULT)?;
         // The driver refuses an event of a context other than the stream's.

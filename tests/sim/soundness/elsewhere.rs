@@ -12,7 +12,7 @@ use super::{clean, device, primary};
 fn globals_are_refused_elsewhere() {
     clean(|_| {
         let (here, there) = (primary(), Device::get(1)?.context()?);
-        let created = Context::create(device(), ContextFlags::default())?;
+        let created = Context::new(device(), ContextFlags::default())?;
         let module = kernels::load(&here)?;
         let mut counter = module.global::<u32>("counter")?;
         let refused = |context: &Context, counter: &mut DeviceBuffer<u32>| -> Result<Error> {

@@ -58,9 +58,9 @@ fn s23_forgotten_views() {
 #[test]
 fn s23_forgotten_guards() {
     leaking(|_| {
-        mem::forget(device().guard()?);
+        mem::forget(device().enter()?);
         assert_eq!(context::current(), context::primary(0));
-        let guard = cuda_core::Device::get(1)?.guard()?;
+        let guard = cuda_core::Device::get(1)?.enter()?;
         guard.restore()?;
         assert_eq!(context::current(), context::primary(0));
         context::set_current(std::ptr::null_mut());

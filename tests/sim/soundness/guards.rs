@@ -14,7 +14,7 @@ use super::{clean, device, leaking, primary};
 fn created() -> Result<Context> {
     // Made first, so that it does not reuse the handle of a created context.
     device().context()?;
-    Context::create(device(), ContextFlags::default())
+    Context::new(device(), ContextFlags::default())
 }
 
 /// Drops the last handle on a thread where the context is not current: only then does destroying
@@ -32,7 +32,7 @@ fn s38_a_guard_keeps_what_it_saved() {
         let context = created()?;
         let handle = context.as_raw();
         context.push()?;
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         // Removes the stack's own reference.
         let top = context.clone();
         assert_eq!(context::current(), context::primary(0));
@@ -40,7 +40,7 @@ fn s38_a_guard_keeps_what_it_saved() {
         drop_elsewhere(top);
         guard.restore()?;
         assert_eq!(context::current(), handle);
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(Context::pop()?.as_raw(), handle);
         Ok(())
     });
@@ -52,13 +52,13 @@ fn s38_a_guard_keeps_what_another_guard_entered() {
         let context = created()?;
         let handle = context.as_raw();
         let outer = context.enter()?;
-        let inner = device().guard()?;
+        let inner = device().enter()?;
         drop_elsewhere(context);
         // Out of order: `inner` restores a context to which no other handle is left.
         drop(outer);
         drop(inner);
         assert_eq!(context::current(), handle);
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
         drop(Context::pop()?);
         assert!(context::current().is_null());
@@ -79,7 +79,7 @@ fn s38_a_guard_keeps_what_it_found_and_entered() {
         let handle = context.as_raw();
         assert_eq!(context::current(), handle);
         drop_elsewhere(context);
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
         drop(Context::pop()?);
         Ok(())
@@ -102,7 +102,7 @@ fn s38_a_later_guard_does_not_release_a_deeper_entry() {
         drop_elsewhere(a);
         drop(Context::pop()?);
         assert_eq!(context::current(), handle);
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         drop(Context::pop()?);
         drop(b);
         Ok(())
@@ -115,11 +115,11 @@ fn s38_what_others_bring_back_is_kept() {
         let context = created()?;
         let handle = context.as_raw();
         context.set_current()?;
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         context::set_current(handle);
         drop_elsewhere(context);
         guard.restore()?;
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
         drop(Context::pop()?);
         Ok(())
@@ -132,13 +132,13 @@ fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
         let context = created()?;
         let handle = context.as_raw();
         context.set_current()?;
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         drop_elsewhere(context);
         // A failed query is repeated once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(guard.restore().is_err());
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
         drop(Context::pop()?);
         Ok(())
@@ -152,7 +152,7 @@ fn s38_set_current_keeps_what_it_made_current() {
         let handle = context.as_raw();
         context.set_current()?;
         drop_elsewhere(context);
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
         let second = created()?;
         second.set_current()?;
@@ -288,7 +288,7 @@ fn s38_a_forgotten_guard_keeps_its_context() {
         let handle = context.as_raw();
         mem::forget(context.enter()?);
         drop_elsewhere(context);
-        device().guard()?.restore()?;
+        device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
         context::set_current(std::ptr::null_mut());
         Ok(())
@@ -300,7 +300,7 @@ fn s38_same_device_other_context() {
     clean(|_| {
         let context = created()?;
         let outer = context.enter()?;
-        let inner = device().guard()?;
+        let inner = device().enter()?;
         assert_eq!(context::current(), context::primary(0));
         assert_ne!(context::current(), context.as_raw());
         drop(inner);
@@ -314,8 +314,8 @@ fn s38_what_others_set_inside_does_not_stay() {
     clean(|_| {
         // Retained, so that its handle is valid.
         Device::get(1)?.context()?;
-        let outer = device().guard()?;
-        let inner = device().guard()?;
+        let outer = device().enter()?;
+        let inner = device().enter()?;
         // Another library leaves its own context current.
         context::set_current(context::primary(1));
         drop(inner);

@@ -127,7 +127,7 @@ fn s31_drop_in_a_host_function() {
     clean(|session| {
         let stream = device().create_stream()?;
         let other = device().create_stream()?;
-        let created = Context::create(Device::get(1)?, ContextFlags::default())?;
+        let created = Context::new(Device::get(1)?, ContextFlags::default())?;
         let inside = created.create_stream()?;
         let event = Event::new(&primary(), EventFlags::DEFAULT)?;
         let mut buffer = other.alloc_zeroed::<u32>(64)?;
@@ -189,7 +189,7 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(buffer.synchronize());
             refused(stream.context().create_stream());
             refused(stream.context().synchronize());
-            refused(stream.device().guard());
+            refused(stream.device().enter());
             refused(Context::current());
             refused(cuda_core::trim_staging());
             refused(cuda_core::driver_version());
@@ -406,7 +406,7 @@ fn s31_no_thread_of_the_crate_waits_for_another() {
         awaited.wait_signal(&wake, WaitValue::Geq(1))?;
         let (flushes, flushed) = mpsc::channel();
         let waker = Waker::from(Arc::new(Flushes(flushes)));
-        let mut finished = awaited.finished();
+        let mut finished = awaited.ready();
         let mut task = task::Context::from_waker(&waker);
         assert!(Pin::new(&mut finished).poll(&mut task).is_pending());
         wake.set(1);

@@ -28,7 +28,7 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
     within(|| {
         let run = || {
             let far = primary().create_stream()?;
-            let context = Context::create(device(), ContextFlags::default())?;
+            let context = Context::new(device(), ContextFlags::default())?;
             let owners = share(&context, &far)?;
             for call in ["cuEventSynchronize", "cuStreamWaitEvent"] {
                 session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(call).from_then_on());

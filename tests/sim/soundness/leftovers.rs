@@ -12,7 +12,7 @@ use support::context as raw;
 use super::{clean, device, primary, within};
 
 fn created() -> Result<Context> {
-    Context::create(device(), ContextFlags::default())
+    Context::new(device(), ContextFlags::default())
 }
 
 /// Reads the current context after the thread has dropped its other locals.
@@ -119,7 +119,7 @@ fn s38_a_guard_that_cannot_say_that_it_restored() {
     survives(|session| {
         let context = created()?;
         context.set_current()?;
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
         session.inject(fault.from_then_on().takes_effect());
         assert!(guard.restore().is_err());
@@ -162,7 +162,7 @@ fn s38_a_green_context_that_stays_current_is_not_destroyed() {
     within(|| {
         let split =
             device().sm_resource().and_then(|all| all.split(8, 1)).expect("there are as many");
-        let green = Context::create_green(&[&split.groups[0]]).expect("it can be made");
+        let green = Context::new_green(&[&split.groups[0]]).expect("it can be made");
         let primary = device().context().expect("it is there");
         primary.set_current().expect("it is there");
         // The switch to it, to wait for its work, fails and takes effect; the switch back just

@@ -19,7 +19,7 @@ fn slot<T: Send + 'static>(value: T) -> Slot {
 
 /// One object of each kind in a created context, with work queued on all of them.
 fn one_of_each() -> Result<[Slot; 6]> {
-    let context = Context::create(device(), ContextFlags::default())?;
+    let context = Context::new(device(), ContextFlags::default())?;
     let home = context.create_stream()?;
     let other = context.create_stream()?;
     let event = Event::new(&context, EventFlags::DEFAULT)?;
@@ -72,7 +72,7 @@ fn s17_every_order_of_dropping() {
 #[test]
 fn s17_marks_keep_the_context_of_a_stream_that_is_gone() {
     clean(|_| {
-        let context = Context::create(device(), ContextFlags::default())?;
+        let context = Context::new(device(), ContextFlags::default())?;
         let stream = context.create_stream()?;
         let home = device().create_stream()?;
         let mut buffer = home.alloc::<u32>(64)?;
@@ -92,7 +92,7 @@ fn s17_contexts_made_and_destroyed_in_turn() {
         let keeper = device().create_stream()?;
         let mut buffer = keeper.alloc_zeroed::<u32>(64)?;
         for round in 1..8 {
-            let context = Context::create(device(), ContextFlags::default())?;
+            let context = Context::new(device(), ContextFlags::default())?;
             let default = context.default_stream()?;
             default.fill(&mut buffer, round)?;
             drop((default, context));
@@ -142,7 +142,7 @@ fn s30_drops_are_quiet_when_the_driver_is_gone() {
 fn s30_drops_that_fail_while_unwinding() {
     failing(|session| {
         let stream = device().create_stream()?;
-        let guard = device().guard()?;
+        let guard = device().enter()?;
         let buffer = stream.alloc::<u32>(64)?;
         session.inject(Fault::new(CUDA_ERROR_UNKNOWN).from_then_on());
         let panic = catch_unwind(AssertUnwindSafe(move || {

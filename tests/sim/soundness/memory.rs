@@ -241,7 +241,7 @@ struct Freed {
 }
 
 unsafe extern "C" fn allocate(_: *mut c_void, bytes: usize, _: c_int) -> *mut c_void {
-    let guard = device().guard().expect("it has a primary context");
+    let guard = device().enter().expect("it has a primary context");
     let mut address = 0;
     // SAFETY: the call writes one address, to a local that outlives it.
     let allocated = unsafe { cuda_sys::symbol::cuMemAlloc_v2(&mut address, bytes) };

@@ -39,7 +39,7 @@ fn s42_disabling_waits_for_other_contexts_of_the_device() {
         let (a, b) = (device(), Device::get(1)?);
         let (one, two) = (a.context()?, b.context()?);
         one.enable_peer_access(&two)?;
-        let created = Context::create(a, ContextFlags::default())?;
+        let created = Context::new(a, ContextFlags::default())?;
         let stream = created.create_stream()?;
         let home = b.create_stream()?;
         let source = home.alloc_zeroed::<u32>(64)?;
@@ -373,7 +373,7 @@ fn s42_a_launch_wants_access_of_its_own_context() {
     clean(|_| {
         let (a, b) = (device(), Device::get(1)?);
         let (one, two) = (a.context()?, b.context()?);
-        let created = |device| Context::create(device, ContextFlags::default());
+        let created = |device| Context::new(device, ContextFlags::default());
         let (beside_one, beside_two) = (created(a)?, created(b)?);
         for mut memory in [cached(&two)?, limited(&two)?, two.alloc(64)?] {
             let memory = &mut memory;
@@ -434,7 +434,7 @@ fn s42_access_ends_with_the_context_whose_memory_it_was_to() {
     clean(|_| {
         let (one, b) = (device().context()?, Device::get(1)?);
         let mut memory = cached(&b.context()?)?;
-        let created = Context::create(b, ContextFlags::default())?;
+        let created = Context::new(b, ContextFlags::default())?;
         one.enable_peer_access(&created)?;
         drop(created);
         let refused = launched(&one, &mut memory);
@@ -447,7 +447,7 @@ fn s42_access_ends_with_the_context_whose_memory_it_was_to() {
 fn s27_memory_of_another_context_of_the_device() {
     clean(|_| {
         let primary = device().context()?;
-        let created = Context::create(device(), ContextFlags::default())?;
+        let created = Context::new(device(), ContextFlags::default())?;
         for allocate in [cached, limited, cut_from_limited] {
             let mut memory = allocate(&primary)?;
             let refused = launched(&created, &mut memory);

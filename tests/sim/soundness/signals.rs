@@ -59,7 +59,7 @@ fn s02_a_wait_that_cannot_end_keeps_its_slot_and_blocks_nothing() {
 #[test]
 fn s17_a_signal_and_a_context_that_goes_first() {
     clean(|_| {
-        let created = Context::create(device(), ContextFlags::default())?;
+        let created = Context::new(device(), ContextFlags::default())?;
         let stream = created.create_stream()?;
         let signal = Signal::new(device(), 0u32)?;
         stream.write_signal(&signal, 1)?;

@@ -42,7 +42,7 @@ fn with_registered(
     mut memory: Vec<u32>,
     body: impl FnOnce(&mut [u32]) -> Result<()>,
 ) -> Result<()> {
-    let guard = device().guard()?;
+    let guard = device().enter()?;
     let (start, bytes) = (memory.as_mut_ptr(), size_of_val(&memory[..]));
     // SAFETY: the vector has these bytes, and stays where it is until they are unregistered below.
     let registered = unsafe { cuMemHostRegister_v2(start.cast(), bytes, 0) };

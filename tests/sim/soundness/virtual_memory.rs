@@ -8,7 +8,7 @@ use super::{clean, device, primary};
 
 fn buffer(chunks: usize) -> Result<(VirtualBuffer<u8>, usize)> {
     let step = device().virtual_memory_granularity(Granularity::Minimum)?;
-    let mut buffer = VirtualBuffer::reserve(&primary(), 4 * step)?;
+    let mut buffer = VirtualBuffer::new(&primary(), 4 * step)?;
     for chunk in 1..=chunks {
         buffer.grow_to(chunk * step)?;
     }

@@ -20,7 +20,7 @@ pub(crate) struct GuardReport {
 
 pub(crate) fn show(device: Device) -> anyhow::Result<GuardReport> {
     let (handle_before, before) = current()?;
-    let guard = device.guard()?;
+    let guard = device.enter()?;
     let (_, inside) = current()?;
     guard.restore()?;
     let (handle_after, after) = current()?;

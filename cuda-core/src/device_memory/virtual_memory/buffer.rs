@@ -39,7 +39,7 @@ const ALIGNMENT: usize = 4096;
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;
-/// let mut list = VirtualBuffer::<u32>::reserve(&context, 1 << 34)?; // 64 GiB of addresses
+/// let mut list = VirtualBuffer::<u32>::new(&context, 1 << 34)?; // 64 GiB of addresses
 /// list.grow_to(1000)?;
 /// stream.upload(&[7; 1000], list.as_view_mut())?;
 /// let address = list.as_raw();
@@ -69,11 +69,11 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let list = cuda_core::VirtualBuffer::<f32>::reserve(&context, 1 << 38)?; // a tebibyte
+    /// let list = cuda_core::VirtualBuffer::<f32>::new(&context, 1 << 38)?; // a tebibyte
     /// assert_eq!((list.len(), list.capacity()), (0, 0)); // of addresses; no memory yet
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn reserve(context: &Context, max_len: usize) -> Result<Self> {
+    pub fn new(context: &Context, max_len: usize) -> Result<Self> {
         driver::ensure()?;
         let max_bytes = byte_len::<T>(max_len, ALIGNMENT)?;
         let granularity = if max_bytes > 0 {
@@ -114,7 +114,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut list = cuda_core::VirtualBuffer::<u32>::reserve(&context, 1 << 30)?;
+    /// let mut list = cuda_core::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
     /// list.grow_to(1000)?;
     /// let address = list.as_raw();
     /// list.grow_to(1 << 24)?; // copies nothing
@@ -146,7 +146,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut list = cuda_core::VirtualBuffer::<u32>::reserve(&context, 1 << 30)?;
+    /// let mut list = cuda_core::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
     /// list.grow_to(1 << 24)?;
     /// stream.fill(list.as_view_mut(), 7)?;
     /// list.shrink_to(1 << 20)?; // once the fill is done with what goes
@@ -173,8 +173,8 @@ impl<T: Pod> VirtualBuffer<T> {
     /// use cuda_core::{Granularity, PhysicalMemory, ShareableHandle, VirtualBuffer};
     ///
     /// let step = context.device().virtual_memory_granularity(Granularity::Recommended)?;
-    /// let mut list = VirtualBuffer::<u32>::reserve(&context, 1 << 30)?;
-    /// list.append(PhysicalMemory::create(&context, step, ShareableHandle::PosixFd)?)?; // others may map it
+    /// let mut list = VirtualBuffer::<u32>::new(&context, 1 << 30)?;
+    /// list.append(PhysicalMemory::new(&context, step, ShareableHandle::PosixFd)?)?; // others may map it
     /// assert_eq!(list.byte_len(), step);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -197,7 +197,7 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// ```no_run
     /// # use cuda_core::{Device, PeerAccess, VirtualBuffer};
-    /// let mut buffer = VirtualBuffer::<f32>::reserve(&Device::get(0)?.context()?, 1 << 30)?;
+    /// let mut buffer = VirtualBuffer::<f32>::new(&Device::get(0)?.context()?, 1 << 30)?;
     /// buffer.set_access(Device::get(1)?, PeerAccess::ReadWrite)?;
     /// buffer.grow_to(1 << 20)?;
     /// # Ok::<(), cuda_core::Error>(())

@@ -26,8 +26,8 @@ use crate::util::by_parts::debug_by;
 /// use cuda_core::{Device, PhysicalMemory, ShareableHandle, VirtualBuffer};
 ///
 /// let context = Device::get(0)?.context()?;
-/// let memory = PhysicalMemory::create(&context, 1 << 20, ShareableHandle::None)?;
-/// let mut buffer = VirtualBuffer::<f32>::reserve(&context, 1 << 30)?;
+/// let memory = PhysicalMemory::new(&context, 1 << 20, ShareableHandle::None)?;
+/// let mut buffer = VirtualBuffer::<f32>::new(&context, 1 << 30)?;
 /// buffer.append(memory)?;
 /// assert!(buffer.len() >= 1 << 18);
 /// # Ok::<(), cuda_core::Error>(())
@@ -52,7 +52,7 @@ impl PhysicalMemory {
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
     /// share memory as requested; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
-    pub fn create(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
+    pub fn new(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
         driver::ensure()?;
         let device = context.device();
         let step = granularity(device, Granularity::Minimum, shareable.as_raw())?;
@@ -119,7 +119,7 @@ impl PhysicalMemory {
     /// use cuda_core::{PhysicalMemory, ShareableHandle};
     ///
     /// let step = context.device().virtual_memory_granularity(cuda_core::Granularity::Minimum)?;
-    /// let memory = PhysicalMemory::create(&context, step, ShareableHandle::None)?;
+    /// let memory = PhysicalMemory::new(&context, step, ShareableHandle::None)?;
     /// assert_eq!(memory.shareable()?, ShareableHandle::None);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

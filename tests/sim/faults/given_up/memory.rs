@@ -135,7 +135,7 @@ fn virtual_memory() {
     let mut case = Case {
         call: "cuMemUnmap",
         make: || {
-            let mut list = VirtualBuffer::<u32>::reserve(&first()?.1, 1 << 20)?;
+            let mut list = VirtualBuffer::<u32>::new(&first()?.1, 1 << 20)?;
             list.grow_to(100)?;
             Ok(list)
         },
@@ -144,7 +144,7 @@ fn virtual_memory() {
         used: |list| {
             assert_eq!((list.len(), list.capacity(), list.max_len()), (0, 0, 0));
             list.grow_to(1).expect_err("no addresses");
-            let memory = PhysicalMemory::create(list.context(), 1, ShareableHandle::None);
+            let memory = PhysicalMemory::new(list.context(), 1, ShareableHandle::None);
             list.append(memory.expect("memory")).expect_err("no addresses");
             list.shrink_to(0).expect("nothing to do");
         },
@@ -158,7 +158,7 @@ fn virtual_memory() {
 fn physical_memory() {
     Case {
         call: "cuMemRelease",
-        make: || PhysicalMemory::create(&first()?.1, 1, ShareableHandle::None),
+        make: || PhysicalMemory::new(&first()?.1, 1, ShareableHandle::None),
         close: PhysicalMemory::close,
         lost: &[Resource::PhysicalMemory],
         used: |memory| assert_eq!((memory.as_raw(), memory.size()), (0, 0)),
@@ -174,7 +174,7 @@ fn memory_of_another_interface() {
 
     fn import() -> cuda_core::Result<ExternalMemory> {
         let (_, context) = first()?;
-        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        let memory = PhysicalMemory::new(&context, 1, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         // SAFETY: of this size, and no other code uses it.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };

@@ -58,7 +58,7 @@ impl World {
             ContextOp::Create { device } => {
                 if self.contexts.len() < MOST {
                     let device = Device::get(u32::from(device))?;
-                    self.contexts.push(Context::create(device, ContextFlags::SCHED_AUTO)?);
+                    self.contexts.push(Context::new(device, ContextFlags::SCHED_AUTO)?);
                 }
             }
             ContextOp::Drop { context } => {
@@ -75,7 +75,7 @@ impl World {
             ContextOp::ForgetGuard { guard } => {
                 if local.has_guards() {
                     local.forget(guard);
-                    self.forgotten.guard();
+                    self.forgotten.enter();
                 }
             }
             ContextOp::Push { context } => local.push(&self.context(context))?,

@@ -31,7 +31,7 @@ pub(in crate::property) struct Left {
 
 impl Forgotten {
     /// A guard belongs to one thread, and is forgotten there permanently.
-    pub(in crate::property) fn guard(&mut self) {
+    pub(in crate::property) fn enter(&mut self) {
         self.contexts += 2;
     }
 

@@ -69,7 +69,7 @@ fn another(fixture: &Fixture) -> anyhow::Result<Measured> {
     let device = fixture.context.device();
     let other = match Device::all()?.find(|other| *other != device) {
         Some(other) => other.context()?,
-        None => Context::create(device, ContextFlags::SCHED_AUTO)?,
+        None => Context::new(device, ContextFlags::SCHED_AUTO)?,
     };
     guard_of(&other, fixture)
 }
