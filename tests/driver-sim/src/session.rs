@@ -154,6 +154,13 @@ impl Session {
         state::lock().log.waits_end = Some(Instant::now() + after);
     }
 
+    /// How long a call waits for room in the [queue](crate#how-it-decides) of a stalled stream, for the
+    /// rest of this session: then it is reported as [`QueueFull`](crate::ViolationKind::QueueFull) and
+    /// goes on regardless. 10 seconds unless set.
+    pub fn set_queue_patience(&self, patience: Duration) {
+        state::lock().log.queue_patience = Some(patience);
+    }
+
     /// From now on records the backtraces of calls that create an object or change the current
     /// context, which makes them slower: [`Leak::origin`], [`switches`](Self::switches).
     pub fn keep_origins(&self) {

@@ -77,6 +77,7 @@ impl State {
         if self.mode == Mode::Eager {
             self.advance_all();
         }
+        self.overfull = self.streams.get(&id).filter(|stream| stream.is_overfull()).map(|_| id);
         Ok(Some(point))
     }
 
