@@ -180,11 +180,12 @@ fn parse_fault(text: &str) -> Parsed<Fault> {
 
 /// As CUDA counts: ordinals up to the first invalid one; `None` if one of them occurs twice.
 fn visible(list: &str, devices: u32) -> Option<u32> {
-    let named = list
+    let mut named = list
         .split(',')
         .map_while(|entry| entry.trim().parse::<u32>().ok().filter(|&n| n < devices));
     let mut seen = BTreeSet::new();
-    named.map(|ordinal| seen.insert(ordinal)).all(|is_new| is_new).then_some(seen.len() as u32)
+    let differ = named.all(|ordinal| seen.insert(ordinal));
+    differ.then_some(seen.len() as u32)
 }
 
 #[cfg(test)]

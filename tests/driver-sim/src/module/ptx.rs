@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use tokens::{Token, matching, tokens};
+
+mod tokens;
+
 /// What a text declares.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ptx {
@@ -47,11 +51,6 @@ pub(crate) struct Global {
 
 /// An error message of the assembler.
 pub(crate) type Complaint = String;
-
-struct Token<'a> {
-    text: &'a str,
-    line: usize,
-}
 
 /// The names of instructions.
 static OPCODES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| NAMES.split(' ').collect());
@@ -292,101 +291,6 @@ fn version(text: &str) -> Option<i32> {
     Some(10 * major.parse::<i32>().ok()? + minor.parse::<i32>().ok()?)
 }
 
-/// The kind of token that a byte belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Blank,
-    Word,
-    /// A token by itself.
-    Mark,
-}
-
-/// By byte, as a table because Miri would interpret a computation. All significant characters are
-/// ASCII; the others count as letters.
-static CLASSES: [Class; 256] = {
-    let mut classes = [Class::Mark; 256];
-    let mut number = 0;
-    while number < classes.len() {
-        let byte = number as u8;
-        classes[number] = match byte {
-            b'.' | b'_' | b'$' | b'%' => Class::Word,
-            _ if byte.is_ascii_alphanumeric() || !byte.is_ascii() => Class::Word,
-            _ if byte.is_ascii_whitespace() => Class::Blank,
-            _ => Class::Mark,
-        };
-        number += 1;
-    }
-    classes
-};
-
-fn tokens(text: &str) -> Vec<Token<'_>> {
-    let bytes = text.as_bytes();
-    let mut tokens = Vec::new();
-    let mut line = 1;
-    let mut at = 0;
-    while at < bytes.len() {
-        let start = at;
-        let class = CLASSES[usize::from(bytes[at])];
-        let through = |end: &str| match text[start + 1..].find(end) {
-            Some(found) => start + 1 + found + end.len(),
-            None => text.len(),
-        };
-        let is_token = match (bytes[at], bytes.get(at + 1)) {
-            (b'/', Some(b'/')) => {
-                at = through("\n");
-                false
-            }
-            (b'/', Some(b'*')) => {
-                at = through("*/");
-                false
-            }
-            (b'"', _) => {
-                at = through("\"");
-                true
-            }
-            _ => {
-                at += 1;
-                while class != Class::Mark
-                    && at < bytes.len()
-                    && CLASSES[usize::from(bytes[at])] == class
-                {
-                    at += 1;
-                }
-                class != Class::Blank
-            }
-        };
-        if is_token {
-            let text = &text[start..at];
-            tokens.push(Token { text, line });
-        } else {
-            let mut blank = start;
-            while blank < at {
-                line += usize::from(bytes[blank] == b'\n');
-                blank += 1;
-            }
-        }
-    }
-    tokens
-}
-
-/// The closing token for the one at `open`.
-fn matching(tokens: &[Token<'_>], open: usize, opens: u8, closes: u8) -> Result<usize, Complaint> {
-    let mut depth = 0;
-    let mut at = open;
-    while at < tokens.len() {
-        match tokens[at].text.as_bytes() {
-            [mark] if *mark == opens => depth += 1,
-            [mark] if *mark == closes => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Ok(at);
-        }
-        at += 1;
-    }
-    Err(syntax(&tokens[open]))
-}
-
 /// Bytes of a type: `.u32`, `.b8`.
 fn type_size(word: &str) -> Option<usize> {
     let digits = word.strip_prefix('.')?;
@@ -520,15 +424,6 @@ mod tests {
             read(&format!(".version 7.0\n.target sm_70\n// {number}")).expect("PTX");
         }
         assert!(!Arc::ptr_eq(&first, &read(TEXT).expect("PTX")));
-    }
-
-    #[test]
-    fn words_marks_text_and_comments_are_distinguished() {
-        let text = "a.b%1/*\n*/ \"x y\"{//\n é;\n\n@!";
-        let found: Vec<_> = tokens(text).iter().map(|t| (t.text, t.line)).collect();
-        let expected =
-            [("a.b%1", 1), ("\"x y\"", 2), ("{", 2), ("é", 3), (";", 3), ("@", 5), ("!", 5)];
-        assert_eq!(found, expected);
     }
 
     #[test]
