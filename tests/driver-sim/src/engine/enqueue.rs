@@ -72,6 +72,7 @@ impl State {
             stream.issued = seq;
             let tells = work.shows().then(|| clock.clone());
             stream.clock = clock;
+            stream.calls += usize::from(matches!(work, Work::Call { .. }));
             stream.queue.push_back(Op { seq, call, deps, tells, work });
         }
         if self.mode == Mode::Eager {

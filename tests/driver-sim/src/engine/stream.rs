@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     pub(crate) issued: u64,
     pub(crate) completed: u64,
     pub(crate) queue: VecDeque<Op>,
+    /// The host functions in the queue.
+    pub(crate) calls: usize,
     /// The operation at the front is a host function that runs on the callback thread.
     pub(crate) in_callback: bool,
     /// The operation that was at the front, while a thread moves host memory for it.
@@ -63,6 +65,7 @@ impl Stream {
             issued: 0,
             completed: 0,
             queue: VecDeque::new(),
+            calls: 0,
             in_callback: false,
             moving: None,
             destroyed: false,
@@ -79,7 +82,7 @@ impl Stream {
     /// Whether a driver would not have taken the last operation: it has room for so many commands
     /// behind the one that the device is at, and for so many host functions that follow a command.
     pub(crate) fn is_overfull(&self) -> bool {
-        if self.queue.len() <= MOST_CALLS {
+        if self.queue.len() <= 1 + MOST_COMMANDS && self.calls <= MOST_CALLS {
             return false;
         }
         let (mut commands, mut calls, mut commanded) = (0, 0, false);

@@ -45,6 +45,7 @@ fn stalled(body: impl FnOnce(&Session, CUstream, CUdeviceptr, &AtomicU32)) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a thousand fills take a minute")]
 fn a_full_queue_is_reported() {
     stalled(|session, s, block, _| {
         session.set_queue_patience(Duration::from_millis(20));
@@ -80,7 +81,7 @@ fn events_and_host_functions_alone_never_fill_it() {
     stalled(|session, s, _, _| {
         session.set_queue_patience(Duration::ZERO);
         let event = event();
-        for _ in 0..2 * COMMANDS {
+        for _ in 0..if cfg!(miri) { 2 * CALLS } else { 2 * COMMANDS } {
             ok!(cuEventRecord(event, s));
             ok!(cuLaunchHostFunc(s, Some(nothing), null_mut()));
         }
@@ -89,6 +90,7 @@ fn events_and_host_functions_alone_never_fill_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a thousand fills take a minute")]
 fn a_call_waits_until_another_thread_ends_the_stall() {
     stalled(|session, s, block, go| {
         session.set_queue_patience(Duration::from_secs(1000));
@@ -111,9 +113,10 @@ fn a_call_waits_until_another_thread_ends_the_stall() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a thousand fills take a minute")]
 fn without_a_stall_the_oldest_work_makes_room() {
     scene(64, |session, [s], block| {
-        for _ in 0..2 * COMMANDS {
+        for _ in 0..COMMANDS + 10 {
             ok!(cuMemsetD8Async(block, 0, 64, s));
         }
         assert_eq!(session.pending_ops(), COMMANDS + 1);

@@ -15,7 +15,8 @@ use crate::refuse;
 use crate::suite::process::follow;
 use crate::suite::{Finished, Program, Verdict};
 
-/// What is built: what a user's tests need, the simulator's own tests, and those of both libraries.
+/// What is built: what a user's tests need, the simulator's own tests, and those of both libraries. Not
+/// `tests/sim`, which takes ten minutes there.
 const TESTS: &str = "test --no-run --locked --no-default-features -p cuda-sys -p cuda-core \
     -p cuda-driver-sim -p cuda-tests --lib --test driver --test environment --test gpu";
 
