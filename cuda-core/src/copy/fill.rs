@@ -49,7 +49,7 @@ impl Pattern {
         let (width, ..) = self.parts();
         // A width is a power of two: a mask is faster than a division, which the fill would wait for.
         if (bytes as u64 | address) & (width as u64 - 1) != 0 {
-            return Err(Error::Indivisible { op, width, bytes, address });
+            return Err(indivisible(op, width, bytes, address));
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemsetD32Async`.
     ///
     /// # Errors
-    /// [`Error::FillWidth`] for a value of more than 4 bytes that is no repeated pattern of 1, 2
+    /// [`Error::Invalid`] for a value of more than 4 bytes that is no repeated pattern of 1, 2
     /// or 4; [`Error::WrongDevice`].
     ///
     /// ```no_run
@@ -121,7 +121,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let Some(pattern) = Pattern::of(bytes_of(&[value])) else {
-            return Err(Error::FillWidth { op: "cuMemsetAsync", width: size_of::<T>() });
+            return Err(unfillable("cuMemsetAsync", size_of::<T>()));
         };
         self.fill_with(destination, pattern)
     }
@@ -148,7 +148,7 @@ impl<K: StreamKind> Stream<K> {
     /// Repeats a pattern of 2 bytes over memory of any element type: `cuMemsetD16Async`.
     ///
     /// # Errors
-    /// [`Error::Indivisible`] if the memory is not a whole number of patterns or does not begin at
+    /// [`Error::Invalid`] if the memory is not a whole number of patterns or does not begin at
     /// a multiple of 2; [`Error::WrongDevice`].
     ///
     /// ```no_run
@@ -168,7 +168,7 @@ impl<K: StreamKind> Stream<K> {
     /// Repeats a pattern of 4 bytes over memory of any element type: `cuMemsetD32Async`.
     ///
     /// # Errors
-    /// [`Error::Indivisible`] if the memory is not a whole number of patterns or does not begin at
+    /// [`Error::Invalid`] if the memory is not a whole number of patterns or does not begin at
     /// a multiple of 4; [`Error::WrongDevice`].
     ///
     /// ```no_run
@@ -190,8 +190,8 @@ impl<K: StreamKind> Stream<K> {
     /// slices. The gaps between rows are not written.
     ///
     /// # Errors
-    /// [`Error::FillWidth`] as [`Stream::fill`]; [`Error::Indivisible`] if the rows do not begin at
-    /// multiples of the pattern's width; [`Error::WrongDevice`].
+    /// [`Error::Invalid`] as [`Stream::fill`], and if the rows do not begin at multiples of the
+    /// pattern's width; [`Error::WrongDevice`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -208,7 +208,7 @@ impl<K: StreamKind> Stream<K> {
         let pattern = match geometry.span {
             0 => Pattern::D8(0),
             _ => Pattern::of(bytes_of(&[value]))
-                .ok_or(Error::FillWidth { op: "cuMemsetD2DAsync", width: size_of::<T>() })?,
+                .ok_or_else(|| unfillable("cuMemsetD2DAsync", size_of::<T>()))?,
         };
         let (width, _, op) = pattern.parts();
         let core = self.core();
@@ -254,4 +254,19 @@ impl<K: StreamKind> Stream<K> {
         let call = |stream| unsafe { pattern.fill(address, bytes / width, stream) };
         stream.submit_copy(op, &mut [destination.write()], call).1
     }
+}
+
+#[cold]
+fn indivisible(op: &'static str, width: usize, bytes: usize, address: CUdeviceptr) -> Error {
+    let why =
+        format!("a pattern of {width} bytes does not tile {bytes} bytes at address {address:#x}");
+    Error::invalid(op, why)
+}
+
+#[cold]
+fn unfillable(op: &'static str, width: usize) -> Error {
+    let why = format!(
+        "cannot fill with a value of {width} bytes that is not a repeated pattern of 1, 2 or 4 bytes"
+    );
+    Error::invalid(op, why)
 }

@@ -1,6 +1,5 @@
 //! Kernels of a module: their attributes and settings.
 
-use std::ffi::CString;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +8,7 @@ use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Result, c_string, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::driver;
 use crate::process::handle::Handle;
@@ -93,7 +92,7 @@ pub struct FunctionAttributes {
 
 impl Function {
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
-        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let symbol = c_string("cuModuleGetFunction", name)?;
         let handle = module.live()?.raw.0;
         let found = module.context().ask("cuModuleGetFunction", ptr::null_mut(), |raw| {
             // SAFETY: the call writes one handle, to an exclusive borrow; the name is NUL-terminated
