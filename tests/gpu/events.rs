@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, Result};
 use cuda_sys::cuEventRecord;
@@ -215,7 +215,7 @@ gpu_test! {
         event.synchronize()?;
         stall(stream.as_raw()).release_after(STALL);
         event.record(&stream)?;
-        let (started, busy) = (Instant::now(), support::thread_cpu_time());
+        let (started, busy) = (std::time::Instant::now(), support::thread_cpu_time());
         event.synchronize()?;
         let (waited, busy) = (started.elapsed(), support::thread_cpu_time() - busy);
         assert!(waited > STALL / 2, "waited {waited:?}");

@@ -39,30 +39,25 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let (target, why) = Target::real_or_simulated(args.sim, SIMULATED)?;
     target.install()?;
-    match &target {
-        Target::Real(_) => show(args, false, target.to_string()),
-        Target::Simulated { .. } => show(args, true, format!("{target} ({why})")),
-    }
+    let simulated = matches!(target, Target::Simulated { .. });
+    show(args, simulated, target.to_string(), why)
 }
 
 /// Runs the demo, after the driver was chosen, which a process does once.
-fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome> {
+fn show(args: &Args, simulated: bool, driver: String, why: String) -> anyhow::Result<Outcome> {
     let usual = if simulated { 4 << 20 } else { 256 << 20 };
     let size = args.size.unwrap_or(usual);
     let devices = devices(args.devices.as_deref())?;
     let mut report =
-        Report { simulated, driver, bytes: size, devices: Vec::new(), peers: Vec::new() };
+        Report { simulated, driver, why, bytes: size, devices: Vec::new(), peers: Vec::new() };
     if !args.json {
         print!("{}", report.heading());
     }
     let pairs = devices.len() * devices.len().saturating_sub(1);
-    let progress = Progress::new(devices.len() * 6 + pairs);
+    let progress = Progress::bar(devices.len() * 6 + pairs);
     for &device in &devices {
         let result = visit(device, size, &progress)
             .with_context(|| format!("device {}", device.ordinal()))?;
-        if !args.json {
-            progress.suspend(|| print!("{result}"));
-        }
         report.devices.push(result);
     }
     for &from in &devices {
@@ -139,7 +134,7 @@ mod tests {
     fn demo(devices: u32) -> anyhow::Result<Outcome> {
         let args =
             Args { devices: Some((0..devices).collect()), size: Some(4096), sim: None, json: true };
-        show(&args, true, "simulated driver".to_owned())
+        show(&args, true, "simulated driver".to_owned(), String::new())
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod depth;
 mod faults;
 mod miri;
 mod programs;
+mod template;
 
 use std::path::Path;
 use std::time::Instant;
@@ -49,8 +50,8 @@ const STICKY: &[Variant] = &[Variant::Lazy, Variant::Eager];
 /// Unit tests, the suites that span the crates, and doc tests; the GPU suite on the simulated
 /// driver, with work done as late as CUDA permits (lazy), at enqueue (eager) and by a seeded
 /// schedule (threaded), and again, lazily, with each other allocator (CUDA_CORE_ALLOCATOR), and on
-/// a driver with the symbols of CUDA 11.8 only; guards from Python, and the examples. Tests that
-/// poison their process get one each.
+/// a driver with the symbols of CUDA 11.8 only; guards from Python, the examples, and the crate to
+/// copy, docs/template. Tests that poison their process get one each.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 passed, 1 a test failed, 2 the tests could not be run.")]
 pub(crate) struct Args {
@@ -96,6 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let beside = build(BESIDE)?;
     programs::interop(filter, &beside, &mut report)?;
     programs::examples(filter, args.sim, &beside, &mut report)?;
+    template::run(filter, &beside, &mut report)?;
     if args.faults {
         let sampled = |rotation| Depth::Sampled { rotation };
         let depth = args.rotation.map_or(Depth::Full, sampled);

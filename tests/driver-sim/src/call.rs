@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuda_sys::*;
 
@@ -24,6 +24,9 @@ pub(crate) struct Call {
     state: Option<MutexGuard<'static, State>>,
     pub(crate) name: &'static str,
 }
+
+/// How long a call waits for room in a queue before it is reported.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the function may be called inside a host function and before `cuInit`.
 fn works_always(name: &str) -> bool {
@@ -56,6 +59,7 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -
     let outcome = call.admit().and_then(|late| {
         call.stay_while_held();
         let outcome = body(&mut call);
+        call.make_room();
         late.map_or(outcome, |hit| Err(call.strike(hit)))
     });
     if !thread::runs_callback() {
@@ -285,6 +289,38 @@ impl Call {
         let here = |held: &Held| held.number == number;
         while self.log.held.as_ref().is_some_and(here) {
             self.wait(None);
+        }
+    }
+
+    /// If this call has filled a stream's queue, runs the oldest work there, and waits while that is
+    /// stalled, until the queue has room.
+    fn make_room(&mut self) {
+        let Some(id) = self.overfull.take() else {
+            return;
+        };
+        let patience = self.log.queue_patience.unwrap_or(QUEUE_PATIENCE);
+        let deadline = Instant::now() + patience;
+        while let Some(stream) = self.streams.get(&id).filter(|stream| stream.is_overfull()) {
+            let oldest = Point { stream: id, seq: stream.completed + 1 };
+            if self.advance(oldest) {
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let message = format!(
+                    "the queue of stream #{id} has had no room for {patience:?}: a driver goes on \
+                     waiting until the stalled stream continues"
+                );
+                let name = self.name;
+                return self.log.violation(ViolationKind::QueueFull, name, message);
+            }
+            if self.waits_for_value() {
+                // Another stream may write the value, or the host, without a call.
+                self.advance_all();
+                self.wait(Some(left.min(Duration::from_millis(1))));
+            } else {
+                self.wait(Some(left));
+            }
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Config {
     /// Errors of the environment; with any, `cuInit` fails rather than simulate a machine that was
     /// not asked for.
     pub(crate) refused: Vec<String>,
+    /// `CUDA_VISIBLE_DEVICES` names a device twice.
+    pub(crate) seen_twice: bool,
 }
 
 impl Default for Config {
@@ -81,6 +83,7 @@ impl Default for Config {
             concurrent_managed: true,
             faults: Vec::new(),
             refused: Vec::new(),
+            seen_twice: false,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Contexts, and each thread's stack of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use cuda_sys::CUresult;
 
 use crate::engine::clock::Clock;
 use crate::engine::stream::{Stream, StreamKind};
-use crate::engine::work::Work;
 use crate::handle::Id;
 use crate::state::State;
 use crate::table::Table;
@@ -89,8 +89,7 @@ impl State {
         let streams = self.streams.iter().filter(|(_, stream)| stream.context == id);
         for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
             if let Some(stream) = self.streams.get_mut(&stream) {
-                let calls = stream.queue.iter().filter(|op| matches!(op.work, Work::Call { .. }));
-                self.dropped_calls += calls.count() as u64;
+                self.dropped_calls += mem::take(&mut stream.calls) as u64;
                 stream.queue.clear();
                 stream.completed = stream.issued;
                 self.stream_handles.retire(stream.handle);

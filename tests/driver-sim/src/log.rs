@@ -1,7 +1,7 @@
 //! The log of calls: counters, trace, faults, violations.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
 use crate::handle::Id;
@@ -36,6 +36,8 @@ pub(crate) struct Log {
     pub(crate) origins: BTreeMap<Id, Origin>,
     /// From this moment on streams no longer wait for values.
     pub(crate) waits_end: Option<Instant>,
+    /// How long a call waits for room in a stream's queue, if a session has set it.
+    pub(crate) queue_patience: Option<Duration>,
     /// The callers that changed the current context, by thread.
     pub(crate) switches: Vec<(u64, Origin)>,
 }

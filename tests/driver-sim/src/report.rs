@@ -30,6 +30,9 @@ pub enum ViolationKind {
     CallInCallback,
     /// A launch of a kernel for which no closure is registered.
     UnknownKernel,
+    /// A call for which a stream's queue had no room: where nothing makes the stream go on, a real
+    /// driver never returns.
+    QueueFull,
     /// A panic in the closure of a kernel.
     KernelPanic,
     /// A call in which a real driver crashes.

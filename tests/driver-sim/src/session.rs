@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// Counters, trace, faults and violations start empty. Objects that exist already, such as a
 /// library's retained primary contexts and cached pinned memory, are not leaks of this session.
+///
+/// Calls of other threads belong to the session too. So every test of a program begins one, before its
+/// first driver call and before the values that it drops; see "Tests in parallel" in the crate's documentation.
 #[derive(Debug)]
 pub struct Session {
     baseline: Id,
@@ -151,6 +154,13 @@ impl Session {
         state::lock().log.waits_end = Some(Instant::now() + after);
     }
 
+    /// How long a call waits for room in the [queue](crate#how-it-decides) of a stalled stream, for the
+    /// rest of this session: then it is reported as [`QueueFull`](crate::ViolationKind::QueueFull) and
+    /// goes on regardless. 10 seconds unless set.
+    pub fn set_queue_patience(&self, patience: Duration) {
+        state::lock().log.queue_patience = Some(patience);
+    }
+
     /// From now on records the backtraces of calls that create an object or change the current
     /// context, which makes them slower: [`Leak::origin`], [`switches`](Self::switches).
     pub fn keep_origins(&self) {
@@ -168,7 +178,8 @@ impl Session {
         own.map(|(_, origin)| origin.clone()).collect()
     }
 
-    /// The violations so far.
+    /// The misuses so far. A correct program has none at any time, whatever it caches or leaks, and
+    /// whichever call was made to fail.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         state::lock().log.violations.clone()
@@ -180,7 +191,9 @@ impl Session {
         std::mem::take(&mut state::lock().log.violations)
     }
 
-    /// Objects that were made in this session and still exist.
+    /// Objects that were made in this session and still exist. Before it looks, a program that uses
+    /// `cuda-core` waits for its work and calls `cuda_core::trim()`, which gives back what the library
+    /// keeps for reuse.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
         leaks::find(&state::lock(), self.baseline, self.dropped_calls)

@@ -1,5 +1,6 @@
 //! The configuration that the environment sets.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -11,7 +12,7 @@ use crate::fault::Fault;
 
 impl Config {
     /// The configuration that the environment sets; variables that are unset or empty leave the
-    /// default. See the crate's documentation for the variables.
+    /// default, except that an empty `CUDA_VISIBLE_DEVICES` leaves no device. See the crate's documentation for the variables.
     ///
     /// An invalid setting is not guessed at: the simulator prints on stderr what is wrong with it,
     /// and `cuInit` returns `CUDA_ERROR_INVALID_VALUE`.
@@ -39,9 +40,12 @@ impl Config {
         }
         config.faults = settings.list("CUDA_SIM_FAULT", parse_fault);
         config.missing = settings.list("CUDA_SIM_MISSING", |symbol| Ok(symbol.to_owned()));
-        // CUDA's own variable, by CUDA's own rule: no content is an error.
-        if let Some(list) = settings.text("CUDA_VISIBLE_DEVICES") {
-            config.devices = visible(&list, config.devices);
+        // CUDA's own variable, by CUDA's own rule: empty means no device.
+        if let Some(list) = (settings.variable)("CUDA_VISIBLE_DEVICES") {
+            match visible(&list, config.devices) {
+                Some(devices) => config.devices = devices,
+                None => config.seen_twice = true,
+            }
         }
         config.refused = settings.refused;
         config
@@ -174,12 +178,14 @@ fn parse_fault(text: &str) -> Parsed<Fault> {
     Ok(fault.function(function))
 }
 
-/// As CUDA counts: ordinals up to the first invalid one.
-fn visible(list: &str, devices: u32) -> u32 {
-    let named = list
+/// As CUDA counts: ordinals up to the first invalid one; `None` if one of them occurs twice.
+fn visible(list: &str, devices: u32) -> Option<u32> {
+    let mut named = list
         .split(',')
         .map_while(|entry| entry.trim().parse::<u32>().ok().filter(|&n| n < devices));
-    named.count() as u32
+    let mut seen = BTreeSet::new();
+    let differ = named.all(|ordinal| seen.insert(ordinal));
+    differ.then_some(seen.len() as u32)
 }
 
 #[cfg(test)]
@@ -277,10 +283,18 @@ mod tests {
         assert_eq!(config.faults.len(), 1);
     }
 
+    /// As an H200 with driver 580 answers.
     #[test]
     fn visible_devices() {
-        assert_eq!(visible("0,2", 4), 2);
-        assert_eq!(visible("0,9,1", 4), 1);
-        assert_eq!(visible("-1", 4), 0);
+        for none in ["", " ", "-1", "9", "x", ",0"] {
+            assert_eq!(visible(none, 4), Some(0), "{none:?}");
+            assert_eq!(read(&[("CUDA_VISIBLE_DEVICES", none)]).devices, 0, "{none:?}");
+        }
+        for one in ["0,", " 0", "0,9,1"] {
+            assert_eq!(visible(one, 4), Some(1), "{one:?}");
+        }
+        assert_eq!(visible("2,0", 4), Some(2));
+        assert_eq!(visible("0,2,0", 4), None);
+        assert!(read(&[("CUDA_VISIBLE_DEVICES", "0,0")]).seen_twice);
     }
 }

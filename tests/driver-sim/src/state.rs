@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) links: Links,
     /// A kernel faulted during this call.
     pub(crate) faulted: Option<cuda_sys::CUresult>,
+    /// The stream that this call has given more work than fits into its queue.
+    pub(crate) overfull: Option<Id>,
     pub(crate) space: Space,
     pub(crate) pinned: PinnedMap,
     pub(crate) virtual_memory: VirtualMemory,
@@ -130,6 +132,7 @@ impl State {
             libraries: Libraries::new(),
             links: Links::new(),
             faulted: None,
+            overfull: None,
             space: Space::new(config.devices as usize),
             pinned: PinnedMap::default(),
             virtual_memory: VirtualMemory::new(),

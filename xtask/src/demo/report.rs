@@ -1,6 +1,6 @@
 //! The demo's results.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::iter;
 
@@ -11,11 +11,17 @@ use super::guard::GuardReport;
 use super::transfer::{PeerReport, Rate};
 use crate::table::Table;
 
+/// Devices for which the matrix of copies has both rates.
+const WIDE: usize = 4;
+
 /// All results.
 #[derive(Serialize)]
 pub(crate) struct Report {
     pub(crate) simulated: bool,
     pub(crate) driver: String,
+    /// Why the driver is simulated.
+    #[serde(skip)]
+    pub(crate) why: String,
     /// Bytes of each transfer.
     pub(crate) bytes: usize,
     pub(crate) devices: Vec<DeviceReport>,
@@ -47,19 +53,20 @@ impl Report {
             && self.peers.iter().all(|peer| peer.verified)
     }
 
+    /// What is known before any transfer.
     pub(crate) fn heading(&self) -> String {
-        let (kind, note) = match self.simulated {
-            true => {
-                ("NO GPU USED: ", "; its rates are those of this machine's memory and mean nothing")
-            }
-            false => ("", ""),
-        };
         let (driver, size) = (&self.driver, data::show_size(self.bytes));
-        format!("{kind}{driver}\ntransfers of {size} in GB/s: safe layer (raw driver){note}\n\n")
+        let kind = match self.simulated {
+            true => format!("NO GPU USED, rates mean nothing: {driver}\n{}", self.why),
+            false => driver.clone(),
+        };
+        format!("{kind}\nGB/s of the safe layer (of the raw driver), {size} each\n")
     }
 
+    /// The results.
     pub(crate) fn conclusion(&self) -> String {
-        let mut text = String::new();
+        let mut text = self.kinds();
+        let _ = writeln!(text, "{}", self.alone());
         if !self.peers.is_empty() {
             text.push_str(&self.matrix());
         }
@@ -77,27 +84,64 @@ impl Report {
         text
     }
 
-    /// One row per source, one column per destination.
+    /// A line for each kind of device.
+    fn kinds(&self) -> String {
+        let mut kinds = BTreeMap::<_, usize>::new();
+        for device in &self.devices {
+            let gib = device.memory as f64 / f64::from(1 << 30);
+            let (name, capability) = (&device.name, &device.compute_capability);
+            let kind = format!("{name}, {gib:.0} GiB, compute capability {capability}");
+            *kinds.entry(kind).or_default() += 1;
+        }
+        kinds
+            .iter()
+            .fold(String::new(), |text, (kind, count)| text + &format!("{count} × {kind}\n"))
+    }
+
+    /// One row per device.
+    fn alone(&self) -> Table {
+        let headings =
+            ["device", "guard: before, in, after", "upload", "copy", "download", "bytes"];
+        let mut table = Table::new(headings).left(&[0, 1]);
+        for device in &self.devices {
+            let GuardReport { before, inside, after, restored } = &device.guard;
+            let verdict = if *restored { "" } else { "  NOT RESTORED" };
+            table.row([
+                device.ordinal.to_string(),
+                format!("{before}, {inside}, {after}{verdict}"),
+                both(&device.upload),
+                both(&device.copy),
+                both(&device.download),
+                if device.verified { "equal" } else { "WRONG" }.to_owned(),
+            ]);
+        }
+        table
+    }
+
+    /// One row per source, one column per destination; for many devices without the raw driver's rates,
+    /// so that a row stays a line.
     fn matrix(&self) -> String {
         let ordinals: Vec<u32> = self.devices.iter().map(|device| device.ordinal).collect();
         let cell = |from, to| {
             let pair = self.peers.iter().find(|it| (it.from, it.to) == (from, to));
             match pair {
                 None => "-".to_owned(),
-                Some(peer) if !peer.verified => "WRONG BYTES".to_owned(),
+                Some(peer) if !peer.verified => "WRONG".to_owned(),
                 Some(peer) => {
                     let mark = if peer.access { "" } else { "*" };
-                    format!("{:.1} ({:.1}){mark}", peer.copy.safe, peer.copy.raw)
+                    let is_wide = ordinals.len() > WIDE;
+                    let rate = if is_wide { one(peer.copy.safe) } else { both(&peer.copy) };
+                    format!("{rate}{mark}")
                 }
             }
         };
-        let headings = iter::once("from".to_owned());
+        let headings = iter::once("copies from".to_owned());
         let mut table = Table::new(headings.chain(ordinals.iter().map(|to| format!("to {to}"))));
         for from in &ordinals {
             let cells = ordinals.iter().map(|to| cell(*from, *to));
             table.row(iter::once(from.to_string()).chain(cells));
         }
-        let mut text = format!("peer copies, from the row's device to the column's\n{table}");
+        let mut text = table.to_string();
         if self.peers.iter().any(|peer| !peer.access) {
             text.push_str("* without direct access\n");
         }
@@ -106,26 +150,58 @@ impl Report {
     }
 }
 
-impl fmt::Display for DeviceReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ordinal, name, .. } = self;
-        let gib = self.memory as f64 / f64::from(1 << 30);
-        let capability = &self.compute_capability;
-        let GuardReport { before, inside, after, restored } = &self.guard;
-        let verdict = if *restored { "" } else { "  NOT RESTORED" };
-        writeln!(
-            f,
-            "device {ordinal}: {name}, {gib:.0} GiB, compute capability {capability}\n\
-             \x20 current       before: {before}, in the guard: {inside}, after: {after}{verdict}"
-        )?;
-        for (what, rate) in [
-            ("pinned upload", self.upload),
-            ("device copy", self.copy),
-            ("pinned download", self.download),
-        ] {
-            writeln!(f, "  {what:<16}{:>8.1} ({:.1})", rate.safe, rate.raw)?;
+/// A rate of four characters or so.
+fn one(rate: f64) -> String {
+    if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+fn both(rate: &Rate) -> String {
+    format!("{} ({})", one(rate.safe), one(rate.raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(devices: u32) -> Report {
+        let rate = || Rate { safe: 1234.5, raw: 1300.5 };
+        let ordinals = 0..devices;
+        let device = |ordinal| DeviceReport {
+            ordinal,
+            name: "NVIDIA H200".to_owned(),
+            memory: 141 << 30,
+            compute_capability: "9.0".to_owned(),
+            guard: GuardReport {
+                before: "none".to_owned(),
+                inside: format!("device {ordinal}"),
+                after: "none".to_owned(),
+                restored: true,
+            },
+            upload: rate(),
+            copy: rate(),
+            download: rate(),
+            verified: true,
+        };
+        let pairs = ordinals.clone().flat_map(|from| (0..devices).map(move |to| (from, to)));
+        let peer = |(from, to)| PeerReport { from, to, access: true, copy: rate(), verified: true };
+        Report {
+            simulated: false,
+            driver: format!("{devices} × NVIDIA H200, driver for CUDA 13.0"),
+            why: String::new(),
+            bytes: 256 << 20,
+            devices: ordinals.map(device).collect(),
+            peers: pairs.filter(|(from, to)| from != to).map(peer).collect(),
         }
-        let verdict = if self.verified { "equal" } else { "WRONG BYTES" };
-        writeln!(f, "  every byte      {verdict}\n")
+    }
+
+    #[test]
+    fn a_screen_has_the_whole_report() {
+        for devices in [1, 2, 4, 8] {
+            let report = report(devices);
+            let text = report.heading() + &report.conclusion();
+            assert!(text.lines().count() <= 24, "{text}");
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(80), "{longest:?}\n{text}");
+        }
     }
 }

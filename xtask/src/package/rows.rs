@@ -3,6 +3,7 @@
 use super::workshop::Workshop;
 
 mod consume;
+mod elsewhere;
 mod link;
 mod neighbours;
 mod publish;
@@ -47,6 +48,8 @@ pub(super) const ALL: &[Row] = rows! {
     "no-build-script": link::without_scripts, "a `links` override, and no build scripts at all";
     "aarch64-linux": targets::aarch64_linux, "checks for aarch64-unknown-linux-gnu";
     "windows": targets::windows, "checks for x86_64-pc-windows-gnu";
+    "run-aarch64-linux": elsewhere::aarch64_linux, "the simulator and its tests on aarch64, by qemu";
+    "run-windows": elsewhere::windows, "the simulator and its tests on Windows, by wine";
     "time": times::without_bindgen, "clean release build, features off, beside one of bindgen";
     "time-bindgen": times::with_bindgen, "clean release build, default features, 2 cores";
     "peer-cudarc": times::cudarc, "the same build of cudarc";

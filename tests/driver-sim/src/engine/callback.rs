@@ -56,6 +56,7 @@ impl State {
             stream.queue.push_front(op);
             return;
         };
+        stream.calls -= 1;
         stream.in_callback = true;
         let before = op.tells.unwrap_or_default();
         self.callbacks.jobs.push_back(Job { stream: id, seq: op.seq, function, data, before });

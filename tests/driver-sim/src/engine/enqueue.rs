@@ -72,11 +72,13 @@ impl State {
             stream.issued = seq;
             let tells = work.shows().then(|| clock.clone());
             stream.clock = clock;
+            stream.calls += usize::from(matches!(work, Work::Call { .. }));
             stream.queue.push_back(Op { seq, call, deps, tells, work });
         }
         if self.mode == Mode::Eager {
             self.advance_all();
         }
+        self.overfull = self.streams.get(&id).filter(|stream| stream.is_overfull()).map(|_| id);
         Ok(Some(point))
     }
 

@@ -1,12 +1,21 @@
 //! Streams and events.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::time::Instant;
 
 use crate::engine::clock::{Clock, Point};
 use crate::engine::mover::Moving;
-use crate::engine::work::Op;
+use crate::engine::work::{Op, Work};
 use crate::handle::Id;
+
+/// Copies, fills, launches and values that fit into a queue behind a wait for a value: on an H200 with
+/// driver 580.
+const MOST_COMMANDS: usize = 1020;
+
+/// Host functions that fit, each behind such a command: on that machine as well. Host functions, events,
+/// allocations and frees by themselves fit in any number (5,000 were tried).
+const MOST_CALLS: usize = 56;
 
 /// Which of CUDA's streams this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +40,8 @@ pub(crate) struct Stream {
     pub(crate) issued: u64,
     pub(crate) completed: u64,
     pub(crate) queue: VecDeque<Op>,
+    /// The host functions in the queue.
+    pub(crate) calls: usize,
     /// The operation at the front is a host function that runs on the callback thread.
     pub(crate) in_callback: bool,
     /// The operation that was at the front, while a thread moves host memory for it.
@@ -54,6 +65,7 @@ impl Stream {
             issued: 0,
             completed: 0,
             queue: VecDeque::new(),
+            calls: 0,
             in_callback: false,
             moving: None,
             destroyed: false,
@@ -65,6 +77,26 @@ impl Stream {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.completed == self.issued
+    }
+
+    /// Whether a driver would not have taken the last operation: it has room for so many commands
+    /// behind the one that the device is at, and for so many host functions that follow a command.
+    pub(crate) fn is_overfull(&self) -> bool {
+        if self.queue.len() <= 1 + MOST_COMMANDS && self.calls <= MOST_CALLS {
+            return false;
+        }
+        let (mut commands, mut calls, mut commanded) = (0, 0, false);
+        for op in &self.queue {
+            match op.work {
+                Work::Nothing | Work::Record { .. } | Work::Alloc { .. } | Work::Free { .. } => {}
+                Work::Call { .. } => calls += usize::from(mem::take(&mut commanded)),
+                _ => {
+                    commands += 1;
+                    commanded = true;
+                }
+            }
+        }
+        commands > 1 + MOST_COMMANDS || calls > MOST_CALLS
     }
 
     /// Whether this stream and the legacy stream wait for each other.

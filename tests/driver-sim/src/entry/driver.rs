@@ -14,6 +14,9 @@ entries! {
         if flags != 0 || !call.config.refused.is_empty() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        if call.config.seen_twice {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
         if call.devices.is_empty() {
             return Err(CUDA_ERROR_NO_DEVICE);
         }

@@ -74,6 +74,11 @@ impl Options {
     pub(super) unsafe fn compile(&mut self, image: *const c_void) -> Outcome<Arc<Ptx>> {
         // SAFETY: a C string, or a binary, which is one as far as its first NUL byte.
         let image = unsafe { text(image.cast()) }?;
+        if !ptx::is_ptx(&image) {
+            // No text for the compiler, and the simulator does not run binaries.
+            self.complain("error   : Binary format for key='0', ident='' is not recognized");
+            return Err(CUDA_ERROR_INVALID_IMAGE);
+        }
         let ptx = self.read_text(&image)?;
         if let Some(name) = ptx.unresolved() {
             let complaint = format!("ptxas fatal   : Unresolved extern function '{name}'");
@@ -86,7 +91,6 @@ impl Options {
     /// What a text declares; other texts may define what it needs.
     pub(super) fn read_text(&mut self, image: &str) -> Outcome<Arc<Ptx>> {
         if image.starts_with("\x7fELF") {
-            // The simulator does not run binaries.
             return Err(CUDA_ERROR_INVALID_IMAGE);
         }
         let ptx = ptx::read(image).map_err(|complaint| {

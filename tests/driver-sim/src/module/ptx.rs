@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use tokens::{Token, matching, tokens};
+
+mod tokens;
+
 /// What a text declares.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ptx {
@@ -48,11 +52,6 @@ pub(crate) struct Global {
 /// An error message of the assembler.
 pub(crate) type Complaint = String;
 
-struct Token<'a> {
-    text: &'a str,
-    line: usize,
-}
-
 /// The names of instructions.
 static OPCODES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| NAMES.split(' ').collect());
 
@@ -85,35 +84,94 @@ pub(crate) fn read(text: &str) -> Result<Arc<Ptx>, Complaint> {
     Ok(ptx)
 }
 
+/// Directives of a module's scope that end with a semicolon, beside variables.
+const STATEMENTS: &[&str] = &[".alias", ".pragma", ".reg", ".local", ".shared", ".tex"];
+
+/// Directives that begin a statement of a body.
+const IN_BODIES: &[&str] = &[
+    ".reg",
+    ".local",
+    ".shared",
+    ".global",
+    ".const",
+    ".param",
+    ".pragma",
+    ".loc",
+    ".file",
+    ".section",
+    ".branchtargets",
+    ".calltargets",
+    ".callprototype",
+];
+
+/// Whether a text is PTX to a driver, which takes any other for a binary.
+pub(crate) fn is_ptx(text: &str) -> bool {
+    let mut text = text.trim_start();
+    while let Some(comment) = text.strip_prefix('/') {
+        let end = if comment.starts_with('*') { "*/" } else { "\n" };
+        text = comment.split_once(end).map_or("", |(_, behind)| behind.trim_start());
+    }
+    text.starts_with(".version")
+}
+
 fn parse(text: &str) -> Result<Ptx, Complaint> {
     let tokens = tokens(text);
     let mut ptx = Ptx::default();
-    let mut at = 0;
-    if tokens.first().map(|token| token.text) != Some(".version") {
-        return Err(
-            "ptxas fatal   : Missing .version directive at start of file 'application ptx input'"
-                .to_owned(),
-        );
+    let end = Token { text: "", line: tokens.last().map_or(1, |token| token.line) };
+    let token = |at: usize| tokens.get(at).unwrap_or(&end);
+    let word = |at: usize| token(at).text;
+    ptx.version = match word(0) {
+        ".version" => version(word(1)),
+        _ => None,
     }
-    let word = |at: usize| tokens.get(at).map_or("", |token: &Token<'_>| token.text);
+    .ok_or_else(|| missing(token(0), ".version"))?;
+    if word(2) != ".target" {
+        return Err(missing(token(2), ".target"));
+    }
+    let mut at = 0;
     while at < tokens.len() {
         match word(at) {
-            ".version" => {
-                ptx.version = version(word(at + 1));
+            ".version" => at += 2,
+            ".target" => {
+                let start = at;
+                at += 2;
+                while word(at) == "," {
+                    at += 2;
+                }
+                if !(start..at).any(|at| word(at).starts_with("sm_")) {
+                    let what = "Target architecture not defined at start of file";
+                    return Err(fatal(token(start), &format!("{what} {FILE}")));
+                }
+            }
+            ".address_size" => {
+                if !matches!(word(at + 1), "32" | "64") {
+                    let what = "Illegal value for .address_size directive (must be 32 or 64)";
+                    return Err(aborted(token(at), "error", what));
+                }
                 at += 2;
             }
             ".entry" => {
                 let name = word(at + 1).to_owned();
+                if !is_name(&name) {
+                    return Err(syntax(token(at + 1)));
+                }
                 let open = at + 2;
                 let mut parameters = Vec::new();
-                at = open;
+                let mut behind = open;
                 if word(open) == "(" {
                     let close = matching(&tokens, open, b'(', b')')?;
                     parameters = sizes(&tokens[open + 1..close]);
-                    at = close + 1;
+                    behind = close + 1;
                 }
-                let is_empty = is_empty(&tokens[at..]);
-                ptx.kernels.insert(name, Entry { parameters, is_empty });
+                let is_empty = is_empty(&tokens[behind..]);
+                let first = token(at);
+                at = definition(&tokens, behind)?.ok_or_else(|| syntax(&end))?;
+                if word(at - 1) == "}" {
+                    let duplicate = format!("Duplicate definition of function '{name}'");
+                    if ptx.kernels.insert(name, Entry { parameters, is_empty }).is_some() {
+                        return Err(aborted(first, "error", &duplicate));
+                    }
+                }
             }
             ".extern" if matches!(word(at + 1), ".func" | ".global" | ".const") => {
                 let end = statement_end(&tokens, at)?;
@@ -121,29 +179,57 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
                 ptx.needs.extend(name.map(str::to_owned));
                 at = end + 1;
             }
+            ".extern" | ".visible" | ".weak" | ".common" if word(at + 1).starts_with('.') => {
+                at += 1
+            }
             ".func" => {
-                let end = (at..tokens.len()).find(|&end| matches!(word(end), "{" | ";"));
-                let end = end.unwrap_or(tokens.len());
-                if word(end) == "{" {
-                    let name = declared(&tokens[at..end]);
+                let start = at;
+                at = definition(&tokens, at)?.ok_or_else(|| syntax(&end))?;
+                if word(at - 1) == "}" {
+                    let name = declared(&tokens[start..at]);
                     ptx.functions.extend(name.map(str::to_owned));
                 }
-                at = end;
-            }
-            "{" => {
-                let close = matching(&tokens, at, b'{', b'}')?;
-                check_body(&tokens[at + 1..close])?;
-                at = close + 1;
             }
             ".global" | ".const" => {
                 let end = statement_end(&tokens, at)?;
                 declare(&mut ptx, &tokens[at + 1..end]);
                 at = end + 1;
             }
-            _ => at += 1,
+            ".section" => {
+                let open = (at..tokens.len()).find(|&at| word(at) == "{");
+                let open = open.ok_or_else(|| syntax(&end))?;
+                at = matching(&tokens, open, b'{', b'}')? + 1;
+            }
+            // Lines of debug information.
+            ".file" | ".loc" | "@" => at += line_length(&tokens[at..]),
+            directive if STATEMENTS.contains(&directive) => at = statement_end(&tokens, at)? + 1,
+            _ => return Err(syntax(token(at))),
         }
     }
     Ok(ptx)
+}
+
+/// Where the function ends whose header goes on at `at`: behind its body, which is checked, or behind
+/// the semicolon of a declaration.
+fn definition(tokens: &[Token<'_>], at: usize) -> Result<Option<usize>, Complaint> {
+    let open = (at..tokens.len()).find(|&open| matches!(tokens[open].text, "{" | ";" | "}"));
+    let Some(open) = open else {
+        return Ok(None);
+    };
+    match tokens[open].text {
+        "{" => {
+            let close = matching(tokens, open, b'{', b'}')?;
+            check_body(&tokens[open + 1..close], &tokens[close])?;
+            Ok(Some(close + 1))
+        }
+        ";" => Ok(Some(open + 1)),
+        _ => Err(syntax(&tokens[open])),
+    }
+}
+
+/// The tokens of the line that the first one is on.
+fn line_length(tokens: &[Token<'_>]) -> usize {
+    tokens.iter().take_while(|token| token.line == tokens[0].line).count()
 }
 
 /// Whether the body that follows has no instruction but `ret`.
@@ -156,7 +242,7 @@ fn is_empty(tokens: &[Token<'_>]) -> bool {
 /// The end of the statement that begins at `at`.
 fn statement_end(tokens: &[Token<'_>], at: usize) -> Result<usize, Complaint> {
     let end = (at..tokens.len()).find(|&end| tokens[end].text == ";");
-    end.ok_or_else(|| complaint(&tokens[at], "Parsing error near"))
+    end.ok_or_else(|| syntax(&tokens[at]))
 }
 
 /// The name in a declaration; a function's result may precede it.
@@ -177,114 +263,32 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '$')
 }
 
-fn complaint(token: &Token<'_>, what: &str) -> Complaint {
+const FILE: &str = "'application ptx input'";
+
+fn aborted(token: &Token<'_>, grade: &str, what: &str) -> Complaint {
     format!(
-        "ptxas application ptx input, line {}; error   : {what} '{}'\nptxas fatal   : Ptx assembly \
+        "ptxas application ptx input, line {}; {grade:<8}: {what}\nptxas fatal   : Ptx assembly \
          aborted due to errors",
-        token.line, token.text
+        token.line
     )
 }
 
+fn fatal(token: &Token<'_>, what: &str) -> Complaint {
+    aborted(token, "fatal", what)
+}
+
+fn syntax(token: &Token<'_>) -> Complaint {
+    fatal(token, &format!("Parsing error near '{}': syntax error", token.text))
+}
+
+fn missing(token: &Token<'_>, directive: &str) -> Complaint {
+    fatal(token, &format!("Missing {directive} directive at start of file {FILE}"))
+}
+
 /// "7.0" as 70.
-fn version(text: &str) -> i32 {
-    let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
-    let number = |text: &str| text.parse().unwrap_or(0);
-    10 * number(major) + number(minor)
-}
-
-/// The kind of token that a byte belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Blank,
-    Word,
-    /// A token by itself.
-    Mark,
-}
-
-/// By byte, as a table because Miri would interpret a computation. All significant characters are
-/// ASCII; the others count as letters.
-static CLASSES: [Class; 256] = {
-    let mut classes = [Class::Mark; 256];
-    let mut number = 0;
-    while number < classes.len() {
-        let byte = number as u8;
-        classes[number] = match byte {
-            b'.' | b'_' | b'$' | b'%' => Class::Word,
-            _ if byte.is_ascii_alphanumeric() || !byte.is_ascii() => Class::Word,
-            _ if byte.is_ascii_whitespace() => Class::Blank,
-            _ => Class::Mark,
-        };
-        number += 1;
-    }
-    classes
-};
-
-fn tokens(text: &str) -> Vec<Token<'_>> {
-    let bytes = text.as_bytes();
-    let mut tokens = Vec::new();
-    let mut line = 1;
-    let mut at = 0;
-    while at < bytes.len() {
-        let start = at;
-        let class = CLASSES[usize::from(bytes[at])];
-        let through = |end: &str| match text[start + 1..].find(end) {
-            Some(found) => start + 1 + found + end.len(),
-            None => text.len(),
-        };
-        let is_token = match (bytes[at], bytes.get(at + 1)) {
-            (b'/', Some(b'/')) => {
-                at = through("\n");
-                false
-            }
-            (b'/', Some(b'*')) => {
-                at = through("*/");
-                false
-            }
-            (b'"', _) => {
-                at = through("\"");
-                true
-            }
-            _ => {
-                at += 1;
-                while class != Class::Mark
-                    && at < bytes.len()
-                    && CLASSES[usize::from(bytes[at])] == class
-                {
-                    at += 1;
-                }
-                class != Class::Blank
-            }
-        };
-        if is_token {
-            let text = &text[start..at];
-            tokens.push(Token { text, line });
-        } else {
-            let mut blank = start;
-            while blank < at {
-                line += usize::from(bytes[blank] == b'\n');
-                blank += 1;
-            }
-        }
-    }
-    tokens
-}
-
-/// The closing token for the one at `open`.
-fn matching(tokens: &[Token<'_>], open: usize, opens: u8, closes: u8) -> Result<usize, Complaint> {
-    let mut depth = 0;
-    let mut at = open;
-    while at < tokens.len() {
-        match tokens[at].text.as_bytes() {
-            [mark] if *mark == opens => depth += 1,
-            [mark] if *mark == closes => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Ok(at);
-        }
-        at += 1;
-    }
-    Err(complaint(&tokens[open], "Parsing error near"))
+fn version(text: &str) -> Option<i32> {
+    let (major, minor) = text.split_once('.')?;
+    Some(10 * major.parse::<i32>().ok()? + minor.parse::<i32>().ok()?)
 }
 
 /// Bytes of a type: `.u32`, `.b8`.
@@ -337,8 +341,9 @@ fn declare(ptx: &mut Ptx, words: &[Token<'_>]) {
     }
 }
 
-/// Whether every statement of a body begins with an instruction, a label or a directive.
-fn check_body(body: &[Token<'_>]) -> Result<(), Complaint> {
+/// Whether every statement of a body, which `close` ends, begins with an instruction, a label or a
+/// directive, and ends with a semicolon.
+fn check_body(body: &[Token<'_>], close: &Token<'_>) -> Result<(), Complaint> {
     let mut rest = body;
     while let Some(first) = rest.first() {
         let second = rest.get(1).map_or("", |token| token.text);
@@ -346,30 +351,25 @@ fn check_body(body: &[Token<'_>]) -> Result<(), Complaint> {
             rest = &rest[if second == ":" { 2 } else { 1 }..];
             continue;
         }
-        let end = rest.iter().position(|token| token.text == ";");
-        let end = end.unwrap_or(rest.len() - 1);
+        if first.text.starts_with('.') && !IN_BODIES.contains(&first.text) {
+            return Err(syntax(first));
+        }
+        if matches!(first.text, ".loc" | ".file" | ".section") {
+            rest = &rest[line_length(rest)..];
+            continue;
+        }
+        let end = rest.iter().position(|token| token.text == ";").ok_or_else(|| syntax(close))?;
         let mut statement = &rest[..end];
         if first.text == "@" {
             // A predicate, possibly negated.
             let skip = if second == "!" { 3 } else { 2 };
             statement = statement.get(skip..).unwrap_or_default();
         }
-        // Inside the braces of a call, or a debug line: not checked.
-        if first.text.starts_with('.') {
-            let line = first.line;
-            let is_line = matches!(first.text, ".loc" | ".pragma" | ".file" | ".section");
-            let skip = if is_line {
-                rest.iter().position(|token| token.line != line).unwrap_or(rest.len())
-            } else {
-                end + 1
-            };
-            rest = &rest[skip..];
-            continue;
-        }
-        if let Some(instruction) = statement.first() {
+        if let Some(instruction) = statement.first().filter(|word| !word.text.starts_with('.')) {
             let opcode = instruction.text.split('.').next().unwrap_or_default();
             if !OPCODES.contains(opcode) {
-                return Err(complaint(instruction, "Not a name of any known instruction:"));
+                let what = format!("Not a name of any known instruction: '{}'", instruction.text);
+                return Err(aborted(instruction, "error", &what));
             }
         }
         rest = &rest[end + 1..];
@@ -421,39 +421,79 @@ mod tests {
         assert_eq!(*first, parse(TEXT).expect("PTX"));
         assert!(Arc::ptr_eq(&first, &read(TEXT).expect("PTX")));
         for number in 0..MOST {
-            read(&format!(".version 7.0\n// {number}")).expect("PTX");
+            read(&format!(".version 7.0\n.target sm_70\n// {number}")).expect("PTX");
         }
         assert!(!Arc::ptr_eq(&first, &read(TEXT).expect("PTX")));
     }
 
     #[test]
-    fn words_marks_text_and_comments_are_distinguished() {
-        let text = "a.b%1/*\n*/ \"x y\"{//\n é;\n\n@!";
-        let found: Vec<_> = tokens(text).iter().map(|t| (t.text, t.line)).collect();
-        let expected =
-            [("a.b%1", 1), ("\"x y\"", 2), ("{", 2), ("é", 3), (";", 3), ("@", 5), ("!", 5)];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
     fn finds_what_is_missing() {
-        let caller = ".version 7.0 .extern .func (.param .b32 r) twice(.param .b32 x);
+        let caller =
+            ".version 7.0 .target sm_70 .extern .func (.param .b32 r) twice(.param .b32 x);
             .extern .global .align 4 .u32 counter; .extern .shared .align 4 .b8 buffer[];
             .func own(.param .b32 x) { ret; } .entry f() { call own, (x); ret; }";
         let caller = parse(caller).expect("PTX");
         assert!(caller.needs.iter().eq(["counter", "twice"]));
         assert!(caller.defines().eq(["f", "own"]));
         assert_eq!(caller.unresolved().expect("something"), "counter");
-        let both = ".version 7.0 .extern .func twice(.param .b32 x);
+        let both = ".version 7.0 .target sm_70 .extern .func twice(.param .b32 x);
             .visible .func twice(.param .b32 x) { ret; }";
         assert_eq!(parse(both).expect("PTX").unresolved(), None);
     }
 
+    /// Each text, behind a header, with the line and the complaint of an H200 with driver 580.
     #[test]
     fn says_what_is_wrong_and_where() {
-        assert!(parse("").unwrap_err().contains(".version"));
-        let error = parse(".version 7.0\n.entry f()\n{\n  oops %r1;\n}").unwrap_err();
-        assert!(error.contains("line 4") && error.contains("'oops'"), "{error}");
-        assert!(parse(".version 7.0 .entry f() { ret;").is_err());
+        for (text, expected) in [
+            ("hello", "fatal   : Parsing error near 'hello': syntax error"),
+            ("hello;", "fatal   : Parsing error near 'hello': syntax error"),
+            (".entry f(){ret;}}", "fatal   : Parsing error near '}': syntax error"),
+            (".entry f(){hello;}", "error   : Not a name of any known instruction: 'hello'"),
+            (".entry f()", "fatal   : Parsing error near '': syntax error"),
+            (".entry (){ret;}", "fatal   : Parsing error near '(': syntax error"),
+            (".oops x;", "fatal   : Parsing error near '.oops': syntax error"),
+            (".entry f(){.oops x;ret;}", "fatal   : Parsing error near '.oops': syntax error"),
+            (";", "fatal   : Parsing error near ';': syntax error"),
+            ("{}", "fatal   : Parsing error near '{': syntax error"),
+            (".entry f(){ret}", "fatal   : Parsing error near '}': syntax error"),
+            (".entry f(){ret;} .entry f(){ret;}", "error   : Duplicate definition of function 'f'"),
+        ] {
+            let text = format!(".version 7.0\n.target sm_70\n.address_size 64\n{text}");
+            let line = format!("ptxas application ptx input, line 4; {expected}\n");
+            let said = parse(&text).expect_err(&text);
+            assert!(said.starts_with(&line), "{text}: {said}");
+        }
+    }
+
+    /// In these the driver names another token.
+    #[test]
+    fn braces_and_statements_end() {
+        for text in [
+            ".entry f(){ret;",
+            ".entry f(){hello",
+            ".entry f(.param .u32 x{ret;}",
+            ".global .u32 x",
+            ".visible",
+        ] {
+            let text = format!(".version 7.0\n.target sm_70\n{text}");
+            assert!(parse(&text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_required() {
+        for (text, expected) in [
+            (".version x\n.target sm_70\n", "Missing .version directive"),
+            (".version 7.0\n", "Missing .target directive"),
+            (".version 7.0\n.entry f(){ret;}", "line 2; fatal   : Missing .target directive"),
+            (".version 7.0\n.address_size 64\n.target sm_70\n", "Missing .target directive"),
+            (".version 7.0\n.target gpu\n", "line 2; fatal   : Target architecture not defined"),
+            (".version 7.0\n.target sm_70\n.address_size 16", "line 3; error   : Illegal value"),
+        ] {
+            let said = parse(text).expect_err(text);
+            assert!(said.contains(expected), "{text}: {said}");
+        }
+        assert!(is_ptx("\n// a comment\n.version 7.0") && !is_ptx(".target sm_70\n.version 7.0"));
+        assert!(parse(".version 7.0\n.target sm_90a, debug\n").is_ok());
     }
 }

@@ -15,6 +15,7 @@ mod mapped;
 mod memory;
 mod order;
 mod pools;
+mod queues;
 mod streams;
 mod threaded;
 mod values;

@@ -67,7 +67,7 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
 }
 
 /// Installs the target's standard library with rustup unless it is there.
-fn has_std(workshop: &Workshop, target: &str) -> anyhow::Result<()> {
+pub(super) fn has_std(workshop: &Workshop, target: &str) -> anyhow::Result<()> {
     let mut rustc = workshop.machine.command("rustc");
     let sysroot = output(rustc.args(["--print", "sysroot"]))?;
     let libraries = Path::new(sysroot.trim()).join("lib/rustlib");

@@ -1,0 +1,164 @@
+//! The simulator and the tests on it, run for other targets: on an emulated processor, and on wine.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+use fs_err as fs;
+
+use super::targets::has_std;
+use crate::cargo::Built;
+use crate::package::workshop::{Target, Workshop};
+use crate::process::{command, output, succeeds};
+use crate::refuse;
+use crate::suite::process::follow;
+use crate::suite::{Finished, Program, Verdict};
+
+/// What is built: what a user's tests need, the simulator's own tests, and those of both libraries. Not
+/// `tests/sim`, which takes ten minutes there.
+const TESTS: &str = "test --no-run --locked --no-default-features -p cuda-sys -p cuda-core \
+    -p cuda-driver-sim -p cuda-tests --lib --test driver --test environment --test gpu";
+
+/// The suite whose tests say by their paths where they can run.
+const GPU: &str = "cuda-tests::gpu";
+
+/// Tests of that suite that run nowhere here, by a part of their paths.
+const NOT_HERE: [(&str, &str); 2] = [
+    ("::real::", "they mean nothing on the simulated driver"),
+    ("::timing::", "they assert durations, and another program interprets this one"),
+];
+
+/// A way to run another target's programs.
+struct Elsewhere {
+    triple: &'static str,
+    linker: &'static str,
+    /// The program that runs them.
+    runner: &'static str,
+    /// The packages of Debian that have both, for a machine that lacks them.
+    packages: &'static str,
+    /// Other tests of the suite that cannot run there, by a part of their paths.
+    not_there: &'static [(&'static str, &'static str)],
+}
+
+const AARCH64: Elsewhere = Elsewhere {
+    triple: "aarch64-unknown-linux-gnu",
+    linker: "aarch64-linux-gnu-gcc",
+    runner: "qemu-aarch64",
+    packages: "qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    not_there: &[
+        ("s35_mappings_are_not_inherited", "qemu ignores MADV_DONTFORK"),
+        ("n06_", "they bound the memory of a process, and qemu keeps some for each thread"),
+    ],
+};
+
+const WINDOWS: Elsewhere = Elsewhere {
+    triple: "x86_64-pc-windows-gnu",
+    linker: "x86_64-w64-mingw32-gcc",
+    runner: "wine",
+    packages: "wine wine64 gcc-mingw-w64-x86-64",
+    not_there: &[],
+};
+
+pub(super) fn aarch64_linux(workshop: &Workshop) -> anyhow::Result<String> {
+    let root = Path::new("/usr/aarch64-linux-gnu");
+    AARCH64.check(workshop, &["-L".into(), root.into()], &[])
+}
+
+pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
+    let folder = workshop.directory("wine")?;
+    let libraries = folder.join("libraries");
+    fs::create_dir_all(&libraries)?;
+    let source = folder.join("bcryptprimitives.c");
+    fs::write(&source, include_str!("../../../package/bcryptprimitives.c"))?;
+    let environment: [(_, OsString); 3] = [
+        ("WINEPREFIX", folder.join("prefix").into()),
+        ("WINEPATH", format!("Z:{}", libraries.display().to_string().replace('/', "\\")).into()),
+        ("WINEDEBUG", "-all".into()),
+    ];
+    let mut compiler = workshop.machine.command(WINDOWS.linker);
+    compiler.args(["-shared", "-o"]).arg(libraries.join("bcryptprimitives.dll"));
+    WINDOWS.find(WINDOWS.linker, "")?;
+    output(compiler.arg(&source).arg("-ladvapi32")).context("bcryptprimitives.dll")?;
+    let checked = WINDOWS.check(workshop, &[], &environment);
+    // Until its server ends, it holds files in the folder.
+    succeeds(waiting(&environment));
+    checked
+}
+
+fn waiting(environment: &[(&str, OsString)]) -> Command {
+    let mut server = command("wineserver --wait");
+    server.envs(environment.iter().map(|(name, value)| (name, value)));
+    server
+}
+
+impl Elsewhere {
+    /// Builds the tests and runs them all.
+    fn check(
+        &self,
+        workshop: &Workshop,
+        arguments: &[OsString],
+        environment: &[(&str, OsString)],
+    ) -> anyhow::Result<String> {
+        if workshop.host()? == self.triple {
+            return Err(refuse("it is this machine's own target: cargo xtask test"));
+        }
+        has_std(workshop, self.triple)?;
+        self.find(self.linker, "")?;
+        let mut cargo = workshop.cargo(&workshop.source(), Target::Shared, TESTS)?;
+        let linker = self.triple.replace('-', "_").to_uppercase();
+        cargo.env(format!("CARGO_TARGET_{linker}_LINKER"), self.linker);
+        let built = Built::run(cargo.args(["--target", self.triple]))?.succeeded()?;
+        self.find(self.runner, "its tests compile, but ")?;
+        let mut passed = 0;
+        let mut failures = Vec::new();
+        for program in built.tests() {
+            let mut run = workshop.machine.command(self.runner);
+            run.args(arguments).arg(&program.path);
+            run.envs(environment.iter().map(|(name, value)| (name, value)));
+            let tests = self.run(run, &program)?;
+            passed += tests.iter().filter(|test| !test.has_failed()).count();
+            failures.extend(tests.into_iter().filter_map(|test| match test.verdict {
+                Verdict::Failed(why) => Some(format!("{}: {}: {why}", program.suite, test.name)),
+                _ => None,
+            }));
+        }
+        if !failures.is_empty() {
+            bail!("{passed} passed, {} failed\n{}", failures.len(), failures.join("\n"));
+        }
+        let left_out = NOT_HERE.iter().chain(self.not_there);
+        let left_out = left_out.map(|(tests, why)| format!("{}: {why}", tests.trim_matches(':')));
+        let left_out = left_out.collect::<Vec<_>>().join("; ");
+        Ok(format!("{passed} tests passed with {}; not run: {left_out}", self.runner))
+    }
+
+    /// Runs a test program, which must have tests.
+    fn run(&self, mut command: Command, program: &Program) -> anyhow::Result<Vec<Finished>> {
+        if let Some(directory) = &program.directory {
+            command.current_dir(directory);
+        }
+        if program.suite == GPU {
+            let left_out = NOT_HERE.iter().chain(self.not_there);
+            command.arg("--include-ignored");
+            command.args(left_out.flat_map(|(tests, _)| ["--skip", tests]));
+            command.env("CUDA_TESTS_SIM", "4").env("CUDA_TESTS_WATCHDOG", "300");
+        }
+        let run = follow(command, &mut |_| {})?.into_run();
+        if let Some(complaint) = run.complaint {
+            bail!("{}: {complaint}", program.suite);
+        }
+        ensure!(!run.finished.is_empty(), "{}: no test ran", program.suite);
+        Ok(run.finished)
+    }
+
+    /// An error that names the packages, unless the program is installed.
+    fn find(&self, program: &str, found: &str) -> anyhow::Result<()> {
+        match succeeds(command(&format!("{program} --version"))) {
+            true => Ok(()),
+            false => {
+                let packages = self.packages;
+                Err(refuse(format!("{found}there is no {program}: apt-get install {packages}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The crate that users copy, `docs/template`, as a cargo project of its own on the simulated driver.
+
+use anyhow::{Context, ensure};
+use fs_err as fs;
+use std::path::Path;
+
+use crate::cargo::Built;
+use crate::process::{Record, cargo};
+use crate::suite::process::follow;
+use crate::suite::{Finished, Report, Run};
+use crate::workspace;
+
+const NAME: &str = "docs/template";
+
+/// The library in the template's `.cargo/config.toml`.
+const LIBRARY: &str = "../../target/debug/libcuda_sim.so";
+
+/// Copies the template, sets its paths as its user does, and runs its tests, offline. `.cargo/config.toml`
+/// alone names the driver: the simulator's report shows that it was loaded.
+pub(super) fn run(filter: &str, built: &Built, report: &mut Report) -> anyhow::Result<()> {
+    if !NAME.contains(filter) {
+        return Ok(());
+    }
+    println!("\n== {NAME}");
+    let (root, library) = (workspace::root()?, built.library("cuda_sim")?);
+    let folder = library.with_file_name("template");
+    let copy = folder.join("crate");
+    copy_template(&root, library, &copy).context(NAME)?;
+    let record = Record::new("template");
+    let mut command = cargo("test --offline --no-fail-fast");
+    command
+        .current_dir(&copy)
+        .env_remove("CUDA_SYS_LIBRARY")
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("CUDA_SIM_REPORT", &record.0);
+    let mut run = follow(command, &mut super::show).context(NAME)?.into_run();
+    if run.complaint.is_none() && !run.finished.iter().any(Finished::has_failed) {
+        run.complaint = complaint(&run, &record.read());
+    }
+    report.row(NAME).add(NAME, run);
+    Ok(())
+}
+
+/// What is wrong although no test failed.
+fn complaint(run: &Run, simulated: &str) -> Option<String> {
+    match simulated.lines().next() {
+        _ if run.finished.is_empty() => Some("no test ran".to_owned()),
+        None => Some(".cargo/config.toml did not lead to the simulated driver".to_owned()),
+        Some(line) if !line.contains("no violation") => Some(simulated.to_owned()),
+        Some(_) => None,
+    }
+}
+
+fn copy_template(root: &Path, library: &Path, copy: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(copy)?;
+    workspace::mirror(&root.join(NAME), copy)?;
+    // The same versions, so that nothing has to be downloaded.
+    fs::copy(root.join("Cargo.lock"), copy.join("Cargo.lock"))?;
+    replace(copy, ".cargo/config.toml", &format!("{LIBRARY:?}"), &format!("{library:?}"))?;
+    for path in ["cuda-core", "tests/driver-sim"] {
+        let here = format!("{:?}", root.join(path));
+        replace(copy, "Cargo.toml", &format!("\"../../{path}\""), &here)?;
+    }
+    Ok(())
+}
+
+fn replace(copy: &Path, file: &str, text: &str, by: &str) -> anyhow::Result<()> {
+    let file = copy.join(file);
+    let old = fs::read_to_string(&file)?;
+    ensure!(old.contains(text), "{}: no {text}", file.display());
+    Ok(fs::write(&file, old.replace(text, by))?)
+}
