@@ -6,7 +6,8 @@ mod shared;
 use std::process::ExitCode;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, FilterMode, Module, Texture, TextureDescriptor,
+    Device, Module,
+    image::{ArrayFlags, ArrayShape, CudaArray, FilterMode, Texture, TextureDescriptor},
 };
 
 /// Texels per row, and rows.

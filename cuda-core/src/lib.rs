@@ -16,15 +16,13 @@
 //!
 //! * **Safe and asynchronous.** Copies, fills and frees return at once. Safe code can neither reach
 //!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
-//!   a ledger of the streams that use it, so work on several streams and devices is ordered without
-//!   events of your own.
-//! * **One driver call per operation** on a created stream. Where one stream must wait for another,
-//!   an event is recorded; otherwise none is.
-//! * **Invisible to its neighbours.** After every call, failed ones included, the current context
-//!   of the thread is what it was before. [`Device::enter`] and [`Context::enter`] make one current
-//!   for a scope and then restore what was there, *none* included.
-//! * **Starts without a driver.** The driver is loaded at the first call; without one, every
-//!   operation returns [`Error::NoDriver`].
+//! a ledger of the streams that use it, so work on several streams and devices is ordered without
+//! events of your own. * **One driver call per operation** on a created stream. Where one stream
+//! must wait for another,   an event is recorded; otherwise none is. * **Invisible to its
+//! neighbours.** After every call, failed ones included, the current context   of the thread is
+//! what it was before. [`Device::enter`] and [`Context::enter`] make one current   for a scope and
+//! then restore what was there, *none* included. * **Starts without a driver.** The driver is
+//! loaded at the first call; without one, every   operation returns [`Error::NoDriver`].
 //!
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
@@ -44,43 +42,46 @@
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
 //! full speed. Their elements are [`Pod`], and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
-//! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
-//! [`Registered`] pins existing memory, and a [`VirtualBuffer`] of [`PhysicalMemory`] grows without
-//! moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels read through a
-//! [`Texture`] or access through a [`Surface`]. [`PointerAttributes`] describe an address,
-//! [`IpcMemoryHandle`] and [`IpcEventHandle`] reach other processes, and [`ExternalMemory`] and
-//! [`ExternalSemaphore`] are those of Vulkan.
+//! parts. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
+//! [`PitchedBuffer`] has padded rows, [`Registered`] pins existing memory, and a
+//! [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
+//! [`PhysicalMemory`](virtual_memory::PhysicalMemory) grows without moving. A
+//! [`CudaArray`](image::CudaArray) or [`MipmappedArray`](image::MipmappedArray) holds images, which
+//! kernels read through a [`Texture`](image::Texture) or access through a
+//! [`Surface`](image::Surface). [`PointerAttributes`] describe an address,
+//! [`IpcMemoryHandle`](interop::IpcMemoryHandle) and [`IpcEventHandle`](interop::IpcEventHandle)
+//! reach other processes, and [`ExternalMemory`](interop::ExternalMemory) and
+//! [`ExternalSemaphore`](interop::ExternalSemaphore) are those of Vulkan.
 //!
 //! **Allocators.** Device memory comes from a [`CachingPool`] that all streams share. An
 //! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
-//! [`PinnedPool::usage`], [`PinnedPool::set_limit`] and [`PinnedPool::trim`] manage the cache behind pinned
-//! buffers, and [`trim()`] gives everything back that is kept for reuse.
+//! [`PinnedPool`] manages the cache behind pinned buffers, and [`trim()`] gives everything back
+//! that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
-//! on buffers, of one device or two. [`Stream::upload`], [`Stream::download`] and
-//! [`Stream::scope`] take borrowed slices, and [`Stream::upload_new`], [`Stream::download_vec`] and
-//! [`Stream::copy_new`] make what they copy to; [`Stream::upload_owned`] and
-//! [`Stream::download_owned`] take host memory that an [`InFlight`] gives back.
-//! [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between them,
-//! [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
-//! [`StagingOptions`] say which threads help with large slices.
+//! on buffers, of one device or two; the host's side may be any slice, and [`Stream::scope`] waits
+//! once for many. [`Stream::upload_new`], [`Stream::download_vec`] and [`Stream::copy_new`] make
+//! what they copy to; [`Stream::upload_owned`] and [`Stream::download_owned`] take host memory that
+//! an [`InFlight`] gives back. [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between
+//! them, [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
+//! [`StagingOptions`](staging::StagingOptions) say which threads help with large slices.
 //!
 //! **Several devices.** A [`DeviceGroup`] does one thing on all of them at once: an upload to all,
 //! a ring of copies, access to each other's memory. [`Context::enable_peer_access`] gives such
 //! access to one pair, and [`PeerAccess`] says how far it goes.
 //!
 //! **Kernels.** A [`Module`] is code, from PTX or a binary; [`nvrtc`] compiles CUDA C++ while the
-//! program runs, a [`Linker`] joins code that comes in pieces, and a `Library` is a module for all
-//! contexts at once. A [`Function`] is a kernel with its attributes and occupancy, and
-//! [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot check
-//! what a kernel does.
+//! program runs, a [`Linker`](jit::Linker) joins code that comes in pieces, and a [`Library`] is a
+//! module for all contexts at once. A [`Function`] is a kernel with its attributes and occupancy,
+//! and [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot
+//! check what a kernel does.
 //!
-//! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are
-//! futures for any executor. An [`Error`] names the operation and the cause. What a `Drop` could
-//! not do is counted by [`drop_failures`] and reported to the hook of [`set_drop_hook`]; owners
-//! also have a fallible `close`.
+//! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are futures
+//! for any executor. An [`Error`] names the operation and the cause. What a `Drop` could not do is
+//! counted by [`drops::failures`] and reported to the hook of [`drops::set_hook`]; owners also have
+//! a fallible `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
 //! libraries. [`sys`] has their types and everything else of the driver API.
@@ -146,8 +147,7 @@ mod signal;
 // Copies and fills.
 mod copy;
 
-// Arrays, textures and surfaces.
-mod image;
+pub mod image;
 
 // Device code: compiling, loading, launching.
 mod module;
@@ -162,14 +162,9 @@ mod trim;
 pub use cuda_sys as sys;
 
 pub use alloc::allocator::Allocator;
-pub use alloc::caching::builder::CachingPoolBuilder;
-pub use alloc::caching::limit::PoolLimit;
 pub use alloc::caching::pool::CachingPool;
-pub use alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use alloc::choice::{set_default_allocator, with_allocator};
-pub use alloc::driver_pool::attributes::PoolReuse;
-pub use alloc::driver_pool::ipc::PoolPointer;
-pub use alloc::driver_pool::memory_pool::{MemoryPool, MemoryPoolBuilder};
+pub use alloc::driver_pool::memory_pool::MemoryPool;
 pub use alloc::functions::{AllocFunction, FreeFunction};
 pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
@@ -182,8 +177,6 @@ pub use context::profiler::ProfilerRange;
 pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
 pub use copy::borrowed::Scope;
-pub use copy::borrowed::staging::options::{StagingOptions, set_staging_options, staging_options};
-pub use copy::borrowed::staging::trim_staging;
 pub use copy::host_slice::{HostSlice, HostSliceMut};
 pub use copy::in_flight::{InFlight, InFlightFuture};
 pub use copy::pitched::{Pitched, PitchedMut};
@@ -192,33 +185,12 @@ pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
-pub use device_memory::external::{ExternalMemory, ExternalMemoryKind};
-pub use device_memory::ipc::IpcMemoryHandle;
-pub use device_memory::managed::{Managed, ManagedBuffer};
 pub use device_memory::pitched::PitchedBuffer;
-pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
-pub use device_memory::virtual_memory::Granularity;
-pub use device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
-pub use device_memory::virtual_memory::physical::PhysicalMemory;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
-pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use host::pinned_pool::{PinnedBackend, PinnedPool};
-pub use host::registered::{RegisterFlags, Registered};
-pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
-pub use image::array::mipmap::{MipLevels, MipmappedArray};
-pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
-pub use image::array::texel::{Half, Texel};
-pub use image::array::texel_side::{TexelDestination, TexelSource};
-pub use image::array::view::{ArraySlice, ArraySliceMut};
-pub use image::array::{CudaArray, OneLevel, TexelArray};
-pub use image::texture::descriptor::{
-    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
-};
-pub use image::texture::object::{BoundObject, ImageObject};
-pub use image::texture::surface::{BoundSurface, Surface, SurfaceKind};
-pub use image::texture::view::TextureSource;
-pub use image::texture::{BoundTexture, Texture, TextureKind};
+pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use host::pinned_pool::PinnedPool;
+pub use host::registered::Registered;
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
@@ -226,16 +198,13 @@ pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
 pub use module::{
-    BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
-    Kernel, Library, LinkInput, Linker, Module, nvrtc,
+    BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, nvrtc,
 };
 pub use peer::PeerAccess;
 pub use process::driver::driver_version;
-pub use process::drop_hook::{DropFailure, DropHook, drop_failures, set_drop_hook, take_drop_hook};
 pub use signal::Signal;
-pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
 pub use signal::value::{StreamValue, WaitValue};
-pub use stream::event::{Event, IpcEventHandle};
+pub use stream::event::Event;
 pub use stream::{
     AnyThread, OneThread, PerThreadStream, Stream, StreamBuilder, StreamGuard, StreamKind,
     StreamPool,
@@ -246,9 +215,71 @@ pub use trim::trim;
 pub use types::extent::{Extent, Origin};
 pub use types::pod::Pod;
 pub use types::resource::Resource;
-pub use types::shareable::ShareableHandle;
 pub use types::usage::{MemoryInfo, PoolUsage};
 pub use types::uuid::Uuid;
 pub use types::version::Version;
-pub use wait::flush::flush_deferred_drops;
 pub use wait::future::Ready;
+
+/// Drops: what could not be released, and what is still to be.
+pub mod drops {
+    pub use crate::process::drop_hook::{
+        DropFailure, DropHook, drop_failures as failures, set_drop_hook as set_hook,
+        take_drop_hook as take_hook,
+    };
+    pub use crate::wait::flush::flush_deferred_drops as flush;
+}
+
+/// Memory, events and semaphores of other processes and other interfaces.
+pub mod interop {
+    pub use crate::alloc::driver_pool::ipc::PoolPointer;
+    pub use crate::device_memory::external::{ExternalMemory, ExternalMemoryKind};
+    pub use crate::device_memory::ipc::IpcMemoryHandle;
+    pub use crate::signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
+    pub use crate::stream::event::IpcEventHandle;
+    pub use crate::types::shareable::ShareableHandle;
+}
+
+/// Options of the driver's compiler, and its linker.
+pub mod jit {
+    pub use crate::module::{JitCache, JitFallback, JitOptions, LinkInput, Linker};
+}
+
+/// Memory that the host and all devices use by the same address, and that moves between them.
+pub mod managed {
+    pub use crate::device_memory::managed::{Managed, ManagedBuffer};
+    pub use crate::device_memory::placement::{
+        Advice, ManagedAttach, ManagedAttributes, MemoryLocation,
+    };
+}
+
+/// Flags and traits of pinned and registered memory.
+pub mod pinned {
+    pub use crate::host::pinned::PinnedFlags;
+    pub use crate::host::pinned_pool::PinnedBackend;
+    pub use crate::host::registered::RegisterFlags;
+    pub use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
+}
+
+/// What pools of device memory are built of, and report.
+pub mod pools {
+    pub use crate::alloc::caching::builder::CachingPoolBuilder;
+    pub use crate::alloc::caching::limit::PoolLimit;
+    pub use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
+    pub use crate::alloc::driver_pool::attributes::PoolReuse;
+    pub use crate::alloc::driver_pool::memory_pool::MemoryPoolBuilder;
+}
+
+/// How copies of borrowed slices are staged in pinned memory.
+pub mod staging {
+    pub use crate::copy::borrowed::staging::options::{
+        StagingOptions, set_staging_options as set_options, staging_options as options,
+    };
+    pub use crate::copy::borrowed::staging::trim_staging as trim;
+}
+
+/// Addresses reserved apart from the memory behind them: buffers that grow in place.
+pub mod virtual_memory {
+    pub use crate::device_memory::virtual_memory::Granularity;
+    pub use crate::device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
+    pub use crate::device_memory::virtual_memory::physical::PhysicalMemory;
+}

@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::wait::flush::flush_deferred_drops;
 
 /// Gives back all memory that the library keeps for reuse and that no work uses any more, and returns
-/// its bytes: [`flush_deferred_drops`], then
+/// its bytes: [`drops::flush`], then
 /// [`CachingPool::trim`]`(0)` of the [shared pool](CachingPool::shared), [`PinnedPool::trim`](crate::PinnedPool::trim)
-/// and [`trim_staging`].
+/// and [`staging::trim`].
 ///
 /// For a program that leaves the devices to others for a while, and for the end of a test that must
 /// have released everything. Each segment is freed by `cuMemFree`, which waits for all work of its device.

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, Error, Extent, Half, ManagedBuffer, MipmappedArray,
-    Origin, PinnedBuffer, RegisterFlags, Registered, Result, Shape, Stream, Texel, VirtualBuffer,
+    Device, Error, Extent, Origin, PinnedBuffer, Registered, Result, Shape, Stream,
+    image::{ArrayFlags, ArrayShape, CudaArray, Half, MipmappedArray, Texel},
+    managed::ManagedBuffer,
+    pinned::RegisterFlags,
+    virtual_memory::VirtualBuffer,
 };
 use support::{gpu_test, pattern, report, stall};
 

@@ -1,8 +1,8 @@
 //! The driver's pools as values, and access of other devices to them.
 
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result,
-    ShareableHandle,
+    Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, Result,
+    interop::ShareableHandle, pools::PoolReuse,
 };
 use cuda_sys::symbol as cu;
 use support::{check, context, gpu_test, hash, pattern};

@@ -123,11 +123,11 @@ gpu_test! {
             is("as_slice", pinned.as_slice().err());
             is("pinned", PinnedBuffer::<u8>::new(&current, 1).err());
             is("buffer", buffer.synchronize().err());
-            is("trim", cuda_core::trim_staging().err());
+            is("trim", cuda_core::staging::trim().err());
             is("version", cuda_core::driver_version().err());
             is("host function", inner.launch_host_func(|| ()).err());
             // This would wait for the very function that it is called in.
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
         })?;
         stream.synchronize()?;
         let mut count = 0;
@@ -137,7 +137,7 @@ gpu_test! {
         }
         assert_eq!(count, 20);
         // A thread of the library has dropped what the function owned.
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! G: managed memory.
 
 use cuda_core::{
-    Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, PinnedBuffer, Pod,
-    PointerAttributes, Result,
+    Device, Error, PinnedBuffer, Pod, PointerAttributes, Result,
+    managed::{Advice, ManagedAttach, ManagedBuffer, MemoryLocation},
 };
 use support::{block_on, context, gpu_test, kernels, pattern, report};
 

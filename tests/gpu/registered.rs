@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cuda_core::{
-    Device, Error, PinnedSlice, ReadOnly, RegisterFlags, Registered, Rejected, Result, StableHost,
-    StableHostMut, is_pinned,
+    Device, Error, PinnedSlice, Registered, Rejected, Result, is_pinned,
+    pinned::{ReadOnly, RegisterFlags, StableHost, StableHostMut},
 };
 use support::{block_on, gpu_test, pattern};
 

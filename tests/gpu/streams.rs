@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Device, DropFailure, Event, EventFlags, Resource, Result, Stream, set_drop_hook, take_drop_hook,
+    Device, Event, EventFlags, Resource, Result, Stream,
+    drops::{self, DropFailure},
 };
 use support::{assert_bytes, context, expect_drop_failures, gpu_test, hash, stall};
 
@@ -104,7 +105,7 @@ impl DropReports {
     fn listen() -> Self {
         let reports = Arc::<Mutex<Vec<_>>>::default();
         let log = reports.clone();
-        set_drop_hook(move |failure: &DropFailure| {
+        drops::set_hook(move |failure: &DropFailure| {
             log.lock().expect("no panic").push(failure.resource);
         });
         Self(reports)
@@ -113,7 +114,7 @@ impl DropReports {
 
 impl Drop for DropReports {
     fn drop(&mut self) {
-        take_drop_hook();
+        drops::take_hook();
     }
 }
 

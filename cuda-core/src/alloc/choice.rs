@@ -176,7 +176,7 @@ impl Device {
     /// [`Error::Invalid`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
     ///
     /// ```no_run
-    /// use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
+    /// use cuda_core::{Allocator, CachingPool, Device, pools::PoolLimit};
     ///
     /// // The first device is shared with others: no more than a quarter of it.
     /// let pool = CachingPool::builder().limit(PoolLimit::Fraction(0.25)).build()?;

@@ -97,7 +97,7 @@ pub struct ProfilerRange(Context);
 
 impl ProfilerRange {
     /// Ends the range. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's, with the range itself.

@@ -29,7 +29,7 @@ use crate::wait::future::Ready;
 ///
 /// If it is dropped before the copy is done, the owner is kept until then and dropped on a thread
 /// of this crate; nothing blocks. If it cannot be proven that the copy is done, the owner is leaked
-/// and that is reported to the hook of [`set_drop_hook`](crate::set_drop_hook): memory is never
+/// and that is reported to the hook of [`drops::set_hook`](crate::drops::set_hook): memory is never
 /// freed under a copy. If it is forgotten, the owner is leaked and nothing else.
 ///
 /// ```no_run

@@ -92,11 +92,11 @@ impl<K: StreamKind> Stream<K> {
     /// nothing waits for the device.
     ///
     /// A small slice costs one `memcpy` more. A large one goes through at most eight
-    /// [chunks](crate::StagingOptions), 64 MiB by default; the calling thread waits for this stream
+    /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for this stream
     /// before it stages more than they hold. It also waits for this stream when 256 MiB of small
     /// slices are in flight, unless the stream is known to be held up, for example by a
     /// [signal](crate::Signal) or a host function: then small slices take more pinned memory, which
-    /// later copies, or [`trim_staging`](crate::trim_staging), give back. If no pinned memory can be
+    /// later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned memory can be
     /// had at all, bytes go through memory that is not pinned: slower, and the driver may wait for
     /// this stream.
     ///
@@ -136,7 +136,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A borrowed slice
-    /// of up to a mebibyte, or up to a [chunk](crate::StagingOptions) if that is smaller, is
+    /// of up to a mebibyte, or up to a [chunk](crate::staging::StagingOptions) if that is smaller, is
     /// untouched after a failure; a larger one may be written in part.
     ///
     /// ```no_run

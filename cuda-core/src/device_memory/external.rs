@@ -25,7 +25,7 @@ use crate::util::by_parts::debug_by;
 /// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///
 /// ```
-/// use cuda_core::ExternalMemoryKind;
+/// use cuda_core::interop::ExternalMemoryKind;
 ///
 /// # let has_dedicated_allocate_info = false;
 /// let kind = match has_dedicated_allocate_info {
@@ -58,7 +58,7 @@ impl ExternalMemoryKind {
 /// ```no_run
 /// # #[cfg(unix)]
 /// # fn import(fd: std::os::fd::OwnedFd, size: usize) -> cuda_core::Result<()> {
-/// use cuda_core::{Device, ExternalMemory, ExternalMemoryKind};
+/// use cuda_core::{Device, interop::{ExternalMemory, ExternalMemoryKind}};
 ///
 /// let stream = Device::get(0)?.create_stream()?;
 /// // SAFETY: from vkGetMemoryFdKHR, of an allocation of `size` bytes on the same device, which Vulkan
@@ -143,7 +143,7 @@ impl ExternalMemory {
     /// of its parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits
     /// for the work that uses it, then unmaps and destroys the memory: `cuMemFree_v2`,
     /// `cuDestroyExternalMemory`. A failure of the second call is reported to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
     /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OutOfBounds`], in bytes, and
@@ -214,7 +214,7 @@ impl ExternalMemory {
     }
 
     /// Destroys the imported memory: `cuDestroyExternalMemory`. Dropping it reports a failure to
-    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's. If the destroying call failed, the memory returned is

@@ -24,7 +24,7 @@ use crate::types::resource::Resource;
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::IpcMemoryHandle;
+/// use cuda_core::interop::IpcMemoryHandle;
 ///
 /// let buffer = device.context()?.alloc::<f32>(1 << 20)?;
 /// let bytes: [u8; 64] = buffer.ipc_handle()?.to_bytes();
@@ -127,7 +127,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{DeviceBuffer, IpcMemoryHandle};
+    /// use cuda_core::{DeviceBuffer, interop::IpcMemoryHandle};
     ///
     /// let handle = IpcMemoryHandle::from_bytes(receive());
     /// // SAFETY: the sender keeps its buffer of as many elements until this process says that it

@@ -36,7 +36,7 @@ use crate::util::by_parts::debug_by;
 /// caller's risk.
 ///
 /// ```no_run
-/// use cuda_core::{Device, ManagedBuffer, MemoryLocation};
+/// use cuda_core::{Device, managed::{ManagedBuffer, MemoryLocation}};
 ///
 /// let device = Device::get(0)?;
 /// let stream = device.create_stream()?;
@@ -142,7 +142,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut values = cuda_core::ManagedBuffer::<u32>::new(&context, 1000)?;
+    /// let mut values = cuda_core::managed::ManagedBuffer::<u32>::new(&context, 1000)?;
     /// values.as_mut_slice()?.fill(1);
     /// stream.fill(values.slice_mut(..500)?, 2)?;
     /// assert_eq!(values.as_slice()?[499..501], [2, 1]); // waits for the device

@@ -19,7 +19,7 @@ use crate::util::raw_enum::raw_enum;
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
 /// # let stream = device.create_stream()?;
-/// use cuda_core::{ManagedBuffer, MemoryLocation};
+/// use cuda_core::managed::{ManagedBuffer, MemoryLocation};
 ///
 /// let values = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
 /// values.prefetch(&stream, .., MemoryLocation::Device(device))?;
@@ -68,7 +68,7 @@ impl MemoryLocation {
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{Advice, ManagedBuffer, MemoryLocation};
+/// use cuda_core::managed::{Advice, ManagedBuffer, MemoryLocation};
 ///
 /// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
 /// table.advise(.., Advice::SetReadMostly)?;
@@ -118,7 +118,7 @@ impl Advice {
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{Advice, ManagedBuffer};
+/// use cuda_core::managed::{Advice, ManagedBuffer};
 ///
 /// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
 /// table.advise(.., Advice::SetReadMostly)?;
@@ -146,7 +146,7 @@ raw_enum! {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{ManagedAttach, ManagedBuffer};
+    /// use cuda_core::managed::{ManagedAttach, ManagedBuffer};
     ///
     /// let mut values = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
     /// // SAFETY: no other stream uses it until it is attached to all again.
@@ -175,7 +175,7 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::{ManagedBuffer, MemoryLocation};
+    /// use cuda_core::managed::{ManagedBuffer, MemoryLocation};
     ///
     /// let stream = device.create_stream()?;
     /// let mut table = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
@@ -217,7 +217,7 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::{Advice, ManagedBuffer, MemoryLocation};
+    /// use cuda_core::managed::{Advice, ManagedBuffer, MemoryLocation};
     ///
     /// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
     /// table.advise(.., Advice::SetReadMostly)?;
@@ -252,7 +252,7 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{Advice, ManagedBuffer};
+    /// use cuda_core::managed::{Advice, ManagedBuffer};
     ///
     /// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
     /// table.advise(.., Advice::SetReadMostly)?;

@@ -214,7 +214,7 @@ pub enum Error {
 
     /// An earlier `close` failed in the very call that releases this. CUDA does not say whether
     /// such a call took effect, so the resource is neither used nor released again, and counts
-    /// among [`drop_failures`](crate::drop_failures). A buffer is empty afterwards.
+    /// among [`drops::failures`](crate::drops::failures). A buffer is empty afterwards.
     #[non_exhaustive]
     GivenUp {
         /// The resource.

@@ -179,7 +179,7 @@ flags! {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
     ///
     /// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
     /// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
@@ -225,7 +225,7 @@ impl PinnedFlags {
 /// no driver call either. [`PinnedPool::trim`](crate::PinnedPool::trim) gives back what is kept,
 /// [`PinnedPool::set_limit`](crate::PinnedPool::set_limit) bounds it, and
 /// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or registered, the driver
-/// allocates one; with [`PinnedBackend::Driver`](crate::PinnedBackend) it allocates each buffer.
+/// allocates one; with [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
 ///
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
 /// for the copies that use it, then calls `cuMemFreeHost`.
@@ -263,7 +263,7 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
     ///
     /// // The host only writes it, and devices read it in place.
     /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;

@@ -22,7 +22,7 @@ flags! {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{RegisterFlags, Registered};
+    /// use cuda_core::{Registered, pinned::RegisterFlags};
     ///
     /// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
     /// let host = Registered::new(&context, vec![0u32; 1024], flags)?;
@@ -56,7 +56,7 @@ flags! {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{RegisterFlags, Registered};
+/// use cuda_core::{Registered, pinned::RegisterFlags};
 ///
 /// let values = vec![1.0f32; 1 << 20];
 /// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)?;

@@ -16,7 +16,7 @@ use crate::util::from::from;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
-/// [`ManagedBuffer`](crate::ManagedBuffer) and [`VirtualBuffer`](crate::VirtualBuffer): buffers of
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer) and [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer): buffers of
 /// device memory with a third parameter, which has what their allocation needs beyond that.
 ///
 /// This type has what all of them share: length, views, waiting, freeing. A buffer knows which streams use
@@ -223,7 +223,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
     /// `access` says. It writes [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::StableHostMut).
+    /// [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -261,7 +261,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     }
 
     /// Frees the memory behind all work that uses it. Dropping the buffer does the same, but
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
     /// Those of the wait for that work, with the buffer unchanged; the driver's when the freeing

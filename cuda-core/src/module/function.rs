@@ -81,7 +81,7 @@ pub struct FunctionAttributes {
     /// Compute capability that it was compiled for, 90 for 9.0.
     pub binary_version: u32,
     /// Whether it was compiled with the cache mode
-    /// [`JitCache::All`](crate::JitCache::All).
+    /// [`JitCache::All`](crate::jit::JitCache::All).
     pub caches_all: bool,
     /// Dynamic shared memory that a launch may request, in bytes per block.
     pub max_dynamic_shared: usize,

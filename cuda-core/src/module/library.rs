@@ -79,7 +79,7 @@ impl Library {
     /// As [`Library::from_ptx`].
     ///
     /// ```no_run
-    /// use cuda_core::{JitOptions, Library};
+    /// use cuda_core::{Library, jit::JitOptions};
     ///
     /// # const PTX: &str = "";
     /// let options = JitOptions::new().max_registers(32).verbose(true);
@@ -258,7 +258,7 @@ impl Library {
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
     /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// A library that has clones, kernels or globals lives on with them.
     ///

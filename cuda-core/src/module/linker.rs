@@ -22,7 +22,7 @@ use crate::util::by_parts::debug_by;
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{LinkInput, Linker};
+/// use cuda_core::jit::{LinkInput, Linker};
 ///
 /// let mut linker = Linker::new(&context)?;
 /// // SAFETY: nvcc wrote the archive.
@@ -64,7 +64,7 @@ impl LinkInput {
 /// linker.
 ///
 /// ```no_run
-/// use cuda_core::{Device, Linker, Module};
+/// use cuda_core::{Device, Module, jit::Linker};
 ///
 /// # const KERNEL: &str = "";
 /// # const FUNCTIONS: &str = "";
@@ -110,7 +110,7 @@ impl Linker {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # const PTX: &str = "";
-    /// use cuda_core::{JitOptions, Linker};
+    /// use cuda_core::jit::{JitOptions, Linker};
     ///
     /// let options = JitOptions::new().max_registers(32).verbose(true);
     /// let mut linker = Linker::new_with(&context, &options)?;
@@ -258,7 +258,7 @@ impl Linker {
     /// [`Error::Invalid`] if nothing was added, before any driver call;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions
     /// that are defined nowhere or twice, among others. A failure to destroy the linker is reported
-    /// to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// to the hook of [`drops::set_hook`](crate::drops::set_hook).
     pub fn complete(mut self) -> Result<Cubin> {
         let op = "cuLinkComplete";
         if self.inputs == 0 {
@@ -293,7 +293,7 @@ impl Linker {
     }
 
     /// Destroys the linker without linking: `cuLinkDestroy`. Dropping it reports a failure to the
-    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's. If it failed to destroy the linker, the linker returned is

@@ -88,7 +88,7 @@ impl Module {
     /// As [`Module::from_ptx`].
     ///
     /// ```no_run
-    /// use cuda_core::{JitOptions, Module};
+    /// use cuda_core::{Module, jit::JitOptions};
     ///
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let ptx = String::new();
@@ -255,7 +255,7 @@ impl Module {
 
     /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
     /// completed: `cuModuleUnload`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// A module that has clones, functions or globals lives on with them.
     ///

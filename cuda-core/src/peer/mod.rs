@@ -21,7 +21,7 @@ raw_enum! {
     /// What another device may do with memory.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, PeerAccess, VirtualBuffer};
+    /// use cuda_core::{Device, PeerAccess, virtual_memory::VirtualBuffer};
     ///
     /// let (one, two) = (Device::get(0)?, Device::get(1)?);
     /// let mut table = VirtualBuffer::<f32>::new(&one.context()?, 1 << 30)?;

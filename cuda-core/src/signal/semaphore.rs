@@ -24,7 +24,7 @@ raw_enum! {
     /// What kind of semaphore an [`ExternalSemaphore`] imports.
     ///
     /// ```
-    /// use cuda_core::ExternalSemaphoreKind;
+    /// use cuda_core::interop::ExternalSemaphoreKind;
     ///
     /// # let has_type_create_info = true;
     /// let kind = match has_type_create_info {
@@ -49,7 +49,7 @@ raw_enum! {
 /// ```no_run
 /// # #[cfg(unix)]
 /// # fn draw(stream: &cuda_core::Stream, fd: std::os::fd::OwnedFd) -> cuda_core::Result<()> {
-/// use cuda_core::{ExternalSemaphore, ExternalSemaphoreKind};
+/// use cuda_core::interop::{ExternalSemaphore, ExternalSemaphoreKind};
 ///
 /// let kind = ExternalSemaphoreKind::Timeline;
 /// // SAFETY: from vkGetSemaphoreFdKHR, of a timeline semaphore on the same device.
@@ -166,7 +166,7 @@ impl ExternalSemaphore {
     }
 
     /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that

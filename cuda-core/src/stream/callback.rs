@@ -27,7 +27,7 @@ impl<K: StreamKind> Stream<K> {
     /// CUDA cannot be called from `f`: operations of this crate return
     /// [`Error::InCallback`](crate::Error::InCallback), and values dropped there are dropped on
     /// another thread. A panic is caught and reported to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). If the context is lost, the driver never calls `f`,
+    /// [`drops::set_hook`](crate::drops::set_hook). If the context is lost, the driver never calls `f`,
     /// which is then leaked.
     ///
     /// # Errors

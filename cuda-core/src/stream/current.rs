@@ -191,7 +191,7 @@ impl StreamGuard {
     }
 
     /// Ends the scope now; dropping reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead. The stream before is current again in any
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. The stream before is current again in any
     /// case.
     ///
     /// # Errors

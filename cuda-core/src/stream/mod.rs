@@ -367,7 +367,7 @@ unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
 
 impl Stream {
     /// Destroys the stream, if nothing else refers to it: `cuStreamDestroy_v2`. Dropping it reports
-    /// a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead. Pending work
+    /// a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead. Pending work
     /// completes in any case.
     ///
     /// A stream that has other handles, or buffers allocated on it, lives on with them. So does one

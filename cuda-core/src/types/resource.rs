@@ -27,7 +27,7 @@ shown! {
     /// ```
     /// use cuda_core::Resource;
     ///
-    /// cuda_core::set_drop_hook(|failure| match failure.resource {
+    /// cuda_core::drops::set_hook(|failure| match failure.resource {
     ///     Resource::DeviceMemory => eprintln!("{} bytes are lost: {failure}", failure.bytes),
     ///     _ => eprintln!("{failure}"),
     /// });

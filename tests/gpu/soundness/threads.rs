@@ -77,7 +77,7 @@ gpu_test! {
             drop((buffer, host, event, other));
         })?;
         stream.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(refused.load(Ordering::Relaxed), 3);
         Ok(())
     }

@@ -2,9 +2,11 @@
 //! hardware.
 
 use cuda_core::{
-    AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, DeviceBuffer, FilterMode,
-    MipmapSampling, MipmappedArray, Module, Result, Shape, Stream, Surface, Texture,
-    TextureDescriptor, TextureSource,
+    DeviceBuffer, Module, Result, Shape, Stream,
+    image::{
+        AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, FilterMode, MipmapSampling,
+        MipmappedArray, Surface, Texture, TextureDescriptor, TextureSource,
+    },
 };
 use support::gpu_test;
 

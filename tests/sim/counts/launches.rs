@@ -93,7 +93,7 @@ fn linking_costs_a_guard_a_call() {
     Counted::run(|driver| {
         let (context, _, _) = two_streams()?;
         let make = entered([EXCHANGE, "cuLinkCreate_v2", EXCHANGE]);
-        let mut linker = driver.expect(make.clone(), || cuda_core::Linker::new(&context))?;
+        let mut linker = driver.expect(make.clone(), || cuda_core::jit::Linker::new(&context))?;
         let add = entered([EXCHANGE, "cuLinkAddData_v2", EXCHANGE]);
         driver.expect(add, || linker.add_ptx(PTX).map(drop))?;
         driver.refused(|| linker.add_ptx("no PTX").map(drop));
@@ -101,7 +101,7 @@ fn linking_costs_a_guard_a_call() {
         let destroy = entered([EXCHANGE, "cuLinkDestroy", EXCHANGE]);
         let both = [complete, destroy.clone()].concat();
         driver.expect(both, || linker.complete())?;
-        let unused = driver.expect(make, || cuda_core::Linker::new(&context))?;
+        let unused = driver.expect(make, || cuda_core::jit::Linker::new(&context))?;
         Ok(driver.expect(destroy, || unused.close())?)
     });
 }

@@ -1,6 +1,6 @@
 //! Modules and launches, with a fault at every call.
 
-use cuda_core::{Context, ContextFlags, Device, JitOptions, Module, PinnedBuffer};
+use cuda_core::{Context, ContextFlags, Device, Module, PinnedBuffer, jit::JitOptions};
 use support::kernels;
 
 use super::harness::{first, sweep};

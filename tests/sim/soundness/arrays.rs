@@ -2,8 +2,10 @@
 //! S26, S37, S42.
 
 use cuda_core::{
-    Access, ArrayFlags, ArrayShape, CudaArray, Extent, Function, MipmappedArray, Module, Origin,
-    PinnedBuffer, Result, Stream, Surface, Texture, TextureDescriptor,
+    Access, Extent, Function, Module, Origin, PinnedBuffer, Result, Stream,
+    image::{
+        ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
+    },
 };
 use cuda_sim::register_kernel;
 

@@ -1,7 +1,8 @@
 //! Memory of one context that another context is asked to use.
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Result, Texture, TextureDescriptor,
+    Context, ContextFlags, Device, DeviceBuffer, Error, Result,
+    image::{Texture, TextureDescriptor},
 };
 use support::kernels;
 

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Wake, Waker};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Rejected, Result, Signal,
-    Stream, WaitValue, set_drop_hook, take_drop_hook,
+    Context, ContextFlags, Device, Error, Event, EventFlags, Rejected, Result, Signal, Stream,
+    WaitValue,
+    drops::{self, DropFailure},
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
@@ -115,10 +116,10 @@ impl Drop for Bomb {
 /// As `clean`, with so many expected drop failures.
 fn clean_but_for(failures: u64, body: impl FnOnce() -> Result<()> + Send) {
     let session = support::simulator();
-    let before = cuda_core::drop_failures();
+    let before = cuda_core::drops::failures();
     super::within(|| body().expect("no operation fails"));
     session.settle();
-    assert_eq!(cuda_core::drop_failures(), before + failures);
+    assert_eq!(cuda_core::drops::failures(), before + failures);
     session.assert_clean();
 }
 
@@ -139,7 +140,7 @@ fn s31_drop_in_a_host_function() {
             drop((buffer, host, event, other, inside, created));
         })?;
         stream.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         let held = session.leaks();
         let held = held.iter().filter(|leak| {
             matches!(leak.kind, LeakKind::Device | LeakKind::Context | LeakKind::Stream)
@@ -191,7 +192,7 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(stream.context().synchronize());
             refused(stream.device().enter());
             refused(Context::current());
-            refused(cuda_core::trim_staging());
+            refused(cuda_core::staging::trim());
             refused(cuda_core::driver_version());
             let Rejected { error, value: _buffer } = buffer.close().expect_err("refused");
             refused::<()>(Err(error));
@@ -216,7 +217,7 @@ fn s31_looking_at_a_device_in_a_host_function_is_refused() {
 
 #[test]
 fn s31_flushing_in_a_host_function_does_not_wait_for_itself() {
-    clean(|_| in_host_function(cuda_core::flush_deferred_drops));
+    clean(|_| in_host_function(cuda_core::drops::flush));
 }
 
 #[test]
@@ -227,15 +228,15 @@ fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
         let buffer = stream.alloc::<u32>(64).expect("memory");
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
-        set_drop_hook(move |_: &DropFailure| {
-            cuda_core::flush_deferred_drops();
+        drops::set_hook(move |_: &DropFailure| {
+            cuda_core::drops::flush();
             counted.fetch_add(1, Ordering::Relaxed);
         });
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let launched = stream.launch_host_func(move || drop(buffer));
         launched.and_then(|()| stream.synchronize()).expect("it runs");
-        cuda_core::flush_deferred_drops();
-        take_drop_hook();
+        cuda_core::drops::flush();
+        drops::take_hook();
         assert_eq!(count.load(Ordering::Relaxed), 1);
     });
     assert_eq!(session.violations(), []);
@@ -385,7 +386,7 @@ struct Flushes(mpsc::Sender<()>);
 
 impl Wake for Flushes {
     fn wake(self: Arc<Self>) {
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         let _ = self.0.send(());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{DeviceBuffer, Result, Stream, set_drop_hook, take_drop_hook};
+use cuda_core::{DeviceBuffer, Result, Stream, drops};
 use cuda_sim::{LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::kernels;
@@ -350,7 +350,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         drop(b);
         let (buffer, read) = (Arc::new(buffer), Arc::new(Mutex::new((false, y))));
         let later = (a.clone(), buffer.clone(), read.clone());
-        set_drop_hook(move |_| {
+        drops::set_hook(move |_| {
             let (stream, buffer, read) = later.clone();
             let reading = thread::spawn(move || {
                 let (done, y) = &mut *read.lock().expect("no panic");
@@ -364,7 +364,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         launch.elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
         // SAFETY: 64 elements of both.
         unsafe { launch.launch() }?;
-        take_drop_hook();
+        drops::take_hook();
         let mut buffer = Arc::into_inner(buffer).expect("the hook is gone");
         home.fill(&mut buffer, 8)?;
         home.synchronize()?;

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, RegisterFlags, Registered,
-    Result, StableHost, StableHostMut, Stream,
+    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, Registered, Result,
+    Stream,
+    pinned::{RegisterFlags, StableHost, StableHostMut},
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::CUstream;
@@ -165,7 +166,7 @@ fn s31_registered_memory_dropped_in_a_host_function() {
         one.download(&buffer, &mut host)?;
         two.launch_host_func(move || drop(host))?;
         two.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(sevens.load(Ordering::Relaxed), 64);
         Ok(())
     });

@@ -7,7 +7,7 @@ use std::thread;
 use cuda_core::adaptors::Limiting;
 use cuda_core::{
     Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, Error, MemoryPool,
-    PeerAccess, Resource, Result, Stream, set_drop_hook, take_drop_hook,
+    PeerAccess, Resource, Result, Stream, drops,
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -310,14 +310,14 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
             gone.fill(&mut target, 1)?;
             drop(gone);
             let count = calls.clone();
-            set_drop_hook(move |failure| {
+            drops::set_hook(move |failure| {
                 assert_eq!(failure.resource, Resource::Event);
                 one.disable_peer_access(&two).expect("nothing is under way");
                 count.fetch_add(1, Ordering::Relaxed);
             });
             session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuEventDestroy_v2"));
             streams[0].copy(&source, &mut target)?;
-            take_drop_hook();
+            drops::take_hook();
             Result::<()>::Ok(())
         };
         body().expect("no operation of the test fails");

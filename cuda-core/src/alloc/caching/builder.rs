@@ -52,7 +52,7 @@ impl Settings {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{CachingPool, PoolLimit};
+/// use cuda_core::{CachingPool, pools::PoolLimit};
 ///
 /// let pool = CachingPool::builder()
 ///     .initial(256 << 20) // taken at the first allocation

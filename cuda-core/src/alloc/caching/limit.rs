@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// is no limit, as text and as a value.
 ///
 /// ```
-/// use cuda_core::PoolLimit;
+/// use cuda_core::pools::PoolLimit;
 ///
 /// assert_eq!("1024".parse::<PoolLimit>()?, PoolLimit::Bytes(1024));
 /// assert_eq!("5%".parse::<PoolLimit>()?, PoolLimit::Fraction(0.05));

@@ -43,7 +43,7 @@ use crate::util::sync::lock;
 /// of the device.
 ///
 /// ```no_run
-/// use cuda_core::{CachingPool, Device, PoolLimit};
+/// use cuda_core::{CachingPool, Device, pools::PoolLimit};
 ///
 /// let device = Device::get(0)?;
 /// let stream = device.create_stream()?;
@@ -200,7 +200,7 @@ impl CachingPool {
     /// child.
     ///
     /// ```no_run
-    /// use cuda_core::{CachingPool, PoolLimit};
+    /// use cuda_core::{CachingPool, pools::PoolLimit};
     ///
     /// CachingPool::shared()?.set_limit(PoolLimit::Fraction(0.5))?; // of each device
     /// # Ok::<(), cuda_core::Error>(())
@@ -218,7 +218,7 @@ impl CachingPool {
     /// The first error of the allocator that segments come from; the other segments are given back
     /// regardless. A segment that the driver refused to take back may have been freed or not: the
     /// pool does not use it again, and reports it to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). One that an allocator refused with an error of its
+    /// [`drops::set_hook`](crate::drops::set_hook). One that an allocator refused with an error of its
     /// own is offered once more by the next call.
     ///
     /// ```no_run

@@ -11,7 +11,7 @@ use crate::types::usage::PoolUsage;
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::PoolReuse;
+/// use cuda_core::pools::PoolReuse;
 ///
 /// // Streams never wait for each other because of memory, and more of it may be taken.
 /// let pool = device.default_memory_pool()?;
@@ -85,7 +85,7 @@ impl MemoryPool {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::PoolReuse;
+    /// use cuda_core::pools::PoolReuse;
     ///
     /// // Which memory is reused does not depend on how far other streams have come.
     /// device.default_memory_pool()?.set_reuse(PoolReuse::Opportunistic, false)?;

@@ -31,7 +31,7 @@ use crate::util::by_parts::debug_by;
 ///
 /// ```no_run
 /// # fn send(_: impl Sized) {}
-/// use cuda_core::{Device, MemoryPool, PoolPointer, ShareableHandle};
+/// use cuda_core::{Device, MemoryPool, interop::{PoolPointer, ShareableHandle}};
 ///
 /// let device = Device::get(0)?;
 /// let stream = device.create_stream()?;
@@ -85,7 +85,7 @@ impl MemoryPool {
     /// The driver's, `INVALID_VALUE` for a pool that is not shareable among them.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, MemoryPool, ShareableHandle};
+    /// use cuda_core::{Device, MemoryPool, interop::ShareableHandle};
     ///
     /// let device = Device::get(0)?;
     /// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;

@@ -35,7 +35,7 @@ const ALIGNMENT: usize = 4096;
 /// Dropping the buffer waits for the work that uses it, then releases everything.
 ///
 /// ```no_run
-/// use cuda_core::{Device, VirtualBuffer};
+/// use cuda_core::{Device, virtual_memory::VirtualBuffer};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;
@@ -69,7 +69,7 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let list = cuda_core::VirtualBuffer::<f32>::new(&context, 1 << 38)?; // a tebibyte
+    /// let list = cuda_core::virtual_memory::VirtualBuffer::<f32>::new(&context, 1 << 38)?; // a tebibyte
     /// assert_eq!((list.len(), list.capacity()), (0, 0)); // of addresses; no memory yet
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -114,7 +114,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut list = cuda_core::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
+    /// let mut list = cuda_core::virtual_memory::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
     /// list.grow_to(1000)?;
     /// let address = list.as_raw();
     /// list.grow_to(1 << 24)?; // copies nothing
@@ -146,7 +146,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut list = cuda_core::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
+    /// let mut list = cuda_core::virtual_memory::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
     /// list.grow_to(1 << 24)?;
     /// stream.fill(list.as_view_mut(), 7)?;
     /// list.shrink_to(1 << 20)?; // once the fill is done with what goes
@@ -170,7 +170,10 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{Granularity, PhysicalMemory, ShareableHandle, VirtualBuffer};
+    /// use cuda_core::{
+    ///     interop::ShareableHandle,
+    ///     virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer},
+    /// };
     ///
     /// let step = context.device().virtual_memory_granularity(Granularity::Recommended)?;
     /// let mut list = VirtualBuffer::<u32>::new(&context, 1 << 30)?;
@@ -196,7 +199,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// [`Error::Unsupported`] for a device that cannot reach it; the driver's.
     ///
     /// ```no_run
-    /// # use cuda_core::{Device, PeerAccess, VirtualBuffer};
+    /// # use cuda_core::{Device, PeerAccess, virtual_memory::VirtualBuffer};
     /// let mut buffer = VirtualBuffer::<f32>::new(&Device::get(0)?.context()?, 1 << 30)?;
     /// buffer.set_access(Device::get(1)?, PeerAccess::ReadWrite)?;
     /// buffer.grow_to(1 << 20)?;

@@ -26,7 +26,7 @@ raw_enum! {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::{Granularity, PhysicalMemory};
+    /// use cuda_core::virtual_memory::{Granularity, PhysicalMemory};
     ///
     /// let step = device.virtual_memory_granularity(Granularity::Recommended)?;
     /// let bytes = (100_usize << 20).next_multiple_of(step);
@@ -42,7 +42,7 @@ raw_enum! {
 
 impl Device {
     /// Whether memory of the device can be mapped into reserved addresses, which
-    /// [`VirtualBuffer`](crate::VirtualBuffer) needs.
+    /// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) needs.
     ///
     /// # Errors
     /// The driver's.
@@ -58,7 +58,7 @@ impl Device {
     /// management.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, Granularity};
+    /// use cuda_core::{Device, virtual_memory::Granularity};
     ///
     /// let step = Device::get(0)?.virtual_memory_granularity(Granularity::Minimum)?;
     /// assert!(step.is_power_of_two());

@@ -17,13 +17,15 @@ use crate::types::shareable::ShareableHandle;
 use crate::util::by_parts::debug_by;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
-/// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
+/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer), which owns it from then on.
 ///
 /// A growing buffer allocates its own; this type is for memory that comes from, or goes to, another
 /// process.
 ///
 /// ```no_run
-/// use cuda_core::{Device, PhysicalMemory, ShareableHandle, VirtualBuffer};
+/// use cuda_core::{
+///     Device, interop::ShareableHandle, virtual_memory::{PhysicalMemory, VirtualBuffer},
+/// };
 ///
 /// let context = Device::get(0)?.context()?;
 /// let memory = PhysicalMemory::new(&context, 1 << 20, ShareableHandle::None)?;
@@ -116,9 +118,9 @@ impl PhysicalMemory {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PhysicalMemory, ShareableHandle};
+    /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
     ///
-    /// let step = context.device().virtual_memory_granularity(cuda_core::Granularity::Minimum)?;
+    /// let step = context.device().virtual_memory_granularity(cuda_core::virtual_memory::Granularity::Minimum)?;
     /// let memory = PhysicalMemory::new(&context, step, ShareableHandle::None)?;
     /// assert_eq!(memory.shareable()?, ShareableHandle::None);
     /// # Ok::<(), cuda_core::Error>(())
@@ -194,7 +196,7 @@ impl PhysicalMemory {
     }
 
     /// Releases the memory now: `cuMemRelease`; dropping reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead. Processes that imported it keep it.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. Processes that imported it keep it.
     ///
     /// # Errors
     /// The driver's, with memory of no bytes: see [`Error::GivenUp`].

@@ -13,7 +13,7 @@ use crate::util::sync::lock;
 /// The pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s. There is
 /// one.
 ///
-/// Memory that the driver allocates is not part of it: that with [flags](crate::PinnedFlags) of its
+/// Memory that the driver allocates is not part of it: that with [flags](crate::pinned::PinnedFlags) of its
 /// own, or all with [`PinnedBackend::Driver`].
 ///
 /// ```no_run
@@ -71,7 +71,7 @@ impl PinnedPool {
     ///
     /// # Errors
     /// The driver's. The memory may be gone despite the error: that slab is not used again, and is
-    /// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
+    /// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). All else is kept. The bytes
     /// given back before the error are not counted.
     ///
     /// ```no_run
@@ -120,7 +120,7 @@ impl PinnedPool {
     /// allocations fail with [`Error::Invalid`](crate::Error::Invalid).
     ///
     /// ```
-    /// use cuda_core::{PinnedBackend, PinnedPool};
+    /// use cuda_core::{PinnedPool, pinned::PinnedBackend};
     ///
     /// PinnedPool::set_backend(PinnedBackend::Slab);
     /// ```

@@ -22,7 +22,7 @@ impl<K: StreamKind> Stream<K> {
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
     /// # let context = Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let shape = ArrayShape::D2 { width: 64, height: 32 };
@@ -63,7 +63,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 8, height: 4 };
     /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;

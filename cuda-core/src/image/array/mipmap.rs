@@ -19,10 +19,10 @@ use crate::util::by_parts::debug_by;
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
 /// Each level is copied like an array of its own; a texture samples all of them. Otherwise like
-/// [`CudaArray`](crate::CudaArray).
+/// [`CudaArray`](crate::image::CudaArray).
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, Device, MipmappedArray};
+/// use cuda_core::{Device, image::{ArrayFlags, ArrayShape, MipmappedArray}};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;

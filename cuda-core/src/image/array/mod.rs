@@ -87,7 +87,7 @@ impl memory::MemoryKind for ArrayMemory {
 /// until they are dropped, too.
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+/// use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;
@@ -98,7 +98,7 @@ impl memory::MemoryKind for ArrayMemory {
 /// ```
 pub type CudaArray<T> = TexelArray<T, OneLevel>;
 
-/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::MipmappedArray) are aliases of
+/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::image::MipmappedArray) are aliases of
 /// it. This type has what both share.
 pub struct TexelArray<T: Texel, L> {
     // INVARIANT: created with this shape and this type's format.
@@ -174,7 +174,7 @@ impl<T: Texel, L> TexelArray<T, L> {
 
     /// Destroys the array, once no work uses it: `cuArrayDestroy` or `cuMipmappedArrayDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). While textures or surfaces of the array live, the
+    /// [`drops::set_hook`](crate::drops::set_hook). While textures or surfaces of the array live, the
     /// last of them destroys it instead.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl<T: Texel> CudaArray<T> {
     /// does not support arrays without memory.
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
     /// let context = Device::get(0)?.context()?;
     /// let shape = ArrayShape::D2 { width: 1000, height: 1000 };
     /// let needed = CudaArray::<f32>::memory_requirements(&context, shape, ArrayFlags::default())?;
@@ -314,7 +314,7 @@ impl<T: Texel> CudaArray<T> {
     /// not within the array.
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
     /// # let context = Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let shape = ArrayShape::Layered2D { width: 64, height: 64, layers: 8 };

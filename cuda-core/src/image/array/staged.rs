@@ -30,7 +30,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 64, height: 32 };
     /// let mut image = CudaArray::<u8>::new(stream.context(), shape, ArrayFlags::default())?;
@@ -84,7 +84,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 8, height: 4 };
     /// let mut image = CudaArray::<u16>::new(&context, shape, ArrayFlags::default())?;

@@ -4,14 +4,14 @@ use cuda_sys::CUarray_format;
 
 use crate::types::pod::Pod;
 
-/// An element of a [`CudaArray`](crate::CudaArray): one, two or four numbers of a format that
+/// An element of a [`CudaArray`](crate::image::CudaArray): one, two or four numbers of a format that
 /// textures and surfaces support. Sealed.
 ///
 /// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`Half`].
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, Context, CudaArray, Result, Texel};
+/// use cuda_core::{Context, Result, image::{ArrayFlags, ArrayShape, CudaArray, Texel}};
 ///
 /// fn square<T: Texel>(context: &Context, width: usize) -> Result<CudaArray<T>> {
 ///     let shape = ArrayShape::D2 { width, height: width };
@@ -36,7 +36,7 @@ pub(crate) trait Sealed {}
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Half};
+/// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray, Half};
 ///
 /// const ONE: Half = Half(0x3c00);
 /// let shape = ArrayShape::D1 { width: 64 };

@@ -40,7 +40,9 @@ impl ObjectKind for TextureKind {
 /// kernels that were passed it.
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device, Texture, TextureDescriptor};
+/// use cuda_core::{
+///     Device, image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor},
+/// };
 ///
 /// let context = Device::get(0)?.context()?;
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
@@ -89,7 +91,7 @@ impl<T: Texel> Texture<T> {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// # const PTX: &str = "";
-    /// # use cuda_core::{Module, Texture, TextureDescriptor};
+    /// # use cuda_core::{Module, image::{Texture, TextureDescriptor}};
     /// # let function = Module::from_ptx(&context, PTX)?.function("sample")?;
     /// let table = stream.alloc_zeroed::<f32>(1024)?;
     /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
@@ -123,7 +125,9 @@ impl<T: Texel> Texture<T> {
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("blur")?;
-/// use cuda_core::{ArrayFlags, ArrayShape, BoundTexture, CudaArray, Texture, TextureDescriptor};
+/// use cuda_core::{
+///     image::{ArrayFlags, ArrayShape, BoundTexture, CudaArray, Texture, TextureDescriptor},
+/// };
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;

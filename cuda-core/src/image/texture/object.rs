@@ -32,8 +32,8 @@ pub(crate) trait ObjectKind: Send + 'static {
     const DESCRIBE: (&'static str, Describe);
 }
 
-/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::Texture) and
-/// [`Surface`](crate::Surface) are aliases of it. This type has what both share.
+/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::image::Texture) and
+/// [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub struct ImageObject<T: Texel, K: ObjectKind> {
     // Dropped before what it was made of.
@@ -123,7 +123,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
 
     /// Destroys the object, once no work uses it: `cuTexObjectDestroy` or `cuSurfObjectDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
     /// Those of the wait for that work, with the object unchanged; the driver's of the call that

@@ -63,7 +63,7 @@ impl AsRef<str> for Ptx {
 
 /// A binary for devices of one architecture, from
 /// [`Program::compile_cubin`](super::Program::compile_cubin) or
-/// [`Linker::complete`](crate::Linker::complete).
+/// [`Linker::complete`](crate::jit::Linker::complete).
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;

@@ -13,7 +13,7 @@ use crate::timeline::event::RawEvent;
 /// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.
 ///
 /// ```
-/// use cuda_core::IpcEventHandle;
+/// use cuda_core::interop::IpcEventHandle;
 ///
 /// let handle = IpcEventHandle::from_bytes([7; 64]);
 /// assert_eq!(handle.to_bytes(), [7; 64]);
@@ -88,7 +88,7 @@ impl Event {
     ///
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }
-    /// use cuda_core::{Device, Event, IpcEventHandle};
+    /// use cuda_core::{Device, Event, interop::IpcEventHandle};
     ///
     /// let context = Device::get(0)?.context()?;
     /// let handle = IpcEventHandle::from_bytes(receive());

@@ -224,7 +224,7 @@ impl Event {
     }
 
     /// Destroys the event; dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's, with the event, which is [given up](Error::GivenUp).

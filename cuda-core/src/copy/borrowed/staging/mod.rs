@@ -383,11 +383,11 @@ fn prune() {
 ///
 /// # Errors
 /// The driver's. The memory may be gone despite the error: that chunk is not used again, and is
-/// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
+/// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). All else is kept. The bytes
 /// freed before the error are not counted.
 ///
 /// ```no_run
-/// cuda_core::trim_staging()?;
+/// cuda_core::staging::trim()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub fn trim_staging() -> Result<usize> {
