@@ -43,7 +43,8 @@
 //! other work.
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
-//! full speed. Their elements are [`Pod`], and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
+//! full speed. Their elements are [`Pod`], [`f16`], [`Complex32`]
+//! and structs by [`pod!`] among them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
 //! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
 //! [`Registered`] pins existing memory, and a [`VirtualBuffer`] of [`PhysicalMemory`] grows without
 //! moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels read through a
@@ -215,7 +216,7 @@ pub use host::registered::{RegisterFlags, Registered};
 pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
 pub use image::array::mipmap::{MipLevels, MipmappedArray};
 pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
-pub use image::array::texel::{Half, Texel};
+pub use image::array::texel::Texel;
 pub use image::array::texel_side::{TexelDestination, TexelSource};
 pub use image::array::view::{ArraySlice, ArraySliceMut};
 pub use image::array::{CudaArray, OneLevel, TexelArray};
@@ -250,7 +251,9 @@ pub use stream::{
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use trim::trim;
+pub use types::complex::{Complex32, Complex64};
 pub use types::extent::{Extent, Origin};
+pub use types::half::{bf16, f16};
 pub use types::pod::Pod;
 pub use types::resource::Resource;
 pub use types::shareable::ShareableHandle;

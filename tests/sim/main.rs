@@ -7,6 +7,7 @@ mod counts;
 mod crowds;
 mod drop_hook;
 mod drops;
+mod elements;
 // A file descriptor needs an operating system.
 #[cfg(all(unix, not(miri)))]
 mod external;
