@@ -104,11 +104,6 @@ impl fmt::Display for Error {
             Self::Shares { op, len, members } => {
                 write!(f, "{op}: {len} elements cannot be cut into {members} equal parts")
             }
-            Self::FillWidth { op, width } => write!(
-                f,
-                "{op}: cannot fill with a value of {width} bytes that is not a repeated pattern of \
-                 1, 2 or 4 bytes"
-            ),
             Self::WrongDevice { op, memory, stream } => write!(
                 f,
                 "{op}: the memory is on device {memory}, the stream on device \

@@ -311,15 +311,6 @@ pub enum Error {
         members: usize,
     },
 
-    /// `cuMemset` supports only patterns of 1, 2 and 4 bytes.
-    #[non_exhaustive]
-    FillWidth {
-        /// The operation.
-        op: &'static str,
-        /// Size of the value, in bytes.
-        width: usize,
-    },
-
     /// Memory of one device was given to a stream of another.
     #[non_exhaustive]
     WrongDevice {
