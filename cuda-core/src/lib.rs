@@ -76,7 +76,8 @@
 //! program runs, a [`Linker`] joins code that comes in pieces, and a `Library` is a module for all
 //! contexts at once. A [`Function`] is a kernel with its attributes and occupancy, and
 //! [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot check
-//! what a kernel does.
+//! what a kernel does. [`kernel!`] declares a kernel's parameters once, and the compiler checks the
+//! arguments of each launch.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`] and [`Event::reached`] are
 //! futures for any executor. An [`Error`] names the operation and the cause. What a `Drop` could
@@ -235,7 +236,7 @@ pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
-    Kernel, Library, LinkInput, Linker, Module, nvrtc,
+    Kernel, Library, LinkInput, Linker, Module, kernel, nvrtc,
 };
 pub use peer::PeerAccess;
 pub use process::driver::driver_version;

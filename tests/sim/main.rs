@@ -13,6 +13,7 @@ mod elements;
 mod external;
 mod faults;
 mod in_flight;
+mod kernels;
 mod libraries;
 mod linker;
 mod lost_context;

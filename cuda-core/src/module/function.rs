@@ -295,6 +295,25 @@ impl Function {
             }
         }
     }
+
+    /// Checks that the kernel was compiled with parameters of these sizes, in bytes, if the driver
+    /// [reports](Function::parameters) those. The driver is asked once for a function, and not again by
+    /// its launches.
+    ///
+    /// # Errors
+    /// [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount) and
+    /// [`LaunchError::ArgumentSize`](crate::LaunchError::ArgumentSize); the driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let module = cuda_core::Module::from_ptx(stream.context(), "")?;
+    /// let scale = module.function("scale")?; // scale(float *x, float by)
+    /// scale.check_parameters(&[size_of::<u64>(), size_of::<f32>()])?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn check_parameters(&self, sizes: &[usize]) -> Result<()> {
+        self.limits()?.check_arguments(self, sizes.iter().copied())
+    }
 }
 
 compare_by! { Function: |it| (it.as_raw(), std::ptr::from_ref(it.users())) }

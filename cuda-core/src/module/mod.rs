@@ -22,6 +22,7 @@ mod code;
 mod function;
 mod global;
 mod jit;
+pub mod kernel;
 pub(crate) mod launch;
 mod library;
 mod linker;

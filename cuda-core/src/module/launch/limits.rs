@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Dimensions;
-use super::argument::Arguments;
 use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
 
@@ -88,11 +87,15 @@ impl LaunchLimits {
         self.max_dynamic.store(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn check_arguments(&self, function: &Function, arguments: &Arguments) -> Result<()> {
+    /// Refuses arguments of other sizes than the parameters have.
+    pub(crate) fn check_arguments(
+        &self,
+        function: &Function,
+        given: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<()> {
         let Some(parameters) = &self.parameters else {
             return Ok(());
         };
-        let given = arguments.sizes();
         if given.len() != parameters.len() {
             return Err(Error::Launch(LaunchError::ArgumentCount {
                 kernel: function.name().to_owned(),
