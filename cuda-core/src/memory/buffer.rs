@@ -239,7 +239,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        self.storage.note_use(stream, access)
+        self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
     /// Blocks the thread until no stream uses the buffer any more.

@@ -160,7 +160,7 @@ impl<T: Texel, L> TexelArray<T, L> {
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use).
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        self.storage.note_use(stream, access)
+        self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
     /// Blocks the thread until no stream uses the array any more.
