@@ -415,7 +415,8 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to have completed.
     pub fn as_slice(&self) -> Result<&'a [T]> {
         self.fences(Access::Read)?.wait_host()?;
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
@@ -435,10 +436,15 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.as_slice().map(Some)
     }
 
+    /// What the access has to wait for. In a host function, which cannot wait, that is nothing.
     fn fences(&self, access: Access) -> Result<Fences> {
-        driver::ensure()?;
+        let can_wait = driver::ensure_or_in_callback()?;
         self.storage().ensure()?;
-        Ok(self.ledger().conflicts(&self.range(), access, None))
+        let fences = self.ledger().conflicts(&self.range(), access, None);
+        match can_wait || fences.is_empty() {
+            true => Ok(fences),
+            false => Err(Error::InCallback),
+        }
     }
 }
 

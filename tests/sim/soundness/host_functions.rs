@@ -10,7 +10,7 @@ use cuda_core::{
     Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Signal, Stream,
     WaitValue, set_drop_hook, take_drop_hook,
 };
-use cuda_sim::{Fault, LeakKind};
+use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
 
 use super::{clean, device, pinned, primary};
@@ -185,7 +185,6 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(stream.synchronize());
             refused(stream.query());
             refused(stream.launch_host_func(|| {}));
-            refused(host.as_slice());
             refused(buffer.synchronize());
             refused(stream.context().create_stream());
             refused(stream.context().synchronize());
@@ -196,6 +195,41 @@ fn s31_operations_in_a_host_function_are_refused() {
             let (error, _buffer) = buffer.close().expect_err("refused");
             refused::<()>(Err(error));
         })
+    });
+}
+
+/// Memory that work before the host function has written is ready when it runs; memory that another
+/// stream still writes is not.
+#[test]
+fn s31_a_host_function_looks_at_memory_that_is_ready() {
+    clean(|session| {
+        session.set_mode(Mode::Lazy);
+        let [stream, other] = [device().create_stream()?, device().create_stream()?];
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let [mut ready, mut pending] = [pinned(&[0; 64])?, pinned(&[0; 64])?];
+        let untouched = pinned(&[3; 64])?;
+        stream.fill(&mut buffer, 7)?;
+        stream.download(&buffer, &mut ready)?;
+        stream.upload(&ready, &mut buffer)?;
+        other.download(&buffer, &mut pending)?;
+        let (tell, told) = mpsc::channel();
+        stream.launch_host_func(move || {
+            refused(pending.as_slice());
+            refused(pending.try_as_slice());
+            refused(pending.as_mut_slice());
+            let seen = ready.as_slice().map(<[u32]>::to_vec);
+            let elements = ready.try_as_slice().map(|ready| ready.map(<[u32]>::len));
+            let written = ready.as_mut_slice().map(|ready| ready.fill(8));
+            let untouched = untouched.as_slice().map(<[u32]>::to_vec);
+            tell.send((seen, elements, written, untouched, ready, pending))
+                .expect("it is received");
+        })?;
+        stream.synchronize()?;
+        let (seen, elements, written, untouched, ready, pending) = told.recv().expect("it is sent");
+        assert_eq!((seen?, elements?, untouched?), (vec![7; 64], Some(64), vec![3; 64]));
+        written?;
+        assert_eq!((ready.as_slice()?, pending.as_slice()?), (&[8; 64][..], &[7; 64][..]));
+        Ok(())
     });
 }
 
