@@ -43,7 +43,7 @@
 //! other work.
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
-//! full speed. Their elements are [`Pod`], [`f16`], [`Complex32`]
+//! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`]
 //! and structs by [`pod!`] among them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
 //! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
 //! [`Registered`] pins existing memory, and a [`VirtualBuffer`] of [`PhysicalMemory`] grows without

@@ -2,7 +2,7 @@
 
 /// A type whose values are plain bytes: whatever a device wrote is a valid value.
 ///
-/// Implemented for integers, floats, [`f16`](crate::f16), [`bf16`](crate::bf16), complex numbers and
+/// Implemented for integers, floats, [`f16`](struct@crate::f16), [`bf16`](crate::bf16), complex numbers and
 /// arrays of such types; [`pod!`](crate::pod!) implements it for a struct of your own, without
 /// `unsafe`. Rust's orphan rule keeps you from implementing it for types of other crates. Pass those
 /// as their bits (`&[half::f16]` as `&[u16]`), or wrap them.

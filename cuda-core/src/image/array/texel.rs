@@ -8,7 +8,7 @@ use crate::types::pod::Pod;
 /// An element of a [`CudaArray`](crate::CudaArray): one, two or four numbers of a format that
 /// textures and surfaces support. Sealed.
 ///
-/// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`f16`].
+/// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`struct@f16`].
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
