@@ -57,7 +57,7 @@ async fn round_trip(device: Device, number: u32) -> Result<u32> {
     let elements = pinned.as_slice()?; // does not have to wait
     assert!(elements.iter().all(|&element| element == number));
     let copy = stream.upload_owned(vec![number; 1 << 20], &mut buffer);
-    let vector = copy.map_err(|(error, _vector)| error)?.await?;
+    let vector = copy?.await?;
     stream.fill(&mut buffer, vector[0])?;
     stream.finished().await?; // waits for all work enqueued on the stream so far
     Ok(number)

@@ -20,10 +20,10 @@ fn example() -> shared::Result {
     // Copies the same data to each device, with one pass over host memory; and a part to each.
     let weights: Vec<u32> = (0..SHARE as u32).collect();
     let mut copies = group.alloc::<u32>(SHARE)?;
-    group.upload_all_from(&weights, &mut copies)?;
+    group.upload_all(&weights, &mut copies)?;
     let batch: Vec<u32> = (0..(count * SHARE) as u32).collect();
     let mut parts = group.alloc_shares::<u32>(batch.len())?;
-    group.scatter_from(&batch, &mut parts)?;
+    group.scatter(&batch, &mut parts)?;
 
     // Passes each part to the next device, until each device has had every part: the steps of a
     // ring.
@@ -37,7 +37,7 @@ fn example() -> shared::Result {
     }
 
     let mut back = vec![0; batch.len()];
-    group.gather_to(&parts, &mut back)?; // the one wait
+    group.gather(&parts, &mut back)?; // the one wait
     assert_eq!(back, batch);
     println!("{} elements were passed around {count} devices", batch.len());
 
@@ -49,7 +49,7 @@ fn example() -> shared::Result {
     let mut columns = group.alloc::<u32>(count * count)?;
     group.all_to_all(&rows, &mut columns)?;
     let mut column = vec![0; count * count];
-    group.streams()[0].download_to(&columns[0], &mut column)?;
+    group.streams()[0].download(&columns[0], &mut column)?;
     assert!((0..count).all(|from| column[from * count] == from as u32));
     println!("{count} blocks of rows became {count} blocks of columns");
     Ok(())

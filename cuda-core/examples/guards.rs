@@ -59,7 +59,7 @@ fn example() -> shared::Result {
     // All other calls of this crate leave the current context unchanged, too: they need no guard.
     let stream = one.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
-    stream.upload_from(&[7; 1000], &mut buffer)?;
+    stream.upload(&[7; 1000], &mut buffer)?;
     drop(buffer);
     assert_eq!(current(), before);
     println!("a stream, a buffer and a copy on device 1: the current context is unchanged");

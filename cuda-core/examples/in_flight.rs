@@ -16,24 +16,23 @@ fn example() -> shared::Result {
     // The copy owns the vector: the program can neither write nor free it meanwhile, even with
     // `mem::forget`.
     let numbers: Vec<u32> = (0..LEN as u32).collect();
-    let upload = stream.upload_owned(numbers, &mut buffer).map_err(|(error, _numbers)| error)?;
+    let upload = stream.upload_owned(numbers, &mut buffer)?;
     println!("uploading; done already: {}", upload.is_done()?);
-    let numbers = upload.wait().map_err(|(error, _upload)| error)?;
+    let numbers = upload.wait()?;
     println!("the vector is back, with {} elements", numbers.len());
 
     // No wait is needed: the download comes after the upload, into the same vector.
-    let download = stream.download_owned(&buffer, numbers).map_err(|(error, _numbers)| error)?;
-    let numbers = download.wait().map_err(|(error, _download)| error)?;
+    let download = stream.download_owned(&buffer, numbers)?;
+    let numbers = download.wait()?;
     assert!(numbers.iter().zip(0..).all(|(&element, index)| element == index));
 
     // Dropped in flight, it keeps the vector until the copy is done, and then frees it.
     drop(stream.upload_owned(vec![7; LEN], &mut buffer));
 
     // Memory that is copied often is pinned in place, by an owner of it.
-    let registered = Registered::new(stream.context(), numbers, RegisterFlags::PORTABLE)
-        .map_err(|(error, _numbers)| error)?;
+    let registered = Registered::new(stream.context(), numbers, RegisterFlags::PORTABLE)?;
     stream.upload(&registered, &mut buffer)?; // as from a pinned buffer
-    let numbers = registered.into_inner().map_err(|(error, _registered)| error)?; // waits
+    let numbers = registered.into_inner()?; // waits
     println!("registered, uploaded, and back: {} elements", numbers.len());
     Ok(())
 }

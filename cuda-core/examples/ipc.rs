@@ -46,7 +46,7 @@ fn first() -> shared::Result {
         return Err(format!("the second process: {status}").into());
     }
     let mut back = vec![0; LEN];
-    stream.download_to(&buffer, &mut back)?;
+    stream.download(&buffer, &mut back)?;
     assert!(back.iter().all(|&element| element == 42));
     println!("first process: the answer is {}", back[0]);
     Ok(())
@@ -64,7 +64,7 @@ fn second(memory: &str, event: &str) -> shared::Result {
     let mut buffer = unsafe { DeviceBuffer::<u32>::open_ipc(&context, memory, LEN) }?;
     stream.wait_event(&written)?;
     let mut seen = vec![0; LEN];
-    stream.download_to(&buffer, &mut seen)?;
+    stream.download(&buffer, &mut seen)?;
     assert!(seen.iter().all(|&element| element == 41));
     println!("second process: found {}", seen[0]);
     stream.fill(&mut buffer, 42)?;

@@ -32,7 +32,7 @@ fn ptx(device: Device) -> shared::Result {
     // SAFETY: the kernel reads n elements of x, and reads and writes n of y; both have as many.
     unsafe { launch.elements(LEN).launch() }?;
     let mut back = vec![0.0; LEN];
-    stream.download_to(&y, &mut back)?;
+    stream.download(&y, &mut back)?;
     assert!(back.iter().all(|&element| element == 7.0));
     println!("PTX: 2 * 3 + 1 = {} for {LEN} elements", back[0]);
     Ok(())

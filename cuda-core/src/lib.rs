@@ -9,7 +9,7 @@
 //! let mut buffer = stream.alloc::<f32>(1024)?;
 //! stream.upload(&host, &mut buffer)?; // asynchronous: returns at once
 //! let mut back = vec![0.0; 1024];
-//! stream.download_to(&buffer, &mut back)?; // waits
+//! stream.download(&buffer, &mut back)?; // waits
 //! assert_eq!(back, [1.0; 1024]);
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
@@ -60,7 +60,7 @@
 //! buffers, and [`trim()`] gives everything back that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
-//! on buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`] and
+//! on buffers, of one device or two. [`Stream::upload`], [`Stream::download`] and
 //! [`Stream::scope`] take borrowed slices, and [`Stream::upload_new`], [`Stream::download_vec`] and
 //! [`Stream::copy_new`] make what they copy to; [`Stream::upload_owned`] and
 //! [`Stream::download_owned`] take host memory that an [`InFlight`] gives back.
@@ -97,10 +97,6 @@
 //! cudarc, cust and CUDA C++ call the names here (`docs/coming-from.md`).
 
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
-#![allow(
-    clippy::result_large_err,
-    reason = "`close` hands the value back with the error, and an error names what was asked"
-)]
 
 // Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
 
@@ -190,7 +186,7 @@ pub use copy::batch::Batch;
 pub use copy::borrowed::Scope;
 pub use copy::borrowed::staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use copy::borrowed::staging::trim_staging;
-pub use copy::endpoint::Endpoint;
+pub use copy::host_slice::{HostSlice, HostSliceMut};
 pub use copy::in_flight::{InFlight, InFlightFuture};
 pub use copy::pitched::{Pitched, PitchedMut};
 pub use copy::shape::Shape;
@@ -206,8 +202,8 @@ pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, Mem
 pub use device_memory::virtual_memory::Granularity;
 pub use device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
 pub use device_memory::virtual_memory::physical::PhysicalMemory;
-pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
-pub use group::{DeviceGroup, Divisible, PeerReport};
+pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
+pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use host::pinned_pool::{
     PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,

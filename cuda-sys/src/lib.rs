@@ -116,6 +116,7 @@ mod once;
 /// For `cuda-core`; not part of the interface.
 #[doc(hidden)]
 pub mod os;
+mod result;
 
 /// The code generated from `cuda.h`: the bundled bindings, which the build script may have
 /// completed.
@@ -141,7 +142,7 @@ mod bindings {
 pub use bindings::names::*;
 pub use bindings::symbol;
 pub use bindings::*;
-pub use load::{Attempt, InstallError, LoadError, install, load};
+pub use load::{InstallError, LoadError, install, load};
 
 /// The system's `cuda.h` that the build read; [`None`] if it read none, so that only the bundled
 /// bindings exist.

@@ -17,48 +17,47 @@ struct Loaded {
     error: Option<LoadError>,
 }
 
-/// Why no driver was loaded: which libraries were tried, and the loader's messages.
+/// Why no driver was loaded: which library was tried, and the loader's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
-    attempts: Vec<Attempt>,
-}
-
-/// A library that could not be loaded as the driver.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Attempt {
-    /// The library's name or path.
-    pub library: String,
-    /// The system loader's message.
-    pub answer: String,
+    library: String,
+    answer: String,
 }
 
 impl LoadError {
-    /// Each library that was tried, in order.
-    pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
+    fn new(library: &str, answer: &str) -> Self {
+        // Most loaders begin with the name.
+        let answer =
+            answer.strip_prefix(library).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(answer);
+        Self { library: library.to_owned(), answer: answer.to_owned() }
+    }
+
+    /// The name or the path of the library that was tried.
+    pub fn library(&self) -> &str {
+        &self.library
+    }
+
+    /// The system loader's message.
+    pub fn answer(&self) -> &str {
+        &self.answer
     }
 
     /// The error in the child of a fork.
     fn forked() -> Self {
-        Self {
-            attempts: vec![Attempt {
-                library: crate::os::DRIVER.to_owned(),
-                answer: "this process was forked while a thread of its parent loaded the driver"
-                    .to_owned(),
-            }],
-        }
+        let answer = "this process was forked while a thread of its parent loaded the driver";
+        Self::new(os::DRIVER, answer)
     }
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no CUDA driver could be loaded")?;
-        for (i, Attempt { library, answer }) in self.attempts.iter().enumerate() {
-            let separator = if i == 0 { ':' } else { ';' };
-            write!(f, "{separator} {library} ({answer})")?;
-        }
-        Ok(())
+        let Self { library, answer } = self;
+        write!(
+            f,
+            "no CUDA driver could be loaded: {library} ({answer}). Install NVIDIA's driver; in a \
+             container, start it with `docker run --gpus all`. CUDA_SYS_LIBRARY names another \
+             library to load"
+        )
     }
 }
 
@@ -183,7 +182,6 @@ fn open() -> Loaded {
 impl Loaded {
     /// The state of a process without a driver.
     fn absent(library: &str, answer: &str) -> Self {
-        let attempt = Attempt { library: library.to_owned(), answer: answer.to_owned() };
-        Self { api: DriverApi::absent(), error: Some(LoadError { attempts: vec![attempt] }) }
+        Self { api: DriverApi::absent(), error: Some(LoadError::new(library, answer)) }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Result, Stream,
-    set_default_allocator, with_allocator,
+    Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Rejected, Result,
+    Stream, set_default_allocator, with_allocator,
 };
 use cuda_sys::symbol as cu;
 use support::{check, gpu_test};
@@ -117,9 +117,9 @@ gpu_test! {
         let (a, b) = (noting("a", &log), noting("b", &log));
         with_allocator(&a, || {
             let refused = set_default_allocator(&b).expect_err("inside a scope");
-            assert!(matches!(refused, Error::Allocator(AllocatorError::Scoped { .. })), "{refused:?}");
+            assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
             let refused = device.set_allocator(Some(&b)).expect_err("inside a scope");
-            assert!(matches!(refused, Error::Allocator(AllocatorError::Scoped { .. })), "{refused:?}");
+            assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
             stream.alloc::<u8>(1).map(drop)
         })?;
         stream.alloc::<u8>(2).map(drop)?;
@@ -264,7 +264,7 @@ gpu_test! {
         let cases: [(Failing, &str); 4] = [
             (|| Ok(0), "null"),
             (|| panic!("of the test's"), "of the test's"),
-            (|| Err(Error::EmptyPool), "at least one stream"),
+            (|| Err(Error::ContextInUse), "still in use"),
             (|| Ok(1), "aligned"),
         ];
         for (fails, says) in cases {
@@ -277,7 +277,7 @@ gpu_test! {
             assert!(error.to_string().contains(says), "{error}");
             let passed_on = matches!(
                 error,
-                Error::EmptyPool
+                Error::ContextInUse
                     | Error::Allocator(AllocatorError::Failed { .. } | AllocatorError::Null { .. })
             );
             assert!(passed_on, "{error:?}");
@@ -307,11 +307,11 @@ gpu_test! {
         // SAFETY: the driver's pool fulfils the contract; a free that failed had no effect.
         let allocator = unsafe { Allocator::from_closures(allocate, deallocate) };
         let buffer = stream.alloc_with::<u8>(&allocator, 100)?;
-        let Err((error, buffer)) = buffer.close() else {
+        let Err(Rejected { error, value: buffer }) = buffer.close() else {
             panic!("the first free fails");
         };
         assert!(matches!(error, Error::LostStream), "{error:?}");
-        buffer.close().map_err(|(error, _)| error)?;
+        buffer.close()?;
         assert_eq!(freed.load(Ordering::Relaxed), 2);
         stream.synchronize()
     }

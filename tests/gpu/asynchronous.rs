@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Ready, Result, StableHost, Stream,
+    Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Ready, Rejected, Result,
+    StableHost, Stream,
 };
 use support::{Alarm, block_on, gpu_test, pattern, stall};
 
@@ -19,7 +20,7 @@ const LEN: usize = 4096;
 /// A buffer with a pattern, to download from.
 fn source(stream: &Stream, seed: u64) -> Result<DeviceBuffer<u8>> {
     let mut buffer = stream.alloc(LEN)?;
-    stream.upload_from(&pattern(seed, LEN), &mut buffer)?;
+    stream.upload(&pattern(seed, LEN), &mut buffer)?;
     stream.synchronize()?;
     Ok(buffer)
 }
@@ -394,26 +395,26 @@ gpu_test! {
     fn owned_both_ways() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(LEN)?;
-        let flight = stream.upload_owned(pattern(11, LEN), &mut buffer).map_err(|(error, _)| error)?;
-        let back = flight.wait().map_err(|(error, _)| error)?;
+        let flight = stream.upload_owned(pattern(11, LEN), &mut buffer)?;
+        let back = flight.wait()?;
         same(&back, &pattern(11, LEN), "the vector itself");
-        let flight = stream.download_owned(&buffer, vec![0; LEN]).map_err(|(error, _)| error)?;
+        let flight = stream.download_owned(&buffer, vec![0; LEN])?;
         let back = block_on(async { flight.await })?;
         same(&back, &pattern(11, LEN), "awaited");
         let boxed = vec![0; LEN].into_boxed_slice();
-        let flight = stream.download_owned(&buffer, boxed).map_err(|(error, _)| error)?;
+        let flight = stream.download_owned(&buffer, boxed)?;
         let moved = Box::new(flight);
         while !moved.is_done()? {
             thread::yield_now();
         }
-        same(&moved.wait().map_err(|(error, _)| error)?, &pattern(11, LEN), "boxed, and moved");
+        same(&moved.wait()?, &pattern(11, LEN), "boxed, and moved");
         let shared: Arc<[u8]> = pattern(12, LEN).into();
         let flight = stream.upload_owned(Arc::clone(&shared), &mut buffer);
-        let flight = flight.map_err(|(error, _)| error)?;
+        let flight = flight?;
         assert_eq!(shared[..], pattern(12, LEN), "others may read it meanwhile");
         drop(flight);
         let mut back = vec![0; LEN];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         same(&back, &shared, "shared");
         Ok(())
     }
@@ -425,18 +426,18 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(10)?;
         for len in [9, 11] {
-            let (error, flight) = stream.upload_owned(vec![7; len], &mut buffer).unwrap_err();
+            let Rejected { error, value: flight } = stream.upload_owned(vec![7; len], &mut buffer).unwrap_err();
             assert!(matches!(error, Error::LengthMismatch { .. }));
-            assert_eq!(flight.wait().map_err(|(error, _)| error)?, vec![7; len]);
-            let (error, flight) = stream.download_owned(&buffer, vec![7; len]).unwrap_err();
+            assert_eq!(flight.wait()?, vec![7; len]);
+            let Rejected { error, value: flight } = stream.download_owned(&buffer, vec![7; len]).unwrap_err();
             assert!(matches!(error, Error::LengthMismatch { .. }));
             assert_eq!(block_on(async { flight.await })?, vec![7; len]);
         }
         let mut nothing = stream.alloc::<u8>(0)?;
-        let flight = stream.upload_owned(Vec::new(), &mut nothing).map_err(|(error, _)| error)?;
+        let flight = stream.upload_owned(Vec::new(), &mut nothing)?;
         assert!(flight.is_done()?);
-        let vec = flight.wait().map_err(|(error, _)| error)?;
-        let flight = stream.download_owned(&nothing, vec).map_err(|(error, _)| error)?;
+        let vec = flight.wait()?;
+        let flight = stream.download_owned(&nothing, vec)?;
         assert!(block_on(async { flight.await })?.is_empty());
         Ok(())
     }
@@ -469,8 +470,7 @@ gpu_test! {
         for polled in [false, true] {
             let dropped = Arc::new(AtomicBool::new(false));
             let flight = stream
-                .upload_owned(RecordsDrop(pattern(13, LEN), Arc::clone(&dropped)), &mut buffer)
-                .map_err(|(error, _)| error)?;
+                .upload_owned(RecordsDrop(pattern(13, LEN), Arc::clone(&dropped)), &mut buffer)?;
             if polled {
                 let mut landing = std::future::IntoFuture::into_future(flight);
                 let _ = Alarm::new().poll(&mut landing).is_pending();
@@ -480,7 +480,7 @@ gpu_test! {
             cuda_core::flush_deferred_drops();
             assert!(dropped.load(Ordering::Acquire), "dropped when the copy was done");
             let mut back = vec![0; LEN];
-            stream.download_to(&buffer, &mut back)?;
+            stream.download(&buffer, &mut back)?;
             same(&back, &pattern(13, LEN), "and not before");
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cuda_core::{
-    Allocator, Context, ContextFlags, Current, Device, DeviceBuffer, Event, EventFlags,
+    Allocator, Context, ContextFlags, Current, Device, DeviceBuffer, Error, Event, EventFlags,
     PinnedBuffer, Result, Stream,
 };
 use cuda_sys::{
@@ -95,7 +95,7 @@ gpu_test! {
             assert_eq!(context::current(), floating.as_raw());
             let stream = floating.create_stream()?;
             let mut buffer = stream.alloc(data.len())?;
-            stream.upload_from(&data, &mut buffer)?;
+            stream.upload(&data, &mut buffer)?;
             assert_eq!(Context::pop()?, floating);
             assert_eq!(context::pop(), None);
             Ok((stream, buffer))
@@ -105,7 +105,7 @@ gpu_test! {
 
         floating.push()?;
         let mut back = vec![0; data.len()];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, data);
         assert_eq!(stream_context(&stream), floating.as_raw());
         assert_eq!(Context::pop()?, floating);
@@ -432,7 +432,7 @@ gpu_test! {
                         drop(range);
                         Ok(())
                     },
-                    &|| c1.profile()?.close().map_err(|(error, _)| error),
+                    &|| c1.profile()?.close().map_err(Error::from),
                 ];
                 for step in steps {
                     step()?;

@@ -35,10 +35,10 @@ gpu_test! {
                 same(&contents(&stream, &a)?, &framed, &format!("upload {what}"));
 
                 stream.fill(&mut a, CANARY)?;
-                stream.upload_from(expected, a.slice_mut(to..to + LEN)?)?;
-                same(&contents(&stream, &a)?, &framed, &format!("upload_from {what}"));
+                stream.upload(expected, a.slice_mut(to..to + LEN)?)?;
+                same(&contents(&stream, &a)?, &framed, &format!("upload {what}"));
 
-                stream.upload_from(&bytes, &mut a)?;
+                stream.upload(&bytes, &mut a)?;
                 let mut b = stream.alloc::<u8>(LEN + 512)?;
                 stream.fill(&mut b, CANARY)?;
                 stream.copy(a.slice(from..from + LEN)?, b.slice_mut(to..to + LEN)?)?;
@@ -50,8 +50,8 @@ gpu_test! {
                 same(back.as_slice()?, &framed, &format!("download {what}"));
 
                 let mut back = vec![CANARY; LEN + 512];
-                stream.download_to(a.slice(from..from + LEN)?, &mut back[to..to + LEN])?;
-                same(&back, &framed, &format!("download_to {what}"));
+                stream.download(a.slice(from..from + LEN)?, &mut back[to..to + LEN])?;
+                same(&back, &framed, &format!("download {what}"));
 
                 let mut back = vec![CANARY; LEN + 512];
                 let part = &mut back[to..to + LEN];
@@ -81,17 +81,17 @@ gpu_test! {
             let mut target = stream.alloc::<u16>(to)?;
             stream.fill(&mut target, 2)?;
             mismatch(stream.upload(&host, &mut target));
-            mismatch(stream.upload_from(&vec![1; from], &mut target));
+            mismatch(stream.upload(&vec![1; from], &mut target));
             mismatch(stream.copy(&source, &mut target));
             let mut back = vec![3; to];
-            stream.download_to(&target, &mut back)?;
+            stream.download(&target, &mut back)?;
             assert_eq!(back, vec![2; to], "nothing was written");
 
             let mut host = PinnedBuffer::from_slice(context, &vec![4_u16; to])?;
             mismatch(stream.download(&source, &mut host));
             assert_eq!(host.as_slice()?, vec![4; to]);
             let mut back = vec![5; to];
-            mismatch(stream.download_to(&source, &mut back));
+            mismatch(stream.download(&source, &mut back));
             mismatch(stream.scope(|scope| scope.download(&source, &mut back)));
             assert_eq!(back, vec![5; to]);
         }
@@ -120,7 +120,7 @@ gpu_test! {
         // The form for borrowed slices completes before it returns.
         let len = scaled(64 << 20, 2 << 20, 1 << 16);
         let mut host = vec![0; len];
-        stream.download_to(buffer.slice(..len)?, &mut host)?;
+        stream.download(buffer.slice(..len)?, &mut host)?;
         host[..len / 2].fill(3);
         stream.synchronize()?;
         assert!(host[..len / 2].iter().all(|byte| *byte == 3));
@@ -158,10 +158,10 @@ fn behind_a_stall() -> Result<Duration> {
         slowest.time(|| stream.upload(&source, &mut a))?;
         slowest.time(|| stream.copy(&a, &mut b))?;
         slowest.time(|| stream.fill(&mut c, 9))?;
-        slowest.time(|| stream.upload_from(&[1, 2, 3], c.slice_mut(..3)?))?;
+        slowest.time(|| stream.upload(&[1, 2, 3], c.slice_mut(..3)?))?;
         slowest.time(|| stream.download(&b, &mut back))?;
         let extra = slowest.time(|| freed_behind_a_stall(|| stream.alloc_zeroed::<u8>(LEN)))?;
-        slowest.time(|| extra.close().map_err(|(error, _)| error))?;
+        slowest.time(|| extra.close().map_err(Error::from))?;
         if let Some(held) = held {
             assert!(!stream.query()?, "all returned behind the stall");
             assert!(back.try_as_slice()?.is_none());
@@ -206,8 +206,8 @@ gpu_test! {
         assert_eq!(context::current(), before);
         // Also if a call fails.
         let mut buffer = home.alloc::<u8>(10)?;
-        assert!(stream.upload_from(&[0; 9], &mut buffer).is_err());
-        assert!(Device::get(1)?.create_stream()?.upload_from(&[0; 10], &mut buffer).is_err());
+        assert!(stream.upload(&[0; 9], &mut buffer).is_err());
+        assert!(Device::get(1)?.create_stream()?.upload(&[0; 10], &mut buffer).is_err());
         assert_eq!(context::current(), before);
         Ok(())
     }
@@ -307,11 +307,11 @@ gpu_test! {
         let mut buffer = stream.alloc::<u8>(1000)?;
         let bytes = pattern(12, 1000);
         // Warm-up: a capture forbids the allocation of pinned memory.
-        stream.upload_from(&bytes, &mut buffer)?;
+        stream.upload(&bytes, &mut buffer)?;
         contents(&stream, &buffer)?;
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
             let capture = Capture::begin(device, mode)?;
-            let uploaded = stream.upload_from(&bytes, &mut buffer);
+            let uploaded = stream.upload(&bytes, &mut buffer);
             let back = contents(&stream, &buffer);
             capture.end();
             uploaded?;
@@ -332,7 +332,7 @@ gpu_test! {
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
             cuda_core::trim_staging()?;
             let capture = Capture::begin(device, mode)?;
-            let uploaded = device.create_stream()?.upload_from(&[7; 1000], &mut buffer);
+            let uploaded = device.create_stream()?.upload(&[7; 1000], &mut buffer);
             capture.end();
             uploaded?;
             same(&contents(&stream, &buffer)?, &[7; 1000], "copied beside a capture");
@@ -391,8 +391,8 @@ gpu_test! {
         every_form(&stream, &stream, 0)?;
         every_form(&device.context()?.default_stream()?, &stream, 0)?;
         every_form(&device.context()?.per_thread_stream()?, &stream, 0)?;
-        stream.upload_from(&[], &mut nothing)?;
-        stream.download_to(&nothing, &mut [])?;
+        stream.upload(&[], &mut nothing)?;
+        stream.download(&nothing, &mut [])?;
         // An empty fill accepts a pattern of any width.
         stream.fill(&mut nothing, 0x0123_4567_89AB_CDEF)?;
         // Empty views of buffers that are not empty.

@@ -156,7 +156,7 @@ gpu_test! {
             // SAFETY: as many elements as threads.
             unsafe { launch.launch() }?;
             let mut back = [0; 1000];
-            current.download_to(&buffer, &mut back)?;
+            current.download(&buffer, &mut back)?;
             assert_eq!(back, [8; 1000]);
             Ok(())
         };
@@ -183,7 +183,7 @@ gpu_test! {
         assert!(!stream.query()?, "the end of the scope waits for nothing");
         stall.release();
         let mut back = [0; 1000];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_bytes(&back, &[7; 1000]);
         Ok(())
     }

@@ -50,7 +50,7 @@ gpu_test! {
             for stream in streams(context)? {
                 let mut buffer = stream.alloc::<u32>(LEN)?;
                 let flight = stream.upload_owned(vec![7_u32; LEN], &mut buffer);
-                let flight = flight.map_err(|(error, _)| error)?;
+                let flight = flight?;
                 wait(context)?;
                 assert!(flight.is_done()?);
             }
@@ -92,11 +92,11 @@ gpu_test! {
             };
             let mut buffer = stream.alloc::<u8>(LEN)?;
             let flight = stream.upload_owned(vec![7; LEN], &mut buffer);
-            drop(flight.map_err(|(error, _)| error)?);
+            drop(flight?);
             cuda_core::flush_deferred_drops();
             // Through chunks of the process, small and large, and with pinned memory of its own.
-            stream.upload_from(&[7; 1000], buffer.slice_mut(..1000)?)?;
-            stream.upload_from(&vec![7; LEN], &mut buffer)?;
+            stream.upload(&[7; 1000], buffer.slice_mut(..1000)?)?;
+            stream.upload(&vec![7; LEN], &mut buffer)?;
             let host = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
             stream.upload(&host, &mut buffer)?;
             drop(host);
@@ -107,7 +107,7 @@ gpu_test! {
             // The stream's cached blocks are freed after one of the library's threads has seen its
             // work end.
             cuda_core::flush_deferred_drops();
-            context.close().map_err(|(error, _)| error)?;
+            context.close()?;
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ fn adds_one(context: &Context, add_one: &Function) -> Result<()> {
     unsafe { launch.launch() }?;
     drop(launch);
     let mut back = [0; 100];
-    stream.download_to(&x, &mut back)?;
+    stream.download(&x, &mut back)?;
     assert_eq!(back, [1; 100]);
     Ok(())
 }

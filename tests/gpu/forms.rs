@@ -1,7 +1,7 @@
 //! Every way to copy bytes to a device, on it and back.
 
 use cuda_core::{
-    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, Result, Shape, Stream,
+    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, PinnedBuffer, Result, Shape, Stream,
     StreamKind,
 };
 use support::{Driver, assert_bytes, pattern};
@@ -11,7 +11,7 @@ use support::{Driver, assert_bytes, pattern};
 pub(crate) enum Up {
     /// `upload`, from pinned memory.
     Pinned,
-    /// `upload_from`, from a borrowed slice.
+    /// `upload`, from a borrowed slice.
     Borrowed,
     /// `upload_owned`, from a vector that is handed over.
     Owned,
@@ -26,7 +26,7 @@ pub(crate) enum Up {
 pub(crate) enum Down {
     /// `download`, to pinned memory.
     Pinned,
-    /// `download_to`, to a borrowed slice.
+    /// `download`, to a borrowed slice.
     Borrowed,
     /// `scope`, to borrowed slices.
     Scope,
@@ -53,10 +53,10 @@ impl Up {
                 let source = PinnedBuffer::from_slice(stream.context(), bytes)?;
                 stream.upload(&source, to)
             }
-            Self::Borrowed => stream.upload_from(bytes, to),
+            Self::Borrowed => stream.upload(bytes, to),
             Self::Owned => {
                 let flight = stream.upload_owned(bytes.to_vec(), to);
-                flight.map(drop).map_err(|(error, _)| error)
+                flight.map(drop).map_err(Error::from)
             }
             Self::Row => {
                 let row = Shape::plane(bytes.len(), 1);
@@ -92,12 +92,12 @@ impl Down {
                 stream.download(from, &mut target)?;
                 bytes.copy_from_slice(target.as_slice()?);
             }
-            Self::Borrowed => stream.download_to(from, &mut bytes)?,
+            Self::Borrowed => stream.download(from, &mut bytes)?,
             Self::Scope => stream.scope(|scope| scope.download(from, &mut bytes))?,
             Self::Owned => {
                 let flight = stream.download_owned(from, bytes);
-                let flight = flight.map_err(|(error, _)| error)?;
-                bytes = flight.wait().map_err(|(error, _)| error)?;
+                let flight = flight?;
+                bytes = flight.wait()?;
             }
             Self::Row => {
                 let row = Shape::plane(from.len(), 1);

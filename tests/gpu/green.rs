@@ -3,7 +3,7 @@
 use std::ptr;
 
 use cuda_core::{Context, Device, Error, Event, EventFlags, Result, SmResource};
-use support::{context, gpu_test};
+use support::{context, gpu_test, refusal};
 
 /// A few multiprocessors, and the rest.
 fn split(ordinal: u32) -> Result<(SmResource, SmResource)> {
@@ -45,7 +45,7 @@ gpu_test! {
         // Everything made in it keeps it alive.
         drop((green, other));
         let mut back = vec![0; 1000];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert!(back[..500].iter().all(|&x| x == 1) && back[500..].iter().all(|&x| x == 2));
         event.synchronize()
     }
@@ -71,11 +71,11 @@ gpu_test! {
             let mut buffer = stream.alloc::<u32>(100)?;
             stream.fill(&mut buffer, 3)?;
             let mut back = [0; 100];
-            stream.download_to(&buffer, &mut back)?;
+            stream.download(&buffer, &mut back)?;
             assert_eq!(back, [3; 100]);
         }
         let blocking = green.stream_builder().blocking().build();
-        assert!(matches!(blocking, Err(Error::Flags { .. })), "{blocking:?}");
+        assert!(matches!(blocking, Err(Error::Invalid { .. })), "{blocking:?}");
         guard.restore()
     }
 }
@@ -84,10 +84,10 @@ gpu_test! {
     needs 2, cuda_12_4;
     fn multiprocessors_that_make_no_context() -> Result<()> {
         let none = Context::create_green(&[]);
-        assert!(matches!(none, Err(Error::NothingGiven { .. })), "{none:?}");
+        assert!(matches!(none, Err(Error::Invalid { .. })), "{none:?}");
         let (a, b) = (split(0)?.0, split(1)?.0);
         let two = Context::create_green(&[&a, &b]);
-        assert!(matches!(two, Err(Error::SeveralDevices { first: 0, other: 1, .. })), "{two:?}");
+        assert!(refusal(two).contains("devices 0 and 1"));
         let all = Device::get(0)?.sm_resource()?;
         all.split(all.count() + 1, 1).expect_err("more than there are");
         Ok(())

@@ -20,8 +20,8 @@ gpu_test! {
             })?;
             assert_eq!((ordinal, context::current()), (1, p0));
 
-            let failed = d1.with(|_| Err::<(), _>(Error::NoTiming));
-            assert!(matches!(failed, Err(Error::NoTiming)), "{failed:?}");
+            let failed = d1.with(|_| Err::<(), _>(Error::ContextInUse));
+            assert!(matches!(failed, Err(Error::ContextInUse)), "{failed:?}");
             assert_eq!(context::current(), p0);
 
             let context = d1.context()?;

@@ -168,9 +168,9 @@ gpu_test! {
 
         let stream = d1.create_stream()?;
         let mut buffer = stream.alloc::<u32>(3)?;
-        stream.upload_from(&[1, 2, 3], &mut buffer)?;
+        stream.upload(&[1, 2, 3], &mut buffer)?;
         let mut back = [0; 3];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [1, 2, 3]);
         let _guard = d1.guard()?;
         assert_eq!(context::current(), p1);

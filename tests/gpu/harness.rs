@@ -62,9 +62,9 @@ gpu_test! {
     fn a_pattern_makes_the_round_trip() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(4097)?;
-        stream.upload_from(&pattern(1, 4097), &mut buffer)?;
+        stream.upload(&pattern(1, 4097), &mut buffer)?;
         let mut back = vec![0; 4097];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_pattern(&back, 1);
         Ok(())
     }

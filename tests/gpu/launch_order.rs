@@ -57,7 +57,7 @@ gpu_test! {
         drop(from);
         stalled.release();
         let mut back = vec![0; n];
-        two.download_to(&to, &mut back)?;
+        two.download(&to, &mut back)?;
         assert_eq!(back, vec![7; n]);
         Ok(())
     }
@@ -77,7 +77,7 @@ gpu_test! {
         // SAFETY: 8 elements.
         unsafe { per_thread.kernel(&add_one).elements(8).arg(&mut x).arg(8u32).launch() }?;
         let mut back = [0; 8];
-        home.download_to(&x, &mut back)?;
+        home.download(&x, &mut back)?;
         assert_eq!(back, [2; 8]);
         Ok(())
     }
@@ -114,7 +114,7 @@ gpu_test! {
         })?;
         stream.synchronize()?;
         let mut back = [0];
-        stream.download_to(&total, &mut back)?;
+        stream.download(&total, &mut back)?;
         assert_eq!(back, [2 * THREADS * EACH]);
         stream.fill(&mut total, 0)
     }

@@ -26,7 +26,7 @@ gpu_test! {
         let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
         let mut xs = stream.alloc::<f32>(n as usize)?;
         let mut ys = stream.alloc::<f32>(n as usize)?;
-        stream.upload_from(&x, &mut xs)?;
+        stream.upload(&x, &mut xs)?;
         stream.fill(&mut ys, 1.0)?;
         let mut launch = stream.kernel(&saxpy);
         launch.elements(n as usize).arg(2.0f32).arg(&xs).arg(&mut ys).arg(n);
@@ -35,7 +35,7 @@ gpu_test! {
         // SAFETY: the same launch, of `n` elements of each.
         unsafe { launch.launch() }?;
         let mut back = vec![0.0; n as usize];
-        stream.download_to(&ys, &mut back)?;
+        stream.download(&ys, &mut back)?;
         assert!(back.iter().zip(&x).all(|(y, x)| *y == 1.0 + 4.0 * x));
         Ok(())
     }
@@ -62,7 +62,7 @@ gpu_test! {
         // SAFETY: the parameters of `echo`, and 60 of the 64 bytes of `to`.
         unsafe { launch.launch() }?;
         let mut back = [0; 8];
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         assert_eq!(
             back,
             [
@@ -117,7 +117,7 @@ gpu_test! {
         // SAFETY: 100 elements.
         unsafe { stream.kernel(&add_one).elements(100).arg(&mut x).arg(100u32).launch() }?;
         let mut back = [0; 100];
-        stream.download_to(&x, &mut back)?;
+        stream.download(&x, &mut back)?;
         assert_eq!(back, [1; 100]);
         Ok(())
     }
@@ -215,7 +215,7 @@ gpu_test! {
         assert_eq!(Context::current()?, Some(first.context()?));
         guard.restore()?;
         let mut back = [0; 64];
-        stream.download_to(&x, &mut back)?;
+        stream.download(&x, &mut back)?;
         assert_eq!(back, [1; 64]);
         Ok(())
     }
@@ -239,7 +239,7 @@ gpu_test! {
             unsafe { here.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
             let mut back = [0; 64];
             // The other device's stream waits for the kernel.
-            there.download_to(&x, &mut back)?;
+            there.download(&x, &mut back)?;
             assert_eq!(back, [1; 64]);
             near.disable_peer_access(&far)?;
         } else {
@@ -312,7 +312,7 @@ gpu_test! {
             // SAFETY: one word.
             unsafe { stream.kernel(&kernel).dynamic_shared(bytes).arg(&mut to).launch() }?;
             let mut back = [0];
-            stream.download_to(&to, &mut back)?;
+            stream.download(&to, &mut back)?;
             sizes.push(back[0] as usize);
             Ok(())
         };
@@ -357,7 +357,7 @@ gpu_test! {
         // SAFETY: 32 elements.
         unsafe { one.kernel(&copy).elements(32).arg(&mut y).arg(middle).arg(32u32).launch() }?;
         let mut back = [0; 32];
-        one.download_to(&y, &mut back)?;
+        one.download(&y, &mut back)?;
         assert_eq!(back[..8], [1; 8]);
         assert_eq!(back[8..], [2; 24]);
         Ok(())

@@ -13,7 +13,7 @@ fn adds_one(stream: &Stream, add_one: &Function) -> Result<()> {
     // SAFETY: an element for each of the 32 threads.
     unsafe { stream.kernel(add_one).block(32).arg(&mut x).launch() }?;
     let mut back = [0.0; 32];
-    stream.download_to(&x, &mut back)?;
+    stream.download(&x, &mut back)?;
     assert_eq!(back, [1.0; 32]);
     Ok(())
 }
@@ -59,7 +59,7 @@ gpu_test! {
         let refused = Program::new(ADD_ONE).option("--no-such-option").compile();
         assert!(matches!(refused, Err(Error::Nvrtc { .. })), "{refused:?}");
         let refused = compile("a\0b");
-        assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
         // Warnings are in the log of a successful compilation.
         let warned = compile("__global__ void f() { int unused = 1; }")?;
         assert!(warned.log().contains("unused"), "{}", warned.log());

@@ -106,7 +106,7 @@ fn there_and_back(pair: &Pair, len: usize) -> Result<()> {
     let [home, away] = [pair.devices[0].create_stream()?, pair.devices[1].create_stream()?];
     let bytes = varied(len as u64, len);
     let mut source = home.alloc::<u8>(len)?;
-    home.upload_from(&bytes, &mut source)?;
+    home.upload(&bytes, &mut source)?;
     for (there, back) in [(&home, &home), (&home, &away), (&away, &home), (&away, &away)] {
         let mut middle = away.alloc_zeroed::<u8>(len)?;
         let mut target = home.alloc_zeroed::<u8>(len)?;
@@ -147,7 +147,7 @@ gpu_test! {
         let pair = Pair::new()?;
         let [home, away] = [pair.devices[0].create_stream()?, pair.devices[1].create_stream()?];
         let mut source = home.alloc::<u8>(1000)?;
-        home.upload_from(&pattern(4, 1000), &mut source)?;
+        home.upload(&pattern(4, 1000), &mut source)?;
         let mut target = away.alloc::<u8>(1000)?;
         away.fill(&mut target, 0x44)?;
         home.copy(source.slice(3..503)?, target.slice_mut(255..755)?)?;
@@ -199,7 +199,7 @@ gpu_test! {
         let bytes = varied(6, LEN);
         let pool = Allocator::driver_pool();
         let mut source = home.alloc_with::<u8>(&pool, LEN)?;
-        home.upload_from(&bytes, &mut source)?;
+        home.upload(&bytes, &mut source)?;
         let mut target = away.alloc_with::<u8>(&pool, LEN)?;
 
         let closed = cuda_sys::CUDA_ERROR_INVALID_VALUE;
@@ -209,7 +209,7 @@ gpu_test! {
         same(&contents(&away, &target)?, &bytes, "read by the other device");
         // Memory that is allocated later is accessible too.
         let mut later = home.alloc_with::<u8>(&pool, LEN)?;
-        home.upload_from(&bytes, &mut later)?;
+        home.upload(&bytes, &mut later)?;
         away.fill(&mut target, 0)?;
         assert_eq!(raw_copy(&away, &later, &target)?, cuda_sys::CUDA_SUCCESS);
         same(&contents(&away, &target)?, &bytes, "allocated after the grant");

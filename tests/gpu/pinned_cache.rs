@@ -136,7 +136,7 @@ gpu_test! {
             stream.synchronize()?;
         }
         let mut back = vec![0; 5000];
-        stream.download_to(&device, &mut back)?;
+        stream.download(&device, &mut back)?;
         same(&back, &pattern(199, 5000), "the last one");
         let usage = pinned_usage()?;
         assert!(places.len() < 200, "{} places", places.len());
@@ -194,7 +194,7 @@ gpu_test! {
         trim_pinned()?;
         assert_eq!(pinned_usage()?.reserved, before.reserved);
         let mut back = vec![0; 4096];
-        stream.download_to(&device, &mut back)?;
+        stream.download(&device, &mut back)?;
         same(&back, &pattern(4, 4096), "uploaded behind the trim");
         Ok(())
     }
@@ -279,7 +279,7 @@ gpu_test! {
         let mut copy = stream.alloc::<u8>(4096)?;
         stream.copy(&mapped, &mut copy)?;
         let mut read = vec![0; 4096];
-        stream.download_to(&copy, &mut read)?;
+        stream.download(&copy, &mut read)?;
         same(&read, &pattern(9, 4096), "read in place");
         // SAFETY: only the fill below uses it before the second call.
         unsafe { host.note_use(&stream, Access::Write) }?;

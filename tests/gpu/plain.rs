@@ -13,14 +13,14 @@ gpu_test! {
         for len in [1, 3, 511, 512, 513, 1 << 10, 1 << 20] {
             let mut buffer = context.alloc::<u8>(len)?;
             assert_eq!((buffer.len(), buffer.as_raw() % 256), (len, 0));
-            stream.upload_from(&[0x5C], buffer.slice_mut(len - 1..)?)?;
+            stream.upload(&[0x5C], buffer.slice_mut(len - 1..)?)?;
             let mut last = [0];
-            stream.download_to(buffer.slice(len - 1..)?, &mut last)?;
+            stream.download(buffer.slice(len - 1..)?, &mut last)?;
             assert_eq!(last, [0x5C], "the last of {len} bytes");
         }
         let empty = context.alloc::<u64>(0)?;
         assert!(empty.is_empty() && empty.as_raw() != 0);
-        empty.close().map_err(|(error, _)| error)
+        Ok(empty.close()?)
     }
 }
 
@@ -58,7 +58,7 @@ gpu_test! {
             assert!(0 < before.free && before.free <= before.total, "{before:?}");
             let buffer = context.alloc::<u8>(BYTES)?;
             let during = context.memory_info()?;
-            buffer.close().map_err(|(error, _)| error)?;
+            buffer.close()?;
             let after = context.memory_info()?;
             if during.free + BYTES <= before.free && after.free >= before.free {
                 return Ok(());
@@ -100,19 +100,19 @@ gpu_test! {
         }
         for y in 0..7 {
             let mut row = vec![0; 1001];
-            stream.download_to(rows.row(y)?, &mut row)?;
+            stream.download(rows.row(y)?, &mut row)?;
             assert!(row.iter().all(|value| *value == y as u32), "row {y}: {row:?}");
         }
         // The gaps between the rows are unchanged.
         let mut all = vec![0; rows.pitch() * 7];
-        stream.download_to(rows.as_bytes(), &mut all)?;
+        stream.download(rows.as_bytes(), &mut all)?;
         for y in 0..7 {
             let gap = &all[y * rows.pitch() + 4004..(y + 1) * rows.pitch()];
             assert!(gap.iter().all(|byte| *byte == 0xEE), "behind row {y}");
         }
         let out = rows.row(7).expect_err("there are seven");
         assert!(matches!(out, Error::OutOfBounds { start: 7, len: 7, .. }), "{out:?}");
-        rows.close().map_err(|(error, _)| error)
+        Ok(rows.close()?)
     }
 }
 
@@ -129,7 +129,7 @@ gpu_test! {
         assert_eq!(context.alloc_pitched::<u64>(0, 5)?.row(4)?.len(), 0);
         for width in [1, 3, 511, 512, 513] {
             let mut bytes = context.alloc_pitched::<u8>(width, 3)?;
-            stream.upload_from(&pattern(2, width), bytes.row_mut(2)?)?;
+            stream.upload(&pattern(2, width), bytes.row_mut(2)?)?;
             same(&contents_of(&stream, bytes.row(2)?)?, &pattern(2, width), "the last row");
             let mut odd = context.alloc_pitched::<[u8; 3]>(width, 3)?;
             stream.fill_bytes(odd.row_mut(1)?, 1)?;
@@ -148,6 +148,6 @@ fn contents_of(
     from: cuda_core::DeviceSlice<'_, u8>,
 ) -> Result<Vec<u8>> {
     let mut bytes = vec![0; from.len()];
-    stream.download_to(from, &mut bytes)?;
+    stream.download(from, &mut bytes)?;
     Ok(bytes)
 }

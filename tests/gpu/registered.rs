@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cuda_core::{
-    Device, Error, PinnedSlice, ReadOnly, RegisterFlags, Registered, Result, StableHost,
+    Device, Error, PinnedSlice, ReadOnly, RegisterFlags, Registered, Rejected, Result, StableHost,
     StableHostMut, is_pinned,
 };
 use support::{block_on, gpu_test, pattern};
@@ -60,11 +60,6 @@ unsafe impl StableHost for Pages {
 // dropped.
 unsafe impl StableHostMut for Pages {}
 
-/// The result without the owner that comes with an error.
-fn error_only<T, H>(result: Result<T, (Error, H)>) -> Result<T> {
-    result.map_err(|(error, _)| error)
-}
-
 gpu_test! {
     needs 1;
     fn f02_is_pinned_while_registered() -> Result<()> {
@@ -72,9 +67,9 @@ gpu_test! {
         let values = vec![1_u32; 10_000];
         let (start, middle) = (values.as_ptr(), &raw const values[5000]);
         assert!(!is_pinned(start)?);
-        let host = error_only(Registered::new(&context, values, RegisterFlags::PORTABLE))?;
+        let host = Registered::new(&context, values, RegisterFlags::PORTABLE)?;
         assert!(is_pinned(start)? && is_pinned(middle)?);
-        let values = error_only(host.into_inner())?;
+        let values = host.into_inner()?;
         assert_eq!(values.as_ptr(), start, "the same memory");
         assert!(!is_pinned(start)?);
         Ok(())
@@ -89,9 +84,9 @@ gpu_test! {
         let context = device.context()?;
         let bytes = pattern(23, 100_003);
         let source = Pages::new(&bytes);
-        let source = error_only(Registered::new(&context, source, RegisterFlags::PORTABLE))?;
+        let source = Registered::new(&context, source, RegisterFlags::PORTABLE)?;
         let target = vec![0_u8; 100_003].into_boxed_slice();
-        let mut target = error_only(Registered::new(&context, target, RegisterFlags::PORTABLE))?;
+        let mut target = Registered::new(&context, target, RegisterFlags::PORTABLE)?;
         let mut buffer = stream.alloc::<u8>(100_003)?;
         stream.upload(&source, &mut buffer)?;
         stream.download(&buffer, &mut target)?;
@@ -101,7 +96,7 @@ gpu_test! {
         target.as_mut_slice()?[0] ^= 1;
         stream.upload(target.as_view(), &mut buffer)?;
         drop(source);
-        let back = error_only(target.into_inner())?;
+        let back = target.into_inner()?;
         assert_eq!(back[0], bytes[0] ^ 1);
         same(&back[1..], &bytes[1..], "the owner came back");
         Ok(())
@@ -114,7 +109,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let host = vec![0_u32; 4096];
-        let mut host = error_only(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut host = Registered::new(&device.context()?, host, RegisterFlags::PORTABLE)?;
         let mut buffer = stream.alloc::<u32>(2048)?;
         stream.fill(&mut buffer, 6)?;
         stream.download(&buffer, host.as_view_mut().slice_mut(2048..)?)?;
@@ -141,13 +136,13 @@ gpu_test! {
         let stream = device.create_stream()?;
         let shared: Arc<[u8]> = pattern(24, 70_001).into();
         let host = shared.clone();
-        let host = error_only(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let host = Registered::new(&device.context()?, host, RegisterFlags::PORTABLE)?;
         let mut buffer = stream.alloc::<u8>(70_001)?;
         stream.upload(&host, &mut buffer)?;
         same(host.as_slice()?, &shared, "read by both");
         same(&crate::forms::contents(&stream, &buffer)?, &shared, "and by the device");
         drop(shared);
-        host.close().map_err(|(error, _)| error)
+        Ok(host.close()?)
     }
 }
 
@@ -155,11 +150,11 @@ gpu_test! {
     needs 1;
     fn f01_registered_zero() -> Result<()> {
         let context = Device::get(0)?.context()?;
-        let empty = error_only(Registered::new(&context, Vec::<u64>::new(), RegisterFlags::PORTABLE))?;
+        let empty = Registered::new(&context, Vec::<u64>::new(), RegisterFlags::PORTABLE)?;
         assert!(empty.is_empty());
         assert_eq!(empty.as_slice()?, [0u64; 0]);
         assert_eq!(empty.device_ptr()?, 0);
-        assert_eq!(error_only(empty.into_inner())?, [0u64; 0]);
+        assert_eq!(empty.into_inner()?, [0u64; 0]);
         Ok(())
     }
 }
@@ -170,25 +165,25 @@ gpu_test! {
         let device = Device::get(0)?;
         let context = device.context()?;
         let refused = Registered::new(&context, vec![7_u8; 100], RegisterFlags::from_bits(4));
-        let (error, values) = refused.expect_err("memory-mapped devices are not on the heap");
-        assert!(matches!(error, Error::Flags { .. }), "{error:?}");
+        let Rejected { error, value: values } = refused.expect_err("memory-mapped devices are not on the heap");
+        assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
         assert_eq!(values, [7; 100], "the owner comes back");
         let refused = Registered::new(&context, values, RegisterFlags::READ_ONLY);
-        let (error, values) = refused.expect_err("it could be written");
-        assert!(matches!(error, Error::Flags { .. }), "{error:?}");
+        let Rejected { error, value: values } = refused.expect_err("it could be written");
+        assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
         match Registered::read_only(&context, values, RegisterFlags::PORTABLE) {
             Ok(host) => {
                 let stream = device.create_stream()?;
                 let mut buffer = stream.alloc::<u8>(100)?;
                 stream.upload(&host, &mut buffer)?;
-                let ReadOnly(values) = error_only(host.into_inner())?;
+                let ReadOnly(values) = host.into_inner()?;
                 assert_eq!(values, [7; 100]);
             }
-            Err((Error::Unsupported { .. }, values)) => assert_eq!(values, [7; 100]),
-            Err((error, _)) => return Err(error),
+            Err(Rejected { error: Error::Unsupported { .. }, value: values }) => assert_eq!(values, [7; 100]),
+            Err(Rejected { error, .. }) => return Err(error),
         }
         let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-        let host = error_only(Registered::new(&context, vec![7_u8; 4096], flags))?;
+        let host = Registered::new(&context, vec![7_u8; 4096], flags)?;
         assert_ne!(host.device_ptr()?, 0);
         Ok(())
     }
@@ -200,7 +195,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let host = vec![0_u8; 1 << 16];
-        let mut host = error_only(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut host = Registered::new(&device.context()?, host, RegisterFlags::PORTABLE)?;
         let mut buffer = stream.alloc::<u8>(1 << 16)?;
         stream.fill(&mut buffer, 1)?;
         stream.download(&buffer, &mut host)?;
@@ -211,7 +206,7 @@ gpu_test! {
         stream.download(&buffer, &mut host)?;
         assert!(host.try_as_slice()?.is_none(), "returned behind the stall");
         stall.release();
-        let back = error_only(host.into_inner())?;
+        let back = host.into_inner()?;
         assert!(back.iter().all(|byte| *byte == 9), "the copy was waited for");
         Ok(())
     }
@@ -222,8 +217,7 @@ gpu_test! {
     fn f02_registered_memory_in_parts() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let (context, pages) = (stream.context(), Pages::new(&[0; 10]));
-        let registered = Registered::new(context, pages, RegisterFlags::PORTABLE);
-        let mut registered = registered.map_err(|(error, _)| error)?;
+        let mut registered = Registered::new(context, pages, RegisterFlags::PORTABLE)?;
         let values = stream.upload_new(&[1_u8, 2, 3, 4])?;
         for (number, part) in registered.chunks_mut(4)?.enumerate() {
             let len = part.len();

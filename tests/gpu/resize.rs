@@ -1,7 +1,7 @@
 //! E13: buffers that change their length, and views as another type.
 
-use cuda_core::{Device, Error, Result};
-use support::{gpu_test, pattern};
+use cuda_core::{Device, Error, Rejected, Result};
+use support::{gpu_test, pattern, refusal};
 
 use crate::forms::{contents, same};
 
@@ -10,7 +10,7 @@ gpu_test! {
     fn e13_resize() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(5000)?;
-        stream.upload_from(&pattern(13, 5000), &mut buffer)?;
+        stream.upload(&pattern(13, 5000), &mut buffer)?;
         let address = buffer.as_raw();
         buffer.truncate(6000);
         assert_eq!(buffer.len(), 5000, "never longer");
@@ -33,7 +33,7 @@ gpu_test! {
         buffer.reserve(&stream, 1000)?;
         assert_eq!((buffer.len(), buffer.capacity()), (9000, 10_000));
         same(&contents(&stream, &buffer)?[..1500], &pattern(13, 5000)[..1500], "with more room");
-        buffer.close().map_err(|(error, _)| error)
+        Ok(buffer.close()?)
     }
 }
 
@@ -86,7 +86,7 @@ gpu_test! {
             buffer.resize(&mover, 1000)?;
             buffer.shrink_to_fit(&home)?;
             let mut back = vec![0; 1000];
-            home.download_to(&buffer, &mut back)?;
+            home.download(&buffer, &mut back)?;
             assert!(back.iter().all(|value| *value == round), "{round}: {:?}", &back[..5]);
         }
         Ok(())
@@ -99,7 +99,7 @@ gpu_test! {
         let (here, there) = (Device::get(0)?, Device::get(1)?);
         let (one, two) = (here.create_stream()?, there.create_stream()?);
         let mut buffer = one.alloc::<u8>(3000)?;
-        one.upload_from(&pattern(14, 3000), &mut buffer)?;
+        one.upload(&pattern(14, 3000), &mut buffer)?;
         buffer.reserve(&two, 1)?;
         assert_eq!(buffer.device(), there);
         same(&contents(&two, &buffer)?, &pattern(14, 3000), "on the other device");
@@ -125,10 +125,11 @@ gpu_test! {
     fn s20_casts() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut bytes = stream.alloc::<u8>(1000)?;
-        stream.upload_from(&pattern(20, 1000), &mut bytes)?;
-        let refused = |error: Error| match error {
-            Error::Recast { bytes, element_size, alignment, .. } => (bytes, element_size, alignment),
-            other => panic!("{other:?}"),
+        stream.upload(&pattern(20, 1000), &mut bytes)?;
+        let refused = |error: Error| {
+            let why = refusal(Err::<(), _>(error));
+            let numbers: Vec<usize> = why.split(' ').filter_map(|word| word.parse().ok()).collect();
+            (numbers[0], numbers[1], numbers[2])
         };
         // No whole number of elements; a whole number, but misaligned.
         assert_eq!(refused(bytes.slice(..6)?.cast::<u32>().expect_err("six bytes")), (6, 4, 4));
@@ -142,10 +143,10 @@ gpu_test! {
         assert_eq!(bytes.slice(..0)?.cast::<[u64; 0]>()?.len(), 0);
         assert_eq!(refused(bytes.as_view().cast::<[u8; 0]>().expect_err("no size")), (1000, 0, 1));
         // To words and back.
-        let words = bytes.cast::<u32>().map_err(|(error, _)| error)?;
+        let words = bytes.cast::<u32>()?;
         assert_eq!(words.len(), 250);
-        let (error, words) = words.cast::<[u32; 3]>().expect_err("250 are no triples");
+        let Rejected { error, value: words } = words.cast::<[u32; 3]>().expect_err("250 are no triples");
         assert_eq!(refused(error), (1000, 12, 4));
-        stream.fill(&mut words.cast::<u8>().map_err(|(error, _)| error)?, 1)
+        stream.fill(&mut words.cast::<u8>()?, 1)
     }
 }

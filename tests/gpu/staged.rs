@@ -114,7 +114,7 @@ gpu_test! {
         for len in [3, 4097, len] {
             let mut bytes = varied(30, len);
             let mut buffer = stream.alloc::<u8>(len)?;
-            stream.upload_from(&bytes, &mut buffer)?;
+            stream.upload(&bytes, &mut buffer)?;
             bytes.fill(0);
             drop(bytes);
             same(&contents(&stream, &buffer)?, &varied(30, len), "the content at the call");
@@ -133,7 +133,7 @@ gpu_test! {
         let mut buffer = stream.alloc::<u8>(bytes.len())?;
         for (index, piece) in bytes.chunks(PIECE).enumerate() {
             let start = index * PIECE;
-            stream.upload_from(piece, buffer.slice_mut(start..start + PIECE)?)?;
+            stream.upload(piece, buffer.slice_mut(start..start + PIECE)?)?;
         }
         same(&contents(&stream, &buffer)?, &bytes, "all pieces");
         Ok(())
@@ -149,7 +149,7 @@ gpu_test! {
         let mut buffers = Vec::new();
         for (seed, len) in lens.into_iter().enumerate() {
             let mut buffer = stream.alloc::<u8>(len)?;
-            stream.upload_from(&varied(seed as u64, len), &mut buffer)?;
+            stream.upload(&varied(seed as u64, len), &mut buffer)?;
             buffers.push(buffer);
         }
         let mut backs = lens.map(|len| vec![0_u8; len]);
@@ -172,7 +172,7 @@ gpu_test! {
     fn j_scope_that_fails_or_panics_writes_nothing() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(100)?;
-        stream.upload_from(&pattern(3, 100), &mut buffer)?;
+        stream.upload(&pattern(3, 100), &mut buffer)?;
         let mut back = [9; 100];
         let refused = stream.scope(|scope| {
             scope.download(&buffer, &mut back)?;

@@ -49,9 +49,9 @@ fn there_and_back<K: StreamKind>(
 ) -> Result<()> {
     let bytes = varied(len as u64, len);
     let mut buffer = home.alloc::<u8>(len)?;
-    stream.upload_from(&bytes, &mut buffer)?;
+    stream.upload(&bytes, &mut buffer)?;
     let mut back = vec![0; len];
-    stream.download_to(&buffer, &mut back)?;
+    stream.download(&buffer, &mut back)?;
     same(&back, &bytes, what);
     stream.fill(&mut buffer, 0x3C)?;
     stream.scope(|scope| scope.download(&buffer, &mut back))?;
@@ -126,8 +126,8 @@ gpu_test! {
             let begun = unsafe { cuStreamBeginCapture_v2(captured.as_raw(), mode) };
             check("cuStreamBeginCapture", begun);
             let mut back = vec![0; large()];
-            let up = stream.upload_from(&bytes, &mut buffer);
-            let down = stream.download_to(&buffer, &mut back);
+            let up = stream.upload(&bytes, &mut buffer);
+            let down = stream.download(&buffer, &mut back);
             let mut graph = std::ptr::null_mut();
             // SAFETY: `graph` is valid for the one handle that the driver writes.
             let ended = unsafe { cuStreamEndCapture(captured.as_raw(), &mut graph) };
@@ -153,8 +153,8 @@ gpu_test! {
         let inner = stream.clone();
         stream.launch_host_func(move || {
             let mut slice = vec![0; large()];
-            let up = inner.upload_from(&slice, &mut buffer);
-            let down = inner.download_to(&buffer, &mut slice);
+            let up = inner.upload(&slice, &mut buffer);
+            let down = inner.download(&buffer, &mut slice);
             // If the receiver is gone, the host function must not panic.
             let _ = results.send([up, down]);
         })?;
@@ -175,15 +175,15 @@ gpu_test! {
         let len = 5 * chunk() + 1;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(len)?;
-        stream.upload_from(&vec![1; len], &mut buffer)?;
+        stream.upload(&vec![1; len], &mut buffer)?;
         stream.synchronize()?;
         let mut bytes = varied(6, len);
         let stalled = stall(stream.as_raw());
-        stream.upload_from(&bytes, &mut buffer)?;
+        stream.upload(&bytes, &mut buffer)?;
         bytes.fill(0);
         stalled.release();
         let mut back = vec![0; len];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         same(&back, &varied(6, len), "the content at the call");
         Ok(())
     }

@@ -333,7 +333,7 @@ gpu_test! {
         own.synchronize()?;
 
         let mut back = [0; 1000];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert_bytes(&back, &[9; 1000]);
         Ok(())
     }

@@ -121,7 +121,7 @@ gpu_test! {
                     scope.spawn(move || {
                         let stream = device.create_stream()?;
                         stream.fill(&mut half, 0)?;
-                        stream.upload_from(&varied(seed + round as u64, len / 2), &mut half)
+                        stream.upload(&varied(seed + round as u64, len / 2), &mut half)
                     })
                 });
                 let results = halves.map(|half| half.join().expect("no panic"));
@@ -145,10 +145,10 @@ gpu_test! {
             let mut buffer = stream.alloc::<u32>(64)?;
             for round in 0..rounds {
                 let value = (index * rounds + round) as u32;
-                stream.upload_from(&[value; 64], &mut buffer)?;
+                stream.upload(&[value; 64], &mut buffer)?;
                 if round % 50 == 0 {
                     let mut back = [0; 64];
-                    stream.clone().download_to(&buffer, &mut back)?;
+                    stream.clone().download(&buffer, &mut back)?;
                     assert_eq!(back, [value; 64]);
                 }
             }
@@ -166,12 +166,12 @@ const WAITS: [(&str, Wait); 7] = [
     ("wait of the context", |all| all.stream.context().synchronize()),
     ("wait of a buffer", |all| all.written.synchronize()),
     ("as_slice", |all| all.pinned.as_slice().map(|_| ())),
-    ("download_to", |all| all.stream.download_to(&all.written, &mut [0; 100])),
+    ("download", |all| all.stream.download(&all.written, &mut [0; 100])),
     ("scope", |all| {
         let mut back = [0; 100];
         all.stream.scope(|scope| scope.download(&all.written, &mut back))
     }),
-    ("large download_to", |all| all.stream.download_to(&all.large, &mut vec![0; 3 << 20])),
+    ("large download", |all| all.stream.download(&all.large, &mut vec![0; 3 << 20])),
 ];
 
 type Wait = fn(&Waited) -> Result<()>;
@@ -194,10 +194,10 @@ fn beside(
     for round in 0..20 {
         let mut own = freed_behind_a_stall(|| all.stream.alloc::<u8>(64))?;
         all.stream.fill(&mut own, 1)?;
-        all.stream.upload_from(&[2; 64], &mut own)?;
+        all.stream.upload(&[2; 64], &mut own)?;
         drop(own);
         drop(device.guard()?);
-        other.upload_from(&varied(round, 4096), &mut *scratch)?;
+        other.upload(&varied(round, 4096), &mut *scratch)?;
         same(&contents(other, scratch)?, &varied(round, 4096), "on the other stream");
     }
     Ok(())
@@ -281,7 +281,7 @@ gpu_test! {
                 let stream = context.per_thread_stream()?;
                 stream.fill(&mut buffer, index as u8)?;
                 let mut back = [0; 16];
-                stream.download_to(buffer.slice(..16)?, &mut back)?;
+                stream.download(buffer.slice(..16)?, &mut back)?;
                 assert_eq!(back, [index as u8; 16]);
                 // Work of the stream is pending when its thread ends; the context stays current.
                 stream.fill(&mut buffer, 0xAB)?;
@@ -332,7 +332,7 @@ gpu_test! {
                 let own = context.per_thread_stream()?;
                 own.fill(&mut buffer, index as u8)?;
                 let mut back = [0; 16];
-                current.download_to(buffer.slice(..16)?, &mut back)?;
+                current.download(buffer.slice(..16)?, &mut back)?;
                 assert_eq!(back, [index as u8; 16]);
                 // Work of both streams is pending when the thread ends.
                 own.fill(buffer.slice_mut(..1 << 10)?, 1)?;

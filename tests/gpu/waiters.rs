@@ -76,7 +76,7 @@ gpu_test! {
                 stream: Arc::downgrade(&stream),
                 waited: Arc::clone(waited),
             };
-            drop(stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?);
+            drop(stream.upload_owned(host, &mut buffer)?);
         }
         held.release();
         cuda_core::flush_deferred_drops();

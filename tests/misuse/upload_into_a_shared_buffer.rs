@@ -7,7 +7,7 @@ type Destination<'a> = &'a DeviceBuffer<u32>;
 type Destination<'a> = &'a mut DeviceBuffer<u32>;
 
 fn write(stream: &Stream, destination: Destination<'_>) -> Result<()> {
-    stream.upload_from(&[1, 2, 3], destination)
+    stream.upload(&[1, 2, 3], destination)
 }
 
 fn main() {}

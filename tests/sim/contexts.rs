@@ -188,7 +188,7 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
     assert_eq!(reports[0].resource, Resource::Current);
     assert!(context::current().is_null());
     let mut back = [0; 64];
-    here.download_to(&x, &mut back)?;
+    here.download(&x, &mut back)?;
     assert_eq!(back, [7; 64]);
     drop((x, y, host));
     session.settle();
@@ -277,7 +277,7 @@ fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<
     let context = Context::create(Device::get(0)?, ContextFlags::default())?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1000)?;
-    stream.upload_from(&[7; 1000], &mut buffer)?;
+    stream.upload(&[7; 1000], &mut buffer)?;
     let host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
     stream.upload(&host, &mut buffer)?;
     let signal = Signal::new(context.device(), 0_u32)?;

@@ -70,22 +70,22 @@ impl Counted {
 
     /// Runs `operation` and asserts which calls it made, and that the context stack did not change.
     #[track_caller]
-    fn expect<R, N>(&self, calls: N, operation: impl FnOnce() -> Result<R>) -> Result<R>
+    fn expect<R, N>(&self, calls: N, operation: impl FnOnce() -> R) -> R
     where
         N: IntoIterator<Item = &'static str>,
     {
         let before = stack::snapshot();
         let mark = self.session.mark();
-        let result = operation()?;
+        let result = operation();
         let names = self.session.names_since(mark);
         assert_eq!(names, calls.into_iter().collect::<Vec<_>>());
         assert_eq!(stack::snapshot(), before, "the context stack changed");
-        Ok(result)
+        result
     }
 
     /// Runs an `operation` that is refused, and asserts that the driver was not called.
     #[track_caller]
-    fn refused<R>(&self, operation: impl FnOnce() -> Result<R>) {
+    fn refused<R, E>(&self, operation: impl FnOnce() -> Result<R, E>) {
         let mark = self.session.mark();
         assert!(operation().is_err(), "the operation was not refused");
         assert_eq!(self.session.names_since(mark), [""; 0]);

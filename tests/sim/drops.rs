@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, Guard, PinnedBuffer,
-    Resource, Result, Stream, drop_failures, set_drop_hook, take_drop_hook,
+    Rejected, Resource, Result, Stream, drop_failures, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
@@ -129,7 +129,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(4)?;
-    stream.upload_from(&[1, 2, 3, 4], &mut buffer)?;
+    stream.upload(&[1, 2, 3, 4], &mut buffer)?;
     let pinned = PinnedBuffer::from_slice(stream.context(), &[5, 6])?;
     let event = Event::new(stream.context(), EventFlags::DEFAULT)?;
     let own = Device::get(0)?.create_stream()?;
@@ -138,8 +138,8 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     drop(scratch);
 
     // Inside a host function the library calls the driver for nothing.
-    fn refused<T>(closed: std::result::Result<(), (Error, T)>) -> T {
-        let (error, owner) = closed.expect_err("refused");
+    fn refused<T>(closed: std::result::Result<(), Rejected<T>>) -> T {
+        let Rejected { error, value: owner } = closed.expect_err("refused");
         assert!(matches!(error, Error::InCallback), "{error:?}");
         owner
     }
@@ -155,18 +155,18 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
 
     // All of it still works, and is released when the driver permits it.
     let mut back = [0; 4];
-    own.download_to(&buffer, &mut back)?;
+    own.download(&buffer, &mut back)?;
     assert_eq!((back, pinned.as_slice()?), ([1, 2, 3, 4], &[5, 6][..]));
     event.record(&own)?;
     event.synchronize()?;
     let mut more = own.alloc::<u8>(9)?;
     own.fill(&mut more, 1)?;
     drop(more);
-    buffer.close().map_err(|(error, _)| error)?;
-    pinned.close().map_err(|(error, _)| error)?;
-    event.close().map_err(|(error, _)| error)?;
-    own.close().map_err(|(error, _)| error)?;
-    stream.close().map_err(|(error, _)| error)?;
+    buffer.close()?;
+    pinned.close()?;
+    event.close()?;
+    own.close()?;
+    stream.close()?;
     assert_eq!(reports.take().len(), 0);
     session.settle();
     cuda_core::trim_staging()?;

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use cuda_core::{
     Context, ContextFlags, Device, Error, ExternalMemory, ExternalMemoryKind, ExternalSemaphore,
-    ExternalSemaphoreKind, Granularity, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
+    ExternalSemaphoreKind, Granularity, PhysicalMemory, Rejected, Result, ShareableHandle,
+    VirtualBuffer,
 };
 use cuda_sim::{Fault, Mode, Session};
 use support::{kernels, simulator};
@@ -25,7 +26,7 @@ fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
 fn import(context: &Context, fd: OwnedFd, size: usize) -> Result<ExternalMemory> {
     // SAFETY: of as many bytes, and all uses of both are enqueued on one stream.
     let imported = unsafe { ExternalMemory::import_fd(context, fd, size, KIND) };
-    imported.map_err(|(error, _)| error)
+    imported.map_err(Error::from)
 }
 
 fn first() -> Result<(Session, Context)> {
@@ -41,13 +42,13 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
     stream.fill(theirs.slice_mut(256..264)?, 7)?;
     let memory = import(&context, fd, theirs.len())?;
     assert_eq!((memory.size(), memory.device()), (theirs.len(), context.device()));
-    let mut imported = memory.into_buffer::<u32>(256, 4).map_err(|(error, _)| error)?;
+    let mut imported = memory.into_buffer::<u32>(256, 4)?;
     let mut back = [0; 4];
-    stream.download_to(&imported, &mut back)?;
+    stream.download(&imported, &mut back)?;
     assert_eq!(back, [0x0707_0707, 0x0707_0707, 0x0101_0101, 0x0101_0101]);
     stream.fill(&mut imported, 0)?;
     let mut back = [9; 18];
-    stream.download_to(theirs.slice(255..273)?, &mut back)?;
+    stream.download(theirs.slice(255..273)?, &mut back)?;
     assert_eq!((back[0], &back[1..17], back[17]), (1, &[0; 16][..], 1));
     drop((imported, theirs, stream));
     cuda_core::trim_staging()?;
@@ -63,16 +64,16 @@ fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let stream = context.create_stream()?;
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
-    let mut imported = memory.into_buffer::<u8>(0, theirs.len()).map_err(|(error, _)| error)?;
+    let mut imported = memory.into_buffer::<u8>(0, theirs.len())?;
     stream.fill(&mut imported, 3)?;
     let mark = session.mark();
-    imported.close().map_err(|(error, _)| error)?;
+    imported.close()?;
     let mut calls = session.names_since(mark);
     calls.retain(|name| name.starts_with("cuMem") || name.contains("External"));
     assert_eq!(calls, ["cuMemFree_v2", "cuDestroyExternalMemory"]);
     // Nothing was mapped from this one.
     let (more, fd) = others(&context)?;
-    import(&context, fd, more.len())?.close().map_err(|(error, _)| error)?;
+    import(&context, fd, more.len())?.close()?;
     let (last, fd) = others(&context)?;
     drop(import(&context, fd, last.len())?);
     drop((theirs, more, last, stream));
@@ -88,12 +89,12 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     let mark = session.mark();
     // SAFETY: there is no memory to use.
     let refused = unsafe { ExternalMemory::import_fd(&context, other, 0, KIND) };
-    let (error, other) = refused.expect_err("no bytes");
-    assert!(matches!(error, Error::NothingGiven { .. }), "{error:?}");
+    let Rejected { error, value: other } = refused.expect_err("no bytes");
+    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
     assert!(session.names_since(mark).is_empty());
     // SAFETY: refused.
     let refused = unsafe { ExternalMemory::import_fd(&context, other, 4096, KIND) };
-    let (error, other) = refused.expect_err("no memory");
+    let Rejected { error, value: other } = refused.expect_err("no memory");
     assert!(matches!(error, Error::Driver { .. }), "{error:?}");
     // The test still owns the descriptor.
     assert_eq!(other.as_raw_fd(), number);
@@ -102,19 +103,22 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
     let mark = session.mark();
-    let (error, memory) = memory.into_buffer::<u8>(0, 0).expect_err("nothing");
-    assert!(matches!(error, Error::NothingGiven { .. }), "{error:?}");
-    let (error, memory) = memory.into_buffer::<u8>(8, theirs.len()).expect_err("too much");
+    let Rejected { error, value: memory } = memory.into_buffer::<u8>(0, 0).expect_err("nothing");
+    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+    let Rejected { error, value: memory } =
+        memory.into_buffer::<u8>(8, theirs.len()).expect_err("too much");
     assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
-    let (error, memory) = memory.into_buffer::<u8>(usize::MAX, 1).expect_err("too far");
+    let Rejected { error, value: memory } =
+        memory.into_buffer::<u8>(usize::MAX, 1).expect_err("too far");
     assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
-    let (error, memory) = memory.into_buffer::<u32>(2, 1).expect_err("in between");
-    assert!(matches!(error, Error::Recast { .. }), "{error:?}");
+    let Rejected { error, value: memory } =
+        memory.into_buffer::<u32>(2, 1).expect_err("in between");
+    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
     assert!(session.names_since(mark).is_empty());
     session.fail_nth(Some("cuExternalMemoryGetMappedBuffer"), 1, cuda_sys::CUDA_ERROR_UNKNOWN);
-    let (error, memory) = memory.into_buffer::<u32>(0, 1).expect_err("failed");
+    let Rejected { error, value: memory } = memory.into_buffer::<u32>(0, 1).expect_err("failed");
     assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_UNKNOWN));
-    memory.into_buffer::<u32>(0, 1).map_err(|(error, _)| error)?;
+    memory.into_buffer::<u32>(0, 1)?;
     drop(theirs);
     session.assert_clean();
     Ok(())
@@ -140,7 +144,7 @@ fn m_memory_that_others_imported() -> Result<()> {
     // SAFETY: just imported, and of this size.
     let memory = unsafe { ExternalMemory::from_raw(&context, raw, theirs.len()) };
     assert_eq!((memory.as_raw(), memory.context()), (raw, &context));
-    drop(memory.into_buffer::<u64>(8, 2).map_err(|(error, _)| error)?);
+    drop(memory.into_buffer::<u64>(8, 2)?);
     drop(theirs);
     session.assert_clean();
     Ok(())
@@ -151,7 +155,7 @@ fn semaphore(context: &Context, kind: ExternalSemaphoreKind) -> Result<ExternalS
     let fd = OwnedFd::from(File::open("/dev/null").expect("a file"));
     // SAFETY: used only by work enqueued here, as its kind demands.
     let imported = unsafe { ExternalSemaphore::import_fd(context, fd, kind) };
-    imported.map_err(|(error, _)| error)
+    imported.map_err(Error::from)
 }
 
 #[test]
@@ -190,7 +194,7 @@ fn s42_semaphores_of_others_go_when_their_work_is_done() -> Result<()> {
     let stream = context.create_stream()?;
     let closed = semaphore(&context, ExternalSemaphoreKind::Timeline)?;
     stream.signal_external(&closed, 1)?;
-    closed.close().map_err(|(error, _)| error)?;
+    closed.close()?;
     let dropped = semaphore(&context, ExternalSemaphoreKind::Binary)?;
     stream.signal_external(&dropped, 1)?;
     stream.wait_external(&dropped, 1)?;
@@ -209,7 +213,7 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
     // SAFETY: refused.
     let refused =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
-    let (error, fd) = refused.expect_err("refused");
+    let Rejected { error, value: fd } = refused.expect_err("refused");
     assert_eq!(error.code(), Some(code));
     File::from(fd).metadata().expect("open");
     session.assert_clean();
@@ -230,7 +234,7 @@ fn s49_a_descriptor_comes_back_open() -> Result<()> {
     let (theirs, fd) = others(&context)?;
     // SAFETY: of as many bytes, which nothing uses.
     let failed = unsafe { ExternalMemory::import_fd(&context, fd, theirs.len(), KIND) };
-    let (_, fd) = failed.expect_err("failed");
+    let Rejected { value: fd, .. } = failed.expect_err("failed");
     let file = File::from(fd);
     file.metadata().expect("open");
     // What the driver had made was released, and the descriptor is as usable as before.
@@ -241,7 +245,7 @@ fn s49_a_descriptor_comes_back_open() -> Result<()> {
     // SAFETY: the simulated driver takes any descriptor for a semaphore's.
     let failed =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
-    let (_, fd) = failed.expect_err("failed");
+    let Rejected { value: fd, .. } = failed.expect_err("failed");
     File::from(fd).metadata().expect("open");
     drop(theirs);
     session.assert_clean();
@@ -258,13 +262,13 @@ fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     // SAFETY: the simulated driver takes any descriptor for a semaphore's.
     let semaphore =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline) };
-    let semaphore = semaphore.map_err(|(error, _)| error)?;
+    let semaphore = semaphore?;
     let is_refused = |result: Result<()>| matches!(result, Err(Error::WrongContext { .. }));
     assert!(is_refused(stream.signal_external(&semaphore, 1)));
     assert!(is_refused(stream.wait_external(&semaphore, 1)));
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
-    let mut imported = memory.into_buffer::<u32>(0, 4).map_err(|(error, _)| error)?;
+    let mut imported = memory.into_buffer::<u32>(0, 4)?;
     let increment = kernels::get(&created, "increment")?;
     let mut launch = stream.kernel(&increment);
     launch.arg(&mut imported);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use cuda_core::{Device, Error, Resource, Result, StableHost};
+use cuda_core::{Device, Error, Rejected, Resource, Result, StableHost};
 use cuda_sim::{Fault, Mode, Session};
 use support::{Alarm, block_on, simulator, stall};
 
@@ -54,7 +54,7 @@ fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
     let held = stall(stream.as_raw());
-    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer)?;
     assert!(!flight.is_done()?);
     drop(flight);
     assert!(!dropped.load(Ordering::Acquire), "its copy has not run yet");
@@ -72,7 +72,7 @@ fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
-    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer)?;
     std::mem::forget(flight);
     stream.synchronize()?;
     assert!(!dropped.load(Ordering::Acquire));
@@ -90,9 +90,9 @@ fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_reported() -> Result<()
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
-    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer)?;
     session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventSynchronize"));
-    let (error, flight) = flight.wait().unwrap_err();
+    let Rejected { error, value: flight } = flight.wait().unwrap_err();
     assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_LAUNCH_FAILED));
     session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventRecord"));
     session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventSynchronize"));
@@ -153,7 +153,7 @@ fn an_owner_given_up_in_a_host_function() -> Result<()> {
     let (stream, other) = (device.create_stream()?, device.create_stream()?);
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
-    let flight = stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(host, &mut buffer)?;
     other.launch_host_func(move || drop(flight))?;
     other.synchronize()?;
     cuda_core::flush_deferred_drops();

@@ -41,10 +41,10 @@ fn s21_the_compiler_may_answer_until_the_code_goes() -> Result<()> {
     let options = JitOptions::new().verbose(true);
     let context = Device::get(0)?.context()?;
     let closed = Module::from_ptx_with(&context, SMALL, &options)?.close();
-    closed.map_err(|(error, _)| error)?;
+    closed?;
     drop(Module::from_ptx_with(&context, SMALL, &options)?);
     let closed = Library::from_ptx_with(SMALL, &options)?.close();
-    closed.map_err(|(error, _)| error)?;
+    closed?;
     drop(Library::from_ptx_with(SMALL, &options)?);
     drop(context);
     session.assert_clean();

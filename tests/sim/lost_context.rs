@@ -1,6 +1,6 @@
 //! M: a lost context: its operations fail from then on, and no others.
 
-use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result};
+use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Resource, Result};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
 use support::{context, simulator};
@@ -43,8 +43,8 @@ fn m_sticky_is_passed_on() -> Result<()> {
     sticky("fill", stream.fill(&mut buffer, 1));
     sticky("alloc", stream.alloc::<u8>(1));
     sticky("upload", stream.upload(&pinned, &mut buffer));
-    sticky("upload_from", stream.upload_from(&[1; 1000], &mut buffer));
-    sticky("download_to", stream.download_to(&buffer, &mut small));
+    sticky("upload", stream.upload(&[1; 1000], &mut buffer));
+    sticky("download", stream.download(&buffer, &mut small));
     sticky("scope", stream.scope(|scope| scope.download(&buffer, &mut large)));
     assert!(small == [7; 1000] && large == [7; 1000], "slices are left alone");
     sticky("synchronize", stream.synchronize());
@@ -64,9 +64,9 @@ fn m_sticky_is_passed_on() -> Result<()> {
     // The other device's context still works.
     let other = Device::get(1)?.create_stream()?;
     let mut there = other.alloc::<u8>(3)?;
-    other.upload_from(&[1, 2, 3], &mut there)?;
+    other.upload(&[1, 2, 3], &mut there)?;
     let mut back = [0; 3];
-    other.download_to(&there, &mut back)?;
+    other.download(&there, &mut back)?;
     assert_eq!(back, [1, 2, 3]);
     drop((there, other));
 
@@ -101,7 +101,8 @@ fn m_sticky_pinned_memory_is_kept() -> Result<()> {
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
     drop(guard);
     let frees = session.calls("cuMemFreeHost");
-    let (error, pinned) = pinned.close().expect_err("the copy cannot be proven complete");
+    let Rejected { error, value: pinned } =
+        pinned.close().expect_err("the copy cannot be proven complete");
     assert!(error.is_sticky(), "{error:?}");
     drop(pinned);
     assert_eq!(session.calls("cuMemFreeHost"), frees, "never asked for");
@@ -122,7 +123,7 @@ fn m_sticky_staging_recovers() -> Result<()> {
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1 << 20)?;
-    stream.upload_from(&vec![1; 1 << 20], &mut buffer)?;
+    stream.upload(&vec![1; 1 << 20], &mut buffer)?;
     let guard = device.guard()?;
     lose_at_next_fill(&session);
     stream.fill(&mut buffer, 1).expect_err("the context is lost");
@@ -131,9 +132,9 @@ fn m_sticky_staging_recovers() -> Result<()> {
     let mut there = other.alloc::<u8>(1 << 20)?;
     for round in 0..4 {
         let bytes = vec![round; 1 << 20];
-        other.upload_from(&bytes, &mut there)?;
+        other.upload(&bytes, &mut there)?;
         let mut back = vec![9; 1 << 20];
-        other.download_to(&there, &mut back)?;
+        other.download(&there, &mut back)?;
         assert!(back == bytes, "round {round}");
     }
     assert_eq!(session.violations(), []);
@@ -157,7 +158,7 @@ fn m_transient_is_not_sticky() -> Result<()> {
     assert!(error.is_sticky(), "by its code: {error:?}");
     stream.fill(&mut buffer, 2)?;
     let mut back = [0; 10];
-    stream.download_to(&buffer, &mut back)?;
+    stream.download(&buffer, &mut back)?;
     assert_eq!(back, [2; 10]);
     // Unknown codes are passed on, and not interpreted.
     for number in [1_000_000, 36, 0x7FFF_FFFF] {

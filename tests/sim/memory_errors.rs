@@ -69,7 +69,7 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
         ("event", &|| Event::new(&context, EventFlags::DEFAULT).map(drop)),
         ("staged", &|| {
             let mut buffer = stream.alloc::<u8>(LARGE)?;
-            stream.upload_from(&vec![1; LARGE], &mut buffer)
+            stream.upload(&vec![1; LARGE], &mut buffer)
         }),
     ];
     for (what, constructor) in constructors {
@@ -156,7 +156,7 @@ fn f01_zero_asks_the_driver_nothing() -> Result<()> {
     asks_nothing(&session, "empty pinned memory", || {
         let mut empty = PinnedBuffer::<u64>::new(&context, 0)?;
         assert!(empty.as_slice()?.is_empty() && empty.as_mut_slice()?.is_empty());
-        PinnedBuffer::<u8>::zeroed(&context, 0)?.close().map_err(|(error, _)| error)?;
+        PinnedBuffer::<u8>::zeroed(&context, 0)?.close()?;
         PinnedBuffer::<u8>::from_slice(&context, &[]).map(drop)
     });
     end(&session)
@@ -170,8 +170,8 @@ fn f05_freed_once() -> Result<()> {
         let pinned = PinnedBuffer::<u8>::new(stream.context(), 10)?;
         let buffer = stream.alloc::<u8>(10)?;
         if closes {
-            pinned.close().map_err(|(error, _)| error)?;
-            buffer.close().map_err(|(error, _)| error)?;
+            pinned.close()?;
+            buffer.close()?;
         } else {
             drop((pinned, buffer));
         }
@@ -188,18 +188,18 @@ fn every_empty_form(stream: &Stream) -> Result<()> {
     let mut other = stream.alloc::<u8>(0)?;
     let mut host = PinnedBuffer::<u8>::new(stream.context(), 0)?;
     stream.upload(&host, &mut nothing)?;
-    stream.upload_from(&[], &mut nothing)?;
+    stream.upload(&[], &mut nothing)?;
     stream.copy(&nothing, &mut other)?;
     stream.fill(&mut other, 1)?;
     stream.fill_bytes(&mut other, 1)?;
     stream.fill_u16(&mut other, 1)?;
     stream.fill_u32(&mut other, 1)?;
     stream.download(&other, &mut host)?;
-    stream.download_to(&other, &mut [])?;
+    stream.download(&other, &mut [])?;
     stream.scope(|scope| scope.download(&other, &mut []))?;
     host.as_slice()?;
     other.synchronize()?;
-    nothing.close().map_err(|(error, _)| error)
+    Ok(nothing.close()?)
 }
 
 #[test]
@@ -213,9 +213,9 @@ fn j14_empty_slices_ask_the_driver_nothing() -> Result<()> {
     let per_thread = context.per_thread_stream()?;
     let mut buffer = home.alloc::<u8>(8)?;
     asks_nothing(&session, "empty parts", || {
-        per_thread.upload_from(&[], buffer.slice_mut(8..)?)?;
+        per_thread.upload(&[], buffer.slice_mut(8..)?)?;
         per_thread.fill(buffer.slice_mut(3..3)?, 1)?;
-        per_thread.download_to(buffer.slice(0..0)?, &mut [])
+        per_thread.download(buffer.slice(0..0)?, &mut [])
     });
     drop((buffer, per_thread, home));
     end(&session)
@@ -235,17 +235,17 @@ fn j03_what_is_refused_is_not_asked() -> Result<()> {
     asks_nothing(&session, "refused", || {
         let refused = [
             stream.upload(&host, &mut buffer),
-            stream.upload_from(&[0; 9], &mut buffer),
+            stream.upload(&[0; 9], &mut buffer),
             stream.download(&buffer, &mut host),
-            stream.download_to(&buffer, &mut [0; 9]),
+            stream.download(&buffer, &mut [0; 9]),
             stream.scope(|scope| scope.download(&buffer, &mut longer)),
             stream.copy(&buffer, foreign.slice_mut(..9)?),
             third.copy(&buffer, &mut foreign),
             third.fill(&mut foreign, 1),
             stream.fill_u16(buffer.slice_mut(..9)?, 1),
             stream.fill_u32(buffer.slice_mut(2..6)?, 1),
-            default.upload_from(&[0; 9], &mut buffer),
-            default.upload_from(&[0; 10], &mut foreign),
+            default.upload(&[0; 9], &mut buffer),
+            default.upload(&[0; 10], &mut foreign),
             buffer.slice(11..).map(drop),
         ];
         assert!(refused.iter().all(|result| result.is_err()), "{refused:?}");

@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cuda_core::{
     Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
-    DeviceBuffer, DropFailure, Event, EventFlags, IpcMemoryHandle, ManagedBuffer, MemoryPool,
-    MipmappedArray, Module, PhysicalMemory, PinnedBuffer, PinnedFlags, RegisterFlags, Registered,
-    Resource, Result, ShareableHandle, Stream, Surface, Texture, TextureDescriptor, VirtualBuffer,
+    DeviceBuffer, DropFailure, Error, Event, EventFlags, IpcMemoryHandle, ManagedBuffer,
+    MemoryPool, MipmappedArray, Module, PhysicalMemory, PinnedBuffer, PinnedFlags, RegisterFlags,
+    Registered, Resource, Result, ShareableHandle, Stream, Surface, Texture, TextureDescriptor,
+    VirtualBuffer,
 };
 use cuda_sim::{Fault, Leak, LeakKind, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -147,7 +148,7 @@ fn m15_pinned_memory() {
     refused(&[Resource::PinnedMemory], |stream| {
         let host = vec![5_u32; 16];
         let registered = Registered::new(stream.context(), host, RegisterFlags::PORTABLE);
-        registered.map_err(|(error, _)| error)
+        registered.map_err(Error::from)
     });
 }
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, PinnedBackend, PinnedBuffer, Pod, Result, pinned_usage,
-    reset_pinned_peaks, set_pinned_backend, set_pinned_limit, trim_pinned,
+    Context, ContextFlags, Device, Error, PinnedBackend, PinnedBuffer, Pod, Rejected, Result,
+    pinned_usage, reset_pinned_peaks, set_pinned_backend, set_pinned_limit, trim_pinned,
 };
 use cuda_sim::{Mode, Session};
 use support::{simulator, stall};
@@ -57,11 +57,11 @@ fn a_context_that_was_waited_for_can_be_closed() -> Result<()> {
     let host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
     stream.upload(&host, &mut buffer)?;
     drop((host, buffer, stream));
-    let (error, context) = context.close().expect_err("its copy may run");
+    let Rejected { error, value: context } = context.close().expect_err("its copy may run");
     assert!(matches!(error, Error::ContextInUse), "{error}");
     context.synchronize()?;
     cuda_core::flush_deferred_drops();
-    context.close().map_err(|(error, _)| error)?;
+    context.close()?;
     finish(&session)
 }
 
@@ -98,7 +98,7 @@ fn f03_a_hit_asks_nothing() -> Result<()> {
     }
     // Nor does another size, while the slab has room.
     let other = no_calls(&session, "a miss", || PinnedBuffer::<u8>::new(&context, 5000))?;
-    no_calls(&session, "a close", || other.close().map_err(|(error, _)| error))?;
+    no_calls(&session, "a close", || other.close().map_err(Error::from))?;
     // Nor does a context of another device.
     let there = Device::get(1)?.context()?;
     drop(PinnedBuffer::<u8>::new(&there, 1000)?);
@@ -134,9 +134,9 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     let fifth = PinnedBuffer::from_slice(&context, &[5; 512])?;
     assert_eq!(place(&fifth), at_one);
     let mut back = [0; 512];
-    slow.download_to(&a, &mut back)?;
+    slow.download(&a, &mut back)?;
     assert_eq!(back, [1; 512]);
-    quick.download_to(&b, &mut back)?;
+    quick.download(&b, &mut back)?;
     assert_eq!(back, [2; 512]);
     drop((a, b, slow, quick, third, fourth, fifth));
     finish(&session)
@@ -207,7 +207,7 @@ fn s32_over_aligned_and_overflowing() -> Result<()> {
     let context = context()?;
     no_calls(&session, "refused", || {
         let wide = PinnedBuffer::<Wide>::new(&context, 1);
-        assert!(matches!(wide, Err(Error::OverAligned { .. })), "{wide:?}");
+        assert!(matches!(wide, Err(Error::Invalid { .. })), "{wide:?}");
         let long = PinnedBuffer::<u64>::new(&context, 1 << 61);
         assert!(matches!(long, Err(Error::SizeOverflow { .. })), "{long:?}");
         let empty = PinnedBuffer::<u8>::new(&context, 0);

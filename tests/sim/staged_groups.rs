@@ -31,13 +31,13 @@ fn j_slices_go_to_all_devices_and_come_back() {
         let mut bytes = pattern(3, LEN);
         let mut copies = group.alloc::<u8>(LEN)?;
         let mut parts = uneven(&group)?;
-        group.upload_all_from(&bytes, &mut copies)?;
-        group.scatter_from(&bytes, &mut parts)?;
+        group.upload_all(&bytes, &mut copies)?;
+        group.scatter(&bytes, &mut parts)?;
         bytes.fill(0xEE);
         let mut back = vec![0; 3 * LEN];
-        group.gather_to(&copies, &mut back)?;
+        group.gather(&copies, &mut back)?;
         assert!(back == pattern(3, LEN).repeat(3), "the content at the call");
-        group.gather_to(&parts, &mut back[..LEN])?;
+        group.gather(&parts, &mut back[..LEN])?;
         assert!(back[..LEN] == pattern(3, LEN), "in parts");
         Ok(())
     });
@@ -67,13 +67,13 @@ fn s02_copies_that_fail_say_where_and_reach_nothing_that_follows() {
                         fail();
                     }
                     let uploaded = group
-                        .upload_all_from(&new, &mut copies)
-                        .and_then(|()| group.scatter_from(&new, &mut parts));
+                        .upload_all(&new, &mut copies)
+                        .and_then(|()| group.scatter(&new, &mut parts));
                     if waits {
                         group.synchronize()?;
                         fail();
                     }
-                    let result = uploaded.and_then(|()| group.gather_to(&parts, &mut back));
+                    let result = uploaded.and_then(|()| group.gather(&parts, &mut back));
                     let fired = session.fault_fired();
                     session.clear_faults();
                     match result {
@@ -85,7 +85,7 @@ fn s02_copies_that_fail_say_where_and_reach_nothing_that_follows() {
                         stream.fill(copy, 8)?;
                     }
                     for (copy, stream) in copies.iter().zip(group.streams()) {
-                        stream.download_to(copy, &mut back)?;
+                        stream.download(copy, &mut back)?;
                         assert!(back.iter().all(|byte| *byte == 8), "{call} {nth}");
                     }
                     if !fired {
@@ -108,8 +108,8 @@ fn n_several_callers_of_one_group() {
             let mut back = vec![0; LEN];
             for round in 0..6 {
                 let bytes = pattern(10 * number + round, LEN);
-                group.scatter_from(&bytes, &mut parts)?;
-                group.gather_to(&parts, &mut back)?;
+                group.scatter(&bytes, &mut parts)?;
+                group.gather(&parts, &mut back)?;
                 assert!(back == bytes, "caller {number}, round {round}");
             }
             Ok::<(), Error>(())
@@ -135,16 +135,16 @@ fn s06_a_chunk_that_another_device_lost_fails_no_other_device() {
         let mut lost = there.alloc::<u8>(LEN)?;
         let bytes = pattern(5, LEN);
         // All chunks wait for the other device, and no more can be made.
-        there.upload_from(&bytes, &mut lost)?;
+        there.upload(&bytes, &mut lost)?;
         let no_more = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemHostAlloc");
         session.inject(no_more.from_then_on());
         session.fail_nth(Some("cuEventSynchronize"), 1, CUDA_ERROR_LAUNCH_FAILED);
-        let uploaded = here.upload_from(&bytes, &mut buffer);
+        let uploaded = here.upload(&bytes, &mut buffer);
         assert!(session.fault_fired());
         session.clear_faults();
         uploaded?;
         let mut back = vec![0; LEN];
-        here.download_to(&buffer, &mut back)?;
+        here.download(&buffer, &mut back)?;
         assert!(back == bytes);
         Ok(())
     });

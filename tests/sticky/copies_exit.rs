@@ -39,8 +39,8 @@ fn copy(len: usize) -> Result<()> {
     loop {
         back.fill(0);
         COPYING.fetch_add(1, Ordering::Relaxed);
-        stream.upload_from(&bytes, &mut buffer)?;
-        stream.download_to(&buffer, &mut back)?;
+        stream.upload(&bytes, &mut buffer)?;
+        stream.download(&buffer, &mut back)?;
         COPYING.fetch_sub(1, Ordering::Relaxed);
         if back != bytes {
             eprintln!("the bytes came back changed");
@@ -136,21 +136,21 @@ gpu_test! {
         let mut buffer = stream.alloc::<u8>(LEN)?;
         let mut bytes = pattern(14, LEN);
         // Small copies do not depend on the chunks' backing.
-        stream.upload_from(&bytes[..1000], buffer.slice_mut(..1000)?)?;
+        stream.upload(&bytes[..1000], buffer.slice_mut(..1000)?)?;
         let answers = [
             cuda_core::staging_options().err(),
-            stream.upload_from(&bytes, &mut buffer).err(),
-            stream.download_to(&buffer, &mut bytes).err(),
+            stream.upload(&bytes, &mut buffer).err(),
+            stream.download(&buffer, &mut bytes).err(),
         ];
         for answer in answers {
-            assert!(matches!(answer, Some(Error::Malformed { .. })), "{answer:?}");
+            assert!(matches!(answer, Some(Error::Invalid { .. })), "{answer:?}");
         }
         // A call by the program overrides the environment.
         let options = cuda_core::StagingOptions::new(1, 1 << 20);
         cuda_core::set_staging_options(options)?;
-        stream.upload_from(&bytes, &mut buffer)?;
+        stream.upload(&bytes, &mut buffer)?;
         let mut back = vec![0; LEN];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert!(back == bytes);
         child::done();
         Ok(())

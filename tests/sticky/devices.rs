@@ -75,7 +75,7 @@ gpu_test! {
                 let stream = context.create_stream()?;
                 let buffer = stream.alloc_zeroed::<u32>(16)?;
                 let mut back = [1; 16];
-                stream.download_to(&buffer, &mut back)?;
+                stream.download(&buffer, &mut back)?;
                 assert_eq!(back, [0; 16]);
             }
             Err(error) => {

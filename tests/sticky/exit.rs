@@ -49,7 +49,7 @@ impl Shared {
         let mut buffer = stream.alloc::<u8>(1 << 20)?;
         stream.upload(&pinned, &mut buffer)?;
         stream.download(&buffer, &mut pinned)?;
-        stream.upload_from(&[1, 2, 3], buffer.slice_mut(..3)?)?;
+        stream.upload(&[1, 2, 3], buffer.slice_mut(..3)?)?;
         let event = Event::new(context, EventFlags::DEFAULT)?;
         event.record(&stream)?;
         let pool = CachingPool::new();
@@ -73,7 +73,7 @@ impl Shared {
             _pooled: pooled,
             _drivers: drivers,
             _streams: (StreamPool::new(context, 2)?, DeviceGroup::all()?),
-            _registered: registered.map_err(|(error, _)| error)?,
+            _registered: registered?,
             context: context.clone(),
             stream,
             event,
@@ -278,9 +278,9 @@ gpu_test! {
         let stream = context.create_stream()?;
         let memory = EndsIt(vec![1; 4096]);
         let registered = Registered::new(&context, memory, RegisterFlags::NONE);
-        let registered = registered.map_err(|(error, memory)| {
-            std::mem::forget(memory);
-            error
+        let registered = registered.map_err(|rejected| {
+            std::mem::forget(rejected.value);
+            rejected.error
         })?;
         drop_elsewhere(&stream, registered)
     }
@@ -306,7 +306,7 @@ gpu_test! {
         let context = Device::get(0)?.context()?;
         let stream = context.create_stream()?;
         let registered = Registered::new(&context, vec![1u8; 4096], RegisterFlags::NONE);
-        let mut registered = registered.map_err(|(error, _)| error)?;
+        let mut registered = registered?;
         let address = registered.as_mut_slice()?.as_mut_ptr();
         // Unregistered without the library's knowledge, so that its drop finds nothing to
         // unregister.

@@ -116,8 +116,8 @@ impl Alive {
             self.stream.alloc::<u8>(1).err(),
             self.stream.upload(&self.pinned, &mut self.buffer).err(),
             self.stream.download(&self.buffer, &mut self.pinned).err(),
-            self.stream.upload_from(&[0; 4096], &mut self.buffer).err(),
-            self.stream.download_to(&self.buffer, &mut [0; 4096]).err(),
+            self.stream.upload(&[0; 4096], &mut self.buffer).err(),
+            self.stream.download(&self.buffer, &mut [0; 4096]).err(),
             self.stream.fill(&mut self.buffer, 1).err(),
             self.stream.launch_host_func(|| ()).err(),
             self.event.record(&self.stream).err(),
@@ -141,10 +141,10 @@ impl Alive {
     fn close(self) -> bool {
         let refused = |error: Option<Error>| matches!(error, Some(Error::Forked));
         let answers = [
-            refused(self.buffer.close().err().map(|(error, _)| error)),
-            refused(self.pinned.close().err().map(|(error, _)| error)),
-            refused(self.event.close().err().map(|(error, _)| error)),
-            refused(self.stream.close().err().map(|(error, _)| error)),
+            refused(self.buffer.close().err().map(Error::from)),
+            refused(self.pinned.close().err().map(Error::from)),
+            refused(self.event.close().err().map(Error::from)),
+            refused(self.stream.close().err().map(Error::from)),
         ];
         drop((self.created, self.context));
         answers == [true; 4]
@@ -159,7 +159,7 @@ gpu_test! {
         // The parent is not affected.
         alive.stream.synchronize()?;
         let mut back = [0; 4096];
-        alive.stream.download_to(&alive.buffer, &mut back)?;
+        alive.stream.download(&alive.buffer, &mut back)?;
         assert_eq!(back[..], pattern(35, 4096));
         Ok(())
     }
@@ -198,8 +198,8 @@ gpu_test! {
                 let mut alive = Alive::new()?;
                 let large = vec![1; 3 << 20];
                 let mut buffer = alive.stream.alloc(large.len())?;
-                alive.stream.upload_from(&large, &mut buffer)?;
-                alive.stream.upload_from(&[2; 4096], &mut alive.buffer)?;
+                alive.stream.upload(&large, &mut buffer)?;
+                alive.stream.upload(&[2; 4096], &mut alive.buffer)?;
                 drop(alive.created.enter()?);
                 cuda_core::trim_staging()?;
             }

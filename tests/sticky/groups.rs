@@ -102,7 +102,7 @@ fn k06_pairs_that_cannot_reach_each_other() -> Result<()> {
         group.streams()[1].fill(&mut buffers[1], 7)?;
         group.broadcast(1, &mut buffers)?;
         let mut back = [0; 900];
-        group.gather_to(&buffers, &mut back)?;
+        group.gather(&buffers, &mut back)?;
         assert_eq!(back, [7; 900]);
         // Any other error stops the call, and names the device.
         group.disable_all_peers()?;
@@ -140,11 +140,11 @@ fn k06_no_permission() -> Result<()> {
         let mut back = [0; 1000];
         stream.fill(&mut pooled, 6)?;
         far.copy(&pooled, &mut target)?;
-        far.download_to(&target, &mut back)?;
+        far.download(&target, &mut back)?;
         assert_eq!(back, [6; 1000]);
         stream.fill(&mut mapped, 7)?;
         far.copy(&mapped, &mut target)?;
-        far.download_to(&target, &mut back)?;
+        far.download(&target, &mut back)?;
         assert_eq!(back, [7; 1000]);
         // The other direction works.
         let other = MemoryPool::builder(there).build()?;

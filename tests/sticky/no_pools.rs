@@ -49,7 +49,7 @@ fn e11_async_unsupported() -> Result<()> {
     let mut plain = stream.context().alloc::<u8>(1000)?;
     stream.fill(&mut plain, 7)?;
     let mut back = [0; 1000];
-    stream.download_to(&plain, &mut back)?;
+    stream.download(&plain, &mut back)?;
     assert_eq!(back, [7; 1000]);
     let mut pinned = PinnedBuffer::from_slice(stream.context(), &[1, 2, 3])?;
     assert_eq!(pinned.as_mut_slice()?, [1, 2, 3]);

@@ -18,7 +18,7 @@ struct Waiting {
 /// Enqueued behind a stall on `stream`.
 fn wait_for(stream: &Stream) -> Result<Waiting> {
     let mut buffer = stream.alloc::<u8>(4096)?;
-    let flight = stream.upload_owned(vec![1; 4096], &mut buffer).map_err(|(error, _)| error)?;
+    let flight = stream.upload_owned(vec![1; 4096], &mut buffer)?;
     let mut polled = stream.finished();
     assert!(Alarm::new().poll(&mut polled).is_pending());
     let new = stream.finished();

@@ -154,16 +154,16 @@ def measure_cupy(bench):
     bench.time("upload + wait 4 KiB, pinned", lambda: upload(pinned(SMALL), wait=True), 20)
     bench.time("upload + wait 64 MiB, pinned", lambda: upload(pinned(LARGE), True), 1, LARGE)
     bench.time("download + wait 64 MiB, pinned", lambda: download(pinned(LARGE), True), 1, LARGE)
-    bench.time("upload_from 4 KiB, borrowed slice", lambda: upload(pageable(SMALL)))
-    bench.time("download_to 4 KiB, borrowed slice", lambda: download(pageable(SMALL), True), 20)
+    bench.time("upload 4 KiB, borrowed slice", lambda: upload(pageable(SMALL)))
+    bench.time("download 4 KiB, borrowed slice", lambda: download(pageable(SMALL), True), 20)
     bench.time(
-        "upload_from + wait 64 MiB beside pinned memory",
+        "slice upload + wait 64 MiB beside pinned memory",
         lambda: upload(pageable(LARGE), True),
         1,
         LARGE,
     )
     bench.time(
-        "download_to + wait 64 MiB beside pinned memory",
+        "slice download + wait 64 MiB beside pinned memory",
         lambda: download(pageable(LARGE), True),
         1,
         LARGE,
@@ -234,13 +234,13 @@ def measure_torch(bench):
     bench.time("alloc + free 1 MiB, cached", alloc)
     bench.time("alloc + free 1 MiB, pinned", alloc_pinned)
     bench.time("upload + wait 4 KiB, pinned", lambda: transfer(SMALL, True, True, True), 20)
-    bench.time("upload_from 4 KiB, borrowed slice", lambda: transfer(SMALL, False, True, False))
-    bench.time("download_to 4 KiB, borrowed slice", lambda: transfer(SMALL, False, False, True), 20)
+    bench.time("upload 4 KiB, borrowed slice", lambda: transfer(SMALL, False, True, False))
+    bench.time("download 4 KiB, borrowed slice", lambda: transfer(SMALL, False, False, True), 20)
     for pinned, up, name in [
         (True, True, "upload + wait 64 MiB, pinned"),
         (True, False, "download + wait 64 MiB, pinned"),
-        (False, True, "upload_from + wait 64 MiB beside pinned memory"),
-        (False, False, "download_to + wait 64 MiB beside pinned memory"),
+        (False, True, "slice upload + wait 64 MiB beside pinned memory"),
+        (False, False, "slice download + wait 64 MiB beside pinned memory"),
     ]:
         bench.time(name, lambda: transfer(LARGE, pinned, up, True), 1, LARGE)
 

@@ -11,8 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut received = vec![0_u8; BYTES];
         let stream = device.create_stream()?;
         let mut buffer = stream.alloc::<u8>(BYTES)?;
-        stream.upload_from(&sent, &mut buffer)?;
-        stream.download_to(&buffer, &mut received)?;
+        stream.upload(&sent, &mut buffer)?;
+        stream.download(&buffer, &mut received)?;
         assert!(sent == received, "device {devices} changed the bytes");
         devices += 1;
     }

@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock, PoisonError, RwLock};
 use super::allocator::{Allocator, Choice};
 use crate::alloc::caching::builder::SHARED;
 use crate::device::Device;
-use crate::error::{AllocatorError, Error, Result};
+use crate::error::{Error, Result};
 use crate::process::driver;
 
 /// The allocators that [`Stream::alloc`](crate::Stream::alloc) uses outside of scopes.
@@ -44,11 +44,7 @@ fn named(text: &str) -> Result<Allocator> {
         "cache" => Ok(Allocator::cache()),
         "driver" => Ok(Allocator::driver_pool()),
         "plain" => Ok(Allocator::plain()),
-        _ => Err(Error::Malformed {
-            what: "a value of CUDA_CORE_ALLOCATOR",
-            text: text.to_owned(),
-            form: "cache, driver or plain",
-        }),
+        _ => Err(Error::malformed("CUDA_CORE_ALLOCATOR", text, "cache, driver or plain")),
     }
 }
 
@@ -139,7 +135,7 @@ fn may_change(op: &'static str) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
     if inside.unwrap_or(false) {
-        return Err(AllocatorError::Scoped { op }.into());
+        return Err(Error::invalid(op, "called inside `with_allocator`, which decides for now"));
     }
     Ok(())
 }
@@ -152,8 +148,8 @@ fn may_change(op: &'static str) -> Result<()> {
 /// pool, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
 ///
 /// # Errors
-/// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Malformed`] if the environment
-/// variable holds anything else; [`Error::Forked`] in a fork's child. Nothing has changed then.
+/// [`Error::Invalid`] inside [`with_allocator`], and if the environment variable holds anything
+/// else; [`Error::Forked`] in a fork's child. Nothing has changed then.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, set_default_allocator};
@@ -177,7 +173,7 @@ impl Device {
     /// [`None`] for the [default](set_default_allocator). Returns the one before. No driver call.
     ///
     /// # Errors
-    /// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
+    /// [`Error::Invalid`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
@@ -265,7 +261,7 @@ mod tests {
         assert!(matches!(choice("driver"), Ok(Choice::Driver)));
         assert!(matches!(choice("plain"), Ok(Choice::Plain)));
         for bad in ["", "Cache", "driver ", "none"] {
-            assert!(matches!(choice(bad), Err(Error::Malformed { .. })), "{bad:?}");
+            assert!(matches!(choice(bad), Err(Error::Invalid { .. })), "{bad:?}");
         }
     }
 }

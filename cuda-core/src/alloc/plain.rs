@@ -80,7 +80,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::OverAligned`](crate::Error::OverAligned) before any driver call;
+    /// [`Error::Invalid`](crate::Error::Invalid) before any driver call;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// ```no_run

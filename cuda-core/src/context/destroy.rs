@@ -10,7 +10,7 @@ use cuda_sys::symbol as cu;
 use super::kept::{self, forget_reached};
 use super::{Context, ContextInner, ContextKind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
-use crate::error::Error;
+use crate::error::{Error, Rejected, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook, foreign_code};
@@ -39,15 +39,15 @@ impl Context {
     ///
     /// let context = Context::create(Device::get(0)?, ContextFlags::default())?;
     /// let stream = context.create_stream()?;
-    /// let (_in_use, context) = context.close().expect_err("the stream needs it");
+    /// let rejected = context.close().expect_err("the stream needs it");
     /// drop(stream);
-    /// context.close().map_err(|(error, _context)| error)?;
+    /// rejected.value.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn close(self) -> Result<(), (Error, Self)> {
+    pub fn close(self) -> Result<(), Rejected<Self>> {
         let raw = match self.live() {
             Ok(raw) => raw,
-            Err(error) => return Err((error, self)),
+            Err(error) => return Err(Rejected::new(error, self)),
         };
         let Ref::Counted(shared) = self.0 else {
             return Ok(());
@@ -59,7 +59,9 @@ impl Context {
         });
         let mut inner = match sole {
             Ok(inner) => inner,
-            Err(shared) => return Err((Error::ContextInUse, Self(Ref::Counted(shared)))),
+            Err(shared) => {
+                return Err(Rejected::new(Error::ContextInUse, Self(Ref::Counted(shared))));
+            }
         };
         let Some(kind) = inner.retire() else {
             return Ok(());
@@ -67,7 +69,7 @@ impl Context {
         destroy(raw, kind).map_err(|why| {
             let error = why.into_reported(Resource::Context, raw.0.addr() as u64, 0);
             let nothing = ContextInner::new(ptr::null_mut(), inner.device, ContextKind::GivenUp);
-            (error, Self(Ref::Counted(Arc::new(nothing))))
+            Rejected::new(error, Self(Ref::Counted(Arc::new(nothing))))
         })
     }
 }

@@ -189,20 +189,21 @@ impl Context {
     /// like any other context. It is destroyed with its last reference.
     ///
     /// # Errors
-    /// [`Error::SeveralDevices`] for multiprocessors of several devices; [`Error::NothingGiven`]
+    /// [`Error::Invalid`] for multiprocessors of several devices, and
     /// for none at all; the driver's.
     pub fn create_green(resources: &[&SmResource]) -> Result<Context> {
         driver::ensure()?;
         let op = "cuGreenCtxCreate";
         let Some(first) = resources.first() else {
-            return Err(Error::NothingGiven { op, what: "multiprocessors" });
+            return Err(Error::invalid(op, "no multiprocessors were given"));
         };
         let device = first.device;
         if let Some(other) = resources.iter().find(|other| other.device != device) {
-            return Err(Error::SeveralDevices {
-                op,
-                first: device.ordinal(),
-                other: other.device.ordinal(),
+            return Err({
+                let (first, other) = (device.ordinal(), other.device.ordinal());
+                let why =
+                    format!("multiprocessors of devices {first} and {other} do not go together");
+                Error::invalid(op, why)
             });
         }
         // It shares the primary context's memory, so the primary context must outlive it.

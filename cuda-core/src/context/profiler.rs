@@ -8,7 +8,7 @@ use std::ptr;
 use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 
@@ -89,7 +89,7 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// let range = context.profile()?;
 /// // … what is to be looked at …
-/// range.close().map_err(|(error, _range)| error)?; // says whether it worked; a drop does not
+/// range.close()?; // says whether it worked; a drop does not
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[must_use = "the profiler records only while the range lives"]
@@ -101,9 +101,9 @@ impl ProfilerRange {
     ///
     /// # Errors
     /// The driver's, with the range itself.
-    pub fn close(self) -> Result<(), (Error, Self)> {
+    pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.0.stop_profiler() {
-            return Err((error, self));
+            return Err(Rejected::new(error, self));
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is never touched again, so the context is moved out once.

@@ -2,12 +2,12 @@
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::copy::endpoint::Endpoint;
 use crate::copy::linear::LinearCopy;
 use crate::copy::{at_one_end, crossing_of};
 use crate::device::Device;
 use crate::error::Result;
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::Memory;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
@@ -105,7 +105,7 @@ impl<'a> Batch<'a> {
         self.add(source.into(), destination.into())
     }
 
-    fn add<T: Pod, A: Endpoint, B: Endpoint>(
+    fn add<T: Pod, A: Memory, B: Memory>(
         &mut self,
         source: Slice<'a, T, A>,
         destination: SliceMut<'a, T, B>,

@@ -53,7 +53,7 @@ impl Pattern {
         let (width, ..) = self.parts();
         // A width is a power of two: a mask is faster than a division, which the fill would wait for.
         if (bytes as u64 | address) & (width as u64 - 1) != 0 {
-            return Err(Error::Indivisible { op, width, bytes, address });
+            return Err(indivisible(op, width, bytes, address));
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl<K: StreamKind> Stream<K> {
     /// Repeats a pattern of 2 bytes over memory of any element type: `cuMemsetD16Async`.
     ///
     /// # Errors
-    /// [`Error::Indivisible`] if the memory is not a whole number of patterns or does not begin at
+    /// [`Error::Invalid`] if the memory is not a whole number of patterns or does not begin at
     /// a multiple of 2; [`Error::WrongDevice`].
     ///
     /// ```no_run
@@ -293,7 +293,7 @@ impl<K: StreamKind> Stream<K> {
     /// Repeats a pattern of 4 bytes over memory of any element type: `cuMemsetD32Async`.
     ///
     /// # Errors
-    /// [`Error::Indivisible`] if the memory is not a whole number of patterns or does not begin at
+    /// [`Error::Invalid`] if the memory is not a whole number of patterns or does not begin at
     /// a multiple of 4; [`Error::WrongDevice`].
     ///
     /// ```no_run
@@ -404,4 +404,11 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind(op)?;
         stream.submit_copy(op, &mut [destination.write()], call).1
     }
+}
+
+#[cold]
+fn indivisible(op: &'static str, width: usize, bytes: usize, address: CUdeviceptr) -> Error {
+    let why =
+        format!("a pattern of {width} bytes does not tile {bytes} bytes at address {address:#x}");
+    Error::invalid(op, why)
 }

@@ -7,7 +7,7 @@ use std::task::{Context as Task, Poll};
 
 use crate::copy::linear::LinearCopy;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::host::pin_gate::{self, PageHold};
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
@@ -36,14 +36,9 @@ use crate::wait::future::Ready;
 /// # use cuda_core::{Result, Stream};
 /// # async fn double(stream: &Stream) -> Result<Vec<f32>> {
 /// let mut buffer = stream.alloc::<f32>(1000)?;
-/// let upload = stream
-///     .upload_owned(vec![1.0; 1000], &mut buffer)
-///     .map_err(|(error, _vec)| error)?;
+/// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer)?;
 /// let vec = upload.await?; // back again, to be filled anew
-/// let download = stream
-///     .download_owned(&buffer, vec)
-///     .map_err(|(error, _vec)| error)?;
-/// download.await
+/// Ok(stream.download_owned(&buffer, vec)?.await?)
 /// # }
 /// ```
 #[must_use = "dropping it drops the owner once the copy is done; `wait` gives it back"]
@@ -100,11 +95,11 @@ impl<H: StableHost> InFlight<H> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let mut buffer = stream.alloc(1 << 20)?;
     /// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
-    /// let upload = upload.map_err(|(error, _vec)| error)?;
+    /// let upload = upload?;
     /// while !upload.is_done()? {
     ///     std::thread::yield_now();
     /// }
-    /// let vec = upload.wait().map_err(|(error, _upload)| error)?; // at once
+    /// let vec = upload.wait()?; // at once
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn is_done(&self) -> Result<bool> {
@@ -121,7 +116,7 @@ impl<H: StableHost> InFlight<H> {
     ///
     /// # Errors
     /// The driver's errors about the copy, with the `InFlight` itself, which still owns the memory.
-    pub fn wait(mut self) -> Result<H, (Error, Self)> {
+    pub fn wait(mut self) -> Result<H, Rejected<Self>> {
         let done = match &self.mark {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
                 driver::ensure().and_then(|()| mark.timeline.wait_host(mark.seq))
@@ -135,7 +130,7 @@ impl<H: StableHost> InFlight<H> {
             }
             (done, held) => {
                 self.held = held;
-                Err((done.err().unwrap_or(Error::LostStream), self))
+                Err(Rejected::new(done.err().unwrap_or(Error::LostStream), self))
             }
         }
     }
@@ -155,15 +150,15 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let mut buffer = stream.alloc::<f32>(1000)?;
-    /// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer).map_err(|(error, _)| error)?;
-    /// let vector = upload.wait().map_err(|(error, _)| error)?; // the same one
+    /// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer)?;
+    /// let vector = upload.wait()?; // the same one
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn upload_owned<'b, H: StableHost>(
         &self,
         source: H,
         destination: impl Into<DeviceSliceMut<'b, H::Element>>,
-    ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+    ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
         let mut destination = destination.into();
         let (flight, from, len) = InFlight::new(source);
         let copy = LinearCopy::up(from.cast(), destination.as_raw(), destination.byte_len());
@@ -186,16 +181,16 @@ impl<K: StreamKind> Stream<K> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
     /// let download = stream.download_owned(&buffer, vec![1; 1000]);
-    /// let download = download.map_err(|(error, _vec)| error)?;
+    /// let download = download?;
     /// // … something else …
-    /// assert_eq!(download.wait().map_err(|(error, _download)| error)?, [0; 1000]);
+    /// assert_eq!(download.wait()?, [0; 1000]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn download_owned<'a, H: StableHostMut>(
         &self,
         source: impl Into<DeviceSlice<'a, H::Element>>,
         destination: H,
-    ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+    ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
         let source = source.into();
         let (flight, to, len) = InFlight::new(destination);
         let copy = LinearCopy::down(source.as_raw(), to.cast(), source.byte_len());
@@ -218,7 +213,7 @@ unsafe fn enqueue_owned<H: StableHost>(
     device: Option<Device>,
     mut flight: InFlight<H>,
     touch: Touch<'_>,
-) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
     let op = copy.op();
     let checked = same_len(op, source_len, destination_len)
         .and_then(|()| device.map_or(Ok(()), |device| same_device(op, core, device)));
@@ -229,7 +224,7 @@ unsafe fn enqueue_owned<H: StableHost>(
     let _quiet = DeferForeignCode::begin();
     let bound = match checked.and_then(|()| core.bind(op)) {
         Ok(bound) => bound,
-        Err(error) => return Err((error, flight)),
+        Err(error) => return Err(Rejected::new(error, flight)),
     };
     let pages = pin_gate::hold_pages(copy.host().addr(), copy.bytes);
     // SAFETY: both sides are equally long; the device's stays allocated, by the caller's promise; the
@@ -246,7 +241,7 @@ unsafe fn enqueue_owned<H: StableHost>(
     }
     match enqueued {
         Ok(()) => Ok(flight),
-        Err(error) => Err((error, flight)),
+        Err(error) => Err(Rejected::new(error, flight)),
     }
 }
 
@@ -290,7 +285,7 @@ fn give_up(error: Error) {
 }
 
 impl<H: StableHost> IntoFuture for InFlight<H> {
-    type Output = Result<H>;
+    type Output = Result<H, Rejected<Self>>;
     type IntoFuture = InFlightFuture<H>;
 
     fn into_future(self) -> InFlightFuture<H> {
@@ -301,16 +296,16 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 
 /// The future of an [`InFlight`]: yields the owner when the copy is done.
 ///
-/// Dropping it, also after it yielded an error, drops the [`InFlight`].
+/// Dropping it drops the [`InFlight`].
 ///
 /// # Errors
-/// It yields the driver's errors about the copy.
+/// Those of [`InFlight::wait`], with the `InFlight`, which still owns the memory.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// let mut buffer = stream.alloc(1 << 20)?;
 /// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
-/// let upload = upload.map_err(|(error, _vec)| error)?;
+/// let upload = upload?;
 /// let task = async move { upload.await }; // the vector again
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
@@ -324,17 +319,18 @@ pub struct InFlightFuture<H: StableHost> {
 impl<H: StableHost> Unpin for InFlightFuture<H> {}
 
 impl<H: StableHost> Future for InFlightFuture<H> {
-    type Output = Result<H>;
+    type Output = Result<H, Rejected<InFlight<H>>>;
 
-    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<H>> {
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Self::Output> {
         match Pin::new(&mut self.ready).poll(task) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Ready(Ok(())) => match self.flight.take().map(InFlight::wait) {
-                Some(done) => Poll::Ready(done.map_err(|(error, _)| error)),
-                // Polled again after it was done.
-                None => Poll::Pending,
-            },
+            // Polled again after it was done: there is no flight left.
+            Poll::Ready(reached) => self.flight.take().map_or(Poll::Pending, |flight| {
+                Poll::Ready(match reached {
+                    Ok(()) => flight.wait(),
+                    Err(error) => Err(Rejected::new(error, flight)),
+                })
+            }),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::ptr;
 use cuda_sys::{CUcontext, CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
-use crate::copy::endpoint::{Endpoint, Place};
 use crate::device::Device;
 use crate::memory::view::Slice;
+use crate::memory::{Memory, Place};
 use crate::types::pod::Pod;
 
 /// A copy of `bytes` bytes.
@@ -24,7 +24,7 @@ pub(crate) struct LinearCopy {
 impl LinearCopy {
     /// A copy of all of `source`, which counts as being on `near`, to `destination`, on `far`.
     #[inline(always)]
-    pub(super) fn of<T: Pod, A: Endpoint, B: Endpoint>(
+    pub(super) fn of<T: Pod, A: Memory, B: Memory>(
         (source, near): (&Slice<'_, T, A>, Option<Device>),
         (destination, far): (&Slice<'_, T, B>, Option<Device>),
     ) -> Self {

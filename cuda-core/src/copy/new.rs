@@ -10,7 +10,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
 
 impl Stream {
-    /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload_from`].
+    /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload`].
     /// The slice may be changed at once.
     ///
     /// # Errors
@@ -24,7 +24,7 @@ impl Stream {
     /// ```
     pub fn upload_new<T: Pod>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(source.len())?;
-        self.upload_from(source, &mut buffer)?;
+        self.upload(source, &mut buffer)?;
         Ok(buffer)
     }
 
@@ -53,11 +53,11 @@ impl Stream {
 }
 
 impl<K: StreamKind> Stream<K> {
-    /// Device memory in a new vector: [`Stream::download_to`], so it blocks.
+    /// Device memory in a new vector: [`Stream::download`], so it blocks.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if the host has no memory for the vector; those of
-    /// [`Stream::download_to`].
+    /// [`Stream::download`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -73,7 +73,7 @@ impl<K: StreamKind> Stream<K> {
         let source = source.into();
         at_home("cuMemcpyDtoHAsync", self.core(), &source)?;
         let mut elements = zeros(source.len(), source.device().ordinal())?;
-        self.download_to(source, &mut elements)?;
+        self.download(source, &mut elements)?;
         Ok(elements)
     }
 }

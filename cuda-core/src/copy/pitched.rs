@@ -6,11 +6,11 @@ use std::ptr;
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
 use crate::context::Context;
-use crate::copy::endpoint::{Endpoint, Side};
-use crate::copy::shape::{Geometry, Shape};
+use crate::copy::shape::{Geometry, Shape, same_extent};
+use crate::copy::side::Side;
 use crate::copy::{at_one_end, crossing_of};
 use crate::device_memory::pitched::PitchedBuffer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
@@ -59,8 +59,9 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The elements in rows: the first row begins where the view does.
     ///
     /// # Errors
-    /// [`Error::Pitch`] and [`Error::SliceHeight`] if rows or slices are longer than the distance
-    /// between them; [`Error::OutOfBounds`], in bytes, if the last row ends beyond the view.
+    /// [`Error::Invalid`](crate::Error::Invalid) if rows or slices are longer than the distance
+    /// between them; [`Error::OutOfBounds`](crate::Error::OutOfBounds), in bytes, if the last row
+    /// ends beyond the view.
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
     }
@@ -70,7 +71,8 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::pitched`] for an exclusive view.
     ///
     /// # Errors
-    /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
+    /// [`Error::Invalid`](crate::Error::Invalid) and
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn pitched(self, shape: Shape) -> Result<PitchedMut<'a, T, M>> {
         PitchedMut::over(self.cast()?, shape)
     }
@@ -80,7 +82,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
+    /// [`Error::Invalid`](crate::Error::Invalid) and
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'_, T, M>> {
         self.as_view().pitched(shape)
     }
@@ -88,7 +91,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows, exclusively: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
+    /// [`Error::Invalid`](crate::Error::Invalid) and
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn pitched_mut(&mut self, shape: Shape) -> Result<PitchedMut<'_, T, M>> {
         self.as_view_mut().pitched(shape)
     }
@@ -166,8 +170,9 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemcpy3DPeerAsync` between two devices. The bytes between the rows are not written.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] and [`Error::WrongDevice`] before any driver call; the driver's,
-    /// for pitches of 2 GiB and more.
+    /// [`Error::Invalid`](crate::Error::Invalid) and
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call; the driver's, for
+    /// pitches of 2 GiB and more.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -186,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
     /// )?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn copy_pitched<T: Pod, A: Endpoint, B: Endpoint>(
+    pub fn copy_pitched<T: Pod, A: Memory, B: Memory>(
         &self,
         source: Pitched<'_, T, A>,
         mut destination: PitchedMut<'_, T, B>,
@@ -201,9 +206,7 @@ impl<K: StreamKind> Stream<K> {
             0 | 1 => "cuMemcpy2DAsync",
             _ => "cuMemcpy3DAsync",
         };
-        if from.extent != to.extent {
-            return Err(Error::ShapeMismatch { op, from: from.extent, to: to.extent });
-        }
+        same_extent(op, from.extent, to.extent)?;
         at_one_end(op, core, near, far)?;
         if from.span == 0 {
             return Ok(());

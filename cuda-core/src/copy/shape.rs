@@ -115,11 +115,13 @@ impl Geometry {
         let pitch = shape.pitch.unwrap_or(row);
         let slice_height = shape.slice_height.unwrap_or(extent.height);
         if row > pitch {
-            return Err(Error::Pitch { row, pitch });
+            let why = format!("a row of {row} bytes is longer than the pitch of {pitch} bytes");
+            return Err(Error::invalid(OP, why));
         }
         let height = extent.height;
         if height > slice_height {
-            return Err(Error::SliceHeight { height, slice_height });
+            let why = format!("slices of {height} rows begin only {slice_height} rows apart");
+            return Err(Error::invalid(OP, why));
         }
         let span = if extent.is_empty() || row == 0 {
             Some(0)
@@ -133,6 +135,17 @@ impl Geometry {
         };
         Ok(Self { extent, row, pitch, slice_height, span: span.ok_or(overflow(usize::MAX))? })
     }
+}
+
+/// The operation that a refused shape is reported for: views of memory as rows.
+const OP: &str = "pitched view";
+
+/// Refuses a copy between ends of different shapes.
+pub(crate) fn same_extent(op: &'static str, from: Extent, to: Extent) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    Err(Error::invalid(op, format!("the source is {from}, the destination {to}")))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Devices and their properties. Asking about a device creates no context.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, symbol as cu};
 
 use crate::device::default_pool::RawPool;
-use crate::error::{Error, Result, asked, c_text, check};
+use crate::error::{Error, Result, asked, c_string, c_text, check};
 use crate::process::driver;
 use crate::util::pocket::Pocket;
 
@@ -153,7 +153,7 @@ impl Device {
     /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
     ///
     /// # Errors
-    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` if no device has it; [`Error::Nul`].
+    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` if no device has it; [`Error::Invalid`].
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -165,7 +165,7 @@ impl Device {
     pub fn by_pci_bus_id(id: &str) -> Result<Self> {
         let devices = devices()?;
         let op = "cuDeviceGetByPCIBusId";
-        let id = CString::new(id).map_err(|_| Error::Nul { what: "a PCI bus id" })?;
+        let id = c_string(op, id)?;
         // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
         // number, to a borrow of one.
         let raw = asked(op, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?;

@@ -15,10 +15,9 @@ impl FromStr for Uuid {
 
     /// With or without a `GPU-` or `MIG-` prefix; dashes may be missing.
     fn from_str(text: &str) -> Result<Self> {
-        let refused = || Error::Malformed {
-            what: "a device's UUID",
-            text: text.to_owned(),
-            form: "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx in hexadecimal",
+        let refused = || {
+            let form = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx in hexadecimal";
+            Error::malformed("Uuid::from_str", text, form)
         };
         let digits =
             text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).unwrap_or(text);

@@ -11,7 +11,7 @@ use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::{byte_len, recast};
 use crate::process::drop_hook;
@@ -66,8 +66,8 @@ impl ExternalMemoryKind {
 /// let memory = unsafe {
 ///     ExternalMemory::import_fd(stream.context(), fd, size, ExternalMemoryKind::Allocation)
 /// };
-/// let memory = memory.map_err(|(error, _fd)| error)?;
-/// let mut vertices = memory.into_buffer::<[f32; 4]>(0, size / 16).map_err(|(error, _)| error)?;
+/// let memory = memory?;
+/// let mut vertices = memory.into_buffer::<[f32; 4]>(0, size / 16)?;
 /// stream.fill_bytes(&mut vertices, 0)?;
 /// stream.synchronize()?; // Vulkan may use them now
 /// # Ok(())
@@ -89,7 +89,7 @@ impl ExternalMemory {
     /// closed.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no bytes, before any driver call; the driver's, among them
+    /// [`Error::Invalid`] for no bytes, before any driver call; the driver's, among them
     /// `OPERATING_SYSTEM` if the process can have no more descriptors. The descriptor comes back
     /// with the error, open.
     ///
@@ -103,10 +103,10 @@ impl ExternalMemory {
         fd: OwnedFd,
         size: usize,
         kind: ExternalMemoryKind,
-    ) -> Result<Self, (Error, OwnedFd)> {
+    ) -> Result<Self, Rejected<OwnedFd>> {
         let op = "cuImportExternalMemory";
         if size == 0 {
-            return Err((Error::NothingGiven { op, what: "bytes" }, fd));
+            return Err(Rejected::new(Error::invalid(op, "no bytes were given"), fd));
         }
         let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
@@ -123,7 +123,7 @@ impl ExternalMemory {
         };
         // SAFETY: just imported, of what the caller promised.
         let own = |raw| unsafe { Self::from_raw(context, raw, size) };
-        context.import_fd(op, &fd, import, own).map_err(|error| (error, fd))
+        context.import_fd(op, &fd, import, own).map_err(|error| Rejected::new(error, fd))
     }
 
     /// Takes ownership of memory that was imported by a raw call, for the kinds of handle that have
@@ -146,22 +146,21 @@ impl ExternalMemory {
     /// [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OverAligned`],
-    /// [`Error::NothingGiven`] for no elements, [`Error::OutOfBounds`], in bytes, and
-    /// [`Error::Recast`] for an offset that is not aligned for `T`, before any driver call; the
-    /// driver's.
+    /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OutOfBounds`], in bytes, and
+    /// [`Error::Invalid`] for no elements and for an offset that is not aligned for `T`, before any
+    /// driver call; the driver's.
     pub fn into_buffer<T: Pod>(
         self,
         offset: usize,
         len: usize,
-    ) -> Result<DeviceBuffer<T>, (Error, Self)> {
+    ) -> Result<DeviceBuffer<T>, Rejected<Self>> {
         match self.map::<T>(offset, len) {
             Ok((address, bytes)) => {
                 let context = self.context().clone();
                 let mapped = MappedExternal(Some(ManuallyDrop::new(self)));
                 Ok(owned(&context, address, bytes, mapped, len))
             }
-            Err(error) => Err((error, self)),
+            Err(error) => Err(Rejected::new(error, self)),
         }
     }
 
@@ -170,7 +169,7 @@ impl ExternalMemory {
         self.0.live()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
-            return Err(Error::NothingGiven { op, what: "elements" });
+            return Err(Error::invalid(op, "no elements were given"));
         }
         let end = offset.saturating_add(bytes);
         if end > self.0.size {
@@ -220,8 +219,8 @@ impl ExternalMemory {
     /// # Errors
     /// The driver's. If the destroying call failed, the memory returned is
     /// [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.0.release().map_err(|error| (error, self))
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.0.release().map_err(|error| Rejected::new(error, self))
     }
 }
 

@@ -37,8 +37,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// that this crate allocated. The owner of an empty buffer is dropped at once.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`]; [`Error::NothingGiven`] for elements at address zero;
-    /// [`Error::Recast`] if the address is not aligned for `T`. The owner is then dropped.
+    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for elements at address zero, or at one that is
+    /// not aligned for `T`. The owner is then dropped.
     ///
     /// # Safety
     /// `address` is the first of `len * size_of::<T>()` bytes that `context` can access, and that
@@ -69,7 +69,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
         }
         if address == 0 {
-            return Err(Error::NothingGiven { op: "DeviceBuffer::from_raw", what: "addresses" });
+            return Err(Error::invalid("DeviceBuffer::from_raw", "no addresses were given"));
         }
         if address % align_of::<T>() as u64 != 0 {
             return Err(recast::<T>(bytes, address));

@@ -83,11 +83,11 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// of it: with processes that are not trusted, share memory in multiples of that size.
     ///
     /// # Errors
-    /// [`Error::NotShareable`] for memory that did not come from [`Context::alloc`], and for an
+    /// [`Error::Invalid`] for memory that did not come from [`Context::alloc`], and for an
     /// empty buffer.
     pub fn ipc_handle(&self) -> Result<IpcMemoryHandle> {
         driver::ensure()?;
-        let refused = |why| Err(Error::NotShareable { why });
+        let refused = |why| Err(Error::invalid("cuIpcGetMemHandle", why));
         let block = self.storage.block();
         match &block.backing {
             _ if block.bytes == 0 => return refused("the buffer is empty"),
@@ -113,8 +113,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The process that created the handle cannot open it.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before any driver call;
-    /// [`Error::OutOfBounds`] if the memory has fewer elements; [`Error::NotShareable`] for no
+    /// [`Error::SizeOverflow`], and [`Error::Invalid`] for no elements and for those that need a
+    /// stricter alignment, before any driver call; [`Error::OutOfBounds`] if the memory has fewer
     /// elements; the driver's.
     ///
     /// # Safety
@@ -138,7 +138,7 @@ impl<T: Pod> DeviceBuffer<T> {
     pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
-            return Err(Error::NotShareable { why: "there are no elements to open" });
+            return Err(Error::invalid("cuIpcOpenMemHandle", "no elements were given"));
         }
         let entered = context.enter_briefly()?;
         let relaxed = RelaxedCaptureMode::enter()?;

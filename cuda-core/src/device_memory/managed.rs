@@ -82,7 +82,7 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::OverAligned`](crate::Error::OverAligned);
+    /// [`Error::Invalid`](crate::Error::Invalid);
     /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without managed memory;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, len: usize) -> Result<Self> {

@@ -20,6 +20,7 @@ use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{
@@ -84,6 +85,18 @@ impl memory::MemoryKind for DeviceMemory {
 
     fn number(address: CUdeviceptr) -> u64 {
         address
+    }
+}
+
+impl memory::Located for DeviceMemory {
+    #[inline]
+    fn place(block: &Block<Self>, offset: usize) -> memory::Place {
+        memory::Place::Device(block.address + offset as CUdeviceptr)
+    }
+
+    #[cold]
+    fn usable_from(block: &Block<Self>, device: Device) -> bool {
+        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.usable_from(device))
     }
 }
 
@@ -160,7 +173,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::OverAligned`](crate::Error::OverAligned) before any allocator is asked; the
+    /// [`Error::Invalid`](crate::Error::Invalid) before any allocator is asked; the
     /// allocator's, [`Error::PoolExhausted`](crate::Error::PoolExhausted) among them.
     ///
     /// ```no_run
@@ -223,7 +236,7 @@ impl Stream {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let counts = stream.alloc_zeroed::<u32>(3)?;
     /// let mut back = [1; 3];
-    /// stream.download_to(&counts, &mut back)?;
+    /// stream.download(&counts, &mut back)?;
     /// assert_eq!(back, [0; 3]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

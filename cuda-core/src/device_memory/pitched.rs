@@ -7,7 +7,7 @@ use cuda_sys::symbol as cu;
 use crate::alloc::plain::{Plain, owned};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::{byte_len, within};
 use crate::stream::{Stream, StreamKind};
@@ -45,8 +45,9 @@ impl Context {
     /// whole device.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
-    /// [`Error::OutOfMemory`].
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::Invalid`](crate::Error::Invalid) before the driver is asked;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
         let op = "cuMemAllocPitch";
         let row = byte_len::<T>(width, ALIGNMENT)?;
@@ -114,8 +115,8 @@ impl<T: Pod> PitchedBuffer<T> {
     /// A view of a row.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`]; [`Error::Recast`] if the pitch is no multiple of the elements'
-    /// alignment.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); [`Error::Invalid`](crate::Error::Invalid)
+    /// if the pitch is no multiple of the elements' alignment.
     pub fn row(&self, y: usize) -> Result<DeviceSlice<'_, T>> {
         self.bytes.slice(self.row_range(y)?)?.cast()
     }
@@ -180,12 +181,12 @@ impl<T: Pod> PitchedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = self.bytes.free();
         if self.bytes.storage.ensure().is_err() {
             (self.width, self.height, self.pitch) = (0, 0, 0);
         }
-        freed.map_err(|error| (error, self))
+        freed.map_err(|error| Rejected::new(error, self))
     }
 }
 

@@ -21,7 +21,7 @@ use super::text::ByteCount;
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// A custom allocator panicked, or returned memory that cannot be used.
@@ -40,13 +40,6 @@ pub enum AllocatorError {
         allocator: String,
     },
 
-    /// A default allocator cannot be changed inside a scope that has another one.
-    #[non_exhaustive]
-    Scoped {
-        /// The operation.
-        op: &'static str,
-    },
-
     /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
     #[non_exhaustive]
     LimitExceeded {
@@ -57,17 +50,6 @@ pub enum AllocatorError {
         /// The most bytes that may be handed out.
         limit: usize,
     },
-
-    /// A block was given back that is not allocated, or no longer.
-    #[non_exhaustive]
-    NotAllocated {
-        /// The address that was given back.
-        address: u64,
-    },
-
-    /// Counters of [`Statistics`](crate::adaptors::Statistics) were ended without having been
-    /// begun.
-    NoInnerCounters,
 }
 
 impl AllocatorError {
@@ -86,9 +68,6 @@ impl fmt::Display for AllocatorError {
             Self::Null { allocator } => {
                 write!(f, "the allocator `{allocator}` failed: it returned null")
             }
-            Self::Scoped { op } => {
-                write!(f, "{op}: called inside `with_allocator`, which decides for now")
-            }
             Self::LimitExceeded { requested, used, limit } => write!(
                 f,
                 "{} on top of the {} in use would exceed the limit of {}",
@@ -96,10 +75,6 @@ impl fmt::Display for AllocatorError {
                 ByteCount(*used),
                 ByteCount(*limit)
             ),
-            Self::NotAllocated { address } => {
-                write!(f, "there is no block allocated at {address:#x} that could be given back")
-            }
-            Self::NoInnerCounters => f.write_str("there are no inner counters to end"),
         }
     }
 }

@@ -10,7 +10,16 @@ use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError};
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Driver { op, code } => write!(f, "{op}: {}", describe(*code)),
+            Self::Driver { op, code } => {
+                write!(f, "{op}: {}", describe(*code))?;
+                if self.is_sticky() {
+                    f.write_str(
+                        "; earlier work has failed: only a new process can use the device",
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Invalid { op, reason } => write!(f, "{op}: {reason}"),
             Self::OutOfMemory { op, requested, device, memory } => write!(
                 f,
                 "{op}: out of memory (requested {}{})",
@@ -19,8 +28,8 @@ impl fmt::Display for Error {
             ),
             Self::PoolExhausted { requested, device, usage, memory } => write!(
                 f,
-                "the caching pool has no memory left (requested {}{}; {} in use, {} \
-                 free, {} pending, largest free block {}{})",
+                "the caching pool cannot serve {}{} ({} in use, {} free, {} pending, largest free \
+                 block {}{})",
                 ByteCount(*requested),
                 shortage(memory, *device),
                 ByteCount(usage.used),
@@ -39,15 +48,6 @@ impl fmt::Display for Error {
             Self::NoSuchUuid { uuid, count } => {
                 write!(f, "none of the {count} devices of this process is {uuid}")
             }
-            Self::NothingGiven { op, what } => write!(f, "{op}: no {what} were given"),
-            Self::SeveralDevices { op, first, other } => write!(
-                f,
-                "{op}: parts of device {first} and of device {other} do not go \
-                 together"
-            ),
-            Self::Malformed { what, text, form } => {
-                write!(f, "{text:?} is not {what}; expected {form}")
-            }
             Self::Unsupported { feature, device } => {
                 write!(f, "device {device} does not support {feature}")
             }
@@ -61,6 +61,9 @@ impl fmt::Display for Error {
                 "{op}: the source holds {source_len} elements, the destination \
                  {destination_len}"
             ),
+            Self::OutOfBounds { start, end, .. } if start > end => {
+                write!(f, "range {start}..{end} ends before it begins")
+            }
             Self::OutOfBounds { start, end, len } => {
                 write!(f, "range {start}..{end} is out of bounds of a length of {len}")
             }
@@ -69,54 +72,12 @@ impl fmt::Display for Error {
                 "{len} elements of {element_size} bytes are more than an address space \
                  holds"
             ),
-            Self::OverAligned { alignment, available } => write!(
-                f,
-                "elements aligned to {alignment} bytes do not fit memory aligned to \
-                 {available}"
-            ),
-            Self::Recast { bytes, address, element_size, alignment } => write!(
-                f,
-                "{bytes} bytes at address {address:#x} are no whole number of elements \
-                 of {element_size} bytes aligned to {alignment}"
-            ),
-            Self::Indivisible { op, width, bytes, address } => write!(
-                f,
-                "{op}: a pattern of {width} bytes does not tile {bytes} bytes at \
-                 address {address:#x}"
-            ),
-            Self::ShapeMismatch { op, from, to } => {
-                write!(f, "{op}: the source is {from}, the destination {to}")
-            }
-            Self::Pitch { row, pitch } => {
-                write!(f, "a row of {row} bytes is longer than the pitch of {pitch} bytes")
-            }
-            Self::SliceHeight { height, slice_height } => {
-                write!(f, "slices have {height} rows, but begin only {slice_height} rows apart")
-            }
-            Self::Overlap { op, from, to, len } => {
-                write!(f, "{op}: {len} elements from {from} on and from {to} on overlap")
-            }
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
-            Self::GroupSize { op, members, given } => {
-                write!(f, "{op}: {given} given for a group of {members} devices")
-            }
-            Self::Shares { op, len, members } => {
-                write!(f, "{op}: {len} elements cannot be cut into {members} equal parts")
-            }
             Self::WrongDevice { op, memory, stream } => write!(
                 f,
                 "{op}: the memory is on device {memory}, the stream on device \
                  {stream}"
-            ),
-            Self::NoTiming => {
-                f.write_str("elapsed time: the event was created with DISABLE_TIMING")
-            }
-            Self::Flags { op, why } => write!(f, "{op}: {why}"),
-            Self::NotShareable { why } => write!(f, "the memory cannot be shared: {why}"),
-            Self::PerThreadHandle => f.write_str(
-                "CU_STREAM_PER_THREAD means another stream on every thread: take it \
-                 from `Context::per_thread_stream`",
             ),
             Self::ContextInUse => f.write_str("the context is still in use"),
             Self::GivenUp { what } => {
@@ -126,20 +87,6 @@ impl fmt::Display for Error {
                 f,
                 "{op}: the stream is being captured by other code, and is left alone until that ends"
             ),
-            Self::StreamContext => {
-                f.write_str("the stream belongs to another context than the one that was named")
-            }
-            Self::EmptyPool => f.write_str("a stream pool needs at least one stream"),
-            Self::EndlessWait { op } => {
-                write!(f, "{op}: no value fulfils the condition, so the wait would never end")
-            }
-            Self::Shape { op, why } => write!(f, "{op}: {why}"),
-            Self::StreamOrderedMemory { op } => write!(
-                f,
-                "{op}: CUDA does not do this in stream-ordered memory; use a `Signal`, \
-                 or memory of `Context::alloc`"
-            ),
-            Self::Nul { what } => write!(f, "{what} holds a NUL byte"),
             Self::Module(inner) => inner.fmt(f),
             Self::Nvrtc { op, reason, log, .. } => {
                 write!(f, "{op}: {reason}{}", on_lines_of_its_own(log))
@@ -198,17 +145,40 @@ impl From<LaunchError> for Error {
     }
 }
 
-/// `Debug` is the same sentence as `Display`: it is what `fn main() -> Result<()>` prints.
-macro_rules! errors {
-    ($($error:ty),*) => {$(
-        impl std::error::Error for $error {}
-
-        impl fmt::Debug for $error {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoDriver(inner) => Some(inner),
+            Self::Allocator(inner) => Some(inner),
+            Self::OnDevice { error, .. } => Some(&**error),
+            Self::Module(inner) => Some(inner),
+            Self::Launch(inner) => Some(inner),
+            _ => None,
         }
-    )*};
+    }
 }
 
-errors!(Error, AllocatorError, LaunchError, ModuleError);
+/// `Debug` of an error: the name of its variant, and the sentence of `Display`.
+macro_rules! debug_by_variant {
+    ($error:ident: $($variant:ident),*) => {
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let variant = match self {
+                    $(Self::$variant { .. } => stringify!($variant),)*
+                };
+                f.debug_tuple(variant).field(&format_args!("{self}")).finish()
+            }
+        }
+    };
+}
+
+debug_by_variant! { Error: Driver, Invalid, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, Module, Nvrtc, NoNvrtc, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
+debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
+debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize }
+debug_by_variant! { ModuleError: Compile, File, NotFound }
+
+impl std::error::Error for AllocatorError {}
+
+impl std::error::Error for LaunchError {}
+
+impl std::error::Error for ModuleError {}

@@ -21,7 +21,7 @@ use std::fmt;
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// A launch has a size of zero, or of more than the device or the kernel allows.

@@ -1,8 +1,9 @@
 //! One error type for every operation: it names the operation and the cause.
 
+use std::borrow::Cow;
+
 use cuda_sys::{CUresult, LoadError};
 
-use crate::types::extent::Extent;
 use crate::types::resource::Resource;
 use crate::types::usage::{CacheUsage, MemoryInfo};
 use crate::types::uuid::Uuid;
@@ -13,12 +14,14 @@ mod display;
 mod launch;
 mod module;
 mod queries;
+mod rejected;
 mod text;
 
 pub use allocator::AllocatorError;
 pub use launch::LaunchError;
 pub use module::ModuleError;
-pub(crate) use text::{ByteCount, c_text};
+pub use rejected::Rejected;
+pub(crate) use text::{ByteCount, c_string, c_text};
 
 /// `Result` with this crate's [`Error`].
 ///
@@ -36,10 +39,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// Bad input is found before the driver is called and has variants of its own. What the driver
-/// reports is [`Error::Driver`] with its code, or a variant that says more: [`Error::OutOfMemory`],
-/// or [`Error::Module`] for code that could not be compiled or found. [`Error::code`] returns the
-/// code of each.
+/// Bad input is found before the driver is called: [`Error::Invalid`], or a variant of its own for
+/// what a program may want to react to. What the driver reports is [`Error::Driver`] with its code,
+/// or a variant that says more: [`Error::OutOfMemory`], or [`Error::Module`] for code that could
+/// not be compiled or found. [`Error::code`] returns the code of each, and
+/// [`name`](cuda_sys::CUresult::name) the code's name.
+///
+/// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
+/// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence holds
+/// that of the [source](std::error::Error::source), if there is one.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Error};
@@ -52,7 +60,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The driver refused an operation, or reports that earlier asynchronous work failed. Custom
@@ -62,6 +70,15 @@ pub enum Error {
         op: &'static str,
         /// Its result; codes of newer drivers are values like any other.
         code: CUresult,
+    },
+
+    /// An argument has no meaning for the operation, as the reason says. Found before the driver
+    /// is called: nothing was done.
+    Invalid {
+        /// The operation: the driver call that it stands for, if there is one.
+        op: &'static str,
+        /// What is wrong with which argument, and what would be right.
+        reason: Cow<'static, str>,
     },
 
     /// The device, or the host for pinned memory and vectors, has not enough memory.
@@ -119,37 +136,6 @@ pub enum Error {
         count: u32,
     },
 
-    /// An operation that needs at least one of something was given none.
-    #[non_exhaustive]
-    NothingGiven {
-        /// The operation.
-        op: &'static str,
-        /// What it needs.
-        what: &'static str,
-    },
-
-    /// Parts of several devices were given where all must belong to one.
-    #[non_exhaustive]
-    SeveralDevices {
-        /// The operation.
-        op: &'static str,
-        /// Ordinal of one device.
-        first: u32,
-        /// Ordinal of another.
-        other: u32,
-    },
-
-    /// A text does not have the required form.
-    #[non_exhaustive]
-    Malformed {
-        /// What it was parsed as.
-        what: &'static str,
-        /// The text.
-        text: String,
-        /// The required form.
-        form: &'static str,
-    },
-
     /// A device lacks something that the operation needs.
     #[non_exhaustive]
     Unsupported {
@@ -200,83 +186,6 @@ pub enum Error {
         element_size: usize,
     },
 
-    /// The element type needs a stricter alignment than the memory has.
-    #[non_exhaustive]
-    OverAligned {
-        /// Alignment of the element type, in bytes.
-        alignment: usize,
-        /// Alignment that the allocation guarantees, in bytes.
-        available: usize,
-    },
-
-    /// Bytes cannot be viewed as elements of another type.
-    #[non_exhaustive]
-    Recast {
-        /// Size of the memory, in bytes.
-        bytes: usize,
-        /// The address of the memory.
-        address: u64,
-        /// Size of the new element type, in bytes.
-        element_size: usize,
-        /// Its alignment, in bytes.
-        alignment: usize,
-    },
-
-    /// A fill pattern does not divide the memory, or the memory is not aligned to it.
-    #[non_exhaustive]
-    Indivisible {
-        /// The operation.
-        op: &'static str,
-        /// Size of the pattern, in bytes.
-        width: usize,
-        /// Size of the memory, in bytes.
-        bytes: usize,
-        /// The address of the memory.
-        address: u64,
-    },
-
-    /// Two ends of a copy have different shapes.
-    #[non_exhaustive]
-    ShapeMismatch {
-        /// The operation.
-        op: &'static str,
-        /// Elements of the source in each direction: width, height and depth.
-        from: Extent,
-        /// Those of the destination.
-        to: Extent,
-    },
-
-    /// Rows are longer than the distance between them.
-    #[non_exhaustive]
-    Pitch {
-        /// Bytes in a row.
-        row: usize,
-        /// Bytes from row to row.
-        pitch: usize,
-    },
-
-    /// Slices are longer than the distance between them.
-    #[non_exhaustive]
-    SliceHeight {
-        /// Rows in a slice.
-        height: usize,
-        /// Rows from slice to slice.
-        slice_height: usize,
-    },
-
-    /// A copy within a buffer would read what it writes.
-    #[non_exhaustive]
-    Overlap {
-        /// The operation.
-        op: &'static str,
-        /// The first element read.
-        from: usize,
-        /// The first element written.
-        to: usize,
-        /// Elements to copy.
-        len: usize,
-    },
-
     /// An allocator, or an adaptor around one, failed.
     Allocator(AllocatorError),
 
@@ -289,28 +198,6 @@ pub enum Error {
         error: Box<Error>,
     },
 
-    /// The number of things given for a group's members differs from the number of members.
-    #[non_exhaustive]
-    GroupSize {
-        /// The operation.
-        op: &'static str,
-        /// Members of the group.
-        members: usize,
-        /// The number of things given.
-        given: usize,
-    },
-
-    /// Elements cannot be cut into as many equal parts as a group has members.
-    #[non_exhaustive]
-    Shares {
-        /// The operation.
-        op: &'static str,
-        /// The number of elements.
-        len: usize,
-        /// Members of the group.
-        members: usize,
-    },
-
     /// Memory of one device was given to a stream of another.
     #[non_exhaustive]
     WrongDevice {
@@ -321,28 +208,6 @@ pub enum Error {
         /// The device that the stream belongs to.
         stream: u32,
     },
-
-    /// An event without timing was asked for a time.
-    NoTiming,
-
-    /// Flags that CUDA does not allow together.
-    #[non_exhaustive]
-    Flags {
-        /// The operation.
-        op: &'static str,
-        /// Which flags, and what would be allowed.
-        why: &'static str,
-    },
-
-    /// Memory that cannot be shared with other processes.
-    #[non_exhaustive]
-    NotShareable {
-        /// The reason.
-        why: &'static str,
-    },
-
-    /// `CU_STREAM_PER_THREAD` was given as a stream that any thread may use.
-    PerThreadHandle,
 
     /// A context cannot be destroyed while something needs it.
     ContextInUse,
@@ -365,42 +230,6 @@ pub enum Error {
         /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
         /// on another stream, or the host, would have to wait for the one that is being captured.
         op: &'static str,
-    },
-
-    /// A stream does not belong to the context that was given with it.
-    StreamContext,
-
-    /// A stream pool without streams.
-    EmptyPool,
-
-    /// No value fulfils the condition of a wait.
-    #[non_exhaustive]
-    EndlessWait {
-        /// The operation.
-        op: &'static str,
-    },
-
-    /// Extents that an array, a texture or a copy of theirs cannot have.
-    #[non_exhaustive]
-    Shape {
-        /// The operation.
-        op: &'static str,
-        /// What is wrong with them.
-        why: &'static str,
-    },
-
-    /// Streams write and wait for values in memory of `cuMemAlloc` and of the host only.
-    #[non_exhaustive]
-    StreamOrderedMemory {
-        /// The operation.
-        op: &'static str,
-    },
-
-    /// A string holds a NUL byte, which C cannot be given.
-    #[non_exhaustive]
-    Nul {
-        /// What the string was for.
-        what: &'static str,
     },
 
     /// Device code could not be compiled or loaded, or does not contain what was looked up.
@@ -458,6 +287,21 @@ pub enum Error {
 
     /// Called while the process exits.
     Exiting,
+}
+
+impl Error {
+    /// The error for an argument that is refused.
+    #[cold]
+    pub(crate) fn invalid(op: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::Invalid { op, reason: reason.into() }
+    }
+
+    /// The error for a text, such as that of an environment variable, that has another form than
+    /// the one expected.
+    #[cold]
+    pub(crate) fn malformed(op: &'static str, text: &str, form: &str) -> Self {
+        Self::invalid(op, format!("{text:?} was given; expected {form}"))
+    }
 }
 
 /// Turns a driver's result into this crate's.

@@ -21,7 +21,7 @@ use super::text::{describe, on_lines_of_its_own};
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModuleError {
     /// A compiler, or the driver's linker, rejected its input.
@@ -34,9 +34,6 @@ pub enum ModuleError {
         /// The compiler's log.
         log: String,
     },
-
-    /// Text that does not begin with `.version`, as PTX does.
-    NotPtx,
 
     /// A file could not be read.
     #[non_exhaustive]
@@ -57,13 +54,6 @@ pub enum ModuleError {
         /// The name.
         name: String,
     },
-
-    /// There is a buffer for this global of a module already.
-    #[non_exhaustive]
-    GlobalTaken {
-        /// The name.
-        name: String,
-    },
 }
 
 impl fmt::Display for ModuleError {
@@ -72,12 +62,8 @@ impl fmt::Display for ModuleError {
             Self::Compile { op, code, log } => {
                 write!(f, "{op}: {}{}", describe(*code), on_lines_of_its_own(log))
             }
-            Self::NotPtx => f.write_str("this is no PTX: it does not begin with .version"),
             Self::File { path, why, .. } => write!(f, "{}: {why}", path.display()),
             Self::NotFound { op, name } => write!(f, "{op}: there is nothing named `{name}`"),
-            Self::GlobalTaken { name } => {
-                write!(f, "the global `{name}` is taken: there is a buffer of it already")
-            }
         }
     }
 }

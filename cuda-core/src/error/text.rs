@@ -1,44 +1,32 @@
 //! Formatting of errors.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CString;
 use std::fmt;
-use std::ptr;
 
-use cuda_sys::{CUresult, symbol as cu};
+use cuda_sys::CUresult;
 
+use super::{Error, Result};
 use crate::types::usage::MemoryInfo;
-use crate::util::process_state;
 
-/// The code's name and description from the driver: "CUDA_ERROR_INVALID_VALUE (1): invalid
-/// argument".
+/// The code's name and description: "CUDA_ERROR_INVALID_VALUE (1): invalid argument".
 pub(super) fn describe(code: CUresult) -> String {
-    if process_state::in_callback() || process_state::is_gone() {
-        return format!("error {}", code.0);
+    match (code.name(), code.description()) {
+        (Some(name), Some(description)) => format!("{name} ({}): {description}", code.0),
+        _ => format!("error {}", code.0),
     }
-    let mut name: *const c_char = ptr::null();
-    let mut text: *const c_char = ptr::null();
-    // SAFETY: the call writes one pointer, to a local that outlives it, and needs neither
-    // initialisation nor context.
-    let named = unsafe { cu::cuGetErrorName(code, &mut name) };
-    // SAFETY: the call writes one pointer, to a local that outlives it, and needs neither
-    // initialisation nor context.
-    let described = unsafe { cu::cuGetErrorString(code, &mut text) };
-    let known = named == cuda_sys::CUDA_SUCCESS && described == cuda_sys::CUDA_SUCCESS;
-    if !known || name.is_null() || text.is_null() {
-        return format!("error {}", code.0);
-    }
-    // SAFETY: on success both are static NUL-terminated strings (cuGetErrorName: "the address of
-    // the NULL-terminated string").
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    // SAFETY: neither is null; cuGetErrorString also returns a static NUL-terminated string.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    format!("{name} ({}): {text}", code.0)
 }
 
 /// Text that C wrote into a buffer, up to its NUL.
 pub(crate) fn c_text(bytes: &[u8]) -> String {
     let written = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(written).into_owned()
+}
+
+/// A text for C, which ends at the first NUL and so may not hold one.
+pub(crate) fn c_string(op: &'static str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|nul| {
+        Error::invalid(op, format!("the text has a NUL byte at position {}", nul.nul_position()))
+    })
 }
 
 /// A compiler's log, on lines below the sentence that it belongs to.
@@ -87,7 +75,6 @@ impl fmt::Display for ByteCount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
 
     #[test]
     fn bytes_read_like_a_person_writes_them() {
@@ -102,6 +89,28 @@ mod tests {
         assert_eq!(c_text(b"a line\n\0rubbish"), "a line\n");
         assert_eq!(c_text(b"full"), "full");
         assert_eq!(c_text(b""), "");
+    }
+
+    #[test]
+    fn errors_show_variant_code_and_what_to_do() {
+        let lost = Error::Driver { op: "cuCtxSynchronize", code: CUresult(719) };
+        assert_eq!(
+            format!("{lost:?}"),
+            "Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure; \
+             earlier work has failed: only a new process can use the device)"
+        );
+        let unknown = Error::Driver { op: "cuInit", code: CUresult(12345) };
+        assert_eq!(unknown.to_string(), "cuInit: error 12345");
+        let reversed = Error::OutOfBounds { start: 5, end: 3, len: 9 };
+        assert_eq!(reversed.to_string(), "range 5..3 ends before it begins");
+    }
+
+    #[test]
+    fn an_error_of_a_group_has_that_of_its_device_as_source() {
+        let inner = Error::InCallback;
+        let error = Error::OnDevice { device: 3, error: Box::new(inner.clone()) };
+        let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Error>());
+        assert_eq!(source, Some(&inner));
     }
 
     #[test]

@@ -19,8 +19,9 @@ impl Device {
     /// thread's current context stays unchanged.
     ///
     /// # Errors
-    /// Those of [`Device::context`], as [`Error::OnDevice`](crate::Error::OnDevice). Every device is
-    /// tried; of several errors the first device's is returned, and contexts that were retained stay so.
+    /// Those of [`Device::context`], as [`Error::OnDevice`](crate::Error::OnDevice). Every device
+    /// is tried; of several errors the first device's is returned, and contexts that were retained
+    /// stay so.
     ///
     /// ```no_run
     /// use cuda_core::Device;

@@ -27,9 +27,9 @@ impl DeviceGroup {
     /// tree.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a rank that no member has, [`Error::GroupSize`],
-    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as [`Error::OnDevice`], before any
-    /// driver call.
+    /// [`Error::OutOfBounds`] for a rank that no member has, [`Error::Invalid`] unless there is one
+    /// for each member, [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
+    /// [`Error::OnDevice`], before any driver call.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -91,8 +91,8 @@ impl DeviceGroup {
     /// step of a ring.
     ///
     /// # Errors
-    /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
-    /// [`Error::OnDevice`] of the receiver, before any driver call.
+    /// [`Error::Invalid`] unless there is one for each member, [`Error::WrongDevice`], and
+    /// [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before any driver call.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -130,9 +130,9 @@ impl DeviceGroup {
     /// any length.
     ///
     /// # Errors
-    /// [`Error::GroupSize`], [`Error::WrongDevice`], [`Error::Shares`] for elements that cannot be
-    /// divided equally, and [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver,
-    /// before any driver call.
+    /// [`Error::Invalid`] unless there is one for each member and for elements that cannot be
+    /// divided equally, [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
+    /// [`Error::OnDevice`] of the receiver, before any driver call.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -166,8 +166,8 @@ impl DeviceGroup {
     /// length, and be empty. What MPI calls `MPI_Alltoallv`.
     ///
     /// # Errors
-    /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
-    /// [`Error::OnDevice`] of the receiver, before any driver call.
+    /// [`Error::Invalid`] unless there is one for each member, [`Error::WrongDevice`], and
+    /// [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before any driver call.
     ///
     /// ```no_run
     /// # use cuda_core::{Device, DeviceGroup};
@@ -232,7 +232,8 @@ impl DeviceGroup {
     fn equal_parts(&self, op: &'static str, len: usize) -> Result<Vec<usize>> {
         let count = self.len();
         if len % count != 0 {
-            return Err(Error::Shares { op, len, members: count });
+            let why = format!("{len} elements cannot be cut into {count} equal parts");
+            return Err(Error::invalid(op, why));
         }
         Ok(vec![len / count; count])
     }

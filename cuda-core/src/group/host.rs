@@ -1,113 +1,45 @@
-//! Copies between pinned memory and all devices, and between all devices and the parts of one
+//! Copies between host memory and all devices, and between all devices and the parts of one
 //! buffer.
 
-use crate::copy::endpoint::Endpoint;
+use crate::copy::host_slice::{HostSlice, HostSliceMut};
 use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
-use crate::host::pinned::{PinnedMemory, PinnedSlice};
-use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
-use crate::memory::same_len;
+use crate::group::whole::{Whole, WholeMut};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, same_len};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
-/// Memory whose parts [`DeviceGroup::scatter`] distributes and [`DeviceGroup::gather`] collects:
-/// [`DeviceMemory`], of any device, and [`PinnedMemory`]. Sealed.
-///
-/// ```no_run
-/// use cuda_core::{Buffer, DeviceBuffer, DeviceGroup, Divisible, Result};
-///
-/// // What is to be handed out may be pinned, or on any device.
-/// fn shares<M: Divisible>(
-///     group: &DeviceGroup,
-///     batch: &Buffer<f32, M>,
-/// ) -> Result<Vec<DeviceBuffer<f32>>> {
-///     let mut shares = group.alloc_shares(batch.len())?;
-///     group.scatter(batch, &mut shares)?;
-///     Ok(shares)
-/// }
-/// let group = DeviceGroup::all()?;
-/// let on_first = group.streams()[0].alloc_zeroed(1000)?;
-/// shares(&group, &on_first)?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[allow(private_bounds, reason = "that bound is the seal")]
-pub trait Divisible: Endpoint + Divide {}
-
-impl<M: Endpoint + Divide> Divisible for M {}
-
-/// How parts of a kind of memory are copied to a member and back.
-pub(crate) trait Divide: Endpoint {
-    /// The stream that copies a part to the member, or from it.
-    fn stream(group: &DeviceGroup, rank: usize) -> &Stream;
-
-    fn hand_out<T: Pod>(
-        stream: &Stream,
-        part: Slice<'_, T, Self>,
-        member: DeviceSliceMut<'_, T>,
-    ) -> Result<()>;
-
-    fn take_in<T: Pod>(
-        stream: &Stream,
-        member: DeviceSlice<'_, T>,
-        part: SliceMut<'_, T, Self>,
-    ) -> Result<()>;
-}
-
-macro_rules! divide {
-    ($memory:ty, $streams:ident, $hand_out:ident, $take_in:ident) => {
-        impl Divide for $memory {
-            fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
-                &group.$streams[rank]
-            }
-
-            fn hand_out<T: Pod>(
-                stream: &Stream,
-                part: Slice<'_, T, Self>,
-                member: DeviceSliceMut<'_, T>,
-            ) -> Result<()> {
-                stream.$hand_out(part, member)
-            }
-
-            fn take_in<T: Pod>(
-                stream: &Stream,
-                member: DeviceSlice<'_, T>,
-                part: SliceMut<'_, T, Self>,
-            ) -> Result<()> {
-                stream.$take_in(member, part)
-            }
-        }
-    };
-}
-
-divide!(PinnedMemory, streams, upload, download);
-// On the member's stream, so that all members copy at the same time.
-divide!(DeviceMemory, lanes, copy, copy);
-
 impl DeviceGroup {
-    /// Copies pinned memory to every device, asynchronously: `cuMemcpyHtoDAsync_v2` on each member's
-    /// stream, all at the same time.
+    /// Copies host memory to every device, to all at the same time: `cuMemcpyHtoDAsync_v2` on each
+    /// member's stream.
+    ///
+    /// Pinned memory is copied asynchronously. A borrowed slice is staged in pinned memory, and may
+    /// be changed when the method returns. It is read once, however many devices there are: each
+    /// pinned chunk is uploaded to all of them before it is filled again, and several threads fill
+    /// the chunks of a large slice.
     ///
     /// # Errors
-    /// [`Error::GroupSize`](crate::Error::GroupSize),
+    /// [`Error::Invalid`](crate::Error::Invalid) unless there is one destination for each member,
     /// [`Error::WrongDevice`](crate::Error::WrongDevice), and
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) as
-    /// [`Error::OnDevice`](crate::Error::OnDevice), before any driver call.
+    /// [`Error::OnDevice`](crate::Error::OnDevice), before any driver call. After the driver fails,
+    /// destinations may be written in part.
     ///
     /// ```no_run
-    /// use cuda_core::{DeviceGroup, PinnedBuffer};
+    /// use cuda_core::DeviceGroup;
     ///
     /// let group = DeviceGroup::all()?;
-    /// let host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1.0f32; 256])?;
-    /// let mut copies = group.alloc(256)?;
-    /// group.upload_all(&host, &mut copies)?;
+    /// let mut copies = group.alloc(3)?;
+    /// group.upload_all(&[1u32, 2, 3], &mut copies)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn upload_all<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<PinnedSlice<'a, T>>,
+        source: impl Into<HostSlice<'a, T>>,
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "upload_all";
@@ -116,34 +48,43 @@ impl DeviceGroup {
         for (rank, destination) in destinations.iter().enumerate() {
             self.same_len_on(op, rank, source.len(), destination.len())?;
         }
-        let copies = self.streams.iter().zip(destinations);
-        let copies = copies.map(|(stream, destination)| Transfer { stream, source, destination });
-        run(copies.collect(), Stream::upload)
+        match source {
+            HostSlice::Pinned(source) => {
+                let copies = self.streams.iter().zip(destinations);
+                let copies =
+                    copies.map(|(stream, destination)| Transfer { stream, source, destination });
+                run(copies.collect(), Stream::upload)
+            }
+            HostSlice::Borrowed(source) => self.upload_borrowed(source, destinations),
+        }
     }
 
     /// Copies the first elements of `source` to the first device, the next ones to the second, and
-    /// so on, asynchronously and all at the same time. Each device gets as many as its destination
-    /// holds; together they hold as many as `source`, which is pinned memory or any device's. A
-    /// destination may be empty.
+    /// so on, all at the same time. Each device gets as many as its destination holds; together they
+    /// hold as many as `source`. A destination may be empty.
+    ///
+    /// Memory of a device and pinned memory are copied asynchronously; a borrowed slice is staged in
+    /// pinned memory, and may be changed when the method returns.
     ///
     /// # Errors
-    /// [`Error::GroupSize`](crate::Error::GroupSize),
+    /// [`Error::Invalid`](crate::Error::Invalid) unless there is one destination for each member,
     /// [`Error::WrongDevice`](crate::Error::WrongDevice) and
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) before any driver call.
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) before any driver call. After the
+    /// driver fails, destinations may be written in part.
     ///
     /// ```no_run
-    /// use cuda_core::{DeviceGroup, PinnedBuffer};
+    /// use cuda_core::DeviceGroup;
     ///
     /// let group = DeviceGroup::all()?;
-    /// let mut host = PinnedBuffer::<u32>::zeroed(group.streams()[0].context(), 1000)?;
+    /// let mut host = vec![7u32; 1000];
     /// let mut shares = group.alloc_shares(1000)?;
     /// group.scatter(&host, &mut shares)?;
     /// group.gather(&shares, &mut host)?; // and back, in order
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn scatter<'a, 'b, T: Pod, M: Divisible>(
+    pub fn scatter<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<Slice<'a, T, M>>,
+        source: impl Into<Whole<'a, T>>,
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "scatter";
@@ -151,20 +92,26 @@ impl DeviceGroup {
         let destinations = self.destinations(op, destinations)?;
         let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
         same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
-        let parts = parts(source, lens)?.into_iter().zip(destinations);
-        let copies = parts.enumerate().map(|(rank, (source, destination))| Transfer {
-            stream: M::stream(self, rank),
-            source,
-            destination,
-        });
-        run(copies.collect(), M::hand_out)
+        match source {
+            // On the member's stream, so that all members copy at the same time.
+            Whole::Device(source) => {
+                let copies = transfers(&self.lanes, parts(source, lens)?, destinations);
+                run(copies, Stream::copy)
+            }
+            Whole::Host(HostSlice::Pinned(source)) => {
+                let copies = transfers(&self.streams, parts(source, lens)?, destinations);
+                run(copies, Stream::upload)
+            }
+            Whole::Host(HostSlice::Borrowed(source)) => self.scatter_borrowed(source, destinations),
+        }
     }
 
     /// Copies each device's elements to their place in `destination`, in the order of the devices:
-    /// the reverse of [`DeviceGroup::scatter`].
+    /// the reverse of [`DeviceGroup::scatter`]. A borrowed slice is filled when the method returns;
+    /// other copies are asynchronous.
     ///
     /// # Errors
-    /// As [`DeviceGroup::scatter`].
+    /// As [`DeviceGroup::scatter`]. After the driver fails, the destination may be written in part.
     ///
     /// ```no_run
     /// use cuda_core::{DeviceGroup, PinnedBuffer};
@@ -176,22 +123,34 @@ impl DeviceGroup {
     /// println!("{}", whole.as_slice()?[0]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn gather<'a, 'b, T: Pod, M: Divisible>(
+    pub fn gather<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destination: impl Into<SliceMut<'b, T, M>>,
+        destination: impl Into<WholeMut<'b, T>>,
     ) -> Result<()> {
         let op = "gather";
         let destination = destination.into();
         let sources = self.sources(op, sources)?;
         let lens: Vec<usize> = sources.iter().map(Slice::len).collect();
         same_len(op, total::<T>(lens.iter().copied())?, destination.len())?;
-        let parts = sources.into_iter().zip(parts_mut(destination, lens)?);
-        let copies = parts.enumerate().map(|(rank, (source, destination))| Transfer {
-            stream: M::stream(self, rank),
-            source,
-            destination,
-        });
-        run(copies.collect(), M::take_in)
+        match destination {
+            WholeMut::Device(whole) => {
+                run(transfers(&self.lanes, sources, parts_mut(whole, lens)?), Stream::copy)
+            }
+            WholeMut::Host(HostSliceMut::Pinned(whole)) => {
+                run(transfers(&self.streams, sources, parts_mut(whole, lens)?), Stream::download)
+            }
+            WholeMut::Host(HostSliceMut::Borrowed(whole)) => self.gather_borrowed(sources, whole),
+        }
     }
+}
+
+/// One copy for each member, on its stream.
+fn transfers<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
+    streams: &'s [Stream],
+    sources: Vec<Slice<'a, T, A>>,
+    destinations: Vec<SliceMut<'b, T, B>>,
+) -> Vec<Transfer<'s, 'a, 'b, T, A, B>> {
+    let copies = streams.iter().zip(sources).zip(destinations);
+    copies.map(|((stream, source), destination)| Transfer { stream, source, destination }).collect()
 }

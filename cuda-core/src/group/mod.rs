@@ -7,6 +7,7 @@ mod host;
 mod peers;
 mod round;
 mod views;
+mod whole;
 
 use std::fmt;
 
@@ -16,8 +17,8 @@ use crate::memory::device::DeviceBuffer;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
-pub use host::Divisible;
 pub use peers::PeerReport;
+pub use whole::{Whole, WholeMut};
 
 /// GPUs that work together: one stream of each, in an order that gives each member its *rank*.
 ///
@@ -25,9 +26,9 @@ pub use peers::PeerReport;
 ///
 /// | from | to | |
 /// |---|---|---|
-/// | the host | every device the same | [`upload_all`](Self::upload_all), [`upload_all_from`](Self::upload_all_from) |
-/// | the host, or one device | each device a part | [`scatter`](Self::scatter), [`scatter_from`](Self::scatter_from) |
-/// | each device a part | the host, or one device | [`gather`](Self::gather), [`gather_to`](Self::gather_to) |
+/// | the host | every device the same | [`upload_all`](Self::upload_all), [`upload_all`](Self::upload_all) |
+/// | the host, or one device | each device a part | [`scatter`](Self::scatter), [`scatter`](Self::scatter) |
+/// | each device a part | the host, or one device | [`gather`](Self::gather), [`gather`](Self::gather) |
 /// | one device | every device the same | [`broadcast`](Self::broadcast) |
 /// | each device | the next one | [`rotate`](Self::rotate) |
 /// | each device | each device another part | [`all_to_all`](Self::all_to_all), [`exchange`](Self::exchange) |
@@ -54,7 +55,7 @@ pub use peers::PeerReport;
 /// group.enable_all_peers()?; // copies between devices take the direct way
 /// let weights = vec![0.5f32; 1 << 20];
 /// let mut copies = group.alloc::<f32>(weights.len())?;
-/// group.upload_all_from(&weights, &mut copies)?; // one pass over `weights`
+/// group.upload_all(&weights, &mut copies)?; // one pass over `weights`
 /// for (stream, copy) in group.streams().iter().zip(&mut copies) {
 ///     stream.fill(copy, 1.0f32)?; // stands for a kernel
 /// }
@@ -93,7 +94,7 @@ impl DeviceGroup {
     /// time: [`Device::contexts`].
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no device at all; those of [`Device::contexts`]; the driver's.
+    /// [`Error::Invalid`] for no device at all; those of [`Device::contexts`]; the driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Device, DeviceGroup};
@@ -117,7 +118,7 @@ impl DeviceGroup {
     /// group, too.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no stream at all; the driver's.
+    /// [`Error::Invalid`] for no stream at all; the driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Device, DeviceGroup};
@@ -130,7 +131,7 @@ impl DeviceGroup {
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
         if streams.is_empty() {
-            return Err(Error::NothingGiven { op: "device group", what: "devices" });
+            return Err(Error::invalid("device group", "no devices were given"));
         }
         let lane = |stream: &Stream| {
             let lane = stream.context().create_stream();
@@ -245,7 +246,8 @@ impl DeviceGroup {
         if given == self.len() {
             return Ok(());
         }
-        Err(Error::GroupSize { op, members: self.len(), given })
+        let members = self.len();
+        Err(Error::invalid(op, format!("{given} given for a group of {members} devices")))
     }
 
     /// Refuses memory of another device than the member's.

@@ -132,6 +132,13 @@ impl memory::MemoryKind for PinnedMemory {
     }
 }
 
+impl memory::Located for PinnedMemory {
+    #[inline]
+    fn place(block: &Block<Self>, offset: usize) -> memory::Place {
+        memory::Place::Host(block.address.0.as_ptr().wrapping_add(offset))
+    }
+}
+
 /// `cuMemFreeHost`.
 pub(crate) fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
     let _relaxed = RelaxedCaptureMode::enter()?;
@@ -197,10 +204,10 @@ impl PinnedFlags {
         if known.contains(self) {
             return Ok(());
         }
-        Err(Error::Flags {
-            op: "cuMemHostAlloc",
-            why: "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED",
-        })
+        Err(Error::invalid(
+            "cuMemHostAlloc",
+            "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED",
+        ))
     }
 }
 
@@ -242,7 +249,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// driver call if `len` is zero, or if memory of about this size was used before and is idle.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
+    /// [`Error::SizeOverflow`] and [`Error::Invalid`] before the driver is asked;
     /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
@@ -252,7 +259,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// [`PinnedFlags`].
     ///
     /// # Errors
-    /// Those of [`PinnedBuffer::new`]; [`Error::Flags`] for flags that CUDA does not know.
+    /// Those of [`PinnedBuffer::new`]; [`Error::Invalid`] for flags that CUDA does not know.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -5,7 +5,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, RangeBounds};
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::host::pinned::{HostAddress, PinnedBacking, PinnedBuffer, PinnedSlice, PinnedSliceMut};
 use crate::host::pinning::{REGISTER, pin};
 use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
@@ -25,7 +25,7 @@ flags! {
     /// use cuda_core::{RegisterFlags, Registered};
     ///
     /// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-    /// let host = Registered::new(&context, vec![0u32; 1024], flags).map_err(|(error, _vec)| error)?;
+    /// let host = Registered::new(&context, vec![0u32; 1024], flags)?;
     /// let address = host.device_ptr()?; // for a kernel
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -52,18 +52,17 @@ flags! {
 /// registration: if several are needed, align them to pages.
 ///
 /// Registering costs about as much as copying the memory once. It pays for memory that is copied
-/// often; [`Stream::upload_from`](crate::Stream::upload_from) suits the rest.
+/// often; [`Stream::upload`](crate::Stream::upload) suits the rest.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use cuda_core::{RegisterFlags, Registered};
 ///
 /// let values = vec![1.0f32; 1 << 20];
-/// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)
-///     .map_err(|(error, _values)| error)?;
+/// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)?;
 /// let mut buffer = stream.alloc(1 << 20)?;
 /// stream.upload(&host, &mut buffer)?; // returns at once
-/// let values: Vec<f32> = host.into_inner().map_err(|(error, _host)| error)?; // waits
+/// let values: Vec<f32> = host.into_inner()?; // waits
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Registered<H: StableHost> {
@@ -104,18 +103,18 @@ impl<H: StableHost> Registered<H> {
     /// Registers memory: `cuMemHostRegister_v2`; no driver call if it is empty.
     ///
     /// # Errors
-    /// [`Error::Flags`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
+    /// [`Error::Invalid`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
     /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
-    pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+    pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
         if !known.contains(flags) {
             let why = "unknown flags; there are PORTABLE and MAPPED, and `read_only` for READ_ONLY";
-            return Err((Error::Flags { op: REGISTER, why }, host));
+            return Err(Rejected::new(Error::invalid(REGISTER, why), host));
         }
         Self::register(context, host, flags)
     }
 
-    fn register(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+    fn register(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let mut host = MaybeUninit::new(host);
         // SAFETY: initialised in the line above.
         let elements = unsafe { host.assume_init_mut() }.elements();
@@ -125,7 +124,7 @@ impl<H: StableHost> Registered<H> {
         if let Err(error) = pin(context, address, bytes, flags) {
             // SAFETY: initialised above; the driver has not registered its elements, unless the
             // context is lost.
-            return Err((error, unsafe { host.assume_init() }));
+            return Err(Rejected::new(error, unsafe { host.assume_init() }));
         }
         let block = Block::unused(address, bytes, PinnedBacking::Registered(context.clone()));
         let buffer = Buffer::from_storage(Storage::new(block), len);
@@ -145,9 +144,9 @@ impl<H: StableHost> Registered<H> {
     /// Those of the wait, with the value unchanged; the driver's of the call that unregisters it,
     /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its
     /// memory may stay pinned permanently.
-    pub fn into_inner(mut self) -> Result<H, (Error, Self)> {
+    pub fn into_inner(mut self) -> Result<H, Rejected<Self>> {
         if let Err(error) = self.parts.buffer.free() {
-            return Err((error, self));
+            return Err(Rejected::new(error, self));
         }
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the field is not used again, since `this` is not dropped.
@@ -160,7 +159,7 @@ impl<H: StableHost> Registered<H> {
     ///
     /// # Errors
     /// Those of [`Registered::into_inner`].
-    pub fn close(self) -> Result<(), (Error, Self)> {
+    pub fn close(self) -> Result<(), Rejected<Self>> {
         self.into_inner().map(drop)
     }
 }
@@ -205,7 +204,7 @@ impl<H: StableHostMut> Registered<H> {
     /// [`SliceMut::chunks_mut`](crate::SliceMut::chunks_mut).
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`] if `len` is zero.
     pub fn chunks_mut(
         &mut self,
         len: usize,
@@ -220,19 +219,23 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device that does not support it; those of [`Registered::new`].
-    pub fn read_only(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+    pub fn read_only(
+        context: &Context,
+        host: H,
+        flags: RegisterFlags,
+    ) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED | RegisterFlags::READ_ONLY;
         if !known.contains(flags) {
             let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
-            return Err((Error::Flags { op: REGISTER, why }, host));
+            return Err(Rejected::new(Error::invalid(REGISTER, why), host));
         }
         let supported = cuda_sys::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         let feature = "registering memory that devices only read";
         if let Err(error) = context.device().require(supported, feature) {
-            return Err((error, host));
+            return Err(Rejected::new(error, host));
         }
         Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
-            .map_err(|(error, ReadOnly(host))| (error, host))
+            .map_err(|rejected| rejected.map(|ReadOnly(host)| host))
     }
 }
 

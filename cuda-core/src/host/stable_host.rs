@@ -39,7 +39,7 @@ use crate::types::pod::Pod;
 ///
 /// let mut buffer = stream.alloc(48_000)?;
 /// let upload = stream.upload_owned(Recording(vec![0; 48_000]), &mut buffer);
-/// let recording = upload.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
+/// let recording = upload?.wait()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub unsafe trait StableHost: Send + Sync + 'static {
@@ -67,8 +67,8 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 /// where
 ///     H: StableHostMut<Element = u8>,
 /// {
-///     let download = stream.download_owned(from, into).map_err(|(error, _)| error)?;
-///     download.wait().map_err(|(error, _)| error)
+///     let download = stream.download_owned(from, into)?;
+///     download.wait().map_err(Error::from)
 /// }
 /// let bytes = fetch(&stream, &stream.alloc_zeroed(100)?, vec![1; 100])?;
 /// assert_eq!(bytes, [0; 100]);
@@ -137,8 +137,7 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 /// use cuda_core::{RegisterFlags, Registered};
 ///
 /// let shared: Arc<[f32]> = vec![1.0; 1 << 20].into();
-/// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)
-///     .map_err(|(error, _shared)| error)?;
+/// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)?;
 /// let mut buffer = stream.alloc(1 << 20)?;
 /// stream.upload(host.as_view(), &mut buffer)?; // while others read `shared`
 /// # Ok::<(), cuda_core::Error>(())

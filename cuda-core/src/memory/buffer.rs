@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Rejected, Result};
 use crate::memory::view::{Slice, SliceMut, lengths};
 use crate::memory::{Memory, Storage};
 use crate::process::driver;
@@ -54,19 +54,20 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// must not exceed the memory's. No copy, no driver call.
     ///
     /// # Errors
-    /// [`Error::Recast`], with the buffer itself.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are no whole number of elements of
+    /// the new type, or not aligned for them; with the buffer itself.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let words = stream.alloc_zeroed::<u32>(256)?;
-    /// let bytes = words.cast::<u8>().map_err(|(error, _)| error)?;
+    /// let bytes = words.cast::<u8>()?;
     /// assert_eq!(bytes.len(), 1024);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, (Error, Self)> {
+    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         match self.as_view().cast::<U>().map(|view| view.len()) {
             Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
-            Err(error) => Err((error, self)),
+            Err(error) => Err(Rejected::new(error, self)),
         }
     }
 }
@@ -120,13 +121,13 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// A view of some elements.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
     /// let mut some = [1; 3];
-    /// stream.download_to(buffer.slice(10..13)?, &mut some)?;
+    /// stream.download(buffer.slice(10..13)?, &mut some)?;
     /// assert_eq!(some, [0; 3]);
     /// assert!(buffer.slice(990..1001).is_err());
     /// # Ok::<(), cuda_core::Error>(())
@@ -138,7 +139,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// An exclusive view of some elements.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -153,7 +154,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// Exclusive views of the elements before `mid` and from it on, usable on two streams at once.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds) if `mid` is greater than the length.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -172,7 +173,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// the buffer.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -193,7 +194,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// another while no more than 32 are in flight: [`SliceMut::chunks_mut`].
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -264,18 +265,18 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     ///
     /// # Errors
     /// Those of the wait for that work, with the buffer unchanged; the driver's when the freeing
-    /// call failed, with a buffer that is empty: see [`Error::GivenUp`].
+    /// call failed, with a buffer that is empty: see [`Error::GivenUp`](crate::Error::GivenUp).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let buffer = stream.alloc::<u32>(1000)?;
-    /// if let Err((error, _buffer)) = buffer.close() {
-    ///     eprintln!("not freed: {error}");
+    /// if let Err(rejected) = buffer.close() {
+    ///     eprintln!("not freed: {}", rejected.error);
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.free().map_err(|error| (error, self))
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.free().map_err(|error| Rejected::new(error, self))
     }
 
     /// [`Buffer::close`] for a buffer that is part of another value.

@@ -43,9 +43,9 @@ pub enum DeviceMemory {}
 ///
 /// let stream = Device::get(0)?.create_stream()?;
 /// let mut buffer = stream.alloc::<u32>(1024)?;
-/// stream.upload_from(&[7; 1024], &mut buffer)?;
+/// stream.upload(&[7; 1024], &mut buffer)?;
 /// let mut back = [0; 1024];
-/// stream.download_to(&buffer, &mut back)?;
+/// stream.download(&buffer, &mut back)?;
 /// assert_eq!(back, [7; 1024]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
@@ -59,7 +59,7 @@ pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 ///
 /// fn sum(stream: &Stream, values: DeviceSlice<'_, f32>) -> Result<f32> {
 ///     let mut copy = vec![0.0; values.len()];
-///     stream.download_to(values, &mut copy)?;
+///     stream.download(values, &mut copy)?;
 ///     Ok(copy.iter().sum())
 /// }
 /// let buffer = stream.alloc_zeroed::<f32>(100)?;

@@ -2,8 +2,11 @@
 
 use std::mem::ManuallyDrop;
 
+use cuda_sys::CUdeviceptr;
+
 use crate::context::Context;
 use crate::context::destroy::leave_behind;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, held};
@@ -19,7 +22,8 @@ use crate::timeline::ledger::{Access, Bytes, Ledger};
 use crate::timeline::submit::note_use;
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
-/// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.
+/// ([`PinnedMemory`](crate::PinnedMemory)). Copies [in rows](crate::Stream::copy_pitched) begin and
+/// end at either. Sealed.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -33,9 +37,9 @@ use crate::timeline::submit::note_use;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[allow(private_bounds, reason = "that bound is the seal")]
-pub trait Memory: MemoryKind {}
+pub trait Memory: Located {}
 
-impl<M: MemoryKind> Memory for M {}
+impl<M: Located> Memory for M {}
 
 /// What differs between kinds of memory.
 pub(crate) trait MemoryKind: Copy + 'static {
@@ -65,6 +69,35 @@ pub(crate) trait MemoryKind: Copy + 'static {
 
     /// The address as a number, for reports.
     fn number(address: Self::Address) -> u64;
+}
+
+/// A kind of memory that has addresses, as arrays have not.
+pub(crate) trait Located: MemoryKind {
+    /// The address of the byte at that offset.
+    fn place(block: &Block<Self>, offset: usize) -> Place;
+
+    /// Whether streams of another device use the block as if it were their own device's.
+    #[cold]
+    fn usable_from(_block: &Block<Self>, _device: Device) -> bool {
+        false
+    }
+}
+
+/// The address of memory.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Host(*mut u8),
+    Device(CUdeviceptr),
+}
+
+impl Place {
+    /// The address in the address space that the host and all devices share.
+    pub(crate) fn unified(self) -> CUdeviceptr {
+        match self {
+            Place::Host(pointer) => pointer.expose_provenance() as CUdeviceptr,
+            Place::Device(address) => address,
+        }
+    }
 }
 
 /// An allocation with its ledger.
@@ -229,7 +262,7 @@ impl<M: MemoryKind> Drop for Storage<M> {
 /// aligned to `alignment`.
 pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     if align_of::<T>() > alignment {
-        return Err(Error::OverAligned { alignment: align_of::<T>(), available: alignment });
+        return Err(over_aligned(align_of::<T>(), alignment));
     }
     len.checked_mul(size_of::<T>())
         .filter(|bytes| *bytes <= isize::MAX as usize)
@@ -238,7 +271,23 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
 
 /// The error for bytes at `address` that are no elements of type `T`.
 pub(crate) fn recast<T>(bytes: usize, address: u64) -> Error {
-    Error::Recast { bytes, address, element_size: size_of::<T>(), alignment: align_of::<T>() }
+    not_elements(bytes, address, size_of::<T>(), align_of::<T>())
+}
+
+#[cold]
+fn not_elements(bytes: usize, address: u64, size: usize, alignment: usize) -> Error {
+    let why = format!(
+        "{bytes} bytes at address {address:#x} are no whole number of elements of {size} bytes \
+         aligned to {alignment}"
+    );
+    Error::invalid("cast", why)
+}
+
+#[cold]
+fn over_aligned(alignment: usize, available: usize) -> Error {
+    let why =
+        format!("elements aligned to {alignment} bytes do not fit memory aligned to {available}");
+    Error::invalid("allocation", why)
 }
 
 /// Refuses an index beyond `len`.

@@ -7,8 +7,9 @@ use std::ops::{Bound, RangeBounds};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{Block, Memory, Storage, recast};
+use crate::memory::{Block, Memory, Place, Storage, recast};
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
 use crate::util::from::from;
@@ -22,7 +23,7 @@ use crate::util::from::from;
 /// let part = buffer.slice(10..30)?; // borrows; no driver call
 /// assert_eq!((part.len(), part.byte_len()), (20, 80));
 /// let mut back = [1.0; 5];
-/// stream.download_to(part.slice(15..)?, &mut back)?; // elements 25 to 29 of the buffer
+/// stream.download(part.slice(15..)?, &mut back)?; // elements 25 to 29 of the buffer
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -123,7 +124,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// this view.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`] if `len` is zero.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -137,7 +138,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         len: usize,
     ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
         if len == 0 {
-            return Err(Error::NothingGiven { op: "chunks", what: "elements for a chunk" });
+            return Err(Error::invalid("chunks", "no elements for a chunk were given"));
         }
         let view = *self;
         let part = move |index| {
@@ -156,7 +157,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// must not exceed theirs.
     ///
     /// # Errors
-    /// [`Error::Recast`].
+    /// [`Error::Invalid`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -284,7 +285,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// let mut buffer = stream.alloc::<f32>(100)?;
     /// let mut view = buffer.as_view_mut();
     /// stream.fill(view.reborrow(), 1.0)?; // `view` itself would be gone then
-    /// stream.upload_from(&[2.0; 100], view)?;
+    /// stream.upload(&[2.0; 100], view)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[inline]
@@ -299,7 +300,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::cast`] for an exclusive view.
     ///
     /// # Errors
-    /// [`Error::Recast`].
+    /// [`Error::Invalid`].
     pub fn cast<U: Pod>(self) -> Result<SliceMut<'a, U, M>> {
         self.into_view().cast().map(SliceMut::part)
     }
@@ -330,7 +331,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// between its own.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if `len` is zero.
+    /// [`Error::Invalid`] if `len` is zero.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -392,6 +393,40 @@ pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usiz
             end: end.unwrap_or(usize::MAX),
             len,
         }),
+    }
+}
+
+impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
+    /// The address of the first element.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        M::place(self.block(), self.range().start)
+    }
+
+    /// The context that the elements belong to; [`None`] for host memory.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&'a Context> {
+        match self.place() {
+            Place::Host(_) => None,
+            Place::Device(_) => Some(M::context_of(&self.block().backing)),
+        }
+    }
+
+    /// The device that the elements are on; [`None`] for host memory.
+    #[inline]
+    pub(crate) fn on(&self) -> Option<Device> {
+        self.owner().map(Context::device)
+    }
+
+    /// The device that the elements count as being on for a stream: the stream's own, for managed
+    /// memory that every device uses as its own.
+    #[inline]
+    pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
+        let on = self.on()?;
+        if on == stream.device() || !M::usable_from(self.block(), stream.device()) {
+            return Some(on);
+        }
+        Some(stream.device())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Kernels of a module: their attributes and settings.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -10,7 +9,7 @@ use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::error::{Error, Result, asked, check};
+use crate::error::{Result, asked, c_string, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::driver;
 use crate::process::handle::Handle;
@@ -114,7 +113,7 @@ impl FoundFunction {
 impl Function {
     /// The function of a module with that name, which the driver is asked for once.
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
-        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let symbol = c_string("cuModuleGetFunction", name)?;
         let loaded = module.live()?;
         driver::ensure()?;
         let known = lock(&loaded.functions).get(name).cloned();

@@ -1,18 +1,16 @@
 //! Global variables of a module, as buffers.
 
-use std::ffi::CString;
-
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
-use crate::error::{Error, ModuleError, Result};
+use crate::error::{Error, Result, c_string};
 use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
-use crate::memory::{Block, Storage};
+use crate::memory::{Block, Storage, recast};
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
@@ -28,20 +26,19 @@ impl Module {
     /// with [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`]; [`ModuleError::GlobalTaken`] while its buffer lives;
-    /// [`Error::Recast`] if the variable is no whole number of elements, or not aligned for them;
-    /// [`Error::Nul`].
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer lives, if the variable is no
+    /// whole number of elements or not aligned for them, and for a name with a NUL byte.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
     /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
     /// let stream = device.create_stream()?;
     /// let mut table = module.global::<f32>("table")?;
-    /// stream.upload_from(&[1.0; 256], &mut table)?;
+    /// stream.upload(&[1.0; 256], &mut table)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
-        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let symbol = c_string("cuModuleGetGlobal", name)?;
         let handle = self.0.live()?.raw.0;
         let found = self.context().ask("cuModuleGetGlobal", (0, 0), |(address, bytes)| {
             // SAFETY: the call writes an address and a size, to exclusive borrows; the name is
@@ -66,8 +63,8 @@ pub(super) fn buffer<T: Pod>(
     let len = elements::<T>(address, bytes)?;
     // A variable without bytes need not be taken.
     if bytes > 0 && !code.users().take_global(address) {
-        let name = name.to_owned();
-        return Err(ModuleError::GlobalTaken { name }.into());
+        let why = format!("there is a buffer of the global `{name}` already");
+        return Err(Error::invalid("Module::global", why));
     }
     let block = Block {
         address,
@@ -96,7 +93,7 @@ fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
     if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
         return Ok(len);
     }
-    Err(Error::Recast { bytes, address, element_size: size_of::<T>(), alignment: align_of::<T>() })
+    Err(recast::<T>(bytes, address))
 }
 
 /// The code whose variable a buffer covers.

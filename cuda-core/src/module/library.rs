@@ -1,6 +1,6 @@
 //! Libraries: kernels loaded once for all contexts.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::fmt;
 use std::path::Path;
 use std::ptr;
@@ -14,7 +14,7 @@ use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Rejected, Result, c_string, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::RelaxedCaptureMode;
@@ -65,10 +65,10 @@ impl Library {
     /// context.
     ///
     /// # Errors
-    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX
-    /// does, and [`Error::Nul`], before any driver call;
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) if the driver compiles it at once; the
-    /// driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
+    /// [`Error::Invalid`](crate::Error::Invalid) for text that does not begin as PTX does or holds
+    /// a NUL byte, before any driver call; [`ModuleError::Compile`](crate::ModuleError::Compile) if
+    /// the driver compiles it at once; the driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA
+    /// 12.0.
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::new())
     }
@@ -88,7 +88,7 @@ impl Library {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn from_ptx_with(ptx: impl AsRef<str>, options: &JitOptions) -> Result<Self> {
-        let text = ptx_text(ptx.as_ref())?;
+        let text = ptx_text("cuLibraryLoadData", ptx.as_ref())?;
         // SAFETY: PTX text, NUL-terminated, alive during the call.
         unsafe { Self::load(text.as_ptr().cast(), options) }
     }
@@ -204,11 +204,12 @@ impl Library {
     /// The kernel with that name: `cuLibraryGetKernel`. It keeps the library loaded.
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Nul`].
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound);
+    /// [`Error::Invalid`](crate::Error::Invalid) for a name with a NUL byte.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
         let library = self.live()?;
-        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let symbol = c_string(op, name)?;
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it; the name is
         // NUL-terminated and read during the call only; the library is loaded.
@@ -231,7 +232,7 @@ impl Library {
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuLibraryGetGlobal";
-        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let symbol = c_string(op, name)?;
         let library = self.live()?;
         let (mut address, mut bytes) = (0, 0);
         let code = context.relaxed(|| {
@@ -245,7 +246,7 @@ impl Library {
     }
 
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
-    /// library that was [given up](Error::GivenUp).
+    /// library that was [given up](crate::Error::GivenUp).
     pub fn as_raw(&self) -> CUlibrary {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
@@ -263,9 +264,9 @@ impl Library {
     ///
     /// # Errors
     /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
-    /// that unloads it, with a library that is [given up](Error::GivenUp).
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
+    /// that unloads it, with a library that is [given up](crate::Error::GivenUp).
+    pub fn close(self) -> Result<(), Rejected<Self>> {
+        owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
 }
 

@@ -9,7 +9,7 @@ use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
 use super::jit::{JitOptions, Outputs};
 use super::{aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::module::nvrtc::Cubin;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
@@ -138,10 +138,10 @@ impl Linker {
     ///
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
-    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX
-    /// does, and [`Error::Nul`], before any driver call.
+    /// [`Error::Invalid`] for text that does not begin as PTX does or holds a NUL byte, before any
+    /// driver call.
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
-        let text = ptx_text(ptx.as_ref())?;
+        let text = ptx_text("cuLinkAddData", ptx.as_ref())?;
         let (data, bytes) = (text.as_ptr().cast(), text.as_bytes_with_nul().len());
         let name = self.next_name();
         // SAFETY: PTX text with its NUL, alive during the call.
@@ -161,7 +161,7 @@ impl Linker {
     /// Adds an image: `cuLinkAddData_v2`.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no bytes, before any driver call;
+    /// [`Error::Invalid`] for no bytes, before any driver call;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
@@ -208,7 +208,7 @@ impl Linker {
         name: CString,
     ) -> Result<&mut Self> {
         if image.is_empty() {
-            return Err(Error::NothingGiven { op: "cuLinkAddData", what: "bytes" });
+            return Err(Error::invalid("cuLinkAddData", "no bytes were given"));
         }
         let copy = aligned(image);
         // SAFETY: an image by the caller's promise, as long as it says, alive during the call.
@@ -255,14 +255,14 @@ impl Linker {
     /// `Library::from_cubin` load it, here or in other contexts of the same architecture.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] if nothing was added, before any driver call;
+    /// [`Error::Invalid`] if nothing was added, before any driver call;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions
     /// that are defined nowhere or twice, among others. A failure to destroy the linker is reported
     /// to the hook of [`set_drop_hook`](crate::set_drop_hook).
     pub fn complete(mut self) -> Result<Cubin> {
         let op = "cuLinkComplete";
         if self.inputs == 0 {
-            return Err(Error::NothingGiven { op, what: "inputs" });
+            return Err(Error::invalid(op, "no inputs were given"));
         }
         let (mut image, mut bytes) = (ptr::null_mut(), 0);
         self.call(op, |raw| {
@@ -298,8 +298,8 @@ impl Linker {
     /// # Errors
     /// The driver's. If it failed to destroy the linker, the linker returned is
     /// [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.state.release().map_err(|error| (error, self))
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.state.release().map_err(|error| Rejected::new(error, self))
     }
 }
 

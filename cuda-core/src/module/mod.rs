@@ -10,7 +10,7 @@ use cuda_sys::{CUmodule, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, ModuleError, Result, check};
+use crate::error::{Error, ModuleError, Rejected, Result, c_string, check};
 use crate::module::nvrtc::Cubin;
 use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
@@ -79,8 +79,8 @@ impl Module {
     /// `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`] with the compiler's log; [`ModuleError::NotPtx`] for text that does
-    /// not begin as PTX does, and [`Error::Nul`], before any driver call.
+    /// [`ModuleError::Compile`] with the compiler's log; [`Error::Invalid`] for text that does not
+    /// begin as PTX does or holds a NUL byte, before any driver call.
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
     }
@@ -105,7 +105,7 @@ impl Module {
         ptx: impl AsRef<str>,
         options: &JitOptions,
     ) -> Result<Self> {
-        let text = ptx_text(ptx.as_ref())?;
+        let text = ptx_text("cuModuleLoadDataEx", ptx.as_ref())?;
         // SAFETY: PTX text, NUL-terminated, alive during the call.
         unsafe { Self::load(context, text.as_ptr().cast(), options) }
     }
@@ -218,7 +218,7 @@ impl Module {
     /// makes no driver call.
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`]; [`Error::Nul`].
+    /// [`ModuleError::NotFound`]; [`Error::Invalid`] for a name with a NUL byte.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -269,19 +269,19 @@ impl Module {
     /// # Errors
     /// Those of the wait for those kernels, with the module unchanged; the driver's of the call
     /// that unloads it, with a module that is [given up](Error::GivenUp).
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
+    pub fn close(self) -> Result<(), Rejected<Self>> {
+        owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
 }
 
 /// PTX text as a C string for the driver.
-fn ptx_text(ptx: &str) -> Result<CString> {
+fn ptx_text(op: &'static str, ptx: &str) -> Result<CString> {
     // The driver distinguishes texts from binaries by their first bytes, and reads a binary as far
     // as its headers say. So text that could pass for a binary must not reach it.
     if !begins_as_ptx(ptx) {
-        return Err(ModuleError::NotPtx.into());
+        return Err(Error::invalid(op, "this is no PTX: it does not begin with .version"));
     }
-    CString::new(ptx).map_err(|_| Error::Nul { what: "PTX text" })
+    c_string(op, ptx)
 }
 
 /// A copy of the image, aligned as required for the headers of an ELF file, with at least one zero

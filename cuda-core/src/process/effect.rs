@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use cuda_sys::CUresult;
 
-use crate::error::{Error, check};
+use crate::error::{Error, Result, check};
 
 /// The calls of this crate whose reference has that note and whose effect can be undone, or matters
 /// for their arguments, except enqueues and releases. What a failed allocation may have made has no

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
@@ -67,12 +67,12 @@ impl<R: Release> Owned<R> {
 }
 
 /// [`Owned::release`], if this is the last reference; otherwise only drops the reference.
-pub(crate) fn close<R: Release>(shared: Arc<Owned<R>>) -> Result<(), (Error, Arc<Owned<R>>)> {
+pub(crate) fn close<R: Release>(shared: Arc<Owned<R>>) -> Result<(), Rejected<Arc<Owned<R>>>> {
     if let Err(error) = shared.live() {
-        return Err((error, shared));
+        return Err(Rejected::new(error, shared));
     }
     match Arc::try_unwrap(shared) {
-        Ok(mut sole) => sole.release().map_err(|error| (error, Arc::new(sole))),
+        Ok(mut sole) => sole.release().map_err(|error| Rejected::new(error, Arc::new(sole))),
         Err(_shared) => Ok(()),
     }
 }

@@ -16,7 +16,7 @@
 
 use cuda_sys::CUresult;
 
-use crate::error::{Error, check};
+use crate::error::{Error, Result, check};
 use crate::process::drop_hook;
 use crate::types::resource::Resource;
 

@@ -35,7 +35,7 @@ use crate::util::sync::lock;
 /// must do none of these before. Nor may it make a call that waits for the whole device, such as
 /// `cuMemFree`, or allocate when the device has no memory left (before it fails, the allocator
 /// waits for memory that is about to be freed), or upload more on the stream than
-/// [`Stream::upload_from`] stages without waiting. CUDA does not see the dependency: it may queue
+/// [`Stream::upload`] stages without waiting. CUDA does not see the dependency: it may queue
 /// the work that would bring the value behind the wait, if both share a hardware queue; so enqueue
 /// the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
 ///
@@ -187,7 +187,7 @@ impl<K: StreamKind> Stream<K> {
     /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong.
     ///
     /// # Errors
-    /// [`Error::EndlessWait`] for a condition that no value fulfils; [`Error::Unsupported`] for 64
+    /// [`Error::Invalid`] for a condition that no value fulfils; [`Error::Unsupported`] for 64
     /// bits, or [`WaitValue::Nor`], on a device without them; the driver's.
     ///
     /// ```no_run

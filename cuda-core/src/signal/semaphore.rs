@@ -9,7 +9,7 @@ use cuda_sys::{CUexternalSemaphore, symbol as cu};
 use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
@@ -54,7 +54,7 @@ raw_enum! {
 /// let kind = ExternalSemaphoreKind::Timeline;
 /// // SAFETY: from vkGetSemaphoreFdKHR, of a timeline semaphore on the same device.
 /// let semaphore = unsafe { ExternalSemaphore::import_fd(stream.context(), fd, kind) };
-/// let semaphore = semaphore.map_err(|(error, _fd)| error)?;
+/// let semaphore = semaphore?;
 /// stream.wait_external(&semaphore, 1)?; // until Vulkan has drawn
 /// // … work on the image …
 /// stream.signal_external(&semaphore, 2)?; // Vulkan may show it
@@ -92,7 +92,7 @@ impl ExternalSemaphore {
         context: &Context,
         fd: OwnedFd,
         kind: ExternalSemaphoreKind,
-    ) -> Result<Self, (Error, OwnedFd)> {
+    ) -> Result<Self, Rejected<OwnedFd>> {
         let mut handle = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
             type_: kind.as_raw(),
             ..Default::default()
@@ -107,7 +107,7 @@ impl ExternalSemaphore {
         // SAFETY: just imported, of what the caller promised.
         let own = |raw| unsafe { Self::from_raw(context, raw) };
         let op = "cuImportExternalSemaphore";
-        context.import_fd(op, &fd, import, own).map_err(|error| (error, fd))
+        context.import_fd(op, &fd, import, own).map_err(|error| Rejected::new(error, fd))
     }
 
     /// Takes ownership of a semaphore that was imported by a raw call, for the kinds of handle that
@@ -171,8 +171,8 @@ impl ExternalSemaphore {
     /// # Errors
     /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that
     /// destroys it, with one that is [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.0.release().map_err(|error| (error, self))
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.0.release().map_err(|error| Rejected::new(error, self))
     }
 }
 

@@ -162,8 +162,8 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] unless there is exactly one element; [`Error::WrongDevice`];
-    /// [`Error::StreamOrderedMemory`]; [`Error::Unsupported`] for 64 bits on a device without them;
-    /// the driver's `INVALID_VALUE` for other memory that it refuses.
+    /// [`Error::Invalid`] for stream-ordered memory; [`Error::Unsupported`] for 64 bits on a device
+    /// without them; the driver's `INVALID_VALUE` for other memory that it refuses.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -204,7 +204,7 @@ impl<K: StreamKind> Stream<K> {
     /// work that would bring the value behind the wait, if both share a hardware queue.
     ///
     /// # Errors
-    /// Those of [`Stream::write_value`]; [`Error::EndlessWait`] for a condition that no value
+    /// Those of [`Stream::write_value`]; [`Error::Invalid`] for a condition that no value
     /// fulfils; [`Error::Unsupported`] for [`WaitValue::Nor`] on a device without it.
     ///
     /// ```no_run
@@ -240,7 +240,10 @@ impl<K: StreamKind> Stream<K> {
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
     match memory.block().backing {
         DeviceBacking::Owned { .. } => Ok(()),
-        _ => Err(Error::StreamOrderedMemory { op }),
+        _ => Err(Error::invalid(
+            op,
+            "CUDA does not do this in stream-ordered memory: use a `Signal`, or `Context::alloc`",
+        )),
     }
 }
 
@@ -297,7 +300,10 @@ impl<T: StreamValue> WaitValue<T> {
             Self::Geq(_) | Self::Eq(_) => false,
         };
         if endless {
-            return Err(Error::EndlessWait { op });
+            return Err(Error::invalid(
+                op,
+                "no value fulfils the condition, so the wait would never end",
+            ));
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ impl StreamBuilder<'_> {
     /// context, from CUDA 12.5 on.
     ///
     /// # Errors
-    /// [`Error::Flags`] for a blocking stream of a green context, which the driver would silently
+    /// [`Error::Invalid`] for a blocking stream of a green context, which the driver would silently
     /// make non-blocking; the driver's.
     pub fn build(&self) -> Result<Stream> {
         let op = "cuGreenCtxStreamCreate";
@@ -100,7 +100,7 @@ impl StreamBuilder<'_> {
             Some(_) if self.order == ImplicitOrder::Blocking => {
                 let why =
                     "streams of a green context do not synchronise with the legacy default stream";
-                return Err(Error::Flags { op, why });
+                return Err(Error::invalid(op, why));
             }
             Some(green) => {
                 driver::ensure()?;
@@ -126,7 +126,7 @@ impl StreamBuilder<'_> {
     /// Creates `len` such streams; see [`StreamPool`].
     ///
     /// # Errors
-    /// [`Error::EmptyPool`] if `len` is zero; the driver's.
+    /// [`Error::invalid("StreamPool::new", "a stream pool needs at least one stream")`] if `len` is zero; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -137,7 +137,10 @@ impl StreamBuilder<'_> {
     /// ```
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
         if len == 0 {
-            return Err(Error::EmptyPool);
+            return Err(Error::invalid(
+                "StreamPool::new",
+                "a stream pool needs at least one stream",
+            ));
         }
         let streams: Result<_> = (0..len).map(|_| self.build()).collect();
         Ok(StreamPool { streams: streams?, turn: AtomicUsize::new(0) })

@@ -30,9 +30,9 @@ impl Stream {
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
-    /// [`Error::PerThreadHandle`] for `CU_STREAM_PER_THREAD` (2); [`Error::StreamContext`] for a
-    /// stream of another context, by `cuStreamGetCtx`; [`Error::Capturing`] for one that is being
-    /// captured, by `cuStreamIsCapturing`; the driver's.
+    /// [`Error::Invalid`] for `CU_STREAM_PER_THREAD` (2) and for a stream of another context, by
+    /// `cuStreamGetCtx`; [`Error::Capturing`] for one that is being captured, by
+    /// `cuStreamIsCapturing`; the driver's.
     ///
     /// # Safety
     /// `raw` is a stream, and stays one for as long as `owner` or a clone of it lives.
@@ -66,17 +66,20 @@ impl Stream {
         if raw.is_null() || raw == legacy_handle() {
             return context.default_stream();
         }
+        let op = "Stream::from_raw";
         if raw == per_thread_handle() {
-            return Err(Error::PerThreadHandle);
+            let why = "CU_STREAM_PER_THREAD is another stream on every thread: use \
+                       `Context::per_thread_stream`";
+            return Err(Error::invalid(op, why));
         }
         let mut found = ptr::null_mut();
         // SAFETY: the stream is live by the caller's promise; the call writes one handle, to a
         // local that outlives it.
         check("cuStreamGetCtx", unsafe { cu::cuStreamGetCtx(raw, &mut found) })?;
         if found != context.as_raw() {
-            return Err(Error::StreamContext);
+            return Err(Error::invalid(op, "the stream belongs to another context"));
         }
-        capture::refuse_captured(Handle(raw), "Stream::from_raw")?;
+        capture::refuse_captured(Handle(raw), op)?;
         // SAFETY: the stream is live by the caller's promise, and no default stream.
         let order = unsafe { implicit_order(raw) }?;
         let core = registry::find_or(raw, || {

@@ -8,7 +8,7 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, asked};
+use crate::error::{Rejected, Result, asked};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
@@ -144,14 +144,15 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// The driver's handle, valid while `self` lives. Null for one that was
-    /// [given up](Error::GivenUp).
+    /// [given up](crate::Error::GivenUp).
     ///
     /// Buffers do not know of work that is enqueued through the handle: see
     /// [`Buffer::note_use`](crate::Buffer::note_use). Other code may capture the stream: while it
-    /// does, operations of this crate on the stream are refused ([`Error::Capturing`]), and so are
-    /// those that would have to wait for earlier work on the stream; the capture is not disturbed.
-    /// From the first call of this method on, each operation on the stream asks the driver whether
-    /// it is being captured (28 ns on an H200).
+    /// does, operations of this crate on the stream are refused
+    /// ([`Error::Capturing`](crate::Error::Capturing)), and so are those that would have to wait
+    /// for earlier work on the stream; the capture is not disturbed. From the first call of this
+    /// method on, each operation on the stream asks the driver whether it is being captured (28 ns
+    /// on an H200).
     ///
     /// Such a capture must not begin or end while another thread is inside an operation of this
     /// crate on this same stream: what was enqueued into the capture by accident would count as
@@ -171,7 +172,8 @@ impl<K: StreamKind> Stream<K> {
     /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
     ///
     /// # Errors
-    /// [`Error::Capturing`]; the driver's, among them errors of earlier asynchronous work.
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// asynchronous work.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -188,7 +190,8 @@ impl<K: StreamKind> Stream<K> {
     /// Whether everything on the stream has completed: `cuStreamQuery`.
     ///
     /// # Errors
-    /// [`Error::Capturing`]; the driver's, among them errors of earlier asynchronous work.
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// asynchronous work.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -301,7 +304,7 @@ impl<K: StreamKind> Stream<K> {
     /// other code created, `cuStreamGetFlags` was called by [`Stream::from_raw`].
     ///
     /// # Errors
-    /// [`Error::GivenUp`].
+    /// [`Error::GivenUp`](crate::Error::GivenUp).
     pub fn is_non_blocking(&self) -> Result<bool> {
         self.core.ensure()?;
         Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
@@ -371,26 +374,26 @@ impl Stream {
     /// that other code created: this crate never destroys it.
     ///
     /// # Errors
-    /// [`Error::Capturing`], with the stream unchanged, for one that other code captures while
-    /// memory waits for its work. The driver's, with a stream that is [given up](Error::GivenUp),
-    /// and has another [`id`](Self::id).
+    /// [`Error::Capturing`](crate::Error::Capturing), with the stream unchanged, for one that other
+    /// code captures while memory waits for its work. The driver's, with a stream that is [given
+    /// up](crate::Error::GivenUp), and has another [`id`](Self::id).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// let stream = context.create_stream()?;
-    /// stream.close().map_err(|(error, _stream)| error)?;
+    /// stream.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn close(self) -> Result<(), (Error, Self)> {
+    pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.core.ensure() {
-            return Err((error, self));
+            return Err(Rejected::new(error, self));
         }
         let core = self.core.clone();
         // Dropped first: what the stream cache keeps for its handles would otherwise keep the
         // stream alive.
         drop(self);
         match Arc::try_unwrap(core) {
-            Ok(core) => core.close().map_err(|(error, left)| (error, Self::new(left))),
+            Ok(core) => core.close().map_err(|rejected| rejected.map(Self::new)),
             Err(_shared) => Ok(()),
         }
     }

@@ -35,7 +35,7 @@ impl StreamPool {
     /// `len` new non-blocking streams; [`StreamBuilder::build_pool`](crate::StreamBuilder::build_pool) makes others.
     ///
     /// # Errors
-    /// [`Error::EmptyPool`](crate::Error::EmptyPool) if `len` is zero; the driver's.
+    /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero; the driver's.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         context.stream_builder().build_pool(len)
     }

@@ -10,7 +10,7 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::handle::Handle;
 use crate::process::release::{FailedRelease, released};
@@ -162,7 +162,7 @@ impl StreamCore {
 
     /// Destroys the stream now. On failure returns what is left: the whole stream, if it is being
     /// captured.
-    pub(crate) fn close(mut self) -> Result<(), (Error, Arc<Self>)> {
+    pub(crate) fn close(mut self) -> Result<(), Rejected<Arc<Self>>> {
         drop(lock(&self.staging).take());
         registry::forget(self.raw());
         self.retired = true;
@@ -170,11 +170,11 @@ impl StreamCore {
         retire(&self.timeline, self.raw).map_err(|why| match why {
             FailedRelease::Kept(error) => {
                 self.retired = false;
-                (error, registry::note(Arc::new(self)))
+                Rejected::new(error, registry::note(Arc::new(self)))
             }
             FailedRelease::Unknown(_) => {
                 let nothing = Self::given_up(self.context());
-                (why.into_reported(Resource::Stream, handle, 0), nothing)
+                Rejected::new(why.into_reported(Resource::Stream, handle, 0), nothing)
             }
         })
     }

@@ -157,7 +157,7 @@ impl WaitPool {
         // Added under the lock, so that a flush that takes the watch out finds this wait in it.
         let refused = watch.add(pending, then);
         drop(slot);
-        refused.map_err(|(error, _then)| error)
+        refused.map_err(Error::from)
     }
 
     /// Waits until everything is reached that is awaited now, and for the threads that serve it to

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::{QueueKey, Queues};
 use super::{PendingMark, Then, WAITS, stay_if_gone};
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::deferred;
 use crate::util::panic::contain;
@@ -130,13 +130,13 @@ impl Watch {
         self: &Arc<Self>,
         pending: PendingMark,
         then: Then,
-    ) -> Result<(), (Error, (PendingMark, Then))> {
+    ) -> Result<(), Rejected<(PendingMark, Then)>> {
         let mut state = lock(&self.state);
         let found = state.queues.find(&pending);
         if found.is_none() && state.needs_one_more() {
             // The new thread sees what is added below.
             if let Err(error) = state.start(self) {
-                return Err((error, (pending, then)));
+                return Err(Rejected::new(error, (pending, then)));
             }
             state.called = true;
         }

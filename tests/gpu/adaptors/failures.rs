@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_core::adaptors::{
     HookEvent, Hooks, Limiting, Logging, OnFailure, Statistics, Tracking, Verdict,
 };
-use cuda_core::{Allocator, Device, DeviceAllocator, DeviceBuffer, Error, Result, Stream};
+use cuda_core::{
+    Allocator, Device, DeviceAllocator, DeviceBuffer, Error, Rejected, Result, Stream,
+};
 use support::gpu_test;
 
 use super::{MIB, Shared, alloc, counter, out_of_memory, shared, stream};
@@ -90,7 +92,7 @@ impl Moody {
         let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
         match mood {
             Mood::Good => Ok(()),
-            Mood::Refuses => Err(Error::EmptyPool),
+            Mood::Refuses => Err(Error::ContextInUse),
             Mood::Panics => panic!("the allocator panics"),
             Mood::ReturnsNull => Ok(()),
         }
@@ -140,7 +142,7 @@ gpu_test! {
             assert_eq!(used(), 1000);
         }
         set(Mood::Refuses);
-        let (error, buffer) = buffer.close().expect_err("a bad mood");
+        let Rejected { error, value: buffer } = buffer.close().expect_err("a bad mood");
         assert!(!error.is_sticky());
         assert_eq!((used(), tracking.outstanding()[0].address), (1000, buffer.as_raw()));
         set(Mood::Good);

@@ -52,7 +52,7 @@ gpu_test! {
             let group = all()?;
             let mut sources = group.alloc::<u8>(len)?;
             let mut destinations = group.alloc::<u8>(len)?;
-            group.upload_all_from(&vec![7; len], &mut sources)?;
+            group.upload_all(&vec![7; len], &mut sources)?;
             group.rotate(&sources, &mut destinations, 1)?;
             group.broadcast(0, &mut destinations)?;
             let mut host = pinned(&group, &vec![0; len])?;
@@ -108,13 +108,13 @@ gpu_test! {
         let mut copies: Vec<_> = (0..4).map(|_| group.alloc::<u8>(LEN)).collect::<Result<_>>()?;
         // A first round, so that what exists once per process is not created behind the stall.
         for copies in &mut copies {
-            group.upload_all_from(&[0; LEN], copies)?;
+            group.upload_all(&[0; LEN], copies)?;
         }
         group.synchronize()?;
         let stalled = stall(group.streams()[last].as_raw());
         for (seed, copies) in copies.iter_mut().enumerate() {
             // Chunks that the busy device has yet to read stay unused, and others serve.
-            group.upload_all_from(&bytes_of(seed, LEN), copies)?;
+            group.upload_all(&bytes_of(seed, LEN), copies)?;
         }
         stalled.release();
         for (seed, copies) in copies.iter().enumerate() {
@@ -138,11 +138,11 @@ gpu_test! {
                         for round in 0..rounds {
                             let bytes = varied(thread << 8 | round, len);
                             let mut copies = group.alloc::<u8>(len)?;
-                            group.upload_all_from(&bytes, &mut copies)?;
+                            group.upload_all(&bytes, &mut copies)?;
                             let mut next = group.alloc::<u8>(len)?;
                             group.rotate(&copies, &mut next, 1)?;
                             let mut all = vec![0; len * group.len()];
-                            group.gather_to(&next, &mut all)?;
+                            group.gather(&next, &mut all)?;
                             for part in all.chunks(len) {
                                 same(part, &bytes, &format!("thread {thread}, round {round}"));
                             }

@@ -160,12 +160,12 @@ impl<'g> Rounds<'g> {
             0 => {
                 let (here, there) = (self.stream()?, self.stream()?);
                 let mut source = here.alloc::<u8>(len)?;
-                here.upload_from(&bytes, &mut source)?;
+                here.upload(&bytes, &mut source)?;
                 let mut target = there.alloc::<u8>(len)?;
                 there.copy(&source, &mut target)?;
                 drop((source, here));
                 let mut back = vec![0; len];
-                there.download_to(&target, &mut back)?;
+                there.download(&target, &mut back)?;
                 same(&back, &bytes, &what);
             }
             1 => {
@@ -181,11 +181,11 @@ impl<'g> Rounds<'g> {
             }
             2 => {
                 let mut copies = shared.alloc::<u8>(len)?;
-                shared.upload_all_from(&bytes, &mut copies)?;
+                shared.upload_all(&bytes, &mut copies)?;
                 let mut next = shared.alloc::<u8>(len)?;
                 shared.rotate(&copies, &mut next, 1)?;
                 let mut back = vec![0; len * shared.len()];
-                shared.gather_to(&next, &mut back)?;
+                shared.gather(&next, &mut back)?;
                 back.chunks(len).for_each(|found| same(found, &bytes, &what));
             }
             3 => {
@@ -193,23 +193,23 @@ impl<'g> Rounds<'g> {
                 let members: Vec<Device> = (0..self.random(3) + 1).map(|_| self.device()).collect();
                 let group = DeviceGroup::new(members)?;
                 let mut shares = group.alloc_shares::<u8>(len)?;
-                group.scatter_from(&bytes, &mut shares)?;
+                group.scatter(&bytes, &mut shares)?;
                 let home = self.stream()?;
                 let mut whole = home.alloc::<u8>(len)?;
                 group.gather(&shares, &mut whole)?;
                 drop((shares, group));
                 let mut back = vec![0; len];
-                home.download_to(&whole, &mut back)?;
+                home.download(&whole, &mut back)?;
                 same(&back, &bytes, &what);
             }
             4 => {
                 let root = self.random(shared.len());
                 let mut buffers = shared.alloc::<u8>(len)?;
-                shared.streams()[root].upload_from(&bytes, &mut buffers[root])?;
+                shared.streams()[root].upload(&bytes, &mut buffers[root])?;
                 shared.broadcast(root, &mut buffers)?;
                 let last = self.random(shared.len());
                 let mut back = vec![0; len];
-                shared.streams()[last].download_to(&buffers[last], &mut back)?;
+                shared.streams()[last].download(&buffers[last], &mut back)?;
                 same(&back, &bytes, &what);
             }
             _ => {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, ptr};
 
-use cuda_core::{Allocator, Context, Device, Event, EventFlags, Result, StableHost, Stream};
+use cuda_core::{
+    Allocator, Context, Device, Event, EventFlags, Rejected, Result, StableHost, Stream,
+};
 use cuda_sys::{
     CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
     cuStreamBeginCapture_v2,
@@ -46,7 +48,7 @@ gpu_test! {
                     assert!(!is_capturing(created.as_raw()), "{what}: it joined");
                     drop(buffer);
                     let mut mine = created.alloc_with::<u32>(&allocator, LEN)?;
-                    created.upload_from(&[7; LEN], &mut mine)?;
+                    created.upload(&[7; LEN], &mut mine)?;
                     undisturbed(capture, &what);
                     theirs.synchronize()?;
                     assert_all(&created.download_vec(&mine)?, 7);
@@ -74,7 +76,7 @@ gpu_test! {
                 refused(theirs.fill(&mut buffer, 2), "fill");
                 refused(theirs.download(&buffer, &mut host), "download");
                 refused(theirs.download_vec(&buffer), "download_vec");
-                refused(theirs.upload_from(&[3; 8], buffer.slice_mut(..8)?), "upload_from");
+                refused(theirs.upload(&[3; 8], buffer.slice_mut(..8)?), "upload");
                 refused(theirs.alloc_with::<u32>(&Allocator::driver_pool(), 8), "alloc");
                 refused(theirs.launch_host_func(|| ()), "launch_host_func");
                 refused(theirs.synchronize(), "synchronize");
@@ -199,7 +201,7 @@ gpu_test! {
                 created.fill(&mut second, 3)?;
                 drop(first);
                 let mut mine = alloc()?;
-                created.upload_from(&[7; LEN], &mut mine)?;
+                created.upload(&[7; LEN], &mut mine)?;
                 assert_all(&created.download_vec(&mine)?, 7);
                 assert_all(&created.download_vec(&second)?, 3);
                 assert_eq!(capture.end(), CUDA_SUCCESS, "{what}");
@@ -264,7 +266,7 @@ gpu_test! {
             let mut buffer = context.create_stream()?.alloc::<u32>(LEN)?;
             let owner = CountsDrops(vec![1; LEN], gone.clone());
             let flight = theirs.upload_owned(owner, &mut buffer);
-            let flight = flight.map_err(|(error, _)| error)?;
+            let flight = flight?;
             let mut plain = context.alloc::<u32>(LEN)?;
             theirs.fill(&mut plain, 1)?;
             let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
@@ -290,7 +292,7 @@ gpu_test! {
         stream.fill(&mut buffer, 1)?;
         let capture = Neighbour::begin(theirs.handle(), MODES[0]);
         // The end of its work cannot be known otherwise.
-        let (why, stream) = stream.close().expect_err("the buffer waits for it");
+        let Rejected { error: why, value: stream } = stream.close().expect_err("the buffer waits for it");
         refused::<()>(Err(why), "close");
         drop(stream);
         cuda_core::flush_deferred_drops();

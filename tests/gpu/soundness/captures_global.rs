@@ -7,8 +7,9 @@ use std::future::IntoFuture;
 
 use cuda_core::{
     Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
-    Event, EventFlags, ManagedBuffer, MemoryPool, MipmappedArray, Module, PinnedBuffer, PoolReuse,
-    RegisterFlags, Registered, Result, Stream, Texture, TextureDescriptor, VirtualBuffer,
+    Error, Event, EventFlags, ManagedBuffer, MemoryPool, MipmappedArray, Module, PinnedBuffer,
+    PoolReuse, RegisterFlags, Registered, Result, Stream, Texture, TextureDescriptor,
+    VirtualBuffer,
 };
 use cuda_sys::CU_LIMIT_STACK_SIZE;
 use support::{block_on, gpu_test};
@@ -21,10 +22,6 @@ const LEN: usize = 1 << 12;
 const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry k() { ret; }\n";
 
 type Act = fn(&Context, &Stream) -> Result<()>;
-
-fn error_only<T, O>(result: Result<T, (cuda_core::Error, O)>) -> Result<T> {
-    result.map_err(|(error, _)| error)
-}
 
 fn event(context: &Context, stream: &Stream) -> Result<Event> {
     let event = Event::new(context, EventFlags::DISABLE_TIMING)?;
@@ -54,12 +51,12 @@ const WAITS: [(&str, Act); 11] = [
     ("Stream::finished", |_, stream| block_on(stream.finished())),
     ("InFlight", |_, stream| {
         let mut buffer = stream.alloc::<u32>(LEN)?;
-        let flight = error_only(stream.upload_owned(vec![1; LEN], &mut buffer))?;
-        block_on(flight.into_future()).map(drop)
+        let flight = stream.upload_owned(vec![1; LEN], &mut buffer)?;
+        block_on(flight.into_future()).map(drop).map_err(Error::from)
     }),
     ("the drop of InFlight", |_, stream| {
         let mut buffer = stream.alloc::<u32>(LEN)?;
-        drop(error_only(stream.upload_owned(vec![1; LEN], &mut buffer))?);
+        drop(stream.upload_owned(vec![1; LEN], &mut buffer)?);
         cuda_core::flush_deferred_drops();
         Ok(())
     }),
@@ -88,7 +85,7 @@ const MEMORY: [(&str, Act); 9] = [
         let pool = MemoryPool::builder(context.device()).build()?;
         drop(stream.alloc_from::<u32>(&pool, LEN)?);
         pool.trim(0)?;
-        error_only(pool.close())
+        Ok(pool.close()?)
     }),
     ("pinned memory", |context, stream| {
         let buffer = stream.alloc_zeroed::<u32>(LEN)?;
@@ -101,11 +98,10 @@ const MEMORY: [(&str, Act); 9] = [
     ("managed memory", |context, stream| {
         let mut buffer = ManagedBuffer::<u32>::new(context, LEN)?;
         stream.fill(&mut buffer, 1)?;
-        error_only(buffer.close())
+        Ok(buffer.close()?)
     }),
     ("registered memory", |context, stream| {
-        let memory =
-            error_only(Registered::new(context, vec![1_u32; LEN], RegisterFlags::default()))?;
+        let memory = Registered::new(context, vec![1_u32; LEN], RegisterFlags::default())?;
         let mut buffer = stream.alloc(LEN)?;
         stream.upload(&memory, &mut buffer)?;
         drop(memory);
@@ -149,7 +145,7 @@ const OTHERS: [(&str, Act); 8] = [
     ("streams and events", |context, _| {
         let stream = context.create_stream()?;
         event(context, &stream)?;
-        error_only(stream.close())
+        Ok(stream.close()?)
     }),
     ("a context that is dropped", |context, _| {
         let created = Context::create(context.device(), ContextFlags::default())?;
@@ -160,9 +156,9 @@ const OTHERS: [(&str, Act); 8] = [
     }),
     ("a context that is closed", |context, _| {
         let created = Context::create(context.device(), ContextFlags::default())?;
-        error_only(created.close())
+        Ok(created.close()?)
     }),
-    ("a module", |context, _| error_only(Module::from_ptx(context, PTX)?.close())),
+    ("a module", |context, _| Module::from_ptx(context, PTX)?.close().map_err(Error::from)),
     ("host functions", |context, stream| {
         let buffer = context.alloc::<u32>(LEN)?;
         // Dropped on one of the library's threads.

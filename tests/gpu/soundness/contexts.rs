@@ -81,7 +81,7 @@ gpu_test! {
             default.fill(&mut buffer, round)?;
             drop((default, context));
             let mut back = vec![0; LEN];
-            keeper.download_to(&buffer, &mut back)?;
+            keeper.download(&buffer, &mut back)?;
             assert_all(&back, round);
         }
         Ok(())
@@ -101,7 +101,7 @@ gpu_test! {
         let _ = (head, tail);
         mem::forget(device()?.guard()?);
         let mut back = vec![0; LEN];
-        a.download_to(&buffer, &mut back)?;
+        a.download(&buffer, &mut back)?;
         assert_all(&back[..LEN / 2], 1);
         assert_all(&back[LEN / 2..], 2);
         assert_eq!(context::current(), context::primary(0));

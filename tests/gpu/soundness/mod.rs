@@ -40,8 +40,8 @@ fn warm() -> Result<Stream> {
     other.fill(&mut buffer, 1)?;
     stream.fill(&mut buffer, 2)?;
     let mut back = vec![0; 1024];
-    stream.upload_from(&back, buffer.slice_mut(..1024)?)?;
-    other.download_to(buffer.slice(..1024)?, &mut back)?;
+    stream.upload(&back, buffer.slice_mut(..1024)?)?;
+    other.download(buffer.slice(..1024)?, &mut back)?;
     stream.synchronize()?;
     Ok(stream)
 }

@@ -39,7 +39,7 @@ gpu_test! {
         stalled.release_after(PAUSE);
         host.as_mut_slice()?.fill(8);
         let mut back = vec![0; LEN];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_all(&back, 7);
         Ok(())
     }
@@ -115,7 +115,7 @@ gpu_test! {
         assert!(!other.query()?, "the first user waits for the allocation");
         stalled.release_after(PAUSE);
         let mut back = vec![0; LEN];
-        other.download_to(&buffer, &mut back)?;
+        other.download(&buffer, &mut back)?;
         assert_all(&back, 7);
         Ok(())
     }
@@ -134,7 +134,7 @@ gpu_test! {
         b.synchronize()?;
         // The half without stalled work can be read at once, the other one not.
         let mut back = vec![0; LEN];
-        home.download_to(buffer.slice(LEN / 2..)?, &mut back[LEN / 2..])?;
+        home.download(buffer.slice(LEN / 2..)?, &mut back[LEN / 2..])?;
         assert_all(&back[LEN / 2..], 2);
         let mut host = pinned(0, LEN)?;
         home.download(&buffer, &mut host)?;
@@ -164,7 +164,7 @@ gpu_test! {
         host.as_mut_slice()?.fill(9);
         drop(release);
         let mut back = vec![0; LEN];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_all(&back, 8);
         Ok(())
     }
@@ -195,7 +195,7 @@ gpu_test! {
         disabled?;
         assert!(stream.query()?, "the copy came first");
         let mut back = vec![0; LEN];
-        stream.download_to(&target, &mut back)?;
+        stream.download(&target, &mut back)?;
         assert_all(&back, 7);
         Ok(())
     }

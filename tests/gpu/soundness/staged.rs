@@ -21,11 +21,11 @@ gpu_test! {
         let mut buffer = stream.alloc::<u32>(FEW)?;
         let mut host = pinned(7, FEW)?;
         let stalled = stall(stream.as_raw());
-        stream.upload_from(host.as_slice()?, &mut buffer)?;
+        stream.upload(host.as_slice()?, &mut buffer)?;
         host.as_mut_slice()?.fill(8);
         stalled.release();
         let mut back = vec![0; FEW];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_all(&back, 7);
         Ok(())
     }
@@ -42,11 +42,11 @@ gpu_test! {
         // SAFETY: the vector has these bytes and is not moved before they are unregistered below.
         check("cuMemHostRegister", unsafe { cuMemHostRegister_v2(start.cast(), bytes, 0) });
         let stalled = stall(stream.as_raw());
-        let uploaded = stream.upload_from(&memory, &mut buffer);
+        let uploaded = stream.upload(&memory, &mut buffer);
         memory.fill(8);
         stalled.release();
         let mut back = vec![0; FEW];
-        let downloaded = stream.download_to(&buffer, &mut back);
+        let downloaded = stream.download(&buffer, &mut back);
         // SAFETY: registered above.
         check("cuMemHostUnregister", unsafe { cuMemHostUnregister(start.cast()) });
         drop(guard);
@@ -67,12 +67,12 @@ gpu_test! {
         }
         let stalled = stall(stream.as_raw());
         for (buffer, round) in buffers.iter_mut().zip(0..) {
-            stream.upload_from(&vec![round; LEN / 6], buffer)?;
+            stream.upload(&vec![round; LEN / 6], buffer)?;
         }
         stalled.release_after(PAUSE);
         for (buffer, round) in buffers.iter().zip(0..) {
             let mut back = vec![99; LEN / 6];
-            stream.download_to(buffer, &mut back)?;
+            stream.download(buffer, &mut back)?;
             assert_all(&back, round);
         }
         Ok(())
@@ -99,7 +99,7 @@ gpu_test! {
         stream.synchronize()?;
         assert_all(&back, 1);
         stream.fill(&mut buffer, 8)?;
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_all(&back, 8);
         Ok(())
     }

@@ -24,7 +24,7 @@ gpu_test! {
                         stream.upload(host, &mut buffer)?;
                         assert_all(host.as_slice()?, round);
                         let mut back = vec![0; LEN];
-                        stream.download_to(&buffer, &mut back)?;
+                        stream.download(&buffer, &mut back)?;
                         assert_all(&back, round);
                         stream.upload(host, &mut buffer)
                     })
@@ -100,7 +100,7 @@ gpu_test! {
                             b.fill(&mut buffer, round)?;
                             drop(b);
                             let mut back = vec![0; 1000];
-                            a.download_to(&buffer, &mut back)?;
+                            a.download(&buffer, &mut back)?;
                             assert_all(&back, round);
                         }
                         Ok(())

@@ -40,20 +40,20 @@ gpu_test! {
         let mut back = vec![0.0; TEXELS];
         let plain = Texture::new(&array, &TextureDescriptor::default())?;
         run(&plain, &array, &mut to, (1.0, 1.0))?;
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         assert_eq!(back, ramp(), "texel by texel");
 
         // Three times as wide, beyond the right edge: wrapped around, or clamped.
         let wrapping = TextureDescriptor::default().with_address([AddressMode::Wrap; 3]).with_coordinates(Coordinates::Normalized);
         let wrapping = Texture::new(&array, &wrapping)?;
         run(&wrapping, &array, &mut to, (3.0 / 16.0, 1.0 / 8.0))?;
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         for (index, value) in back.iter().enumerate() {
             let (x, y) = (index % 16, index / 16);
             assert_eq!(*value, ((3 * x + 1) % 16 + 16 * y) as f32, "{x}, {y}, around");
         }
         run(&plain, &array, &mut to, (3.0, 1.0))?;
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         for (index, value) in back.iter().enumerate() {
             let (x, y) = (index % 16, index / 16);
             assert_eq!(*value, ((3 * x + 1).min(15) + 16 * y) as f32, "{x}, {y}, clamped");
@@ -63,7 +63,7 @@ gpu_test! {
         let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
         let smooth = Texture::new(&array, &smooth)?;
         run(&smooth, &array, &mut to, (0.5, 1.0))?;
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         // Coordinates 0.25, 0.75, 1.25, ...: a quarter and three quarters of the way, clamped at
         // the edges.
         let expected = |x: usize| (x as f32 / 2.0 + 0.25 - 0.5).max(0.0);
@@ -81,7 +81,7 @@ gpu_test! {
         let module = Module::from_ptx(stream.context(), PTX)?;
         let (sample, fetch) = (module.function("sample")?, module.function("fetch")?);
         let mut row = stream.alloc::<f32>(TEXELS)?;
-        stream.upload_from(&ramp(), &mut row)?;
+        stream.upload(&ramp(), &mut row)?;
         let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
         let texture = Texture::new(&row, &TextureDescriptor::default())?;
         let mut launch = stream.kernel(&fetch);
@@ -90,12 +90,12 @@ gpu_test! {
         unsafe { launch.launch() }?;
         let mut back = vec![0.0; TEXELS];
         drop(launch);
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         assert_eq!(back, ramp(), "a row");
 
         let mut rows = stream.alloc_zeroed::<f32>(128 * 8)?;
         for (y, texels) in ramp().chunks(16).enumerate() {
-            stream.upload_from(texels, rows.slice_mut(128 * y..128 * y + 16)?)?;
+            stream.upload(texels, rows.slice_mut(128 * y..128 * y + 16)?)?;
         }
         let plane = || TextureSource::plane(rows.pitched(Shape::plane(16, 8).with_pitch(512))?);
         let texture = Texture::new(plane()?, &TextureDescriptor::default())?;
@@ -106,7 +106,7 @@ gpu_test! {
         // SAFETY: the parameters of `sample`; as many elements as it writes.
         unsafe { launch.launch() }?;
         drop(launch);
-        stream.download_to(&to, &mut back)?;
+        stream.download(&to, &mut back)?;
         assert_eq!(back, ramp(), "rows");
         Ok(())
     }
@@ -177,7 +177,7 @@ fn looks_through_every_plane(stream: &Stream, kernel: &str, shape: ArrayShape) -
     unsafe { launch.launch() }?;
     drop(launch);
     let mut back = vec![0.0; texels];
-    stream.download_to(&to, &mut back)?;
+    stream.download(&to, &mut back)?;
     for (index, (value, expected)) in back.iter().zip(&values).enumerate() {
         assert_eq!(value, expected, "texel {index} of {shape:?}");
     }
@@ -231,7 +231,7 @@ gpu_test! {
             unsafe { launch.launch() }?;
             drop(launch);
             let mut back = vec![0.0; texels];
-            stream.download_to(&to, &mut back)?;
+            stream.download(&to, &mut back)?;
             for (index, found) in back.into_iter().enumerate() {
                 assert_eq!(found, value(level, index), "level {level}, texel {index}");
             }

@@ -129,7 +129,7 @@ fn work(context: &Context, value: u32, numbers: &mut [u32]) -> Result<c_int> {
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc::<u32>(numbers.len())?;
     stream.fill(&mut buffer, value)?;
-    stream.download_to(&buffer, numbers)?;
+    stream.download(&buffer, numbers)?;
     let landed = PointerAttributes::of_device(buffer.as_raw())?.device;
     Ok(landed.map_or(-1, |device| device.ordinal() as c_int))
 }

@@ -1,6 +1,6 @@
 //! Driver calls: none on a hit.
 
-use cuda_core::{Allocator, CachingPool, Device, Error, with_allocator};
+use cuda_core::{Allocator, CachingPool, Device, Error, Rejected, with_allocator};
 use cuda_sim::Fault;
 
 use super::*;
@@ -60,7 +60,7 @@ fn a_hit_calls_no_driver_whatever_thread_frees() {
 }
 
 fn buffer_closed(buffer: DeviceBuffer<u8>) {
-    if let Err((error, _)) = buffer.close() {
+    if let Err(Rejected { error, .. }) = buffer.close() {
         panic!("unexpected error: {error}");
     }
 }

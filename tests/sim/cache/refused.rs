@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cuda_core::adaptors::Statistics;
-use cuda_core::{Allocator, CacheBlockState, Device, DeviceAllocator, Error, PoolLimit};
+use cuda_core::{Allocator, CacheBlockState, Device, DeviceAllocator, Error, PoolLimit, Rejected};
 use cuda_sim::Fault;
 
 use super::*;
@@ -127,7 +127,7 @@ unsafe impl DeviceAllocator for Greedy {
         let pool = self.pool.get().expect("set before the first allocation");
         let refused = DeviceAllocator::allocate(pool, stream, isize::MAX as usize);
         *self.refused.lock().expect("no panic") = refused.err();
-        Err(Error::EmptyPool)
+        Err(Error::ContextInUse)
     }
 
     unsafe fn deallocate(&self, _: &Stream, _: u64, _: usize) -> Result<()> {
@@ -146,7 +146,7 @@ fn two_requests_beyond_all_memory_are_refused() {
             .build()?;
         greedy.pool.set(pool.clone()).expect("set once");
         let refused = alloc(&stream, &pool, isize::MAX as usize).expect_err("beyond all memory");
-        assert!(matches!(refused, Error::EmptyPool), "{refused:?}");
+        assert!(matches!(refused, Error::ContextInUse), "{refused:?}");
         let inner = greedy.refused.lock().expect("no panic").take();
         assert!(matches!(inner, Some(Error::PoolExhausted { .. })), "{inner:?}");
         Ok(())
@@ -175,7 +175,7 @@ fn a_block_that_was_freed_by_what_panicked_is_given_up() {
         let stream = Device::get(0)?.create_stream()?;
         let loud = Allocator::new(Loud);
         let buffer = stream.alloc_with::<u8>(&loud, 64)?;
-        let (_, buffer) = buffer.close().expect_err("it panicked");
+        let Rejected { value: buffer, .. } = buffer.close().expect_err("it panicked");
         assert_eq!(buffer.len(), 0);
         drop(buffer);
         let pool = CachingPool::builder().upstream(&loud).build()?;

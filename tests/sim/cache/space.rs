@@ -3,7 +3,7 @@
 use cuda_core::adaptors::Statistics;
 use cuda_core::{
     Allocator, Context, ContextFlags, Device, DeviceAllocator, Error, Event, EventFlags, PoolLimit,
-    Signal, WaitValue,
+    Rejected, Signal, WaitValue,
 };
 use cuda_sim::{Fault, Mode};
 
@@ -60,7 +60,7 @@ fn h09_free_all_split() {
         assert_eq!(pool.trim(0)?, 0, "half of the segment is in use");
         assert_eq!(alloc(&stream, &pool, 2 * U)?.as_raw(), place);
         let mut back = [0; 64];
-        stream.download_to(head.slice(..64)?, &mut back)?;
+        stream.download(head.slice(..64)?, &mut back)?;
         assert_eq!(back, [9; 64]);
         Ok(())
     });
@@ -91,7 +91,7 @@ fn memory_of_others_when_there_is_no_more() {
         assert_eq!(buffer.as_raw(), place);
         one.fill(buffer.slice_mut(..1024)?, 4)?;
         let mut back = [0; 1024];
-        one.download_to(buffer.slice(..1024)?, &mut back)?;
+        one.download(buffer.slice(..1024)?, &mut back)?;
         assert_eq!(back, [4; 1024]);
         Ok(())
     });
@@ -146,7 +146,7 @@ fn s29_fences_are_made_at_the_steal() {
             two.fill(whole.slice_mut(..256)?, 3)?;
             two.fill(whole.slice_mut(2 * U..2 * U + 256)?, 3)?;
             let mut back = [0; 256];
-            two.download_to(whole.slice(2 * U..2 * U + 256)?, &mut back)?;
+            two.download(whole.slice(2 * U..2 * U + 256)?, &mut back)?;
             assert_eq!(back, [3; 256]);
             drop(whole);
         }
@@ -176,7 +176,7 @@ fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
         go.set(1);
         assert_eq!((head.as_raw(), tail.as_raw()), (place, place + 2 * U as u64));
         let mut back = [0; 256];
-        three.download_to(tail.slice(..256)?, &mut back)?;
+        three.download(tail.slice(..256)?, &mut back)?;
         assert_eq!(back, [3; 256]);
         Ok(())
     });
@@ -309,7 +309,7 @@ fn a_stream_that_could_not_be_closed_leaves_its_blocks() {
         let stream = device.create_stream()?;
         drop(alloc(&stream, &pool, 1000)?);
         session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuStreamDestroy_v2"));
-        let (_, stream) = stream.close().expect_err("it was refused");
+        let Rejected { value: stream, .. } = stream.close().expect_err("it was refused");
         let refused = alloc(&stream, &pool, 1000).expect_err("there may be no stream");
         assert!(matches!(refused, Error::GivenUp { .. }), "{refused:?}");
         assert_eq!(used(&pool, device), 0);

@@ -55,7 +55,7 @@ fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
             let end = len.min(64);
             user.fill(buffer.slice_mut(..end)?, value)?;
             let mut back = [0; 64];
-            home.download_to(buffer.slice(..end)?, &mut back[..end])?;
+            home.download(buffer.slice(..end)?, &mut back[..end])?;
             assert!(back[..end].iter().all(|byte| *byte == value), "another thread wrote");
             if chance.below(2) == 0 {
                 handed.lock().expect("no panic").push(buffer);
@@ -149,10 +149,10 @@ fn bytes_look_as_they_were_written() {
         let mut host = vec![0; 3000];
         fill(&mut host, 5);
         let mut buffer = stream.alloc_with::<u8>(&Allocator::cache(), 3000)?;
-        stream.upload_from(&host, &mut buffer)?;
+        stream.upload(&host, &mut buffer)?;
         drop(stream.alloc_with::<u8>(&Allocator::cache(), 3000)?);
         let mut back = vec![0; 3000];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_pattern(&back, 5);
         Ok(())
     });

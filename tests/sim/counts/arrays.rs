@@ -25,7 +25,7 @@ fn copies_cost_1() {
         })?;
         let mut device = stream.alloc::<u32>(64)?;
         let mut pinned = PinnedBuffer::<u32>::zeroed(&context, 64)?;
-        stream.upload_from(&[0; 64], &mut device)?;
+        stream.upload(&[0; 64], &mut device)?;
         driver.expect([COPY_3D], || stream.copy_to_array(&device, &mut array))?;
         driver.expect([COPY_3D], || stream.copy_from_array(&array, &mut device))?;
         driver.expect([COPY_3D], || stream.copy_from_array(&array, &mut pinned))?;
@@ -40,7 +40,7 @@ fn copies_cost_1() {
             CudaArray::<u8>::new(&context, ArrayShape::D1 { width: 0 }, ArrayFlags::default())
         });
         array.synchronize()?;
-        driver.expect(guarded("cuArrayDestroy"), || array.close().map_err(|(error, _)| error))
+        Ok(driver.expect(guarded("cuArrayDestroy"), || array.close())?)
     });
 }
 
@@ -53,10 +53,8 @@ fn mipmaps_cost_1_a_level() {
         let array = driver.expect(making, || {
             MipmappedArray::<u32>::new(&context, SHAPE, 2, ArrayFlags::default())
         })?;
-        driver.expect(guarded("cuMipmappedArrayDestroy"), || {
-            drop(array);
-            Ok(())
-        })
+        driver.expect(guarded("cuMipmappedArrayDestroy"), || drop(array));
+        Ok(())
     });
 }
 
@@ -72,16 +70,11 @@ fn textures_and_surfaces_cost_1() {
         let surface = driver.expect(guarded("cuSurfObjectCreate"), || Surface::new(&array))?;
         driver.expect([], || texture.bind(&array).map(drop))?;
         driver.expect([], || surface.bind_mut(&mut array).map(drop))?;
-        driver.expect(guarded("cuTexObjectDestroy"), || {
-            drop(texture);
-            Ok(())
-        })?;
+        driver.expect(guarded("cuTexObjectDestroy"), || drop(texture));
         // The surface keeps the array alive.
-        driver.expect([], || array.close().map_err(|(error, _)| error))?;
+        driver.expect([], || array.close())?;
         let both = [guarded("cuSurfObjectDestroy"), guarded("cuArrayDestroy")].concat();
-        driver.expect(both, || {
-            drop(surface);
-            Ok(())
-        })
+        driver.expect(both, || drop(surface));
+        Ok(())
     });
 }

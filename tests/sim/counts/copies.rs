@@ -21,11 +21,8 @@ fn copies_fills_and_allocations_cost_1() {
             driver.expect(["cuMemsetD32Async"], || stream.fill_u32(&mut a, 1))?;
             driver.expect([DOWNLOAD], || stream.download(&b, &mut host))?;
         }
-        driver.expect(relaxed(FREE), || {
-            drop(a);
-            Ok(())
-        })?;
-        driver.expect(relaxed(FREE), || b.close().map_err(|(error, _)| error))
+        driver.expect(relaxed(FREE), || drop(a));
+        Ok(driver.expect(relaxed(FREE), || b.close())?)
     });
 }
 
@@ -115,8 +112,8 @@ fn empty_operations_cost_nothing() {
             stream.copy(&a, full.slice_mut(4..)?)?;
             stream.fill(&mut a, 1)?;
             stream.fill_bytes(&mut a, 1)?;
-            stream.upload_from(&[], &mut a)?;
-            stream.download_to(&a, &mut [])?;
+            stream.upload(&[], &mut a)?;
+            stream.download(&a, &mut [])?;
             stream.scope(|_| Ok(()))?;
             stream.scope(|scope| scope.download(&a, &mut []))?;
         }
@@ -137,12 +134,12 @@ fn refused_operations_cost_nothing() {
         let mut buffer = stream.alloc_zeroed::<u32>(9)?;
         driver.refused(|| stream.upload(&host, &mut buffer));
         driver.refused(|| stream.download(&buffer, &mut host));
-        driver.refused(|| stream.upload_from(&[0; 8], &mut buffer));
-        driver.refused(|| stream.download_to(&buffer, &mut [0; 8]));
+        driver.refused(|| stream.upload(&[0; 8], &mut buffer));
+        driver.refused(|| stream.download(&buffer, &mut [0; 8]));
         let mut short = [0; 8];
         driver.refused(|| stream.scope(|scope| scope.download(&buffer, &mut short)));
         driver.refused(|| elsewhere.fill(&mut buffer, 1));
-        driver.refused(|| elsewhere.upload_from(&[0; 9], &mut buffer));
+        driver.refused(|| elsewhere.upload(&[0; 9], &mut buffer));
         driver.refused(|| stream.alloc::<u64>(usize::MAX));
         let mut odd = stream.alloc::<u8>(7)?;
         driver.refused(|| stream.fill_u32(&mut odd, 1));

@@ -41,16 +41,13 @@ fn creation_costs_1_and_3_for_its_context() {
         let context = Device::get(0)?.context()?;
         let create = || Event::new(&context, EventFlags::DEFAULT);
         let event = driver.expect(entered(["cuEventCreate"]), create)?;
-        driver.expect(["cuEventDestroy_v2"], || event.close().map_err(|(error, _)| error))?;
+        driver.expect(["cuEventDestroy_v2"], || event.close())?;
         let stream =
             driver.expect(entered(["cuStreamCreateWithPriority"]), || context.create_stream())?;
-        driver.expect(["cuStreamDestroy_v2"], || {
-            drop(stream);
-            Ok(())
-        })?;
+        driver.expect(["cuStreamDestroy_v2"], || drop(stream));
         let pinned = driver
             .expect(entered(relaxed("cuMemHostAlloc")), || PinnedBuffer::<u8>::new(&context, 8))?;
-        driver.expect(relaxed("cuMemFreeHost"), || pinned.close().map_err(|(error, _)| error))?;
+        driver.expect(relaxed("cuMemFreeHost"), || pinned.close())?;
 
         let _guard = context.enter()?;
         let create = || Event::new(&context, EventFlags::DISABLE_TIMING);
@@ -67,10 +64,8 @@ fn context_is_created_with_2_calls_and_destroyed_after_a_wait() {
         let context = driver.expect(["cuCtxCreate_v2", "cuCtxPopCurrent_v2"], create)?;
         let destroy =
             [GET, SET, EXCHANGE, "cuCtxSynchronize", EXCHANGE, SET, GET, "cuCtxDestroy_v2"];
-        driver.expect(destroy, || {
-            drop(context);
-            Ok(())
-        })
+        driver.expect(destroy, || drop(context));
+        Ok(())
     });
 }
 
@@ -131,10 +126,7 @@ fn default_stream_costs_its_context_and_a_question_on_top() {
         driver.expect(entered([ASK, UPLOAD]), || stream.upload(&host, &mut buffer))?;
         driver.expect(entered([ASK, "cuMemsetD32Async"]), || stream.fill(&mut buffer, 3))?;
         driver.expect(entered([ASK, EXCHANGE, SYNC, EXCHANGE]), || stream.synchronize())?;
-        driver.expect(entered([ASK, EXCHANGE, FREE, EXCHANGE]), || {
-            drop(buffer);
-            Ok(())
-        })?;
+        driver.expect(entered([ASK, EXCHANGE, FREE, EXCHANGE]), || drop(buffer));
         let _guard = context.enter()?;
         let at_home = [GET, ASK, EXCHANGE, ALLOC, EXCHANGE];
         driver.expect(at_home, || stream.alloc::<u32>(16)).map(drop)

@@ -57,8 +57,7 @@ fn launches_cost_1() {
         let mut launch = stream.kernel(&add_one);
         driver.expect([GET, SET, "cuMemHostGetDevicePointer_v2", SET], || {
             launch.elements(16).arg(&mut host).arg(16u32);
-            Ok(())
-        })?;
+        });
         // SAFETY: 16 elements.
         driver.expect([LAUNCH], || unsafe { launch.launch() })
     });
@@ -142,8 +141,8 @@ fn what_is_refused_costs_nothing() {
             }
             // SAFETY: refused: one argument too many.
             assert!(unsafe { launch.grid(1).block(1).arg(1u8).launch() }.is_err());
-            Ok(())
-        })
+        });
+        Ok(())
     });
 }
 
@@ -163,8 +162,7 @@ fn linking_costs_a_guard_a_call() {
         let both = [complete, destroy.clone()].concat();
         driver.expect(both, || linker.complete())?;
         let unused = driver.expect(make, || cuda_core::Linker::new(&context))?;
-        let close = || unused.close().map_err(|(error, _)| error);
-        driver.expect(destroy, close)
+        Ok(driver.expect(destroy, || unused.close())?)
     });
 }
 
@@ -181,14 +179,9 @@ fn loading_and_unloading() {
             driver.expect([GET, "cuModuleGetFunction"], || module.function("nothing"))?;
         let asked = [GET, "cuModuleGetGlobal_v2", "cuPointerGetAttributes"];
         let global = driver.expect(asked, || module.global::<u32>("counter"))?;
-        driver.expect([], || {
-            drop((function, module));
-            Ok(())
-        })?;
-        driver.expect([GET, EXCHANGE, "cuModuleUnload", EXCHANGE], || {
-            drop(global);
-            Ok(())
-        })
+        driver.expect([], || drop((function, module)));
+        driver.expect([GET, EXCHANGE, "cuModuleUnload", EXCHANGE], || drop(global));
+        Ok(())
     });
 }
 

@@ -35,8 +35,8 @@ fn an_upload_to_all_costs_one_each() {
         driver.expect([], || group.upload_all(host.slice(..0)?, copies.iter_mut().map(empty)))?;
         idle(&group, &copies)?;
         // Each stream stages small slices in a chunk that it keeps from its first use on.
-        group.upload_all_from(&[2; 64], &mut copies)?;
-        driver.expect([UPLOAD].repeat(DEVICES), || group.upload_all_from(&[3; 64], &mut copies))?;
+        group.upload_all(&[2; 64], &mut copies)?;
+        driver.expect([UPLOAD].repeat(DEVICES), || group.upload_all(&[3; 64], &mut copies))?;
         Ok(())
     });
 }
@@ -143,10 +143,10 @@ fn what_is_refused_costs_nothing() {
         let mut some = group.alloc_zeroed::<u8>(5)?;
         let mut more = group.alloc_zeroed::<u8>(6)?;
         driver.refused(|| group.upload_all(&host, &mut some));
-        driver.refused(|| group.upload_all_from(&[1; 6], &mut some));
+        driver.refused(|| group.upload_all(&[1; 6], &mut some));
         driver.refused(|| group.scatter(&host, &mut some));
-        driver.refused(|| group.scatter_from(&[1; 6], &mut some));
-        driver.refused(|| group.gather_to(&some, &mut [0; 6]));
+        driver.refused(|| group.scatter(&[1; 6], &mut some));
+        driver.refused(|| group.gather(&some, &mut [0; 6]));
         driver.refused(|| group.broadcast(4, &mut some));
         driver.refused(|| group.broadcast(0, some.iter_mut().skip(1)));
         driver.refused(|| group.broadcast(0, some.iter_mut().rev()));

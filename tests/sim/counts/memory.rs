@@ -10,10 +10,6 @@ use super::*;
 
 const ATTRIBUTE: &str = "cuDeviceGetAttribute";
 
-fn closed<T>(result: Result<(), (cuda_core::Error, T)>) -> Result<()> {
-    result.map_err(|(error, _)| error)
-}
-
 #[test]
 fn plain_memory_costs_a_guard() {
     Counted::run(|driver| {
@@ -25,14 +21,15 @@ fn plain_memory_costs_a_guard() {
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 2))?;
         driver.expect(entered(["cuIpcGetMemHandle"]), || a.ipc_handle())?;
         a.synchronize()?;
-        driver.expect(relaxed("cuMemFree_v2"), || closed(a.close()))?;
+        driver.expect(relaxed("cuMemFree_v2"), || a.close())?;
         let pitched = entered([EXCHANGE, "cuMemAllocPitch_v2", EXCHANGE]);
         let rows = driver.expect(pitched, || context.alloc_pitched::<u32>(16, 2))?;
-        driver.expect(relaxed("cuMemFree_v2"), || closed(rows.close()))?;
-        driver.expect([], || closed(context.alloc::<u32>(0)?.close()))?;
+        driver.expect(relaxed("cuMemFree_v2"), || rows.close())?;
+        let none = context.alloc::<u32>(0)?;
+        driver.expect([], || none.close())?;
         for (width, height) in [(0, 0), (0, 3), (3, 0)] {
             let none = driver.expect([], || context.alloc_pitched::<u32>(width, height))?;
-            driver.expect([], || closed(none.close()))?;
+            driver.expect([], || none.close())?;
         }
         driver.refused(|| context.alloc::<u64>(1 << 61));
         driver.refused(|| context.alloc_pitched::<u64>(1 << 61, 1));
@@ -54,19 +51,16 @@ fn memory_of_others_costs_a_guard() {
         let import = entered([EXCHANGE, "cuImportExternalMemory", EXCHANGE]);
         let imported = driver.expect(import, || {
             // SAFETY: of this size, and no other code uses it.
-            let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
-            imported.map_err(|(error, _)| error)
+
+            unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) }
         })?;
         let map = entered([EXCHANGE, "cuExternalMemoryGetMappedBuffer", EXCHANGE]);
-        let mut buffer = driver.expect(map, || {
-            let mapped = imported.into_buffer::<u32>(0, 16);
-            mapped.map_err(|(error, _)| error)
-        })?;
+        let mut buffer = driver.expect(map, || imported.into_buffer::<u32>(0, 16))?;
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut buffer, 1))?;
         buffer.synchronize()?;
         let mut free = relaxed("cuMemFree_v2").to_vec();
         free.extend(entered([EXCHANGE, "cuDestroyExternalMemory", EXCHANGE]));
-        driver.expect(free, || closed(buffer.close()))
+        Ok(driver.expect(free, || buffer.close())?)
     });
 }
 
@@ -91,9 +85,7 @@ fn pinned_flags_cost_nothing() {
 fn registering_costs_a_guard() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
-        let new = |host: Vec<u32>| {
-            Registered::new(&context, host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
-        };
+        let new = |host: Vec<u32>| Registered::new(&context, host, RegisterFlags::PORTABLE);
         // The library queries whether other code has registered the memory: if so, a failed call
         // must not unregister it.
         let look = "cuPointerGetAttributes";
@@ -103,22 +95,15 @@ fn registering_costs_a_guard() {
         driver.expect([UPLOAD], || stream.upload(&host, &mut buffer))?;
         stream.synchronize()?;
         let unregister = entered([EXCHANGE, "cuMemHostUnregister", EXCHANGE]);
-        driver.expect(unregister.clone(), || host.into_inner().map_err(|(error, _)| error))?;
+        driver.expect(unregister.clone(), || host.into_inner())?;
         let read_only = [&[ATTRIBUTE][..], &register].concat();
         let host = driver.expect(read_only, || {
             Registered::read_only(&context, vec![1_u32; 16], RegisterFlags::NONE)
-                .map_err(|(error, _)| error)
         })?;
-        driver.expect(unregister, || {
-            drop(host);
-            Ok(())
-        })?;
+        driver.expect(unregister, || drop(host));
         let none = driver.expect([], || new(Vec::new()))?;
-        driver.expect([], || none.into_inner().map_err(|(error, _)| error))?;
-        driver.refused(|| {
-            Registered::new(&context, vec![1_u32], RegisterFlags::from_bits(16))
-                .map_err(|(error, _)| error)
-        });
+        driver.expect([], || none.into_inner())?;
+        driver.refused(|| Registered::new(&context, vec![1_u32], RegisterFlags::from_bits(16)));
         Ok(())
     });
 }
@@ -146,7 +131,7 @@ fn managed_memory_costs_what_device_memory_does() {
         driver.refused(|| values.advise(17.., Advice::SetReadMostly));
         stream.synchronize()?;
         driver.expect([], || values.as_slice().map(|_| ()))?;
-        driver.expect(relaxed("cuMemFree_v2"), || closed(values.close()))
+        Ok(driver.expect(relaxed("cuMemFree_v2"), || values.close())?)
     });
 }
 
@@ -160,10 +145,7 @@ fn pools_cost_one_call_each() {
         let pool = driver.expect(create, || MemoryPool::builder(device).build())?;
         let buffer = driver
             .expect(relaxed("cuMemAllocFromPoolAsync"), || stream.alloc_from::<u8>(&pool, 64))?;
-        driver.expect(relaxed(FREE), || {
-            drop(buffer);
-            Ok(())
-        })?;
+        driver.expect(relaxed(FREE), || drop(buffer));
         driver.expect([], || stream.alloc_from::<u8>(&pool, 0))?;
         let get = "cuMemPoolGetAttribute";
         let usage = [EXCHANGE, get, get, get, get, EXCHANGE];
@@ -175,7 +157,7 @@ fn pools_cost_one_call_each() {
         driver.expect(relaxed("cuMemPoolGetAccess"), || pool.access(device))?;
         driver.expect([], || device.default_memory_pool())?;
         driver.expect(["cuDeviceGetMemPool"], || device.memory_pool())?;
-        driver.expect(relaxed("cuMemPoolDestroy"), || closed(pool.close()))?;
+        driver.expect(relaxed("cuMemPoolDestroy"), || pool.close())?;
         let far = Device::get(1)?.create_stream()?;
         let (peer, pool) = (far.device(), MemoryPool::builder(device).build()?);
         driver.expect(relaxed("cuMemPoolSetAccess"), || {
@@ -204,8 +186,8 @@ fn looking_costs_one_call() {
         driver.expect(attributes, || PointerAttributes::of_host(&0))?;
         driver.expect(["cuPointerGetAttribute"], || {
             assert!(host_pointer_of(buffer.as_raw()).is_err());
-            Ok(())
-        })
+        });
+        Ok(())
     });
 }
 
@@ -235,7 +217,7 @@ fn memory_of_others_costs_nothing_to_take_in() {
         })?;
         driver.expect(["cuMemsetD8Async"], || stream.fill(&mut buffer, 1))?;
         stream.synchronize()?;
-        driver.expect(relaxed("cuMemFree_v2"), || closed(buffer.close()))?;
+        driver.expect(relaxed("cuMemFree_v2"), || buffer.close())?;
         let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
         let range = "cuMemGetAddressRange_v2";
         let open = entered([EXCHANGE, "cuIpcOpenMemHandle_v2", EXCHANGE, range]);
@@ -250,6 +232,6 @@ fn memory_of_others_costs_nothing_to_take_in() {
             other => panic!("96 of 64 bytes: {other:?}"),
         }
         let close = entered([EXCHANGE, "cuIpcCloseMemHandle", EXCHANGE]);
-        driver.expect(close, || closed(buffer.close()))
+        Ok(driver.expect(close, || buffer.close())?)
     });
 }

@@ -38,10 +38,8 @@ fn completed_work_is_no_dependency() {
         s.synchronize()?;
         driver.expect(["cuMemsetD32Async"], || t.fill(&mut a, 1))?;
         t.synchronize()?;
-        driver.expect(relaxed(FREE), || {
-            drop(a);
-            Ok(())
-        })
+        driver.expect(relaxed(FREE), || drop(a));
+        Ok(())
     });
 }
 
@@ -84,28 +82,20 @@ fn drop_costs_2_more_for_each_foreign_stream() {
 
         let used_by_one = s.alloc_zeroed::<u32>(16)?;
         t.download(&used_by_one, &mut host)?;
-        driver.expect([RECORD, WAIT, EXCHANGE, FREE, EXCHANGE], || {
-            drop(used_by_one);
-            Ok(())
-        })?;
+        driver.expect([RECORD, WAIT, EXCHANGE, FREE, EXCHANGE], || drop(used_by_one));
         // A stream reuses its event once that has completed; until then it creates another.
         t.synchronize()?;
         let used_by_two = s.alloc_zeroed::<u32>(16)?;
         t.download(&used_by_two, &mut host)?;
         u.download(&used_by_two, &mut also)?;
         let freed = [RECORD, WAIT, RECORD, WAIT, EXCHANGE, FREE, EXCHANGE];
-        driver.expect(freed, || {
-            drop(used_by_two);
-            Ok(())
-        })?;
+        driver.expect(freed, || drop(used_by_two));
         t.synchronize()?;
         let waited_for = s.alloc_zeroed::<u32>(16)?;
         t.download(&waited_for, &mut host)?;
         s.wait_stream(&t)?;
-        driver.expect(relaxed(FREE), || {
-            drop(waited_for);
-            Ok(())
-        })
+        driver.expect(relaxed(FREE), || drop(waited_for));
+        Ok(())
     });
 }
 

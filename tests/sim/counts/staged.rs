@@ -11,12 +11,12 @@ fn small_slices_cost_1_up_and_a_wait_down() {
         let (_, stream, _) = two_streams()?;
         let mut buffer = stream.alloc::<u32>(16)?;
         let first = [entered(relaxed("cuMemHostAlloc")), vec![UPLOAD]].concat();
-        driver.expect(first, || stream.upload_from(&[1; 16], &mut buffer))?;
+        driver.expect(first, || stream.upload(&[1; 16], &mut buffer))?;
         for value in 2..10 {
-            driver.expect([UPLOAD], || stream.upload_from(&[value; 16], &mut buffer))?;
+            driver.expect([UPLOAD], || stream.upload(&[value; 16], &mut buffer))?;
             let mut back = [0; 16];
             let down = [&[DOWNLOAD][..], &relaxed(SYNC)].concat();
-            driver.expect(down, || stream.download_to(&buffer, &mut back))?;
+            driver.expect(down, || stream.download(&buffer, &mut back))?;
             assert_eq!(back, [value; 16]);
         }
         Ok(())
@@ -45,7 +45,7 @@ fn a_scope_of_k_downloads_costs_k_and_a_wait() {
     Counted::run(|driver| {
         let (_, stream, _) = two_streams()?;
         let mut a = stream.alloc::<u32>(16)?;
-        stream.upload_from(&[5; 16], &mut a)?;
+        stream.upload(&[5; 16], &mut a)?;
         for k in 0..5 {
             let mut out = [[0; 16]; 5];
             let wait = (k > 0).then(|| relaxed(SYNC)).into_iter().flatten();
@@ -64,13 +64,13 @@ fn a_chunk_is_kept_for_other_streams() {
     Counted::run(|driver| {
         let (_, s, t) = two_streams()?;
         let mut a = s.alloc::<u8>(16)?;
-        s.upload_from(&[1; 16], &mut a)?;
+        s.upload(&[1; 16], &mut a)?;
         s.synchronize()?;
         drop(a);
         drop(s);
         let mut b = t.alloc::<u8>(16)?;
         // No allocation: the first stream's chunk is idle.
-        driver.expect(["cuMemcpyHtoDAsync_v2"], || t.upload_from(&[1; 16], &mut b))
+        driver.expect(["cuMemcpyHtoDAsync_v2"], || t.upload(&[1; 16], &mut b))
     });
 }
 
@@ -83,9 +83,9 @@ fn a_chunk_that_another_stream_may_be_done_with_costs_a_question() {
         let slice = vec![1; 400 << 10];
         let (mut a, mut b) = (s.alloc::<u8>(slice.len())?, t.alloc::<u8>(slice.len())?);
         // Two fit a chunk, so the first chunk is returned, with an event behind it.
-        (0..3).try_for_each(|_| s.upload_from(&slice, &mut a))?;
+        (0..3).try_for_each(|_| s.upload(&slice, &mut a))?;
         let expected = [&relaxed("cuEventQuery")[..], &[UPLOAD]].concat();
-        driver.expect(expected, || t.upload_from(&slice, &mut b))
+        driver.expect(expected, || t.upload(&slice, &mut b))
     });
 }
 
@@ -105,13 +105,13 @@ fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
             let mut buffer = stream.alloc::<u8>(slice.len())?;
             stream.wait_signal(&signal, WaitValue::Geq(1))?;
             // Two fit a chunk, so the first chunk is returned, with an event behind it.
-            (0..3).try_for_each(|_| stream.upload_from(&slice, &mut buffer))?;
+            (0..3).try_for_each(|_| stream.upload(&slice, &mut buffer))?;
             others.push((stream, buffer));
         }
         let asked = relaxed("cuEventQuery").repeat(2);
         let allocated = entered(relaxed("cuMemHostAlloc"));
         let expected = [asked, allocated, vec![UPLOAD]].concat();
-        driver.expect(expected, || own.upload_from(&slice, &mut buffer))?;
+        driver.expect(expected, || own.upload(&slice, &mut buffer))?;
         signal.set(1);
         Ok(())
     });
@@ -133,15 +133,15 @@ fn a_large_slice_costs_a_copy_a_piece_and_a_record_a_chunk_or_piece() {
         let slice = support::pattern(1, 3 * CHUNK);
         let mut back = vec![0; 3 * CHUNK];
         // From here on the chunks exist, and an event for each piece in flight.
-        stream.upload_from(&slice, &mut buffer)?;
-        stream.download_to(&buffer, &mut back)?;
+        stream.upload(&slice, &mut buffer)?;
+        stream.download(&buffer, &mut back)?;
         let chunk = |copies| [&[UPLOAD].repeat(copies)[..], &[RECORD]].concat();
         let calls = UP.map(chunk).concat();
-        driver.expect(calls, || stream.upload_from(&slice, &mut buffer))?;
+        driver.expect(calls, || stream.upload(&slice, &mut buffer))?;
         stream.synchronize()?;
         let calls =
             [[DOWNLOAD, RECORD].repeat(DOWN), relaxed("cuEventSynchronize").repeat(DOWN)].concat();
-        driver.expect(calls, || stream.download_to(&buffer, &mut back))?;
+        driver.expect(calls, || stream.download(&buffer, &mut back))?;
         support::assert_bytes(&back, &slice);
         Ok(())
     });

@@ -140,7 +140,7 @@ fn a_driver_without_batches_is_asked_one_by_one() {
             let copies = made.iter().filter(|name| name.starts_with("cuMemcpy"));
             assert_eq!(copies.count(), calls.len(), "{made:?}");
             let mut back = [0; 4];
-            stream.download_to(&a, &mut back)?;
+            stream.download(&a, &mut back)?;
             Ok(back)
         };
         assert_eq!(copied().expect("the copy still succeeds"), [1, 2, 3, 4]);
@@ -171,8 +171,8 @@ fn refused_rows_cost_nothing() {
             batch.copy(&a, &mut b)?;
             elsewhere.enqueue(batch)
         });
-        driver.refused(|| stream.upload_owned(vec![0; 9], &mut b).map_err(|(error, _)| error));
-        driver.refused(|| elsewhere.download_owned(&b, vec![0; 64]).map_err(|(error, _)| error));
+        driver.refused(|| stream.upload_owned(vec![0; 9], &mut b));
+        driver.refused(|| elsewhere.download_owned(&b, vec![0; 64]));
         Ok(())
     });
 }

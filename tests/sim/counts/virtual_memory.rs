@@ -49,6 +49,6 @@ fn nothing_costs_nothing() {
         driver.expect([], || stream.fill(&mut buffer, 1))?;
         driver.refused(|| buffer.grow_to(1));
         driver.refused(|| VirtualBuffer::<u16>::reserve(&context, usize::MAX));
-        driver.expect([], || buffer.close().map_err(|(error, _)| error))
+        Ok(driver.expect([], || buffer.close())?)
     });
 }

@@ -1,8 +1,8 @@
 //! Arrays, textures and surfaces, with a failure at each of their steps.
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, PinnedBuffer, Result, Surface,
-    Texture, TextureDescriptor,
+    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, PinnedBuffer, Rejected, Result,
+    Surface, Texture, TextureDescriptor,
 };
 
 use super::harness::{again, first, sweep};
@@ -27,7 +27,7 @@ fn there_and_back() {
         s.download_from_array(&array, &mut back)?;
         assert_eq!(back, TEXELS);
         array.descriptor()?;
-        array.close().map_err(|(error, _)| error)
+        Ok(array.close()?)
     });
 }
 
@@ -43,7 +43,7 @@ fn mipmaps() {
         let mut back = [0; 2];
         stream.download_from_array(array.level(1)?, &mut back)?;
         assert_eq!(back, TEXELS[..2]);
-        array.close().map_err(|(error, _)| error)
+        Ok(array.close()?)
     });
 }
 
@@ -59,9 +59,9 @@ fn textures_and_surfaces() {
         texture.resource()?;
         surface.resource()?;
         texture.bind(&array)?;
-        surface.close().map_err(|(error, _)| error)?;
+        surface.close()?;
         drop(array);
-        texture.close().map_err(|(error, _)| error)
+        Ok(texture.close()?)
     });
 }
 
@@ -86,9 +86,9 @@ fn each_step_again() {
 }
 
 /// Closes the value, and again what `close` returned after a failure.
-fn closed<T>(value: T, close: fn(T) -> std::result::Result<(), (Error, T)>) -> Result<()> {
+fn closed<T>(value: T, close: fn(T) -> std::result::Result<(), Rejected<T>>) -> Result<()> {
     match close(value) {
         Ok(()) => Ok(()),
-        Err((_, value)) => close(value).map_err(|(error, _)| error),
+        Err(Rejected { value, .. }) => close(value).map_err(Error::from),
     }
 }

@@ -75,12 +75,12 @@ fn owned() {
         let s = Device::get(0)?.create_stream()?;
         let mut a = s.alloc::<u32>(8)?;
         let up = s.upload_owned(vec![5; 8], &mut a);
-        let vec = up.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
-        let down = s.download_owned(&a, vec).map_err(|(error, _)| error)?;
+        let vec = up?.wait()?;
+        let down = s.download_owned(&a, vec)?;
         assert_eq!(block_on(async { down.await })?, [5; 8]);
-        drop(s.upload_owned(vec![6; 8], &mut a).map_err(|(error, _)| error)?);
+        drop(s.upload_owned(vec![6; 8], &mut a)?);
         let mut back = [0; 8];
-        s.download_to(&a, &mut back)?;
+        s.download(&a, &mut back)?;
         assert_eq!(back, [6; 8]);
         Ok(())
     });

@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, Context, CudaArray, Device, DeviceBuffer, Error, Event, EventFlags,
+    ArrayFlags, ArrayShape, Context, CudaArray, Device, DeviceBuffer, Event, EventFlags,
     MemoryPool, PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, RegisterFlags,
-    Registered, Result, ShareableHandle, Signal, Stream, StreamKind, Surface, Texture,
+    Registered, Rejected, Result, ShareableHandle, Signal, Stream, StreamKind, Surface, Texture,
     TextureDescriptor, VirtualBuffer, set_pinned_backend, trim_staging,
 };
 use cuda_sim::{Fault, Mode};
@@ -250,9 +250,9 @@ fn chunks_are_set_aside() {
         let mut a = stream.alloc_zeroed::<u8>(64)?;
         let mut b = stream.alloc_zeroed::<u8>(64)?;
         let mut back = [9; 64];
-        let down = stream.download_to(&a, &mut back);
+        let down = stream.download(&a, &mut back);
         assert_eq!(back, if down.is_ok() { [0; 64] } else { [9; 64] });
-        let ups = [stream.upload_from(&[1; 64], &mut a), stream.upload_from(&[2; 64], &mut b)];
+        let ups = [stream.upload(&[1; 64], &mut a), stream.upload(&[2; 64], &mut b)];
         let (mut x, mut y) = ([9; 64], [9; 64]);
         let scope = stream.scope(|scope| {
             scope.download(&a, &mut x)?;
@@ -324,8 +324,8 @@ fn nothing_is_released_twice() {
 }
 
 /// Closes an owner. After an error a program may try again, or drop what `close` returned.
-fn closed<T>(owner: T, close: fn(T) -> std::result::Result<(), (Error, T)>) -> Result<()> {
-    let Err((error, owner)) = close(owner) else {
+fn closed<T>(owner: T, close: fn(T) -> std::result::Result<(), Rejected<T>>) -> Result<()> {
+    let Err(Rejected { error, value: owner }) = close(owner) else {
         return Ok(());
     };
     let _ = close(owner);
@@ -345,7 +345,7 @@ fn nothing_is_closed_twice() {
         event.record(&t)?;
         s.download(&a, &mut host)?;
         let registered = Registered::new(&context, vec![1_u8; 64], RegisterFlags::PORTABLE);
-        let registered = registered.map_err(|(error, _)| error)?;
+        let registered = registered?;
         t.upload(&registered, &mut a)?;
         let results = [
             closed(registered, Registered::close),
@@ -431,13 +431,13 @@ fn chunks_are_not_used_once_they_may_be_gone() {
         let mut trimmed = Ok(());
         for value in 1..4 {
             let mut back = [0; 64];
-            stream.upload_from(&[value; 64], &mut buffer)?;
-            stream.download_to(&buffer, &mut back)?;
+            stream.upload(&[value; 64], &mut buffer)?;
+            stream.download(&buffer, &mut back)?;
             assert_eq!(back, [value; 64]);
             // The stream has its own chunk, which is released with it.
             let other = first()?.1.create_stream()?;
-            other.upload_from(&[value; 64], &mut buffer)?;
-            other.download_to(&buffer, &mut back)?;
+            other.upload(&[value; 64], &mut buffer)?;
+            other.download(&buffer, &mut back)?;
             drop(other);
             trimmed = trimmed.and(trim_staging().map(drop));
         }

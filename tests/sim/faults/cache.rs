@@ -1,7 +1,8 @@
 //! The caching pool: no block is lost, used too early or given out twice, whatever fails.
 
 use cuda_core::{
-    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, PoolLimit, Result, Stream,
+    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, PoolLimit, Rejected,
+    Result, Stream,
 };
 
 use super::harness::sweep;
@@ -32,7 +33,7 @@ fn agree(pool: &CachingPool, stream: &Stream) -> usize {
 fn round_trip(buffer: &mut DeviceBuffer<u8>, writes: &Stream, reads: &Stream) -> Result<()> {
     writes.fill(buffer.slice_mut(..64)?, 0x5A)?;
     let mut back = [0; 64];
-    reads.download_to(buffer.slice(..64)?, &mut back)?;
+    reads.download(buffer.slice(..64)?, &mut back)?;
     assert_eq!(back, [0x5A; 64]);
     Ok(())
 }
@@ -166,7 +167,7 @@ fn plain_memory_in_order() {
         let mut buffer = one.alloc_with::<u8>(&Allocator::plain(), 1000)?;
         round_trip(&mut buffer, &one, &two)?;
         two.fill(buffer.slice_mut(..64)?, 1)?;
-        if let Err((error, buffer)) = buffer.close() {
+        if let Err(Rejected { error, value: buffer }) = buffer.close() {
             drop(buffer);
             return Err(error);
         }

@@ -95,9 +95,9 @@ fn created_context() {
         let stream = context.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u32>(16)?;
         drop(context);
-        stream.upload_from(&[3; 16], &mut buffer)?;
+        stream.upload(&[3; 16], &mut buffer)?;
         let mut back = [0; 16];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [3; 16]);
         Ok(())
     });
@@ -197,7 +197,7 @@ fn peer_access() {
             t.fill(&mut there, 9)?;
             s.copy(&there, &mut here)?;
             let mut back = [0; 16];
-            s.download_to(&here, &mut back)?;
+            s.download(&here, &mut back)?;
             assert_eq!(back, [9; 16]);
             Ok(())
         })();
@@ -228,7 +228,7 @@ fn green_context() {
         drop(context);
         stream.fill(&mut buffer, 3)?;
         let mut back = [0; 16];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [3; 16]);
         guard.restore()
     });
@@ -281,6 +281,6 @@ fn profiler_ranges() {
         again(|| context.stop_profiler())?;
         drop(context.profile()?);
         let range = context.profile()?;
-        range.close().or_else(|(_, range)| range.close()).map_err(|(error, _)| error)
+        range.close().or_else(|rejected| rejected.value.close()).map_err(Error::from)
     });
 }

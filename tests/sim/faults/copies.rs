@@ -25,8 +25,8 @@ fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Re
     stream.download(&b, &mut target)?;
     assert_eq!(target.as_slice()?, [3, 4, 5, 3, 4, 6, 3, 4]);
     stream.synchronize()?;
-    b.close().map_err(|(error, _)| error)?;
-    source.close().map_err(|(error, _)| error)
+    b.close()?;
+    Ok(source.close()?)
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn every_operation_again() {
         let mut target = again(|| PinnedBuffer::<u32>::zeroed(&context, 8))?;
         let mut a = again(|| s.alloc_zeroed::<u32>(8))?;
         let mut b = again(|| t.alloc::<u32>(8))?;
-        again(|| s.upload_from(&[1, 2, 3, 4, 5, 6, 7, 8], &mut a))?;
+        again(|| s.upload(&[1, 2, 3, 4, 5, 6, 7, 8], &mut a))?;
         again(|| t.copy(&a, &mut b))?;
         again(|| s.fill(&mut a, 0))?;
         again(|| s.copy(b.slice(4..)?, a.slice_mut(..4)?))?;
         again(|| t.download(&a, &mut target))?;
         assert_eq!(again(|| target.as_slice().map(<[u32]>::to_vec))?, [5, 6, 7, 8, 0, 0, 0, 0]);
         let mut back = [0; 8];
-        again(|| s.download_to(&b, &mut back))?;
+        again(|| s.download(&b, &mut back))?;
         assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8]);
         again(|| s.wait_stream(&t))?;
         again(|| t.checkpoint())?;
@@ -124,13 +124,13 @@ fn every_operation_regardless() {
             target.as_mut_slice().map(|bytes| bytes.fill(7)),
             s.upload(&target, &mut a),
             t.copy(&a, &mut b),
-            s.upload_from(&[9; 8], &mut a),
+            s.upload(&[9; 8], &mut a),
             t.download(&b, &mut target),
             target.try_as_slice().map(drop),
             b.synchronize(),
         ];
         let mut back = [0; 8];
-        let down = s.download_to(&a, &mut back);
+        let down = s.download(&a, &mut back);
         if results[8].is_ok() && down.is_ok() {
             assert_eq!(back, [9; 8]);
         }
@@ -149,11 +149,11 @@ fn between_devices() {
         t.fill(&mut b, 6)?;
         t.copy(a.slice(..4)?, b.slice_mut(4..)?)?;
         let mut back = [0; 8];
-        t.download_to(&b, &mut back)?;
+        t.download(&b, &mut back)?;
         assert_eq!(back, [6, 6, 6, 6, 5, 5, 5, 5]);
         drop(b);
         drop(t);
-        s.download_to(&a, &mut back)?;
+        s.download(&a, &mut back)?;
         assert_eq!(back, [5; 8]);
         Ok(())
     });
@@ -204,7 +204,7 @@ fn raw_use() {
         // SAFETY: the fill above is the work, and nothing else has used the buffer.
         unsafe { buffer.note_use(&t, Access::Write) }?;
         let mut back = [0; 64];
-        s.download_to(&buffer, &mut back)?;
+        s.download(&buffer, &mut back)?;
         if code == cuda_sys::CUDA_SUCCESS {
             assert_eq!(back, [3; 64]);
         }

@@ -1,6 +1,8 @@
 //! Drops in several orders, and their fallible twins.
 
-use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, PinnedBuffer, Result};
+use cuda_core::{
+    Context, ContextFlags, Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Result,
+};
 
 use super::harness::{first, sweep};
 
@@ -110,8 +112,8 @@ fn explicit_twins() {
         user.download(&buffer, &mut host)?;
         user.fill(&mut buffer, 1)?;
         event.record(&user)?;
-        fn given_back<T>(closed: std::result::Result<(), (cuda_core::Error, T)>) -> Result<()> {
-            closed.map_err(|(error, _)| error)
+        fn given_back<T>(closed: std::result::Result<(), Rejected<T>>) -> Result<()> {
+            closed.map_err(Error::from)
         }
         let closed = [
             given_back(user.clone().close()),
@@ -133,14 +135,14 @@ fn refused_twins_live_on() {
         let (stream, user) = (context.create_stream()?, context.create_stream()?);
         let mut buffer = stream.alloc_zeroed::<u8>(8)?;
         user.fill(&mut buffer, 4)?;
-        if let Err((_, user)) = user.close() {
+        if let Err(Rejected { value: user, .. }) = user.close() {
             let refused = user.fill(&mut buffer, 4);
             assert!(matches!(refused, Err(Error::GivenUp { .. })), "{refused:?}");
         }
-        if let Err((error, buffer)) = buffer.close() {
+        if let Err(Rejected { error, value: buffer }) = buffer.close() {
             if !buffer.is_empty() {
                 let mut back = [0; 8];
-                stream.download_to(&buffer, &mut back)?;
+                stream.download(&buffer, &mut back)?;
                 assert_eq!(back, [4; 8]);
             }
             return Err(error);

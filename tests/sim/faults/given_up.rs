@@ -1,16 +1,14 @@
 //! `close` where the releasing call fails: the library cannot know whether the call took effect.
 //! The returned object is empty: nothing can be used, or released a second time.
 
-#![allow(clippy::result_large_err, reason = "the errors carry the object")]
-
 mod memory;
 
 use std::fmt::Debug;
 
 use cuda_core::{
     Allocator, ArrayFlags, ArrayShape, Context, ContextFlags, CudaArray, Device, Error, Event,
-    EventFlags, MemoryPool, MipmappedArray, Module, Resource, Result, Stream, Surface, Texture,
-    TextureDescriptor,
+    EventFlags, MemoryPool, MipmappedArray, Module, Rejected, Resource, Result, Stream, Surface,
+    Texture, TextureDescriptor,
 };
 use cuda_sim::{Fault, Mode};
 use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
@@ -19,7 +17,7 @@ use support::judge::{self, DropFailures};
 use super::harness::first;
 use super::stack;
 
-type Closed<T> = std::result::Result<(), (Error, T)>;
+type Closed<T> = std::result::Result<(), Rejected<T>>;
 
 /// An owner and a `close` that fails in a driver call.
 struct Case<T> {
@@ -50,7 +48,7 @@ impl<T> Case<T> {
         let fault = Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(self.call);
         session.inject(if takes_effect { fault.takes_effect() } else { fault });
         let before = session.calls(self.call);
-        let Err((error, mut owner)) = (self.close)(owner) else {
+        let Err(Rejected { error, value: mut owner }) = (self.close)(owner) else {
             panic!("{} fails", self.call);
         };
         assert_eq!(error.code(), Some(CUDA_ERROR_LAUNCH_FAILED), "{error:?}");
@@ -60,7 +58,7 @@ impl<T> Case<T> {
         // A second attempt, as a program may make it.
         match (self.close)(owner) {
             Ok(()) => {}
-            Err((error, owner)) => {
+            Err(Rejected { error, value: owner }) => {
                 assert!(matches!(error, Error::GivenUp { .. }), "{error:?}");
                 drop(owner);
             }
@@ -140,7 +138,7 @@ fn textures_and_surfaces() {
         },
         close: |(texture, array)| {
             let closed = texture.close();
-            closed.map_err(|(error, texture)| (error, (texture, array)))
+            closed.map_err(|Rejected { error, value }| Rejected { error, value: (value, array) })
         },
         lost: &[Resource::Texture],
         used: |(texture, array)| {
@@ -159,7 +157,7 @@ fn textures_and_surfaces() {
         },
         close: |(surface, array)| {
             let closed = surface.close();
-            closed.map_err(|(error, surface)| (error, (surface, array)))
+            closed.map_err(|Rejected { error, value }| Rejected { error, value: (value, array) })
         },
         lost: &[Resource::Surface],
         used: |(surface, array)| {
@@ -216,8 +214,8 @@ fn streams() {
             refused(other.wait_stream(stream));
             let mut buffer = other.alloc::<u8>(8).expect("memory");
             refused(stream.fill(&mut buffer, 1));
-            refused(stream.upload_from(&[1; 8], &mut buffer));
-            refused(stream.download_to(&buffer, &mut [1; 8]));
+            refused(stream.upload(&[1; 8], &mut buffer));
+            refused(stream.download(&buffer, &mut [1; 8]));
             let guard = stream.enter().expect("makes no driver call about the stream");
             let event = Event::new(stream.context(), EventFlags::DEFAULT).expect("an event");
             refused(event.record_current());
@@ -342,7 +340,7 @@ fn contexts_in_use() -> Result<()> {
     let context = Context::create(Device::get(0)?, ContextFlags::default())?;
     let guard = context.enter()?;
     let in_use = |closed: Closed<Context>| {
-        let (error, context) = closed.expect_err("it is in use");
+        let Rejected { error, value: context } = closed.expect_err("it is in use");
         assert!(matches!(error, Error::ContextInUse), "{error:?}");
         context
     };
@@ -353,13 +351,13 @@ fn contexts_in_use() -> Result<()> {
     assert_eq!(session.calls("cuCtxDestroy_v2"), 0);
     let (clone, buffer) = (context.clone(), stream.alloc_zeroed::<u8>(8)?);
     let context = in_use(context.close());
-    stream.close().map_err(|(error, _)| error)?;
+    stream.close()?;
     let context = in_use(context.close());
     drop((clone, buffer));
-    context.close().map_err(|(error, _)| error)?;
+    context.close()?;
     assert_eq!(session.calls("cuCtxDestroy_v2"), 1);
     let primary = Device::get(0)?.context()?;
-    primary.clone().close().map_err(|(error, _)| error)?;
+    primary.clone().close()?;
     primary.synchronize()?;
     session.settle();
     assert_eq!(session.take_violations(), []);

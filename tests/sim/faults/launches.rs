@@ -24,10 +24,10 @@ fn load_launch_unload() {
         // SAFETY: 8 elements.
         unsafe { stream.kernel(&add_one).elements(8).arg(&mut x).arg(8u32).launch() }?;
         let mut back = [0; 8];
-        stream.download_to(&x, &mut back)?;
+        stream.download(&x, &mut back)?;
         assert_eq!(back, [1; 8]);
         drop(add_one);
-        module.close().map_err(|(error, _)| error)
+        Ok(module.close()?)
     });
 }
 
@@ -58,9 +58,9 @@ fn globals() {
         // SAFETY: the launch names the memory that the kernel writes.
         unsafe { stream.kernel(&bump).block(2).arg(2u32).uses(&mut counter).launch() }?;
         let mut back = [0];
-        stream.download_to(&counter, &mut back)?;
+        stream.download(&counter, &mut back)?;
         assert_eq!(back, [9]);
-        counter.close().map_err(|(error, _)| error)
+        Ok(counter.close()?)
     });
 }
 
@@ -94,10 +94,10 @@ fn library_in_two_contexts() {
             // SAFETY: 8 elements.
             unsafe { launch.launch() }?;
             let mut back = [0; 8];
-            stream.download_to(&x, &mut back)?;
+            stream.download(&x, &mut back)?;
             assert_eq!(back, [1; 8]);
         }
         drop(kernel);
-        library.close().map_err(|(error, _)| error)
+        Ok(library.close()?)
     });
 }

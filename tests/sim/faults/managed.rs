@@ -21,7 +21,7 @@ fn managed_memory() {
         s.fill(&mut values, 3)?;
         assert_eq!(values.as_slice()?, [3; 16]);
         s.fill(&mut values, 4)?;
-        values.close().map_err(|(error, _)| error)
+        Ok(values.close()?)
     });
 }
 

@@ -44,15 +44,15 @@ fn borrowed_and_small() {
     sweep(|| {
         let group = group()?;
         let mut copies = group.alloc::<u16>(4)?;
-        group.upload_all_from(&[1, 2, 3, 4], &mut copies)?;
+        group.upload_all(&[1, 2, 3, 4], &mut copies)?;
         let mut back = [9; 12];
-        let gathered = group.gather_to(&copies, &mut back);
+        let gathered = group.gather(&copies, &mut back);
         if gathered.is_ok() {
             assert_eq!(back[..], [1, 2, 3, 4].repeat(3));
         }
         gathered?;
-        group.scatter_from(&[5; 12], &mut copies)?;
-        group.gather_to(&copies, &mut back)?;
+        group.scatter(&[5; 12], &mut copies)?;
+        group.gather(&copies, &mut back)?;
         assert_eq!(back, [5; 12]);
         Ok(())
     });
@@ -67,9 +67,9 @@ fn borrowed_and_large() {
         let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
         let slice = vec![7; LEN];
         let mut copies = group.alloc::<u8>(LEN)?;
-        group.upload_all_from(&slice, &mut copies)?;
+        group.upload_all(&slice, &mut copies)?;
         let mut back = vec![0; LEN];
-        group.gather_to([copies[0].slice(..1)?, copies[1].slice(1..)?], &mut back)?;
+        group.gather([copies[0].slice(..1)?, copies[1].slice(1..)?], &mut back)?;
         assert!(back == slice, "the data came back changed");
         Ok(())
     });
@@ -86,7 +86,7 @@ fn between_devices() {
         group.rotate(&here, &mut there, 1)?;
         group.all_to_all(&there, &mut here)?;
         let mut back = [0; 18];
-        group.gather_to(&here, &mut back)?;
+        group.gather(&here, &mut back)?;
         assert_eq!(back, [3; 18]);
         group.synchronize()
     });
@@ -101,7 +101,7 @@ fn from_one_device_and_back() {
         group.scatter(&whole, &mut shares)?;
         group.gather(&shares, &mut whole)?;
         let mut back = [1; 7];
-        group.streams()[1].download_to(&whole, &mut back)?;
+        group.streams()[1].download(&whole, &mut back)?;
         assert_eq!(back, [0; 7]);
         Ok(())
     });

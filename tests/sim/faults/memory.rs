@@ -5,17 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_core::{
     Access, DeviceBuffer, IpcMemoryHandle, PinnedBuffer, PinnedFlags, PointerAttributes,
-    RegisterFlags, Registered, Result, is_pinned,
+    RegisterFlags, Registered, is_pinned,
 };
 
 use cuda_sys::symbol as cu;
 
 use super::harness::{Token, first, sweep};
-
-/// The result without the owner that comes with an error.
-fn error_only<T, H>(result: std::result::Result<T, (cuda_core::Error, H)>) -> Result<T> {
-    result.map_err(|(error, _)| error)
-}
 
 #[test]
 fn plain_memory() {
@@ -28,9 +23,9 @@ fn plain_memory() {
         t.copy(&a, &mut b)?;
         drop(a);
         let mut back = [0; 16];
-        t.download_to(&b, &mut back)?;
+        t.download(&b, &mut back)?;
         assert_eq!(back, [3; 16]);
-        error_only(b.close())
+        Ok(b.close()?)
     });
 }
 
@@ -42,11 +37,11 @@ fn pitched_memory() {
         let mut rows = context.alloc_pitched::<u32>(3, 2)?;
         stream.fill(rows.row_mut(1)?, 4)?;
         let mut back = [0; 3];
-        stream.download_to(rows.row(1)?, &mut back)?;
+        stream.download(rows.row(1)?, &mut back)?;
         assert_eq!(back, [4; 3]);
         rows.synchronize()?;
         drop(context.alloc_pitched::<u8>(1, 1)?);
-        error_only(rows.close())
+        Ok(rows.close()?)
     });
 }
 
@@ -73,8 +68,8 @@ fn registered_memory() {
         let (_, context) = first()?;
         let stream = context.create_stream()?;
         let flags = RegisterFlags::PORTABLE;
-        let source = error_only(Registered::new(&context, vec![5_u32; 16], flags))?;
-        let mut target = error_only(Registered::new(&context, vec![0_u32; 16], flags))?;
+        let source = Registered::new(&context, vec![5_u32; 16], flags)?;
+        let mut target = Registered::new(&context, vec![0_u32; 16], flags)?;
         let mut buffer = stream.alloc::<u32>(16)?;
         stream.upload(&source, &mut buffer)?;
         stream.download(&buffer, &mut target)?;
@@ -82,10 +77,10 @@ fn registered_memory() {
         stream.download(&buffer, &mut target)?;
         drop(source);
         let shared: Arc<[u32]> = vec![6; 16].into();
-        let shared = error_only(Registered::read_only(&context, shared, flags))?;
+        let shared = Registered::read_only(&context, shared, flags)?;
         stream.upload(&shared, &mut buffer)?;
-        error_only(shared.close())?;
-        assert_eq!(error_only(target.into_inner())?, [5; 16]);
+        shared.close()?;
+        assert_eq!(target.into_inner()?, [5; 16]);
         Ok(())
     });
 }
@@ -119,7 +114,7 @@ fn owners_of_registered_memory() {
         let before = DROPPED.load(Ordering::Relaxed);
         let host = || Host { elements: vec![0; 64] };
         let ended = (|| {
-            let mut one = error_only(Registered::new(&context, host(), RegisterFlags::NONE))?;
+            let mut one = Registered::new(&context, host(), RegisterFlags::NONE)?;
             let buffer = stream.alloc_zeroed::<u8>(64)?;
             stream.download(&buffer, &mut one)?;
             drop(one);
@@ -144,7 +139,7 @@ fn foreign_memory() {
             unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &context, Box::new(memory)) }?;
         stream.fill(&mut buffer, 8)?;
         let mut back = [0; 16];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [8; 16]);
         stream.fill(&mut buffer, 9)?;
         Ok(())
@@ -161,7 +156,7 @@ fn memory_of_another_process() {
         // SAFETY: no other process exists that could use the memory.
         let mut buffer = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }?;
         stream.fill(&mut buffer, 1)?;
-        error_only(buffer.close())?;
+        buffer.close()?;
         // SAFETY: no other process exists that could use the memory.
         let mut buffer = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }?;
         stream.fill(&mut buffer, 1)?;
@@ -186,7 +181,7 @@ fn resized() {
         buffer.truncate(4);
         buffer.shrink_to_fit(&s)?;
         let mut back = [0; 4];
-        t.download_to(&buffer, &mut back)?;
+        t.download(&buffer, &mut back)?;
         assert_eq!(back, [2; 4]);
         Ok(())
     });
@@ -211,7 +206,7 @@ fn dropped_in_a_host_function() {
         let mut plain = context.alloc::<u8>(8)?;
         s.fill(&mut plain, 1)?;
         let host = vec![0_u8; 64];
-        let mut host = error_only(Registered::new(&context, host, RegisterFlags::NONE))?;
+        let mut host = Registered::new(&context, host, RegisterFlags::NONE)?;
         s.download(&plain, host.as_view_mut().slice_mut(..8)?)?;
         let pool = cuda_core::MemoryPool::builder(context.device()).build()?;
         let token = Token::new();

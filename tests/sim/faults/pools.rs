@@ -13,14 +13,14 @@ fn pools() {
         let mut a = stream.alloc_from::<u32>(&pool, 16)?;
         stream.fill(&mut a, 1)?;
         let other = pool.clone();
-        pool.close().map_err(|(error, _)| error)?;
+        pool.close()?;
         other.set_reuse(PoolReuse::Opportunistic, false)?;
         other.reset_peaks()?;
         other.trim(0)?;
         assert!(other.usage()?.used >= 64);
-        other.close().map_err(|(error, _)| error)?;
+        other.close()?;
         let mut back = [0; 16];
-        stream.download_to(&a, &mut back)?;
+        stream.download(&a, &mut back)?;
         assert_eq!(back, [1; 16]);
         Ok(())
     });
@@ -67,7 +67,7 @@ fn access_of_peers() {
         assert_eq!(pool.access(peer)?, PeerAccess::None);
         t.copy(&a, &mut b)?;
         let mut back = [0; 16];
-        t.download_to(&b, &mut back)?;
+        t.download(&b, &mut back)?;
         assert_eq!(back, [7; 16]);
         Ok(())
     });
@@ -94,6 +94,6 @@ fn shared_pools() {
         let mut opened = unsafe { imported.import_pointer::<u32>(&context, name, 16) }?;
         drop(imported);
         stream.fill(&mut opened, 5)?;
-        opened.close().map_err(|(error, _)| error)
+        Ok(opened.close()?)
     });
 }

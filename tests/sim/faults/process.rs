@@ -57,7 +57,7 @@ fn initialisation() {
         let host = again(|| PinnedBuffer::from_slice(&b.context()?, &[1, 2, 3, 4]))?;
         again(|| stream.upload(&host, &mut buffer))?;
         let mut back = [0; 4];
-        again(|| stream.download_to(&buffer, &mut back))?;
+        again(|| stream.download(&buffer, &mut back))?;
         assert_eq!(back, [1, 2, 3, 4]);
         Ok(())
     };

@@ -70,7 +70,7 @@ fn values() {
         s.write_value(&mut wide, 4)?;
         t.wait_value(&wide, WaitValue::And(4))?;
         let mut back = [0; 2];
-        s.download_to(&word, &mut back)?;
+        s.download(&word, &mut back)?;
         assert_eq!(back, [0, 3]);
         t.synchronize()
     });

@@ -51,7 +51,7 @@ fn work_of_a_thread_that_ended() {
         let mut buffer = home.alloc::<u8>(8)?;
         elsewhere(|| context.per_thread_stream()?.fill(&mut buffer, 6))?;
         let mut back = [0; 8];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert_eq!(back, [6; 8]);
         Ok(())
     });
@@ -79,7 +79,7 @@ fn two_threads_on_one_stream() {
         elsewhere(|| stream.fill(&mut a, 1))?;
         elsewhere(|| stream.copy(&a, &mut b))?;
         let mut back = [0; 8];
-        stream.download_to(&b, &mut back)?;
+        stream.download(&b, &mut back)?;
         assert_eq!(back, [1; 8]);
         Ok(())
     });

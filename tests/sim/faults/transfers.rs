@@ -49,7 +49,7 @@ fn in_batches() {
         t.enqueue(across)?;
         assert_eq!(target.as_slice()?, [1, 2, 3, 4]);
         let mut back = [0; 4];
-        s.download_to(&b, &mut back)?;
+        s.download(&b, &mut back)?;
         assert_eq!(back, [1, 2, 3, 4]);
         Ok(())
     });
@@ -68,7 +68,7 @@ fn between_devices() {
         batch.copy(a.slice(..1)?, b.slice_mut(7..)?)?;
         t.enqueue(batch)?;
         let mut back = [1; 8];
-        t.download_to(&b, &mut back)?;
+        t.download(&b, &mut back)?;
         assert_eq!(back, [0, 0, 5, 0, 0, 5, 5, 0]);
         Ok(())
     });

@@ -1,7 +1,8 @@
 //! Memory that is reserved, mapped and shared, with a failure at each step.
 
 use cuda_core::{
-    Device, Granularity, PeerAccess, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
+    Device, Error, Granularity, PeerAccess, PhysicalMemory, Rejected, Result, ShareableHandle,
+    VirtualBuffer,
 };
 
 use super::harness::{again, first, sweep};
@@ -18,14 +19,14 @@ fn growing_and_shrinking() {
         let stream = context.create_stream()?;
         let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
         buffer.grow_to(3)?;
-        stream.upload_from(&[1, 2, 3], &mut buffer)?;
+        stream.upload(&[1, 2, 3], &mut buffer)?;
         buffer.grow_to(step + 1)?;
         stream.fill(buffer.slice_mut(step..)?, 4)?;
         buffer.shrink_to(3)?;
         let mut back = [0; 3];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [1, 2, 3]);
-        buffer.close().map_err(|(error, _)| error)
+        Ok(buffer.close()?)
     });
 }
 
@@ -46,18 +47,18 @@ fn each_step_again() {
             buffer.grow_to(len)
         };
         grow(&mut buffer, 3)?;
-        again(|| stream.upload_from(&[1, 2, 3], &mut buffer))?;
+        again(|| stream.upload(&[1, 2, 3], &mut buffer))?;
         grow(&mut buffer, step + 1)?;
         again(|| stream.fill(buffer.slice_mut(step..)?, 4))?;
         again(|| buffer.shrink_to(3))?;
         assert_eq!((buffer.len(), buffer.capacity()), (3, step));
         grow(&mut buffer, 2 * step)?;
         let mut back = [0; 3];
-        again(|| stream.download_to(buffer.slice(..3)?, &mut back))?;
+        again(|| stream.download(buffer.slice(..3)?, &mut back))?;
         assert_eq!(back, [1, 2, 3]);
         match buffer.close() {
             Ok(()) => Ok(()),
-            Err((_, buffer)) => buffer.close().map_err(|(error, _)| error),
+            Err(Rejected { value: buffer, .. }) => buffer.close().map_err(Error::from),
         }
     });
 }
@@ -72,7 +73,7 @@ fn memory_of_the_callers_own() {
         memory.shareable()?;
         buffer.append(memory)?;
         let unused = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
-        unused.close().map_err(|(error, _)| error)
+        Ok(unused.close()?)
     });
 }
 
@@ -89,22 +90,22 @@ fn memory_of_another_interface() {
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         // SAFETY: of this size and device, and no other code uses it.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, step, kind) };
-        let imported = imported.map_err(|(error, _)| error)?;
+        let imported = imported?;
         let mapped = imported.into_buffer::<u32>(0, 100);
-        let mut buffer = mapped.map_err(|(error, _)| error)?;
+        let mut buffer = mapped?;
         let fd = std::fs::File::open("/dev/null").expect("a file").into();
         // SAFETY: the simulated driver takes any descriptor for a semaphore's; each wait has its
         // signal.
         let imported =
             unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
-        let semaphore = imported.map_err(|(error, _)| error)?;
+        let semaphore = imported?;
         let stream = context.create_stream()?;
         stream.fill(&mut buffer, 1)?;
         stream.signal_external(&semaphore, 0)?;
         stream.wait_external(&semaphore, 0)?;
         match buffer.close() {
             Ok(()) => Ok(()),
-            Err((_, buffer)) => buffer.close().map_err(|(error, _)| error),
+            Err(Rejected { value: buffer, .. }) => buffer.close().map_err(Error::from),
         }
     });
 }

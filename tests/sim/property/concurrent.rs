@@ -82,7 +82,7 @@ impl Shared {
             contexts[1].create_stream()?,
         ];
         let mut device = streams[0].alloc(LEN)?;
-        streams[0].upload_from(&bytes, &mut device)?;
+        streams[0].upload(&bytes, &mut device)?;
         Ok(Self {
             pinned: (PinnedBuffer::from_slice(&contexts[0], &bytes)?, contents.clone()),
             device: (device, contents),
@@ -156,7 +156,7 @@ fn enact(program: Program) -> Result<(), String> {
         let range = number * LEN..(number + 1) * LEN;
         let mut bytes = [0; LEN];
         let part = device.slice(range.clone()).map_err(message)?;
-        home.download_to(part, &mut bytes).map_err(message)?;
+        home.download(part, &mut bytes).map_err(message)?;
         same(&bytes, &of_device).map_err(|error| format!("device part {number}: {error}"))?;
         let part = pinned.slice(range).map_err(message)?;
         let bytes = part.as_slice().map_err(message)?;

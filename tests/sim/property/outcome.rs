@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use cuda_core::{Device, Error, Stream, StreamKind};
+use cuda_core::{Device, Error, Rejected, Stream, StreamKind};
 
 /// The known value of each element; [`None`] where no operation wrote it, or a failed one.
 pub(super) type Contents = Vec<Option<u8>>;
@@ -34,6 +34,12 @@ impl fmt::Display for Departure {
 impl From<Error> for Departure {
     fn from(error: Error) -> Self {
         Self::Failed(error)
+    }
+}
+
+impl<X> From<Rejected<X>> for Departure {
+    fn from(rejected: Rejected<X>) -> Self {
+        Self::Failed(rejected.error)
     }
 }
 

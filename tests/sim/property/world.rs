@@ -104,7 +104,7 @@ impl World {
     pub(super) fn compare_everything(&mut self) -> Done {
         compare(&self.device, &self.host)?;
         for (flight, contents) in self.flights.drain(..) {
-            let bytes = flight.wait().map_err(|(error, _)| error)?;
+            let bytes = flight.wait()?;
             located(same(&bytes, &contents), "owned copy", 0)?;
         }
         for device in Device::all()? {

@@ -150,7 +150,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         two.copy_from_array(&array, &mut target)?;
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
         drop(surface);
-        array.close().map_err(|(error, _)| error)
+        Ok(array.close()?)
     });
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, RegisterFlags, Registered, is_pinned,
+    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, RegisterFlags, Registered, Rejected,
+    is_pinned,
 };
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
@@ -18,15 +19,14 @@ fn s23_unregistered_under_another_owner_s_copy() {
         let stream = device().create_stream()?;
         let mut buffer = stream.alloc::<u32>(64)?;
         let shared: Arc<[u32]> = vec![7; 64].into();
-        let registered = Registered::new(&primary(), shared.clone(), RegisterFlags::PORTABLE)
-            .map_err(|(error, _)| error)?;
-        let flight = stream.upload_owned(shared, &mut buffer).map_err(|(error, _)| error)?;
+        let registered = Registered::new(&primary(), shared.clone(), RegisterFlags::PORTABLE)?;
+        let flight = stream.upload_owned(shared, &mut buffer)?;
         assert!(session.pending_ops() > 0, "the copy is a transfer");
         drop(registered);
         assert!(flight.is_done()?, "unregistering waits for it");
-        flight.wait().map_err(|(error, _)| error)?;
+        flight.wait()?;
         let mut back = [0; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });
@@ -40,9 +40,9 @@ fn s02_arrays_without_memory() {
         for bits in [0x80, 0x40, 1, 4] {
             let flags = ArrayFlags::from_bits(bits);
             let array = CudaArray::<f32>::new(&primary(), shape, flags);
-            assert!(matches!(array, Err(Error::Flags { .. })), "{bits:#x}");
+            assert!(matches!(array, Err(Error::Invalid { .. })), "{bits:#x}");
             let levels = MipmappedArray::<f32>::new(&primary(), shape, 2, flags);
-            assert!(matches!(levels, Err(Error::Flags { .. })), "{bits:#x}");
+            assert!(matches!(levels, Err(Error::Invalid { .. })), "{bits:#x}");
         }
         Ok(())
     });
@@ -56,8 +56,9 @@ fn s06_memory_that_comes_back_is_not_registered() {
         let late = Fault::new(CUDA_ERROR_LAUNCH_FAILED).function("cuMemHostRegister_v2");
         session.inject(late.takes_effect());
         let host = vec![1_u8; 4096];
-        let (_, host) = Registered::new(&primary(), host, RegisterFlags::PORTABLE)
-            .expect_err("returned by this call");
+        let Rejected { value: host, .. } =
+            Registered::new(&primary(), host, RegisterFlags::PORTABLE)
+                .expect_err("returned by this call");
         assert!(!is_pinned(host.as_ptr())?);
         Ok(())
     });

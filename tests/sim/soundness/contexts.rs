@@ -35,9 +35,9 @@ fn s04_the_second_context_object_sees_the_first_ones_work() {
         drop(default);
         let again = device().context()?.default_stream()?;
         let mut back = [0; 64];
-        again.download_to(&buffer, &mut back)?;
+        again.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });
@@ -106,7 +106,7 @@ fn s10_an_error_is_reported_once_and_stops_nothing() {
         drop(guard);
         stream.fill(&mut buffer, 7)?;
         let mut back = [0; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });

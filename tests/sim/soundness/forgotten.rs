@@ -49,7 +49,7 @@ fn s23_forgotten_views() {
             const { assert!(!mem::needs_drop::<DeviceSliceMut<'static, u32>>()) };
         }
         let mut back = [0; 64];
-        a.download_to(&buffer, &mut back)?;
+        a.download(&buffer, &mut back)?;
         assert_eq!((back[0], back[63]), (1, 2));
         Ok(())
     });
@@ -80,7 +80,7 @@ fn s23_forgotten_streams_and_events() {
         mem::forget(stream);
         mem::forget(event);
         let mut back = [0; 64];
-        other.download_to(&buffer, &mut back)?;
+        other.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });

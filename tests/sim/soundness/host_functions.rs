@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Wake, Waker};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Signal, Stream,
-    WaitValue, set_drop_hook, take_drop_hook,
+    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Rejected, Result, Signal,
+    Stream, WaitValue, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
@@ -134,7 +134,7 @@ fn s31_drop_in_a_host_function() {
         let mut host = pinned(&[0; 64])?;
         stream.download(&buffer, &mut host)?;
         other.fill(&mut buffer, 1)?;
-        other.upload_from(&[1; 64], &mut buffer)?;
+        other.upload(&[1; 64], &mut buffer)?;
         stream.launch_host_func(move || {
             drop((buffer, host, event, other, inside, created));
         })?;
@@ -180,8 +180,8 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(stream.alloc::<u32>(1));
             refused(stream.fill(&mut buffer, 1));
             refused(stream.upload(&host, &mut buffer));
-            refused(stream.upload_from(&[0; 64], &mut buffer));
-            refused(stream.download_to(&buffer, &mut [0; 64]));
+            refused(stream.upload(&[0; 64], &mut buffer));
+            refused(stream.download(&buffer, &mut [0; 64]));
             refused(stream.synchronize());
             refused(stream.query());
             refused(stream.launch_host_func(|| {}));
@@ -192,7 +192,7 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(Context::current());
             refused(cuda_core::trim_staging());
             refused(cuda_core::driver_version());
-            let (error, _buffer) = buffer.close().expect_err("refused");
+            let Rejected { error, value: _buffer } = buffer.close().expect_err("refused");
             refused::<()>(Err(error));
         })
     });
@@ -292,7 +292,7 @@ fn s41_what_came_before_a_host_function_does_not_wait_for_it() {
         host.as_mut_slice()?.fill(9);
         drop(release);
         let mut back = [0; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back, [8; 64]);
         Ok(())
     });
@@ -314,7 +314,7 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
             a.fill(&mut a.alloc::<u32>(64)?, 1)?;
         }
         let mut back = [0; 64];
-        b.download_to(&buffer, &mut back)?;
+        b.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         drop(release);
         a.synchronize()
@@ -360,7 +360,7 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
             host.as_mut_slice()?.fill(9);
             drop(release);
             let mut back = [0; 64];
-            a.download_to(&buffer, &mut back)?;
+            a.download(&buffer, &mut back)?;
             assert_eq!(back, [8; 64]);
         }
         Ok(())
@@ -382,7 +382,7 @@ fn s41_what_came_before_does_not_wait_for_another_streams_stalled_work() {
         host.as_mut_slice()?.fill(9);
         drop(release);
         let mut back = [0; 64];
-        a.download_to(&buffer, &mut back)?;
+        a.download(&buffer, &mut back)?;
         assert_eq!(back, [8; 64]);
         Ok(())
     });

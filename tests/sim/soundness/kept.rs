@@ -91,7 +91,7 @@ fn s51_pinned_memory() {
 fn s51_registered_memory() {
     kept(Resource::PinnedMemory, |context, far| {
         let host = Registered::new(context, vec![1_u32; LEN], RegisterFlags::PORTABLE);
-        let host = host.map_err(|(error, _)| error)?;
+        let host = host?;
         let mut buffer = far.alloc::<u32>(LEN)?;
         far.upload(&host, &mut buffer)?;
         Ok(Box::new(host))

@@ -83,7 +83,7 @@ fn s15_concurrent_readers_of_pinned_memory() {
                         stream.upload(host, &mut buffer).expect("lengths agree");
                         assert_eq!(host.as_slice().expect("nothing writes"), [round; 64]);
                         let mut back = [0; 64];
-                        stream.download_to(&buffer, &mut back).expect("it works");
+                        stream.download(&buffer, &mut back).expect("it works");
                         assert_eq!(back, [round; 64]);
                         // Its free is queued; the host does not know whether its copy is done.
                         stream.upload(host, &mut buffer).expect("lengths agree");
@@ -107,7 +107,7 @@ fn s15_concurrent_readers_of_device_memory() {
                         let mut copy = stream.alloc(64).expect("memory is there");
                         stream.copy(shared, &mut copy).expect("lengths agree");
                         let mut back = [0; 64];
-                        stream.download_to(&copy, &mut back).expect("it works");
+                        stream.download(&copy, &mut back).expect("it works");
                         assert_eq!(back, [7 + round; 64]);
                         stream.copy(shared, &mut copy).expect("lengths agree");
                     });
@@ -127,7 +127,7 @@ fn s37_halves_written_on_two_streams_then_read() {
         a.fill(head, 1)?;
         b.fill(tail, 2)?;
         let mut back = [0; 64];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert_eq!(back[..32], [1; 32]);
         assert_eq!(back[32..], [2; 32]);
         Ok(())
@@ -216,8 +216,8 @@ fn s37_a_write_of_the_middle_keeps_both_ends() {
         b.fill(buffer.slice_mut(16..48)?, 2)?;
         // Both ends are still marked by `a`, whatever `b` has waited for.
         let mut back = [0; 64];
-        home.download_to(buffer.slice(..16)?, &mut back[..16])?;
-        home.download_to(buffer.slice(48..)?, &mut back[48..])?;
+        home.download(buffer.slice(..16)?, &mut back[..16])?;
+        home.download(buffer.slice(48..)?, &mut back[48..])?;
         assert_eq!(back[..16], [1; 16]);
         assert_eq!(back[48..], [1; 16]);
         Ok(())
@@ -233,7 +233,7 @@ fn s37_more_ranges_than_entries() {
             stream.fill(buffer.slice_mut(index..=index)?, index as u32)?;
         }
         let mut back = [0; 64];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert!(back.iter().zip(0..).all(|(element, index)| *element == index));
         Ok(())
     });
@@ -270,7 +270,7 @@ fn s01_the_same_upload_again_then_change() {
         stream.upload(&host, &mut second)?;
         host.as_mut_slice()?.fill(8);
         let mut back = [0; 64];
-        stream.download_to(&second, &mut back)?;
+        stream.download(&second, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });
@@ -323,7 +323,7 @@ fn s15_one_stream_read_for_by_two_threads() {
             host.as_mut_slice()?.fill(0);
             for target in &targets {
                 let mut back = [0; 64];
-                stream.download_to(target, &mut back)?;
+                stream.download(target, &mut back)?;
                 assert_eq!(back, [round; 64]);
             }
         }
@@ -413,7 +413,7 @@ fn streams_that_are_gone_do_not_pile_up() {
             launch.elements(16).arg(&mut answer).arg(&weights).arg(16u32);
             // SAFETY: 16 elements of both.
             unsafe { launch.launch() }?;
-            server.download_to(&answer, &mut [1; 16])?;
+            server.download(&answer, &mut [1; 16])?;
         }
         let events = session.leaks();
         let events = events.iter().filter(|leak| leak.kind == LeakKind::Event);

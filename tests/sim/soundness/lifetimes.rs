@@ -80,7 +80,7 @@ fn s17_marks_keep_the_context_of_a_stream_that_is_gone() {
         drop(stream);
         drop(context);
         let mut back = [0; 64];
-        home.download_to(&buffer, &mut back)?;
+        home.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });
@@ -97,7 +97,7 @@ fn s17_contexts_made_and_destroyed_in_turn() {
             default.fill(&mut buffer, round)?;
             drop((default, context));
             let mut back = [0; 64];
-            keeper.download_to(&buffer, &mut back)?;
+            keeper.download(&buffer, &mut back)?;
             assert_eq!(back, [round; 64]);
         }
         Ok(())

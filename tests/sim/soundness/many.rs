@@ -33,7 +33,7 @@ fn everything(group: &DeviceGroup) -> Result<()> {
         (&parts, (0..count).flat_map(|from| vec![from as u8; LEN / count]).collect()),
         (&here, vec![2; LEN]),
     ] {
-        group.gather_to(buffers, &mut back)?;
+        group.gather(buffers, &mut back)?;
         back.chunks(LEN).for_each(|found| support::assert_bytes(found, &expected));
     }
     support::assert_bytes(host.as_slice()?, &support::pattern(1, LEN));
@@ -67,11 +67,11 @@ fn s06_a_slice_that_is_changed_while_devices_receive_it() {
             let len = (9 << 20) + 1;
             let mut slice = support::pattern(seed, len);
             let mut copies = group.alloc::<u8>(len)?;
-            group.upload_all_from(&slice, &mut copies)?;
+            group.upload_all(&slice, &mut copies)?;
             slice.fill(0xEE);
             for copy in &copies {
                 let mut back = vec![0; len];
-                copy.device().create_stream()?.download_to(copy, &mut back)?;
+                copy.device().create_stream()?.download(copy, &mut back)?;
                 support::assert_pattern(&back, seed);
             }
             Ok(())
@@ -118,10 +118,10 @@ fn in_a_host_function_groups_are_refused() {
         stream.launch_host_func(move || {
             let refused = [
                 Device::contexts(Device::get(0)).err(),
-                group.upload_all_from(&[0; 64], &mut buffers).err(),
-                group.upload_all_from(&[0; 1 << 16], &mut buffers).err(),
+                group.upload_all(&[0; 64], &mut buffers).err(),
+                group.upload_all(&[0; 1 << 16], &mut buffers).err(),
                 group.broadcast(0, &mut buffers).err(),
-                group.gather_to(&buffers, &mut [0; 128]).err(),
+                group.gather(&buffers, &mut [0; 128]).err(),
                 group.synchronize().err(),
             ];
             assert!(refused.iter().all(Option::is_some), "{refused:?}");
@@ -144,13 +144,13 @@ fn s31_groups_of_many_chunks_in_a_host_function() {
         let mut host = vec![1; 2 * LEN];
         let stream = group.streams()[0].clone();
         // Leaves chunks that may be idle, which a copy would query; in a host function it must not.
-        group.scatter_from(&host, &mut buffers)?;
+        group.scatter(&host, &mut buffers)?;
         let (answer, answers) = std::sync::mpsc::channel();
         stream.launch_host_func(move || {
             let answers = [
-                group.upload_all_from(&host[..LEN], &mut buffers),
-                group.scatter_from(&host, &mut buffers),
-                group.gather_to(&buffers, &mut host),
+                group.upload_all(&host[..LEN], &mut buffers),
+                group.scatter(&host, &mut buffers),
+                group.gather(&buffers, &mut host),
             ];
             // If the receiver is gone, the host function must not panic.
             let _ = answer.send((answers, host));

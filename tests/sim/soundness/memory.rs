@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Access, Allocator, DeviceAllocator, DeviceBuffer, MemoryPool, RegisterFlags, Registered,
+    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, RegisterFlags, Registered,
     Result, StableHost, StableHostMut, Stream,
 };
 use cuda_sim::{Fault, LeakKind};
@@ -18,7 +18,7 @@ use cuda_sys::CUstream;
 use super::{clean, device, leaking, primary};
 
 fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
-    Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
+    Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(Error::from)
 }
 
 /// After a failed call, the driver does not say which registration it left behind.
@@ -71,7 +71,7 @@ fn s42_unregistering_ends_beside_copies_without_end() {
                 let _ = begins.lock().expect("no panic").recv_timeout(DELAYED);
             })?;
             let flight = stream.upload_owned(shared.clone(), &mut buffers[nth % 2]);
-            flight.map_err(|(error, _)| error)
+            flight.map_err(Error::from)
         };
         let mut flights = vec![copy(0)?];
         let unregistered = AtomicBool::new(false);
@@ -184,7 +184,7 @@ fn s23_shared_owners_are_read_by_both() {
         drop(shared);
         drop(host);
         let mut back = [0; 64];
-        stream.download_to(&buffer, &mut back)?;
+        stream.download(&buffer, &mut back)?;
         assert_eq!(back[63], 63);
         Ok(())
     });
@@ -200,7 +200,7 @@ fn s02_plain_memory_dropped_under_its_work() {
         two.copy(&plain, rows.row_mut(1)?)?;
         drop((one, two));
         drop(plain);
-        rows.close().map_err(|(error, _)| error)
+        Ok(rows.close()?)
     });
 }
 

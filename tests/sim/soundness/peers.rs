@@ -64,7 +64,7 @@ fn s42_copies_work_without_access() -> Result<()> {
         let mut target = streams[0].alloc::<u32>(64)?;
         streams[0].copy(&source, &mut target)?;
         let mut back = [1; 64];
-        streams[0].download_to(&target, &mut back)?;
+        streams[0].download(&target, &mut back)?;
         assert_eq!(back, [0; 64]);
         Ok(())
     });
@@ -192,7 +192,7 @@ fn s42_work_that_comes_while_a_pool_is_closed_is_waited_for_too() {
                 work,
             )?;
             let mut back = [0; 64];
-            streams[0].download_to(&target, &mut back)?;
+            streams[0].download(&target, &mut back)?;
             assert_eq!(back, [7; 64]);
         }
         drop((source, target));
@@ -243,7 +243,7 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
         // SAFETY: 64 elements.
         unsafe { launch.launch() }?;
         let mut back = [0; 64];
-        there.download_to(&memory, &mut back)?;
+        there.download(&memory, &mut back)?;
         assert_eq!(back, [2; 64]);
         drop((memory, pool));
         let mut other = there.alloc_zeroed::<u32>(64)?;

@@ -65,7 +65,7 @@ fn s39_handles_come_and_go() {
         for round in 0..20 {
             primary().per_thread_stream()?.fill(&mut buffer, round)?;
             let mut back = [99; 64];
-            home.download_to(&buffer, &mut back)?;
+            home.download(&buffer, &mut back)?;
             assert_eq!(back, [round; 64]);
         }
         Ok(())
@@ -78,7 +78,7 @@ fn s39_staged_copies() {
         let stream = primary().per_thread_stream()?;
         let home = device().create_stream()?;
         let mut buffer = home.alloc::<u32>(64)?;
-        stream.upload_from(&[7; 64], &mut buffer)?;
+        stream.upload(&[7; 64], &mut buffer)?;
         let mut back = [0; 64];
         stream.scope(|scope| scope.download(&buffer, &mut back))?;
         assert_eq!(back, [7; 64]);

@@ -98,7 +98,7 @@ fn s41_another_stream_does_not_wait_for_the_signal() {
         }
         host.as_mut_slice()?.fill(9);
         let mut back = [0; 64];
-        b.download_to(&buffer, &mut back)?;
+        b.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         signal.set(1);
         a.synchronize()
@@ -115,10 +115,10 @@ fn s41_a_stream_that_is_held_up_holds_up_no_small_copies_of_another() {
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
         // Two copies fit a chunk: the first chunk is returned, and waits for the signal there.
-        (0..3).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        (0..3).try_for_each(|_| a.upload(&data, &mut x))?;
         let allocated = session.calls("cuMemHostAlloc");
         for round in 0..600 {
-            b.upload_from(&data, &mut y)?;
+            b.upload(&data, &mut y)?;
             if round % 4 == 3 {
                 b.synchronize()?;
             }
@@ -140,9 +140,9 @@ fn s41_small_copies_of_a_stream_that_is_held_up_wait_for_nothing() {
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
         // More than the number of chunks from which on a stream waits for its own.
-        (0..520).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        (0..520).try_for_each(|_| a.upload(&data, &mut x))?;
         // Nor does another stream wait, which has none of its own.
-        (0..3).try_for_each(|_| b.upload_from(&data, &mut y))?;
+        (0..3).try_for_each(|_| b.upload(&data, &mut y))?;
         signal.set(1);
         a.synchronize()
     });
@@ -161,10 +161,10 @@ fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
         // More than the number of chunks from which on a stream waits for its own.
-        (0..5).try_for_each(|_| a.upload_from(&data, &mut x))?;
-        (0..3).try_for_each(|_| b.upload_from(&data, &mut y))?;
+        (0..5).try_for_each(|_| a.upload(&data, &mut x))?;
+        (0..3).try_for_each(|_| b.upload(&data, &mut y))?;
         let mut back = vec![0; data.len()];
-        b.download_to(&y, &mut back)?;
+        b.download(&y, &mut back)?;
         assert!(back == data);
         signal.set(1);
         a.synchronize()
@@ -187,9 +187,9 @@ fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
         // More than the number of chunks from which on a stream waits for its own.
         let part = 5 << 20;
         for _ in 0..34 {
-            stream.upload_from(&data[..part], buffer.slice_mut(..part)?)?;
+            stream.upload(&data[..part], buffer.slice_mut(..part)?)?;
         }
-        stream.upload_from(&data, &mut buffer)?;
+        stream.upload(&data, &mut buffer)?;
         signal.set(1);
         stream.synchronize()
     });
@@ -204,12 +204,12 @@ fn small_copies_go_on_where_the_host_is_out_of_memory() {
         let mut data = vec![7_u8; 400 << 10];
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
         // Two copies fit a chunk: the first two chunks are in flight.
-        (0..5).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        (0..5).try_for_each(|_| a.upload(&data, &mut x))?;
         let none = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemHostAlloc");
         session.inject(none.from_then_on());
         for (value, stream) in (8..).zip([&a, &b, &a]) {
             data.fill(value);
-            (0..3).try_for_each(|_| stream.upload_from(&data, &mut y))?;
+            (0..3).try_for_each(|_| stream.upload(&data, &mut y))?;
         }
         let back = a.download_vec(&y)?;
         assert!(session.fault_fired() && back == data);
@@ -228,11 +228,11 @@ fn chunks_that_were_too_many_are_given_back() {
         let signal = Signal::new(device(), 0u32)?;
         let (idle, used) = (256 << 20, || pinned_usage().map(|usage| usage.used));
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
-        (0..540).try_for_each(|_| stream.upload_from(&data, &mut buffer))?;
+        (0..540).try_for_each(|_| stream.upload(&data, &mut buffer))?;
         assert!(used()? > idle, "while it was held up");
         signal.set(1);
         stream.synchronize()?;
-        (0..40).try_for_each(|_| stream.upload_from(&data, &mut buffer))?;
+        (0..40).try_for_each(|_| stream.upload(&data, &mut buffer))?;
         assert!(used()? <= idle + (1 << 20), "{}", used()?);
         stream.synchronize()
     });

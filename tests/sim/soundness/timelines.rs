@@ -27,7 +27,7 @@ fn s28_a_recycled_handle_inherits_nothing() {
         assert_eq!(second.as_raw(), handle, "the driver uses the handle again");
         second.fill(&mut buffer, 7)?;
         let mut back = [0; 64];
-        reader.download_to(&buffer, &mut back)?;
+        reader.download(&buffer, &mut back)?;
         assert_eq!(back, [7; 64]);
         Ok(())
     });

@@ -31,7 +31,7 @@ pub(super) const CHUNKS: [usize; 4] = [1, 2, 4, 8];
 const LARGEST: u32 = 30;
 
 pub(super) fn name(direction: Direction) -> &'static str {
-    direction.pick("upload_from", "download_to")
+    direction.pick("slice upload", "slice download")
 }
 
 /// The operations with goals.
@@ -98,8 +98,8 @@ impl Ends {
     fn copy(&mut self, stream: &Stream, bytes: usize, to: Direction) -> cuda_core::Result<()> {
         let slice = &mut self.slice[..bytes];
         match to {
-            Direction::Up => stream.upload_from(slice, self.buffer.slice_mut(..bytes)?),
-            Direction::Down => stream.download_to(self.buffer.slice(..bytes)?, slice),
+            Direction::Up => stream.upload(&*slice, self.buffer.slice_mut(..bytes)?),
+            Direction::Down => stream.download(self.buffer.slice(..bytes)?, slice),
         }
     }
 }

@@ -80,7 +80,7 @@ impl<'a> Player<'a> {
 
     fn free(&mut self, index: usize) -> anyhow::Result<()> {
         match self.buffers[index].take() {
-            Some(buffer) => Ok(buffer.close().map_err(|(error, _)| error)?),
+            Some(buffer) => Ok(buffer.close()?),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use cuda_sys::CUdeviceptr;
 
 use super::{Around, Ask, Given};
-use crate::error::{AllocatorError, Result};
+use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::util::sync::lock;
 
@@ -167,11 +167,13 @@ impl<A> Statistics<A> {
     /// theirs, and returns them.
     ///
     /// # Errors
-    /// [`AllocatorError::NoInnerCounters`] if these are the outermost, which go on.
+    /// [`Error::Invalid`] if these are the outermost, which go on.
     pub fn pop(&self) -> Result<Counters> {
         let mut counters = lock(&self.counters);
         let outer = counters.outer.pop();
-        let outer = outer.ok_or(AllocatorError::NoInnerCounters)?;
+        let outer = outer.ok_or_else(|| {
+            Error::invalid("Statistics::pop", "there are no inner counters to end")
+        })?;
         let inner = std::mem::replace(&mut counters.innermost, outer);
         counters.innermost.take_up(inner);
         Ok(inner)

@@ -9,7 +9,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Around, Ask, Given, Rollback, thread_number};
 use crate::device::Device;
-use crate::error::{AllocatorError, ByteCount, Result};
+use crate::error::{ByteCount, Error, Result};
 use crate::stream::Stream;
 use crate::util::sync::lock;
 
@@ -157,7 +157,10 @@ impl<A> Tracking<A> {
     fn take(&self, address: CUdeviceptr, given: usize) -> Result<Outstanding> {
         let mut state = lock(&self.state);
         let block = state.live.remove(&address);
-        let block = block.ok_or(AllocatorError::NotAllocated { address })?;
+        let block = block.ok_or_else(|| {
+            let why = format!("there is no block allocated at {address:#x} to give back");
+            Error::invalid("Tracking", why)
+        })?;
         if block.bytes != given {
             state.mismatched += 1;
             if state.mismatches.len() < MISMATCHES {

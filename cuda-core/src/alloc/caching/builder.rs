@@ -7,7 +7,7 @@ use super::class;
 use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::alloc::allocator::Allocator;
-use crate::error::{Error, Result};
+use crate::error::{ByteCount, Error, Result};
 use crate::util::by_parts::debug_by;
 use crate::util::panic::{Contained, unless_panic};
 use crate::util::sync::lock;
@@ -124,7 +124,7 @@ impl CachingPoolBuilder {
     /// Makes the pool. No driver call.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment
+    /// [`Error::Invalid`] for a fraction that is not between 0 and 1, and for a first segment
     /// beyond a limit in bytes. A fractional limit becomes a number of bytes only at a device's
     /// first allocation; a first segment beyond it is then made smaller.
     pub fn build(mut self) -> Result<CachingPool> {
@@ -134,12 +134,11 @@ impl CachingPoolBuilder {
             PoolLimit::Bytes(bytes) => bytes,
             _ => isize::MAX as usize,
         };
-        let initial =
-            initial.filter(|initial| *initial <= most).ok_or_else(|| Error::Malformed {
-                what: "a first segment for that limit",
-                text: self.initial.to_string(),
-                form: "at most as many bytes as the limit",
-            })?;
+        let initial = initial.filter(|initial| *initial <= most).ok_or_else(|| {
+            let first = ByteCount(self.initial);
+            let why = format!("a first segment of {first} is larger than the limit");
+            Error::invalid("CachingPoolBuilder::build", why)
+        })?;
         Ok(CachingPool::of(self.initial(initial).into_settings(numbered())))
     }
 

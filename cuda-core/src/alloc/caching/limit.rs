@@ -56,11 +56,11 @@ impl PoolLimit {
 }
 
 fn malformed(text: &str) -> Error {
-    Error::Malformed {
-        what: "a limit of a memory pool",
-        text: text.to_owned(),
-        form: "a number of bytes, or a percentage from 0% to 100%",
-    }
+    Error::malformed(
+        "limit of a memory pool",
+        text,
+        "a number of bytes, or a percentage from 0% to 100%",
+    )
 }
 
 impl FromStr for PoolLimit {

@@ -105,7 +105,7 @@ impl CachingPool {
     /// or a percentage as in [`PoolLimit`], until [`set_limit`](Self::set_limit) replaces it.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the environment variable holds anything else; then every allocation
+    /// [`Error::Invalid`] if the environment variable holds anything else; then every allocation
     /// from this pool fails with the same error.
     ///
     /// ```no_run
@@ -196,7 +196,7 @@ impl CachingPool {
     /// driver call.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a fraction that is not between 0 and 1; [`Error::Forked`] in a fork's
+    /// [`Error::Invalid`] for a fraction that is not between 0 and 1; [`Error::Forked`] in a fork's
     /// child.
     ///
     /// ```no_run

@@ -153,17 +153,18 @@ impl MemoryPool {
     /// driver only names memory of pools that were exported.
     ///
     /// # Errors
-    /// [`Error::NotShareable`] for an empty buffer; the driver's, for memory of another pool.
+    /// [`Error::Invalid`] for an empty buffer; the driver's, for memory of another pool.
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
         self.live()?;
         let block = buffer.storage.block();
         if block.bytes == 0 {
-            return Err(Error::NotShareable { why: "the buffer is empty" });
+            return Err(Error::invalid("cuMemPoolExportPointer", "the buffer is empty"));
         }
         if block.backing.is_cached() {
-            return Err(Error::NotShareable {
-                why: "a caching pool cut it from a larger block; `Stream::alloc_from` does not",
-            });
+            return Err(Error::invalid(
+                "cuMemPoolExportPointer",
+                "a caching pool cut the memory from a larger block: use `Stream::alloc_from`",
+            ));
         }
         let mut data = [0; SIZE];
         // SAFETY: the call writes a structure of this size, aligned to one byte, to a local that
@@ -179,8 +180,8 @@ impl MemoryPool {
     /// in this process: `cuMemFree_v2`.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::WrongDevice`];
-    /// [`Error::NotShareable`] for no elements; the driver's.
+    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for no elements and for those that need a
+    /// stricter alignment; [`Error::WrongDevice`]; the driver's.
     ///
     /// # Safety
     /// The other process has allocated that many elements there, the allocation has completed, and
@@ -194,7 +195,7 @@ impl MemoryPool {
         let op = "cuMemPoolImportPointer";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
-            return Err(Error::NotShareable { why: "there are no elements to open" });
+            return Err(Error::invalid(op, "no elements were given"));
         }
         if context.device() != self.device() {
             let (memory, stream) = (self.device().ordinal(), context.device().ordinal());

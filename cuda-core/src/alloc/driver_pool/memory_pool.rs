@@ -9,7 +9,7 @@ use super::stream_ordered;
 use crate::alloc::backing::DeviceBacking;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::{Block, Storage, byte_len};
@@ -311,17 +311,17 @@ impl MemoryPool {
     /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
     ///
     /// # Errors
-    /// [`Error::Flags`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
+    /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
     /// threads keep enqueuing such work; the driver's `INVALID_VALUE` for a device that cannot
     /// reach the memory.
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
         if own && access != PeerAccess::ReadWrite {
-            return Err(Error::Flags {
-                op: "cuMemPoolSetAccess",
-                why: "a device always reads and writes its own pools",
-            });
+            return Err(Error::invalid(
+                "cuMemPoolSetAccess",
+                "a device always reads and writes its own pools",
+            ));
         }
         // An imported pool may have to be opened to its own device first.
         if own && self.0.kind != PoolKind::Imported {
@@ -368,9 +368,9 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's, with a pool that is [given up](Error::GivenUp).
-    pub fn close(self) -> Result<(), (Error, Self)> {
+    pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.live() {
-            return Err((error, self));
+            return Err(Rejected::new(error, self));
         }
         let mut inner = match Arc::try_unwrap(self.0) {
             Ok(inner) => inner,
@@ -383,7 +383,7 @@ impl MemoryPool {
         let (raw, device) = (inner.raw, inner.device);
         destroy(raw).map_err(|why| {
             let error = why.into_reported(Resource::MemoryPool, raw.0.addr() as u64, 0);
-            (error, Self::new(ptr::null_mut(), device, PoolKind::Closed))
+            Rejected::new(error, Self::new(ptr::null_mut(), device, PoolKind::Closed))
         })
     }
 }

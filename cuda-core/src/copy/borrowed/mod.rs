@@ -21,92 +21,53 @@ use large::{DeviceEnd, Split};
 pub(crate) mod large;
 pub(crate) mod staging;
 
+/// [`Stream::upload`] of a borrowed slice.
+pub(crate) fn upload<T: Pod>(
+    core: &StreamCore,
+    source: &[T],
+    mut destination: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let op = "cuMemcpyHtoDAsync";
+    same_len(op, source.len(), destination.len())?;
+    at_home(op, core, &destination.as_view())?;
+    let bytes = bytes_of(source);
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if is_more_than(bytes.len(), large::ALONE) {
+        let memory = destination.cast()?;
+        return large::upload(bytes, vec![DeviceEnd { core, memory }], Split::Whole, unchanged);
+    }
+    let stream = core.bind(op)?;
+    let mut region = staging::reserve(&stream, bytes.len())?;
+    region.write(bytes)?;
+    send(&region, &stream, &mut destination, 0, bytes.len())
+}
+
+/// [`Stream::download`] to a borrowed slice.
+pub(crate) fn download<T: Pod>(
+    core: &StreamCore,
+    source: DeviceSlice<'_, T>,
+    destination: &mut [T],
+) -> Result<()> {
+    check_download(core, &source, destination.len())?;
+    let bytes = bytes_of_mut(destination);
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if is_more_than(bytes.len(), CHUNK) {
+        return download_large(core, source, bytes);
+    }
+    let stream = core.bind("cuMemcpyDtoHAsync")?;
+    let region = stage(&stream, &source, 0, bytes.len())?;
+    core.synchronize_bound(&stream)?;
+    region.read(bytes)
+}
+
 /// Bytes that a scope stages before it waits for them.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
 
 impl<K: StreamKind> Stream<K> {
-    /// Copies a borrowed slice to the stream's device. Returns as soon as the bytes are staged in
-    /// pinned memory: the slice may be changed at once, and nothing waits for the device.
-    ///
-    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`. A large one goes through at
-    /// most eight [chunks](crate::StagingOptions), 64 MiB by default; the calling thread waits for
-    /// this stream before it stages more than they hold. It also waits for this stream when 256 MiB
-    /// of small slices are in flight, unless the stream is known to be held up, for example by a
-    /// [signal](crate::Signal) or a host function: then small slices take more pinned memory, which
-    /// later copies, or [`trim_staging`](crate::trim_staging), give back. If no pinned memory can
-    /// be had at all, bytes go through memory that is not pinned: slower, and the driver may wait
-    /// for this stream.
-    ///
-    /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. After the
-    /// driver fails, a large destination may be written in part.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let mut buffer = stream.alloc(3)?;
-    /// stream.upload_from(&[1u32, 2, 3], &mut buffer)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn upload_from<'b, T: Pod>(
-        &self,
-        source: &[T],
-        destination: impl Into<DeviceSliceMut<'b, T>>,
-    ) -> Result<()> {
-        let mut destination = destination.into();
-        let op = "cuMemcpyHtoDAsync";
-        same_len(op, source.len(), destination.len())?;
-        let core = self.core();
-        at_home(op, core, &destination.as_view())?;
-        let bytes = bytes_of(source);
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if is_more_than(bytes.len(), large::ALONE) {
-            let memory = destination.cast()?;
-            return large::upload(bytes, vec![DeviceEnd { core, memory }], Split::Whole, unchanged);
-        }
-        let stream = core.bind(op)?;
-        let mut region = staging::reserve(&stream, bytes.len())?;
-        region.write(bytes)?;
-        send(&region, &stream, &mut destination, 0, bytes.len())
-    }
-
-    /// Copies device memory to a borrowed slice and waits for it.
-    ///
-    /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A slice of up
-    /// to a mebibyte, or up to a [chunk](crate::StagingOptions) if that is smaller, is untouched
-    /// after a failure; a larger one may be written in part.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
-    /// let mut back = vec![1; 1000];
-    /// stream.download_to(&buffer, &mut back)?;
-    /// assert_eq!(back, [0; 1000]);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn download_to<'a, T: Pod>(
-        &self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: &mut [T],
-    ) -> Result<()> {
-        let source = source.into();
-        let core = self.core();
-        check_download(core, &source, destination.len())?;
-        let bytes = bytes_of_mut(destination);
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if is_more_than(bytes.len(), CHUNK) {
-            return download_large(core, source, bytes);
-        }
-        let stream = core.bind("cuMemcpyDtoHAsync")?;
-        let region = stage(&stream, &source, 0, bytes.len())?;
-        core.synchronize_bound(&stream)?;
-        region.read(bytes)
-    }
-
     /// Collects several downloads into borrowed slices and waits once for all of them.
     ///
     /// The slices are filled when `f` has returned `Ok`. If it returns an error or panics, or the

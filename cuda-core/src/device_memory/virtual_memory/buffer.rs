@@ -41,7 +41,7 @@ const ALIGNMENT: usize = 4096;
 /// let stream = context.create_stream()?;
 /// let mut list = VirtualBuffer::<u32>::reserve(&context, 1 << 34)?; // 64 GiB of addresses
 /// list.grow_to(1000)?;
-/// stream.upload_from(&[7; 1000], list.as_view_mut())?;
+/// stream.upload(&[7; 1000], list.as_view_mut())?;
 /// let address = list.as_raw();
 /// list.grow_to(1 << 20)?;
 /// assert_eq!(list.as_raw(), address); // and the first 1000 elements are still 7
@@ -63,7 +63,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// if they have no size.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`], [`Error::OverAligned`]; [`Error::Unsupported`] on a device without
+    /// [`Error::SizeOverflow`], [`Error::Invalid`]; [`Error::Unsupported`] on a device without
     /// virtual memory management; the driver's `OUT_OF_MEMORY` if that many addresses cannot be
     /// reserved.
     ///
@@ -165,7 +165,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// elements from the former [`capacity`](Self::capacity) on are in the new memory.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if it does not fit; [`Error::Flags`] if it is another device's; the
+    /// [`Error::OutOfBounds`] if it does not fit; [`Error::Invalid`] if it is another device's; the
     /// driver's. The memory is then released.
     ///
     /// ```no_run
@@ -181,10 +181,7 @@ impl<T: Pod> VirtualBuffer<T> {
     pub fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         driver::ensure()?;
         if memory.device() != self.device() {
-            return Err(Error::Flags {
-                op: "cuMemMap",
-                why: "memory of another device than the buffer's",
-            });
+            return Err(Error::invalid("cuMemMap", "memory of another device than the buffer's"));
         }
         self.mapping().append(memory)?;
         self.set_len(self.capacity());
@@ -195,7 +192,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// Revoking access waits for the work that uses the buffer.
     ///
     /// # Errors
-    /// [`Error::Flags`] for the buffer's own device, which has all access;
+    /// [`Error::Invalid`] for the buffer's own device, which has all access;
     /// [`Error::Unsupported`] for a device that cannot reach it; the driver's.
     ///
     /// ```no_run
@@ -208,10 +205,7 @@ impl<T: Pod> VirtualBuffer<T> {
     pub fn set_access(&mut self, peer: Device, access: PeerAccess) -> Result<()> {
         driver::ensure()?;
         if peer == self.device() {
-            return Err(Error::Flags {
-                op: "cuMemSetAccess",
-                why: "the memory's own device has all access",
-            });
+            return Err(Error::invalid("cuMemSetAccess", "the memory's own device has all access"));
         }
         if access != PeerAccess::None && !peer.can_access_peer(self.device())? {
             return Err(peer.unsupported("access to the memory of that device"));

@@ -8,7 +8,7 @@ use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
 use super::{Granularity, granularity, properties};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::process::driver;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
@@ -198,9 +198,9 @@ impl PhysicalMemory {
     ///
     /// # Errors
     /// The driver's, with memory of no bytes: see [`Error::GivenUp`].
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let released = driver::ensure().and_then(|()| self.release());
-        released.map_err(|error| (error, self))
+        released.map_err(|error| Rejected::new(error, self))
     }
 
     /// What `Drop` does, but returns the error. Mapped memory stays until it is unmapped. Unless it

@@ -38,7 +38,7 @@ const DRIVER: u8 = PinnedBackend::Driver as u8;
 ///
 /// Without this call the environment variable `CUDA_CORE_PINNED` decides: `driver`, or `slab`,
 /// which is also the default; white space around the value is ignored. With any other value,
-/// allocations fail with [`Error::Malformed`].
+/// allocations fail with [`Error::Invalid`].
 ///
 /// ```
 /// cuda_core::set_pinned_backend(cuda_core::PinnedBackend::Slab);
@@ -47,7 +47,7 @@ pub fn set_pinned_backend(backend: PinnedBackend) {
     BACKEND.store(backend as u8, Ordering::Relaxed);
 }
 
-/// [`Error::Malformed`] if the environment variable has an unknown value.
+/// [`Error::Invalid`] if the environment variable has an unknown value.
 #[inline]
 pub(super) fn is_driver() -> Result<bool> {
     match BACKEND.load(Ordering::Relaxed) {
@@ -71,11 +71,7 @@ fn parsed(setting: Option<&OsStr>) -> Result<u8> {
     match text.to_str().map(str::trim) {
         Some("slab") => Ok(SLAB),
         Some("driver") => Ok(DRIVER),
-        _ => Err(Error::Malformed {
-            what: "who allocates pinned memory (CUDA_CORE_PINNED)",
-            text: text.to_string_lossy().into_owned(),
-            form: "`slab` or `driver`",
-        }),
+        _ => Err(Error::malformed("CUDA_CORE_PINNED", &text.to_string_lossy(), "slab or driver")),
     }
 }
 

@@ -10,7 +10,7 @@ use super::node::NumaNode;
 use super::source::Slab;
 use super::{PinnedChunk, ask_about_all};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::process::driver;
 use crate::util::sync::lock;
 
@@ -91,7 +91,7 @@ fn release_idle(keep: usize) -> Result<usize> {
         };
         match slab.release() {
             Ok(bytes) => gone += bytes,
-            Err((error, kept)) => {
+            Err(Rejected { error, value: kept }) => {
                 if let Some(slab) = kept {
                     lock(&CACHE).readopt(slab);
                 }

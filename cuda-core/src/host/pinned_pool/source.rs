@@ -10,7 +10,7 @@ use super::node::NumaNode;
 use super::room;
 use super::spans::{SlabId, Span};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::host::pinning;
 use crate::host::registered::RegisterFlags;
@@ -63,17 +63,17 @@ impl Slab {
     /// Unregisters or frees an unused slab (`cuMemHostUnregister` or `cuMemFreeHost`); returns the
     /// bytes released. If the driver certainly still has the memory, the slab comes back with the
     /// error.
-    pub(super) fn release(self) -> Result<usize, (Error, Option<Self>)> {
+    pub(super) fn release(self) -> Result<usize, Rejected<Option<Self>>> {
         let released = match &self.mapping {
             Some(_) => pinning::unpin(&self.context, self.base),
             None => pinned::free_raw(self.base),
         };
         match released {
             Ok(()) => Ok(self.bytes),
-            Err(FailedRelease::Kept(error)) => Err((error, Some(self))),
+            Err(FailedRelease::Kept(error)) => Err(Rejected::new(error, Some(self))),
             Err(FailedRelease::Unknown(error)) => {
                 self.leak(error.clone());
-                Err((error, None))
+                Err(Rejected::new(error, None))
             }
         }
     }

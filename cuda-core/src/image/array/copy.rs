@@ -18,7 +18,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the sides differ in size;
+    /// [`Error::Invalid`](crate::Error::Invalid) if the sides differ in size;
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run

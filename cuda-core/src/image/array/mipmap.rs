@@ -43,7 +43,7 @@ impl<T: Texel> MipmappedArray<T> {
     /// `cuMipmappedArrayCreate`, and `cuMipmappedArrayGetLevel` for each.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a dimension of zero, no level, or more than the shape has;
+    /// [`Error::Invalid`] for a dimension of zero, no level, or more than the shape has;
     /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
     pub fn new(
         context: &Context,
@@ -56,10 +56,10 @@ impl<T: Texel> MipmappedArray<T> {
         flags.check(op)?;
         shape.check::<T>(op)?;
         if levels == 0 || levels > shape.most_levels() {
-            return Err(Error::Shape {
+            return Err(Error::invalid(
                 op,
-                why: "a mipmap has one level at least, and none behind that of one texel",
-            });
+                "a mipmap has one level at least, and none behind that of one texel",
+            ));
         }
         let mut bytes = 0_usize;
         let mut places = Vec::new();

@@ -9,7 +9,7 @@ use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Rejected, Result, check};
 use crate::memory::{self, Block, Storage};
 use crate::process::driver;
 use crate::process::handle::Handle;
@@ -179,13 +179,14 @@ impl<T: Texel, L> TexelArray<T, L> {
     ///
     /// # Errors
     /// Those of the wait for that work, with the array unchanged; the driver's of the call that
-    /// destroys it, with an array of no texels and no levels, which is [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
+    /// destroys it, with an array of no texels and no levels, which is [given
+    /// up](crate::Error::GivenUp).
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = driver::ensure().and_then(|()| match Arc::get_mut(&mut self.storage) {
             Some(sole) => sole.free(),
             None => Ok(()),
         });
-        freed.map_err(|error| (error, self))
+        freed.map_err(|error| Rejected::new(error, self))
     }
 }
 
@@ -193,8 +194,9 @@ impl<T: Texel> CudaArray<T> {
     /// An array of unspecified texels: `cuArray3DCreate_v2`.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a dimension of zero, [`Error::Flags`] for unknown flags,
-    /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's `INVALID_VALUE` for a shape
+    /// [`Error::Invalid`](crate::Error::Invalid) for a dimension of zero and for unknown flags;
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow);
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); the driver's `INVALID_VALUE` for a shape
     /// larger than the device allows.
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         flags.check(OP)?;
@@ -222,8 +224,8 @@ impl<T: Texel> CudaArray<T> {
     /// `cuArrayGetMemoryRequirements`, for an array that is created without memory.
     ///
     /// # Errors
-    /// As [`CudaArray::new`]; [`Error::Unsupported`] on a device that does not support arrays
-    /// without memory.
+    /// As [`CudaArray::new`]; [`Error::Unsupported`](crate::Error::Unsupported) on a device that
+    /// does not support arrays without memory.
     ///
     /// ```no_run
     /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
@@ -265,7 +267,7 @@ impl<T: Texel> CudaArray<T> {
     }
 
     /// The driver's handle, valid while `self` lives; null for an array that was
-    /// [given up](Error::GivenUp).
+    /// [given up](crate::Error::GivenUp).
     pub fn as_raw(&self) -> CUarray {
         match self.storage.block().address {
             RawArray::Single(raw) => raw.0,
@@ -308,7 +310,8 @@ impl<T: Texel> CudaArray<T> {
     /// A view of a part: its origin and its size, `region((16, 8), (64, 64))`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], for the first dimension in which it is not within the array.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), for the first dimension in which it is
+    /// not within the array.
     ///
     /// ```no_run
     /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};

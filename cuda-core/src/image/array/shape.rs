@@ -107,10 +107,10 @@ impl ArrayFlags {
         if (Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER).contains(self) {
             return Ok(());
         }
-        Err(Error::Flags {
+        Err(Error::invalid(
             op,
-            why: "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither",
-        })
+            "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither",
+        ))
     }
 }
 
@@ -221,10 +221,7 @@ impl ArrayShape {
     pub(super) fn check<T: Texel>(self, op: &'static str) -> Result<()> {
         let extent = self.extent();
         if extent.is_empty() {
-            return Err(Error::Shape {
-                op,
-                why: "an array has at least one texel in each dimension",
-            });
+            return Err(Error::invalid(op, "an array has at least one texel in each dimension"));
         }
         let texels = extent.texels().unwrap_or(usize::MAX);
         let bytes = texels.checked_mul(size_of::<T>());

@@ -7,8 +7,8 @@ use super::texel::Texel;
 use super::texel_side::CopySide;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
-use crate::copy::endpoint::Place;
 use crate::error::Result;
+use crate::memory::Place;
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::same_device;
@@ -21,7 +21,7 @@ const DEPTH: usize = 4;
 impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to an array, or a part of one: row after row, slice after slice.
     /// Returns as soon as the bytes are staged in pinned memory, as
-    /// [`Stream::upload_from`] does: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
+    /// [`Stream::upload`] does: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and

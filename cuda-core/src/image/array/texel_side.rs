@@ -9,15 +9,17 @@ use super::CudaArray;
 use super::copy::OP;
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
-use crate::copy::endpoint::{Endpoint, Place, Side};
 use crate::copy::pitched::{Pitched, PitchedMut};
+use crate::copy::shape::same_extent;
+use crate::copy::side::Side;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, Place};
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
@@ -168,11 +170,10 @@ impl<'a, T: Texel> TexelSource<'a, T> {
                 same_len(OP, from, to)?;
                 (self.side.pitch, self.side.height) = (array.width * size_of::<T>(), array.height);
             }
-            TexelSize::Extent(extent) if extent != array => {
+            TexelSize::Extent(extent) => {
                 let (from, to) = if is_source { (extent, array) } else { (array, extent) };
-                return Err(Error::ShapeMismatch { op: OP, from, to });
+                same_extent(OP, from, to)?;
             }
-            TexelSize::Extent(_) => {}
         }
         Ok((self.side, self.touch))
     }
@@ -195,14 +196,14 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
     }
 }
 
-impl<'a, T: Texel, M: Endpoint> From<Slice<'a, T, M>> for TexelSource<'a, T> {
+impl<'a, T: Texel, M: Memory> From<Slice<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Slice<'a, T, M>) -> Self {
         let size = TexelSize::Texels(view.len());
         Self::new(CopySide::linear(view.place(), 0, 0), view.on(), size, view.read())
     }
 }
 
-impl<'a, T: Texel, M: Endpoint> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
+impl<'a, T: Texel, M: Memory> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Pitched<'a, T, M>) -> Self {
         let (bytes, geometry) = view.into_parts();
         let side = CopySide::linear(bytes.place(), geometry.pitch, geometry.slice_height);
@@ -218,15 +219,15 @@ impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
 }
 
 from! {
-    ['a, T: Texel, M: Endpoint] SliceMut<'a, T, M> => TexelDestination<'a, T>:
+    ['a, T: Texel, M: Memory] SliceMut<'a, T, M> => TexelDestination<'a, T>:
         |view| Self::new(view.into_view());
-    ['a, T: Texel, M: Endpoint] PitchedMut<'a, T, M> => TexelDestination<'a, T>:
+    ['a, T: Texel, M: Memory] PitchedMut<'a, T, M> => TexelDestination<'a, T>:
         |view| Self::new(view.into_view());
     ['a, T: Texel] ArraySliceMut<'a, T> => TexelDestination<'a, T>:
         |view| Self::new(view.into_view());
-    ['a, T: Texel, M: Endpoint, X] &'a Buffer<T, M, X> => TexelSource<'a, T>:
+    ['a, T: Texel, M: Memory, X] &'a Buffer<T, M, X> => TexelSource<'a, T>:
         |it| it.as_view().into();
-    ['a, T: Texel, M: Endpoint, X] &'a mut Buffer<T, M, X> => TexelDestination<'a, T>:
+    ['a, T: Texel, M: Memory, X] &'a mut Buffer<T, M, X> => TexelDestination<'a, T>:
         |it| it.as_view_mut().into();
     ['a, H: StableHost<Element: Texel>] &'a Registered<H> => TexelSource<'a, H::Element>:
         |it| it.as_view().into();

@@ -219,7 +219,7 @@ impl TextureDescriptor {
             (self.max_anisotropy > 16, "more than 16 samples"),
         ];
         let refused = refused.into_iter().find(|(is_refused, _)| *is_refused);
-        refused.map_or(Ok(()), |(_, why)| Err(Error::Flags { op, why }))
+        refused.map_or(Ok(()), |(_, why)| Err(Error::invalid(op, why)))
     }
 
     pub(super) fn as_raw(&self) -> CUDA_TEXTURE_DESC {

@@ -56,10 +56,9 @@ impl<T: Texel> Texture<T> {
     /// A texture of `source`: `cuTexObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`](crate::Error::Flags) for combinations that CUDA does not define;
-    /// [`Error::Shape`](crate::Error::Shape) for no texels, and for linear memory whose address or
-    /// rows the device cannot sample; the driver's `INVALID_VALUE` for more than the device
-    /// samples.
+    /// [`Error::Invalid`](crate::Error::Invalid) for combinations that CUDA does not define, for no
+    /// texels, and for linear memory whose address or rows the device cannot sample; the driver's
+    /// `INVALID_VALUE` for more than the device samples.
     pub fn new<'a>(
         source: impl Into<TextureSource<'a, T>>,
         descriptor: &TextureDescriptor,
@@ -83,7 +82,8 @@ impl<T: Texel> Texture<T> {
     /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
     ///
     /// # Errors
-    /// [`Error::Flags`](crate::Error::Flags) for other memory than the texture was created from.
+    /// [`Error::Invalid`](crate::Error::Invalid) for other memory than the texture was created
+    /// from.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

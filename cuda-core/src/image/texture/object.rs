@@ -9,7 +9,7 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresult};
 use super::view::Made;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::image::array::texel::Texel;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
@@ -87,7 +87,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
         if !self.made.is(made) {
             let [op, _] = K::NAMES;
-            return Err(Error::Flags { op, why: "made of other memory than it is used with" });
+            return Err(Error::invalid(op, "made of other memory than it is used with"));
         }
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let ledger = LedgerOf::Shared(ledger);
@@ -128,8 +128,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// # Errors
     /// Those of the wait for that work, with the object unchanged; the driver's of the call that
     /// destroys it, with an object that is [given up](Error::GivenUp).
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.object.release().map_err(|error| (error, self))
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.object.release().map_err(|error| Rejected::new(error, self))
     }
 }
 

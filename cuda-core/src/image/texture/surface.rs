@@ -48,12 +48,12 @@ impl<T: Texel> Surface<T> {
     /// A surface of `array`: `cuSurfObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`] for an array that was not created for surfaces; the driver's.
+    /// [`Error::Invalid`] for an array that was not created for surfaces; the driver's.
     pub fn new(array: &CudaArray<T>) -> Result<Self> {
         driver::ensure()?;
         let op = "cuSurfObjectCreate";
         if !array.flags().contains(ArrayFlags::SURFACE_LOAD_STORE) {
-            return Err(Error::Flags { op, why: "the array was made without SURFACE_LOAD_STORE" });
+            return Err(Error::invalid(op, "the array was made without SURFACE_LOAD_STORE"));
         }
         array.storage().ensure()?;
         let made = Made::Array(array.storage().clone());
@@ -69,7 +69,7 @@ impl<T: Texel> Surface<T> {
     /// The surface as an argument of a kernel that reads its array.
     ///
     /// # Errors
-    /// [`Error::Flags`] for another array than the surface was created from.
+    /// [`Error::Invalid`] for another array than the surface was created from.
     pub fn bind<'a>(&'a self, array: &'a CudaArray<T>) -> Result<BoundSurface<'a>> {
         self.bound_to(array, Access::Read)
     }
@@ -77,7 +77,7 @@ impl<T: Texel> Surface<T> {
     /// The surface as an argument of a kernel that writes its array.
     ///
     /// # Errors
-    /// [`Error::Flags`] for another array than the surface was created from.
+    /// [`Error::Invalid`] for another array than the surface was created from.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

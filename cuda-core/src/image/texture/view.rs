@@ -71,7 +71,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     /// Rows of device memory, at most one slice of them.
     ///
     /// # Errors
-    /// [`Error::Shape`] if there are no texels, or several slices.
+    /// [`Error::Invalid`] if there are no texels, or several slices.
     ///
     /// ```no_run
     /// # use cuda_core::{Device, Texture, TextureDescriptor, TextureSource};
@@ -85,10 +85,10 @@ impl<'a, T: Texel> TextureSource<'a, T> {
         let (bytes, geometry) = rows.into_parts();
         let Extent { width, height, depth } = geometry.extent;
         if width == 0 || height == 0 || depth != 1 {
-            return Err(Error::Shape {
-                op: "cuTexObjectCreate",
-                why: "a plane has at least one texel and exactly one slice",
-            });
+            return Err(Error::invalid(
+                "cuTexObjectCreate",
+                "a plane has at least one texel and exactly one slice",
+            ));
         }
         let plane = Plane { width, height, pitch: geometry.pitch };
         Ok(Self::linear(bytes, Some(plane)))
@@ -144,7 +144,7 @@ impl Made {
 
     /// Refuses an array that was given up, and linear memory that the device cannot sample.
     pub(super) fn check(&self, op: &'static str, device: Device) -> Result<()> {
-        let refuse = |why| Err(Error::Shape { op, why });
+        let refuse = |why| Err(Error::invalid(op, why));
         let (address, plane) = match self {
             Made::Array(storage) => return storage.ensure(),
             Made::Memory { bytes: 0, .. } => return refuse("a texture has at least one texel"),

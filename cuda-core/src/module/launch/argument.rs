@@ -91,7 +91,7 @@ pub trait Argument<'a> {
 /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("walk")?;
 /// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
 /// let mut addresses = stream.alloc(2)?;
-/// stream.upload_from(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
+/// stream.upload(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
 /// let mut launch = stream.kernel(&function); // walk(const float *const *rows)
 /// launch.arg(&addresses).uses(&rows[0]).uses(&rows[1]);
 /// # Ok::<(), cuda_core::Error>(())

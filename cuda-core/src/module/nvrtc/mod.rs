@@ -17,7 +17,7 @@
 //! // SAFETY: `x` has an element for each of the 32 threads.
 //! unsafe { stream.kernel(&add_one).block(32).arg(&mut x).launch() }?;
 //! let mut back = [0.0; 32];
-//! stream.download_to(&x, &mut back)?;
+//! stream.download(&x, &mut back)?;
 //! assert_eq!(back, [1.0; 32]);
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
@@ -28,7 +28,7 @@ use std::path::Path;
 use std::ptr;
 
 use crate::device::Device;
-use crate::error::{Error, Result, c_text};
+use crate::error::{Error, Result, c_string, c_text};
 use crate::types::version::Version;
 
 mod api;
@@ -223,7 +223,7 @@ impl Program {
     /// Compiles to PTX: `nvrtcCompileProgram`, `nvrtcGetPTX`.
     ///
     /// # Errors
-    /// [`Error::Nvrtc`] with the compiler's log; [`Error::NoNvrtc`]; [`Error::Nul`].
+    /// [`Error::Nvrtc`] with the compiler's log; [`Error::NoNvrtc`]; [`Error::Invalid`].
     pub fn compile(&self) -> Result<Ptx> {
         let api = api()?;
         let (program, log) = self.build(api, "compute")?;
@@ -257,16 +257,16 @@ impl Program {
     /// The compiled program with its log. `kind` is the architecture's: `compute` (virtual) or `sm`
     /// (real).
     fn build<'a>(&self, api: &'a Api, kind: &str) -> Result<(CreatedProgram<'a>, String)> {
-        let source = c_string(&self.source, "a program")?;
-        let name = c_string(&self.name, "a program's name")?;
+        let source = c_string("nvrtcCreateProgram", &self.source)?;
+        let name = c_string("nvrtcCreateProgram", &self.name)?;
         let names = self.headers.iter().map(|(name, _)| name);
-        let names = c_strings(names, "a header's name")?;
-        let texts = c_strings(self.headers.iter().map(|(_, text)| text), "a header")?;
-        let expressions = c_strings(&self.expressions, "a name expression")?;
-        let mut options = c_strings(&self.options, "an option")?;
+        let names = c_strings("nvrtcCreateProgram", names)?;
+        let texts = c_strings("nvrtcCreateProgram", self.headers.iter().map(|(_, text)| text))?;
+        let expressions = c_strings("nvrtcAddNameExpression", &self.expressions)?;
+        let mut options = c_strings("nvrtcCompileProgram", &self.options)?;
         if let Some(architecture) = self.target()? {
             let option = format!("--gpu-architecture={kind}_{architecture}");
-            options.push(c_string(&option, "an option")?);
+            options.push(c_string("nvrtcCompileProgram", &option)?);
         }
         let program = CreatedProgram::create(api, &source, &name, &names, &texts)?;
         for expression in &expressions {
@@ -293,7 +293,7 @@ impl Program {
     /// The results besides the code.
     fn output(&self, program: &CreatedProgram<'_>, log: String) -> Result<Output> {
         let name = |expression: &String| {
-            let symbol = c_string(expression, "a name expression")?;
+            let symbol = c_string("nvrtcGetLoweredName", expression)?;
             Ok((expression.clone(), program.lowered_name(&symbol)?))
         };
         let names = self.expressions.iter().map(name).collect::<Result<_>>()?;
@@ -304,16 +304,12 @@ impl Program {
 /// `NVRTC_ERROR_INVALID_OPTION`.
 const INVALID_OPTION: i32 = 5;
 
-fn c_string(text: &str, what: &'static str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::Nul { what })
-}
-
 fn c_strings<'a>(
+    op: &'static str,
     texts: impl IntoIterator<Item = &'a String>,
-    what: &'static str,
 ) -> Result<Vec<CString>> {
     let texts = texts.into_iter();
-    texts.map(|text| c_string(text, what)).collect()
+    texts.map(|text| c_string(op, text)).collect()
 }
 
 impl Api {

@@ -47,7 +47,7 @@ impl Event {
     /// destroy it.
     ///
     /// # Errors
-    /// [`Error::Flags`] for an event without [`EventFlags::INTERPROCESS`]; the driver's, such as
+    /// [`Error::Invalid`] for an event without [`EventFlags::INTERPROCESS`]; the driver's, such as
     /// `NOT_SUPPORTED`.
     ///
     /// ```no_run
@@ -64,7 +64,7 @@ impl Event {
         let op = "cuIpcGetEventHandle";
         let event = self.live()?;
         if !self.flags().contains(EventFlags::INTERPROCESS) {
-            return Err(Error::Flags { op, why: "the event was created without INTERPROCESS" });
+            return Err(Error::invalid(op, "the event was created without INTERPROCESS"));
         }
         // Older drivers depend on the current context.
         let _entered = self.context().enter_briefly()?;

@@ -7,7 +7,7 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
@@ -46,13 +46,13 @@ impl Event {
     /// A new event of `context`: `cuEventCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`] for an interprocess event with timing.
+    /// [`Error::Invalid`] for an interprocess event with timing.
     pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
         if flags.contains(EventFlags::INTERPROCESS) && !flags.contains(EventFlags::DISABLE_TIMING) {
-            return Err(Error::Flags {
-                op: "cuEventCreate",
-                why: "an INTERPROCESS event takes no times: add DISABLE_TIMING",
-            });
+            return Err(Error::invalid(
+                "cuEventCreate",
+                "an INTERPROCESS event takes no times: add DISABLE_TIMING",
+            ));
         }
         Ok(Self {
             raw: RawEvent::create(context, flags)?,
@@ -194,7 +194,7 @@ impl Event {
     /// microsecond. A negative time, if the events are given in the wrong order, is zero.
     ///
     /// # Errors
-    /// [`Error::NoTiming`]; the driver's `INVALID_HANDLE` for events never recorded or of different
+    /// [`Error::Invalid`]; the driver's `INVALID_HANDLE` for events never recorded or of different
     /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
     ///
     /// ```no_run
@@ -210,14 +210,15 @@ impl Event {
     /// ```
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let (start, end) = (earlier.live()?, self.live()?);
+        let op = "cuEventElapsedTime";
         for event in [earlier, self] {
             if event.flags.contains(EventFlags::DISABLE_TIMING) {
-                return Err(Error::NoTiming);
+                return Err(Error::invalid(op, "the event was created with DISABLE_TIMING"));
             }
         }
         let mut milliseconds = 0.0;
         let _relaxed = RelaxedCaptureMode::enter()?;
-        check("cuEventElapsedTime", elapsed(&mut milliseconds, start.as_raw(), end.as_raw()))?;
+        check(op, elapsed(&mut milliseconds, start.as_raw(), end.as_raw()))?;
         let seconds = f64::from(milliseconds).max(0.0) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
@@ -232,11 +233,11 @@ impl Event {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # use cuda_core::{Event, EventFlags};
     /// let event = Event::new(&context, EventFlags::DEFAULT)?;
-    /// event.close().map_err(|(error, _event)| error)?;
+    /// event.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        self.raw.destroy().map_err(|error| (error, self))
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.raw.destroy().map_err(|error| Rejected::new(error, self))
     }
 }
 

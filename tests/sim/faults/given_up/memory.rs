@@ -16,7 +16,7 @@ fn is_empty<T: Pod>(buffer: &mut DeviceBuffer<T>) {
     let stream = stream();
     stream.fill_bytes(&mut *buffer, 1).expect("none to fill");
     let bytes = buffer.as_view().cast::<u8>().expect("none");
-    let short = stream.download_to(bytes, &mut [0; 4]);
+    let short = stream.download(bytes, &mut [0; 4]);
     assert!(matches!(short, Err(Error::LengthMismatch { .. })), "{short:?}");
     assert!(buffer.slice(..1).is_err());
 }
@@ -48,7 +48,7 @@ fn registered_memory() {
         make: || {
             let host = vec![5_u32; 16];
             let registered = Registered::new(&first()?.1, host, RegisterFlags::PORTABLE);
-            registered.map_err(|(error, _)| error)
+            registered.map_err(Error::from)
         },
         // The owner may stay pinned permanently, so it must not be returned.
         close: |host| host.into_inner().map(drop),
@@ -178,7 +178,7 @@ fn memory_of_another_interface() {
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         // SAFETY: of this size, and no other code uses it.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
-        imported.map_err(|(error, _)| error)
+        imported.map_err(Error::from)
     }
     Case {
         call: "cuDestroyExternalMemory",
@@ -192,7 +192,7 @@ fn memory_of_another_interface() {
         call: "cuMemFree_v2",
         make: || {
             let mapped = import()?.into_buffer::<u32>(0, 16);
-            mapped.map_err(|(error, _)| error)
+            mapped.map_err(Error::from)
         },
         close: DeviceBuffer::close,
         lost: &[Resource::DeviceMemory, Resource::ExternalMemory],
@@ -206,7 +206,7 @@ fn memory_of_another_interface() {
             let kind = ExternalSemaphoreKind::Timeline;
             // SAFETY: the simulated driver takes any descriptor for a semaphore's.
             let imported = unsafe { ExternalSemaphore::import_fd(&first()?.1, fd, kind) };
-            imported.map_err(|(error, _)| error)
+            imported.map_err(Error::from)
         },
         close: ExternalSemaphore::close,
         lost: &[Resource::ExternalSemaphore],

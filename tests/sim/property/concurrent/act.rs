@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
         for (buffer, contents) in self.device.own() {
             let mut bytes = vec![0; buffer.len()];
             let stream = buffer.device().create_stream()?;
-            stream.download_to(buffer, &mut bytes)?;
+            stream.download(buffer, &mut bytes)?;
             same(&bytes, contents)?;
         }
         for (buffer, contents) in self.pinned.own() {
@@ -119,11 +119,11 @@ impl<'a> Worker<'a> {
                 }
             }
             Step::Drop { buffer, explicit } => match self.device.take(buffer) {
-                Some((buffer, _)) if explicit => buffer.close().map_err(|(error, _)| error)?,
+                Some((buffer, _)) if explicit => buffer.close()?,
                 other => drop(other),
             },
             Step::DropPinned { buffer, explicit } => match self.pinned.take(buffer) {
-                Some((buffer, _)) if explicit => buffer.close().map_err(|(error, _)| error)?,
+                Some((buffer, _)) if explicit => buffer.close()?,
                 other => drop(other),
             },
             Step::GiveAway { buffer } => {
@@ -250,7 +250,7 @@ impl<'a> Worker<'a> {
                 let (mut target, contents) = self.device.target(to.buffer);
                 let (to, devices) = (to.of(target.len()), [target.as_view().device()]);
                 let bytes: Vec<u8> = (0..to.len() as u8).map(|i| i ^ value).collect();
-                let result = stream.upload_from(&bytes, target.slice_mut(to.clone())?);
+                let result = stream.upload(&bytes, target.slice_mut(to.clone())?);
                 if allowed(stream, &devices, result)? {
                     contents[to].copy_from_slice(&known(&bytes));
                 }
@@ -259,7 +259,7 @@ impl<'a> Worker<'a> {
                 let (source, contents) = self.device.source(device, from.buffer);
                 let (from, devices) = (from.of(source.len()), [source.device()]);
                 let mut bytes = vec![0; from.len()];
-                let result = stream.download_to(source.slice(from.clone())?, &mut bytes);
+                let result = stream.download(source.slice(from.clone())?, &mut bytes);
                 if allowed(stream, &devices, result)? {
                     same(&bytes, &contents[from])?;
                 }

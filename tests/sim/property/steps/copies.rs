@@ -1,6 +1,6 @@
 //! Copies of every kind.
 
-use cuda_core::{Batch, Stream, StreamKind};
+use cuda_core::{Batch, Rejected, Stream, StreamKind};
 use proptest::prelude::*;
 
 use crate::property::outcome::{Departure, Done, alike, allowed, known, note, pattern, pick, same};
@@ -130,7 +130,7 @@ impl World {
                 let devices = [held.memory.device_for(stream)];
                 let bytes = pattern(to.len(), value);
                 let mut view = held.memory.view_mut();
-                let copied = stream.upload_from(&bytes, view.slice_mut(to.clone())?);
+                let copied = stream.upload(&bytes, view.slice_mut(to.clone())?);
                 let outcome = allowed(stream, &devices, copied);
                 note(&mut held.contents[to], outcome, |part| part.copy_from_slice(&known(&bytes)))
             }
@@ -142,7 +142,7 @@ impl World {
                 let devices = [held.memory.device_for(stream)];
                 let mut bytes = vec![0; from.len()];
                 let part = held.memory.view().slice(from.clone())?;
-                let copied = stream.download_to(part, &mut bytes);
+                let copied = stream.download(part, &mut bytes);
                 if allowed(stream, &devices, copied)? {
                     same(&bytes, &held.contents[from])?;
                 }
@@ -172,7 +172,7 @@ impl World {
                 self.flights.push((flight, contents.clone()));
                 Ok(())
             }
-            Err((error, _)) => Err(error),
+            Err(Rejected { error, .. }) => Err(error),
         };
         let outcome = allowed(stream, &devices, copied);
         note(&mut held.contents[to], outcome, |part| part.copy_from_slice(&contents))
@@ -193,7 +193,7 @@ impl World {
                 self.flights.push((flight, held.contents[from].to_vec()));
                 Ok(())
             }
-            Err((error, _)) => Err(error),
+            Err(Rejected { error, .. }) => Err(error),
         };
         allowed(stream, &devices, copied).map(drop)
     }

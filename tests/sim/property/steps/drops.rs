@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use cuda_core::{Error, Stream, StreamKind};
+use cuda_core::{Error, Rejected, Stream, StreamKind};
 use proptest::prelude::*;
 
 use crate::property::outcome::{Departure, Done, same, take};
@@ -99,8 +99,8 @@ impl World {
 
 impl Gone {
     fn close(self) -> Done {
-        fn error<T>((error, _): (Error, T)) -> Error {
-            error
+        fn error<T>(rejected: Rejected<T>) -> Error {
+            rejected.error
         }
         match self {
             Self::Device(held) => match held.memory {

@@ -34,7 +34,7 @@ impl World {
         };
         match op {
             FlightOp::Wait { .. } => {
-                let bytes = flight.wait().map_err(|(error, _)| error)?;
+                let bytes = flight.wait()?;
                 same(&bytes, &contents)?;
             }
             FlightOp::IsDone { .. } => {

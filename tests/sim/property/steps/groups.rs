@@ -52,12 +52,12 @@ impl World {
         let mut b = group.alloc::<u8>(len)?;
         if let Rounds::Scatter = op.rounds {
             let mut parts = group.alloc::<u8>(part)?;
-            group.scatter_from(&bytes, &mut parts)?;
+            group.scatter(&bytes, &mut parts)?;
             let mut back = vec![0; len];
-            group.gather_to(&parts, &mut back)?;
+            group.gather(&parts, &mut back)?;
             return Ok(same(&back, &contents)?);
         }
-        group.upload_all_from(&bytes, &mut a)?;
+        group.upload_all(&bytes, &mut a)?;
         match op.rounds {
             Rounds::Rotate => {
                 group.rotate(&a, &mut b, 1)?;
@@ -75,7 +75,7 @@ impl World {
         }
         for (stream, buffer) in group.streams().iter().zip(&a) {
             let mut bytes = vec![0; len];
-            stream.download_to(buffer, &mut bytes)?;
+            stream.download(buffer, &mut bytes)?;
             said(same(&bytes, &contents), op.rounds)?;
         }
         Ok(())

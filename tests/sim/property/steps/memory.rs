@@ -2,7 +2,7 @@
 
 use cuda_core::{
     Allocator, CachingPool, Device, DeviceBuffer, Error, ManagedBuffer, MemoryPool, PinnedBuffer,
-    PoolLimit, RegisterFlags, Registered, Stream,
+    PoolLimit, RegisterFlags, Registered, Rejected, Stream,
 };
 use proptest::prelude::*;
 
@@ -116,8 +116,8 @@ impl World {
                             self.host.push(Held { memory: OfHost::Registered(buffer), contents })
                         }
                         // It shares a page with other registered memory.
-                        Err((error, _)) if is_registered(&error) => {}
-                        Err((error, _)) => return Err(error.into()),
+                        Err(Rejected { error, .. }) if is_registered(&error) => {}
+                        Err(Rejected { error, .. }) => return Err(error.into()),
                     }
                 }
             }
@@ -144,7 +144,7 @@ impl World {
                 self.caches[index] = made.build()?;
             }
             MemoryOp::DropDriverPool { pool, explicit } => match take(&mut self.pools, pool) {
-                Some(pool) if explicit => pool.close().map_err(|(error, _)| error)?,
+                Some(pool) if explicit => pool.close()?,
                 other => drop(other),
             },
         }

@@ -53,7 +53,7 @@ impl World {
                 self.streams.push(builder.build()?);
             }
             StreamOp::Drop { stream, explicit } => match take(&mut self.streams, stream) {
-                Some(stream) if explicit => stream.close().map_err(|(error, _)| error)?,
+                Some(stream) if explicit => stream.close()?,
                 other => drop(other),
             },
             StreamOp::Wait { .. } => {}
@@ -64,7 +64,7 @@ impl World {
                 }
             }
             StreamOp::DropEvent { event, explicit } => match take(&mut self.events, event) {
-                Some(event) if explicit => event.close().map_err(|(error, _)| error)?,
+                Some(event) if explicit => event.close()?,
                 other => drop(other),
             },
             StreamOp::CreateSignal { device } => {

@@ -77,7 +77,7 @@ pub(in crate::property) fn compare(device: &[Held<OfDevice>], host: &[Held<OfHos
         let view = held.memory.view();
         let mut bytes = vec![0; view.len()];
         let stream = view.device().create_stream()?;
-        stream.download_to(view, &mut bytes)?;
+        stream.download(view, &mut bytes)?;
         located(same(&bytes, &held.contents), "device buffer", index)?;
     }
     for (index, held) in host.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::bench::goal::Goal;
 use crate::bench::measure::{Measured, once};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::{check, first_error};
-use host::{gather, gather_to, scatter, scatter_from, upload_all, upload_all_from};
+use host::{gather, gather_slice, scatter, scatter_slice, upload_all, upload_slice};
 use team::Team;
 
 /// Devices of a group.
@@ -37,11 +37,11 @@ pub(super) fn operations() -> Vec<Operation> {
         let one = none("call copies to one device");
         let (most, nearly) = (Goal::Share(0.95), Goal::Share(0.97));
         add("upload to all, pinned", most.clone(), upload_all);
-        add("upload to all, borrowed slice", up.clone(), upload_all_from);
+        add("upload to all, borrowed slice", up.clone(), upload_slice);
         add("scatter, pinned", most.clone(), scatter);
-        add("scatter, borrowed slice", up, scatter_from);
+        add("scatter, borrowed slice", up, scatter_slice);
         add("gather, pinned", most, gather);
-        add("gather, borrowed slice", down, gather_to);
+        add("gather, borrowed slice", down, gather_slice);
         add("ring of peer copies", nearly.clone(), peers::rotate);
         add("all-to-all of peer copies", nearly, peers::all_to_all);
         add("broadcast from one device", one, peers::broadcast);

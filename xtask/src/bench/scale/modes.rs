@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::Result;
-use cuda_core::{Device, DeviceBuffer, InFlight, PinnedBuffer, Stream};
+use cuda_core::{Device, DeviceBuffer, Error, InFlight, PinnedBuffer, Stream};
 
 use super::driver::PENDING;
 
@@ -161,7 +161,7 @@ type Flight = InFlight<Vec<u8>>;
 
 /// Owned uploads to the same buffer.
 fn uploads(stream: &Stream, buffer: &mut DeviceBuffer<u8>, n: usize) -> Result<Vec<Flight>> {
-    let upload = || stream.upload_owned(vec![1; 64], &mut *buffer).map_err(|(error, _)| error);
+    let upload = || stream.upload_owned(vec![1; 64], &mut *buffer).map_err(Error::from);
     Ok(iter::repeat_with(upload).take(n).collect::<cuda_core::Result<_>>()?)
 }
 
@@ -177,7 +177,7 @@ fn landings(n: usize) -> Result<f64> {
     let mut buffer = stream.alloc(64)?;
     let mut flights = uploads(&stream, &mut buffer, n)?.into_iter();
     stream.synchronize()?;
-    let land = |flight: Flight| Ok(flight.wait().map(drop).map_err(|(error, _)| error)?);
+    let land = |flight: Flight| Ok(flight.wait().map(drop)?);
     cost(n, || flights.try_for_each(land))
 }
 

@@ -141,9 +141,9 @@ mod tests {
             panic!("two directions");
         };
         let line = "| 1 | 1.0 % | 2.0 % | 3.0 % | 4.0 % |\n";
-        assert!(up.starts_with("upload_from") && up.contains(line), "{up}");
+        assert!(up.starts_with("slice upload") && up.contains(line), "{up}");
         let line = "| 16 | 37.0 % | 38.0 % | 39.0 % |  |\n";
-        assert!(down.starts_with("download_to") && down.ends_with(line), "{down}");
+        assert!(down.starts_with("slice download") && down.ends_with(line), "{down}");
         let text = &render(&report, Style::Text)[0];
         assert!(text.contains("threads   1 MiB   2 MiB"), "{text}");
     }

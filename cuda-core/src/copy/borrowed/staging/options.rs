@@ -27,8 +27,8 @@ const USUAL_CHUNK: usize = 8 << 20;
 const SMALLEST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 64 << 20;
 
-/// How [`Stream::upload_from`](crate::Stream::upload_from),
-/// [`Stream::download_to`](crate::Stream::download_to), [`Stream::scope`](crate::Stream::scope) and
+/// How [`Stream::upload`](crate::Stream::upload),
+/// [`Stream::download`](crate::Stream::download), [`Stream::scope`](crate::Stream::scope) and
 /// the same of a [`DeviceGroup`](crate::DeviceGroup) copy large slices: which threads, through what
 /// chunks of pinned memory.
 ///
@@ -45,7 +45,7 @@ const LARGEST_CHUNK: usize = 64 << 20;
 /// let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// let buffer = stream.alloc_zeroed::<f32>(1 << 28)?;
 /// let mut back = vec![1.0; buffer.len()];
-/// stream.download_to(&buffer, &mut back)?;
+/// stream.download(&buffer, &mut back)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,7 +78,7 @@ pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
 /// The options of copies of large borrowed slices. No driver call.
 ///
 /// # Errors
-/// [`Error::Malformed`] if an environment variable has an invalid value; those copies fail with it
+/// [`Error::Invalid`] if an environment variable has an invalid value; those copies fail with it
 /// too, until [`set_staging_options`] is called. [`Error::Forked`] in a child of `fork`,
 /// [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
@@ -95,7 +95,7 @@ pub fn staging_options() -> Result<StagingOptions> {
 /// Sets how copies of large borrowed slices are made from now on. No driver call.
 ///
 /// # Errors
-/// [`Error::Malformed`] for an invalid number of threads or chunk size; nothing changes then.
+/// [`Error::Invalid`] for an invalid number of threads or chunk size; nothing changes then.
 /// [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
@@ -114,11 +114,11 @@ impl StagingOptions {
     fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = match setting(THREADS) {
-            Some(text) => text.trim().parse().map_err(|_| bad_threads(text))?,
+            Some(text) => text.trim().parse().map_err(|_| bad_threads(&text))?,
             None => cores.min(useful()) - 1,
         };
         let chunk = match setting(CHUNK) {
-            Some(text) => bytes(&text).ok_or_else(|| bad_chunk(text))?,
+            Some(text) => bytes(&text).ok_or_else(|| bad_chunk(&text))?,
             None => USUAL_CHUNK,
         };
         Self { threads, chunk }.check()
@@ -126,30 +126,22 @@ impl StagingOptions {
 
     fn check(self) -> Result<Self> {
         if self.threads > workers::MOST {
-            return Err(bad_threads(self.threads.to_string()));
+            return Err(bad_threads(&self.threads.to_string()));
         }
         let fits = (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(&self.chunk);
         if !fits || !self.chunk.is_power_of_two() {
-            return Err(bad_chunk(self.chunk.to_string()));
+            return Err(bad_chunk(&self.chunk.to_string()));
         }
         Ok(self)
     }
 }
 
-fn bad_threads(text: String) -> Error {
-    Error::Malformed {
-        what: "a number of copying threads (CUDA_CORE_COPY_THREADS)",
-        text,
-        form: "0 to 64",
-    }
+fn bad_threads(text: &str) -> Error {
+    Error::malformed("CUDA_CORE_COPY_THREADS", text, "a number of threads from 0 to 64")
 }
 
-fn bad_chunk(text: String) -> Error {
-    Error::Malformed {
-        what: "the size of a chunk (CUDA_CORE_COPY_CHUNK)",
-        text,
-        form: "a power of two from 4KiB to 64MiB",
-    }
+fn bad_chunk(text: &str) -> Error {
+    Error::malformed("CUDA_CORE_COPY_CHUNK", text, "a power of two from 4KiB to 64MiB")
 }
 
 /// `65536`, `64KiB` or `4MiB`.

@@ -10,18 +10,18 @@ pub(super) fn upload_all(team: &Team) -> anyhow::Result<Measured> {
     upload(team, team.len, 0, |group, host, to| group.upload_all(host, to))
 }
 
-pub(super) fn upload_all_from(team: &Team) -> anyhow::Result<Measured> {
+pub(super) fn upload_slice(team: &Team) -> anyhow::Result<Measured> {
     let slice = vec![1; team.len];
-    upload(team, team.len, 0, |group, _, to| group.upload_all_from(&slice, to))
+    upload(team, team.len, 0, |group, _, to| group.upload_all(&slice, to))
 }
 
 pub(super) fn scatter(team: &Team) -> anyhow::Result<Measured> {
     upload(team, team.all(), team.len, |group, host, to| group.scatter(host, to))
 }
 
-pub(super) fn scatter_from(team: &Team) -> anyhow::Result<Measured> {
+pub(super) fn scatter_slice(team: &Team) -> anyhow::Result<Measured> {
     let slice = vec![1; team.all()];
-    upload(team, team.all(), team.len, |group, _, to| group.scatter_from(&slice, to))
+    upload(team, team.all(), team.len, |group, _, to| group.scatter(&slice, to))
 }
 
 /// The library's operation beside raw uploads of pinned memory, in which each member's part begins
@@ -56,9 +56,9 @@ pub(super) fn gather(team: &Team) -> anyhow::Result<Measured> {
     })
 }
 
-pub(super) fn gather_to(team: &Team) -> anyhow::Result<Measured> {
+pub(super) fn gather_slice(team: &Team) -> anyhow::Result<Measured> {
     let mut slice = vec![1; team.all()];
-    download(team, || team.group.gather_to(&team.sources, &mut slice))
+    download(team, || team.group.gather(&team.sources, &mut slice))
 }
 
 /// The library's operation beside raw downloads of each member's bytes to pinned memory.

@@ -1,0 +1,149 @@
+//! Host memory as copies take it: pinned or borrowed.
+
+use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
+use crate::host::registered::Registered;
+use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::memory::buffer::Buffer;
+use crate::types::pod::Pod;
+use crate::util::from::from;
+
+/// Host memory to upload: pinned memory, or any slice, vector or array.
+///
+/// | source | the copy |
+/// |---|---|
+/// | `&PinnedBuffer`, `&Registered`, [`PinnedSlice`] | is asynchronous: the device reads the memory later, and the library orders what else uses it |
+/// | `&[T]`, `&Vec<T>`, `&[T; N]`, `&Box<[T]>` | is staged in pinned memory: the source may be changed at once |
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{DeviceBuffer, HostSlice, Result, Stream};
+///
+/// fn twice<'a>(
+///     stream: &Stream,
+///     source: impl Into<HostSlice<'a, f32>>,
+/// ) -> Result<[DeviceBuffer<f32>; 2]> {
+///     let source = source.into();
+///     let (mut one, mut other) = (stream.alloc(source.len())?, stream.alloc(source.len())?);
+///     stream.upload(source, &mut one)?;
+///     stream.upload(source, &mut other)?;
+///     Ok([one, other])
+/// }
+/// twice(&stream, &vec![1.0; 1000])?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum HostSlice<'a, T: Pod> {
+    /// Memory that devices read by themselves.
+    Pinned(PinnedSlice<'a, T>),
+    /// Any other memory.
+    Borrowed(&'a [T]),
+}
+
+/// Host memory to download to: pinned memory, or any slice, vector or array.
+///
+/// | destination | the copy |
+/// |---|---|
+/// | `&mut PinnedBuffer`, `&mut Registered`, [`PinnedSliceMut`] | is asynchronous: reading the memory waits for it |
+/// | `&mut [T]`, `&mut Vec<T>`, `&mut [T; N]`, `&mut Box<[T]>` | is waited for |
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{DeviceBuffer, HostSliceMut, Result, Stream};
+///
+/// fn ones<'a>(stream: &Stream, to: impl Into<HostSliceMut<'a, f32>>) -> Result<()> {
+///     let to = to.into();
+///     let mut buffer = stream.alloc(to.len())?;
+///     stream.fill(&mut buffer, 1.0)?;
+///     stream.download(&buffer, to)
+/// }
+/// let mut values = [0.0; 100];
+/// ones(&stream, &mut values)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum HostSliceMut<'a, T: Pod> {
+    /// Memory that devices write by themselves.
+    Pinned(PinnedSliceMut<'a, T>),
+    /// Any other memory.
+    Borrowed(&'a mut [T]),
+}
+
+impl<T: Pod> Clone for HostSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Pod> Copy for HostSlice<'_, T> {}
+
+impl<T: Pod> HostSlice<'_, T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Pinned(slice) => slice.len(),
+            Self::Borrowed(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: Pod> HostSliceMut<'_, T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Pinned(slice) => slice.len(),
+            Self::Borrowed(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Host memory of every form, as a type that has a `From` for each: `$of` makes it of a
+/// [`HostSlice`], `$of_mut` of a [`HostSliceMut`].
+macro_rules! from_host_memory {
+    ($slice:ident: $of:expr, $slice_mut:ident: $of_mut:expr) => {
+        from! {
+            ['a, T: Pod] PinnedSlice<'a, T> => $slice<'a, T>: |it| $of(HostSlice::Pinned(it));
+            ['a, T: Pod] &PinnedSlice<'a, T> => $slice<'a, T>: |it| $of(HostSlice::Pinned(*it));
+            ['a, T: Pod] &'a PinnedSliceMut<'_, T> => $slice<'a, T>:
+                |it| $of(HostSlice::Pinned(it.as_view()));
+            ['a, T: Pod, X] &'a Buffer<T, PinnedMemory, X> => $slice<'a, T>:
+                |it| $of(HostSlice::Pinned(it.as_view()));
+            ['a, H: StableHost] &'a Registered<H> => $slice<'a, H::Element>:
+                |it| $of(HostSlice::Pinned(it.as_view()));
+            ['a, T: Pod] &'a [T] => $slice<'a, T>: |it| $of(HostSlice::Borrowed(it));
+            ['a, T: Pod] &'a Vec<T> => $slice<'a, T>: |it| $of(HostSlice::Borrowed(it));
+            ['a, T: Pod] &'a Box<[T]> => $slice<'a, T>: |it| $of(HostSlice::Borrowed(it));
+            ['a, T: Pod, const N: usize] &'a [T; N] => $slice<'a, T>:
+                |it| $of(HostSlice::Borrowed(it));
+
+            ['a, T: Pod] PinnedSliceMut<'a, T> => $slice_mut<'a, T>:
+                |it| $of_mut(HostSliceMut::Pinned(it));
+            ['a, T: Pod] &'a mut PinnedSliceMut<'_, T> => $slice_mut<'a, T>:
+                |it| $of_mut(HostSliceMut::Pinned(it.reborrow()));
+            ['a, T: Pod, X] &'a mut Buffer<T, PinnedMemory, X> => $slice_mut<'a, T>:
+                |it| $of_mut(HostSliceMut::Pinned(it.as_view_mut()));
+            ['a, H: StableHostMut] &'a mut Registered<H> => $slice_mut<'a, H::Element>:
+                |it| $of_mut(HostSliceMut::Pinned(it.as_view_mut()));
+            ['a, T: Pod] &'a mut [T] => $slice_mut<'a, T>: |it| $of_mut(HostSliceMut::Borrowed(it));
+            ['a, T: Pod] &'a mut Vec<T> => $slice_mut<'a, T>:
+                |it| $of_mut(HostSliceMut::Borrowed(it));
+            ['a, T: Pod] &'a mut Box<[T]> => $slice_mut<'a, T>:
+                |it| $of_mut(HostSliceMut::Borrowed(it));
+            ['a, T: Pod, const N: usize] &'a mut [T; N] => $slice_mut<'a, T>:
+                |it| $of_mut(HostSliceMut::Borrowed(it));
+        }
+    };
+}
+
+pub(crate) use from_host_memory;
+
+from_host_memory! { HostSlice: std::convert::identity, HostSliceMut: std::convert::identity }

@@ -1,0 +1,96 @@
+//! Memory whose parts belong to the members of a group.
+
+use crate::copy::host_slice::{HostSlice, HostSliceMut, from_host_memory};
+use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
+use crate::host::registered::Registered;
+use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
+use crate::types::pod::Pod;
+use crate::util::from::from;
+
+/// What [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) distributes: memory of the host, in
+/// every form that [`HostSlice`] lists, or of any device.
+///
+/// ```no_run
+/// use cuda_core::{DeviceBuffer, DeviceGroup, Result, Whole};
+///
+/// fn shares<'a>(
+///     group: &DeviceGroup,
+///     batch: impl Into<Whole<'a, f32>>,
+/// ) -> Result<Vec<DeviceBuffer<f32>>> {
+///     let batch = batch.into();
+///     let mut shares = group.alloc_shares(batch.len())?;
+///     group.scatter(batch, &mut shares)?;
+///     Ok(shares)
+/// }
+/// let group = DeviceGroup::all()?;
+/// shares(&group, &vec![1.0; 1000])?;
+/// shares(&group, &group.streams()[0].alloc_zeroed(1000)?)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum Whole<'a, T: Pod> {
+    /// Memory of a device.
+    Device(DeviceSlice<'a, T>),
+    /// Memory of the host.
+    Host(HostSlice<'a, T>),
+}
+
+/// Where [`DeviceGroup::gather`](crate::DeviceGroup::gather) collects: memory of the host, in every
+/// form that [`HostSliceMut`] lists, or of any device.
+#[derive(Debug)]
+pub enum WholeMut<'a, T: Pod> {
+    /// Memory of a device.
+    Device(DeviceSliceMut<'a, T>),
+    /// Memory of the host.
+    Host(HostSliceMut<'a, T>),
+}
+
+impl<T: Pod> Whole<'_, T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Device(slice) => slice.len(),
+            Self::Host(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: Pod> WholeMut<'_, T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Device(slice) => slice.len(),
+            Self::Host(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+from_host_memory! { Whole: Whole::Host, WholeMut: WholeMut::Host }
+
+from! {
+    ['a, T: Pod] HostSlice<'a, T> => Whole<'a, T>: |it| Whole::Host(it);
+    ['a, T: Pod] DeviceSlice<'a, T> => Whole<'a, T>: |it| Whole::Device(it);
+    ['a, T: Pod] &DeviceSlice<'a, T> => Whole<'a, T>: |it| Whole::Device(*it);
+    ['a, T: Pod] &'a DeviceSliceMut<'_, T> => Whole<'a, T>: |it| Whole::Device(it.as_view());
+    ['a, T: Pod, X] &'a Buffer<T, DeviceMemory, X> => Whole<'a, T>:
+        |it| Whole::Device(it.as_view());
+
+    ['a, T: Pod] HostSliceMut<'a, T> => WholeMut<'a, T>: |it| WholeMut::Host(it);
+    ['a, T: Pod] DeviceSliceMut<'a, T> => WholeMut<'a, T>: |it| WholeMut::Device(it);
+    ['a, T: Pod] &'a mut DeviceSliceMut<'_, T> => WholeMut<'a, T>:
+        |it| WholeMut::Device(it.reborrow());
+    ['a, T: Pod, X] &'a mut Buffer<T, DeviceMemory, X> => WholeMut<'a, T>:
+        |it| WholeMut::Device(it.as_view_mut());
+}
