@@ -16,13 +16,15 @@
 //!
 //! * **Safe and asynchronous.** Copies, fills and frees return at once. Safe code can neither reach
 //!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
-//! a ledger of the streams that use it, so work on several streams and devices is ordered without
-//! events of your own. * **One driver call per operation** on a created stream. Where one stream
-//! must wait for another,   an event is recorded; otherwise none is. * **Invisible to its
-//! neighbours.** After every call, failed ones included, the current context   of the thread is
-//! what it was before. [`Device::enter`] and [`Context::enter`] make one current   for a scope and
-//! then restore what was there, *none* included. * **Starts without a driver.** The driver is
-//! loaded at the first call; without one, every   operation returns [`Error::NoDriver`].
+//!   a ledger of the streams that use it, so work on several streams and devices is ordered without
+//!   events of your own.
+//! * **One driver call per operation** on a created stream. Where one stream must wait for another,
+//!   an event is recorded; otherwise none is.
+//! * **Invisible to its neighbours.** After every call, failed ones included, the current context
+//!   of the thread is what it was before. [`Device::enter`] and [`Context::enter`] make one current
+//!   for a scope and then restore what was there, *none* included.
+//! * **Starts without a driver.** The driver is loaded at the first call; without one, every
+//!   operation returns [`Error::NoDriver`].
 //!
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
@@ -41,7 +43,8 @@
 //! other work.
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
-//! full speed. Their elements are [`Pod`], and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
+//! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and
+//! structs by [`pod!`] among them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
 //! parts. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
 //! [`PitchedBuffer`] has padded rows, [`Registered`] pins existing memory, and a
 //! [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
@@ -76,7 +79,8 @@
 //! program runs, a [`Linker`](jit::Linker) joins code that comes in pieces, and a [`Library`] is a
 //! module for all contexts at once. A [`Function`] is a kernel with its attributes and occupancy,
 //! and [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot
-//! check what a kernel does.
+//! check what a kernel does. [`kernel!`] declares a kernel's parameters once, and the compiler
+//! checks the arguments of each launch.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are futures
 //! for any executor. An [`Error`] names the operation and the cause. What a `Drop` could not do is
@@ -198,7 +202,8 @@ pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
 pub use module::{
-    BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, nvrtc,
+    BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
+    nvrtc,
 };
 pub use peer::PeerAccess;
 pub use process::driver::driver_version;
@@ -212,7 +217,9 @@ pub use stream::{
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use trim::trim;
+pub use types::complex::{Complex32, Complex64};
 pub use types::extent::{Extent, Origin};
+pub use types::half::{bf16, f16};
 pub use types::pod::Pod;
 pub use types::resource::Resource;
 pub use types::usage::{MemoryInfo, PoolUsage};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Device, Event, EventFlags, Resource, Result, Stream,
+    Device, Event, EventFlags, PinnedBuffer, Resource, Result, Stream,
     drops::{self, DropFailure},
 };
 use support::{assert_bytes, context, expect_drop_failures, gpu_test, hash, stall};
@@ -153,6 +153,26 @@ gpu_test! {
         stream.synchronize()?;
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         assert_eq!(drops.load(Ordering::SeqCst), 1);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s31_a_host_function_reads_what_was_downloaded() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc::<u32>(1 << 20)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(stream.context(), 1 << 20)?;
+        stream.fill(&mut buffer, 7)?;
+        stream.download(&buffer, &mut host)?;
+        let (tell, told) = mpsc::channel();
+        stream.launch_host_func(move || {
+            let seen = host.as_slice().map(|host| host.iter().all(|element| *element == 7));
+            // The receiver takes it later.
+            let _ = tell.send(seen);
+        })?;
+        stream.synchronize()?;
+        assert!(told.recv().expect("it ran")?, "all elements are there");
         Ok(())
     }
 }

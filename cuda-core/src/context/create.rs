@@ -46,7 +46,7 @@ impl Context {
     /// [`Context::pop`] makes what was current before current again.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create); nothing is pushed then.
+    /// Those of [`Context::new`]; nothing is pushed then.
     pub fn new_current(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         current::keep_pushed(&context);

@@ -395,8 +395,8 @@ impl Context {
     /// [`Context::enter`] for a closure.
     ///
     /// # Errors
-    /// Those of `f`, of [`Context::enter`] and of [`Guard::restore`], with which the value of `f` is
-    /// lost.
+    /// Those of `f`, of [`Context::enter`] and of [`Guard::restore`], with which the value of `f`
+    /// is lost.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -221,9 +221,10 @@ impl Device {
     /// event, buffer, module or other object of this crate, the runtime API's or another library's,
     /// no green context of the device; no memory that a caching pool keeps
     /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
-    /// including what is kept for copies of borrowed slices ([`staging::trim`](crate::staging::trim))
-    /// and for pinned buffers ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects
-    /// dangle, and even dropping them is undefined. No thread has the context on its stack.
+    /// including what is kept for copies of borrowed slices
+    /// ([`staging::trim`](crate::staging::trim)) and for pinned buffers
+    /// ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects dangle, and even
+    /// dropping them is undefined. No thread has the context on its stack.
     ///
     /// # Errors
     /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this

@@ -37,8 +37,8 @@ flags! {
         /// A core dump can be requested through a pipe: `CU_CTX_USER_COREDUMP_ENABLE`, from CUDA
         /// 12.1 on.
         USER_COREDUMP_ENABLE = 0x40;
-        /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`, from
-        /// CUDA 12.1 on.
+        /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`,
+        /// from CUDA 12.1 on.
         SYNC_MEMOPS = 0x80;
     }
 }

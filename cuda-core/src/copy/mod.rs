@@ -51,8 +51,8 @@ fn at_one_end(
     }
 }
 
-/// Copies all of `source` to `destination`, of equal length: checks, orders, enqueues, marks. No driver
-/// call if there is nothing to copy.
+/// Copies all of `source` to `destination`, of equal length: checks, orders, enqueues, marks. No
+/// driver call if there is nothing to copy.
 #[inline]
 fn transfer<T: Pod, A: Memory, B: Memory>(
     core: &StreamCore,
@@ -88,21 +88,21 @@ impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device: `cuMemcpyHtoDAsync_v2`.
     ///
     /// **Pinned memory** is copied asynchronously. **A borrowed slice** is first staged in pinned
-    /// memory, and the method returns as soon as that is done: the slice may be changed at once, and
-    /// nothing waits for the device.
+    /// memory, and the method returns as soon as that is done: the slice may be changed at once,
+    /// and nothing waits for the device.
     ///
     /// A small slice costs one `memcpy` more. A large one goes through at most eight
-    /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for this stream
-    /// before it stages more than they hold. It also waits for this stream when 256 MiB of small
-    /// slices are in flight, unless the stream is known to be held up, for example by a
+    /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for
+    /// this stream before it stages more than they hold. It also waits for this stream when 256 MiB
+    /// of small slices are in flight, unless the stream is known to be held up, for example by a
     /// [signal](crate::Signal) or a host function: then small slices take more pinned memory, which
-    /// later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned memory can be
-    /// had at all, bytes go through memory that is not pinned: slower, and the driver may wait for
-    /// this stream.
+    /// later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned memory can
+    /// be had at all, bytes go through memory that is not pinned: slower, and the driver may wait
+    /// for this stream.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. After the driver
-    /// fails, the destination of a large slice may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. After the
+    /// driver fails, the destination of a large slice may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -135,9 +135,9 @@ impl<K: StreamKind> Stream<K> {
     /// for several slices, use [`Stream::scope`].
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A borrowed slice
-    /// of up to a mebibyte, or up to a [chunk](crate::staging::StagingOptions) if that is smaller, is
-    /// untouched after a failure; a larger one may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A borrowed
+    /// slice of up to a mebibyte, or up to a [chunk](crate::staging::StagingOptions) if that is
+    /// smaller, is untouched after a failure; a larger one may be written in part.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

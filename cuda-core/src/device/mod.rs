@@ -57,10 +57,14 @@ pub(crate) struct DeviceState {
     raw: CUdevice,
     primary: <PrimaryContext as Pocket>::Content,
     default_pool: OnceLock<Option<RawPool>>,
+    launch_bounds: <LaunchBounds as Pocket>::Content,
 }
 
 /// The device's primary context.
 pub(crate) enum PrimaryContext {}
+
+/// The limits of the device that launches are checked against.
+pub(crate) enum LaunchBounds {}
 
 static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
 
@@ -81,6 +85,7 @@ fn devices() -> Result<&'static [DeviceState]> {
             raw,
             primary: Default::default(),
             default_pool: OnceLock::new(),
+            launch_bounds: Default::default(),
         });
     }
     Ok(DEVICES.get_or_init(|| found.into_boxed_slice()))
@@ -322,6 +327,10 @@ impl Device {
     #[inline]
     pub(crate) fn primary_pocket(self) -> &'static <PrimaryContext as Pocket>::Content {
         &self.state.primary
+    }
+
+    pub(crate) fn launch_bounds_pocket(self) -> &'static <LaunchBounds as Pocket>::Content {
+        &self.state.launch_bounds
     }
 }
 

@@ -10,6 +10,8 @@ use crate::device::Device;
 use crate::error::{Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::{byte_len, within};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
@@ -36,8 +38,8 @@ pub struct PitchedBuffer<T: Pod> {
 }
 
 impl Context {
-    /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver call
-    /// if there are none.
+    /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver
+    /// call if there are none.
     ///
     /// Like memory of [`Context::alloc`] it belongs to no stream, and freeing it waits for the
     /// whole device.
@@ -152,6 +154,19 @@ impl<T: Pod> PitchedBuffer<T> {
     /// All bytes exclusively, those between the rows included.
     pub fn as_bytes_mut(&mut self) -> DeviceSliceMut<'_, u8> {
         self.bytes.as_view_mut()
+    }
+
+    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.bytes.note_use(stream, access) }
     }
 
     /// Blocks the thread until no stream uses the buffer any more.

@@ -124,8 +124,8 @@ impl DeviceGroup {
         run(copies.collect::<Result<_>>()?, Stream::copy)
     }
 
-    /// Cuts each member's elements into as many equal parts as there are members, and copies part *j*
-    /// of member *i* to part *i* of member *j*, asynchronously and all at the same time:
+    /// Cuts each member's elements into as many equal parts as there are members, and copies part
+    /// *j* of member *i* to part *i* of member *j*, asynchronously and all at the same time:
     /// `cuMemcpyPeerAsync`. What MPI calls `MPI_Alltoall`; [`DeviceGroup::exchange`] takes parts of
     /// any length.
     ///

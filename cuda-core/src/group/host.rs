@@ -60,11 +60,11 @@ impl DeviceGroup {
     }
 
     /// Copies the first elements of `source` to the first device, the next ones to the second, and
-    /// so on, all at the same time. Each device gets as many as its destination holds; together they
-    /// hold as many as `source`. A destination may be empty.
+    /// so on, all at the same time. Each device gets as many as its destination holds; together
+    /// they hold as many as `source`. A destination may be empty.
     ///
-    /// Memory of a device and pinned memory are copied asynchronously; a borrowed slice is staged in
-    /// pinned memory, and may be changed when the method returns.
+    /// Memory of a device and pinned memory are copied asynchronously; a borrowed slice is staged
+    /// in pinned memory, and may be changed when the method returns.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) unless there is one destination for each member,

@@ -224,8 +224,9 @@ impl PinnedFlags {
 /// that use it are done, for a buffer of about the same size in any context. Allocating that makes
 /// no driver call either. [`PinnedPool::trim`](crate::PinnedPool::trim) gives back what is kept,
 /// [`PinnedPool::set_limit`](crate::PinnedPool::set_limit) bounds it, and
-/// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or registered, the driver
-/// allocates one; with [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
+/// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or
+/// registered, the driver allocates one; with
+/// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
 ///
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
 /// for the copies that use it, then calls `cuMemFreeHost`.
@@ -422,7 +423,8 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to have completed.
     pub fn as_slice(&self) -> Result<&'a [T]> {
         self.fences(Access::Read)?.wait_host()?;
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
@@ -442,10 +444,15 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.as_slice().map(Some)
     }
 
+    /// What the access has to wait for. In a host function, which cannot wait, that is nothing.
     fn fences(&self, access: Access) -> Result<Fences> {
-        driver::ensure()?;
+        let can_wait = driver::ensure_or_in_callback()?;
         self.storage().ensure()?;
-        Ok(self.ledger().conflicts(&self.range(), access, None))
+        let fences = self.ledger().conflicts(&self.range(), access, None);
+        match can_wait || fences.is_empty() {
+            true => Ok(fences),
+            false => Err(Error::InCallback),
+        }
     }
 }
 

@@ -164,6 +164,8 @@ impl<H: StableHost> Registered<H> {
     }
 }
 
+type TwoViews<'a, T> = (PinnedSliceMut<'a, T>, PinnedSliceMut<'a, T>);
+
 impl<H: StableHostMut> Registered<H> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
@@ -187,6 +189,27 @@ impl<H: StableHostMut> Registered<H> {
         range: impl RangeBounds<usize>,
     ) -> Result<PinnedSliceMut<'_, H::Element>> {
         self.parts.buffer.slice_mut(range)
+    }
+
+    /// Two exclusive views, of the elements before `mid` and from it on; see
+    /// [`SliceMut::split_at_mut`](crate::SliceMut::split_at_mut).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    pub fn split_at_mut(&mut self, mid: usize) -> Result<TwoViews<'_, H::Element>> {
+        self.parts.buffer.split_at_mut(mid)
+    }
+
+    /// Consecutive exclusive views of `len` elements each; see
+    /// [`SliceMut::chunks_mut`](crate::SliceMut::chunks_mut).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `len` is zero.
+    pub fn chunks_mut(
+        &mut self,
+        len: usize,
+    ) -> Result<impl ExactSizeIterator<Item = PinnedSliceMut<'_, H::Element>>> {
+        self.parts.buffer.chunks_mut(len)
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod texture;
 
 pub use array::mipmap::{MipLevels, MipmappedArray};
 pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
-pub use array::texel::{Half, Texel};
+pub use array::texel::Texel;
 pub use array::texel_side::{TexelDestination, TexelSource};
 pub use array::view::{ArraySlice, ArraySliceMut};
 pub use array::{CudaArray, OneLevel, TexelArray};

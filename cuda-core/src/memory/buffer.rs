@@ -16,12 +16,13 @@ use crate::util::from::from;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
-/// [`ManagedBuffer`](crate::managed::ManagedBuffer) and [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer): buffers of
-/// device memory with a third parameter, which has what their allocation needs beyond that.
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer) and
+/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer): buffers of device memory with a third
+/// parameter, which has what their allocation needs beyond that.
 ///
-/// This type has what all of them share: length, views, waiting, freeing. A buffer knows which streams use
-/// which of its bytes, on whatever thread the work was enqueued, so it is safe to drop or to forget
-/// it meanwhile.
+/// This type has what all of them share: length, views, waiting, freeing. A buffer knows which
+/// streams use which of its bytes, on whatever thread the work was enqueued, so it is safe to drop
+/// or to forget it meanwhile.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -240,7 +241,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        self.storage.note_use(stream, access)
+        self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
     /// Blocks the thread until no stream uses the buffer any more.

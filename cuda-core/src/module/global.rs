@@ -26,8 +26,9 @@ impl Module {
     /// with [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer lives, if the variable is no
-    /// whole number of elements or not aligned for them, and for a name with a NUL byte.
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer
+    /// lives, if the variable is no whole number of elements or not aligned for them, and for a
+    /// name with a NUL byte.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;

@@ -229,7 +229,8 @@ unsafe impl Send for Outputs {}
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
-    /// The outputs of `op`, which was called with these buffers and returned `code`: fails if it did.
+    /// The outputs of `op`, which was called with these buffers and returned `code`: fails if it
+    /// did.
     pub(super) fn of(op: &'static str, code: CUresult, call: JitCall) -> Result<Self> {
         let JitOutcome { info, errors, wall_time } = call.outcome();
         compiled(op, code, errors)?;

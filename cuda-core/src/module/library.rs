@@ -245,8 +245,8 @@ impl Library {
         global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
     }
 
-    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
-    /// library that was [given up](crate::Error::GivenUp).
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for
+    /// a library that was [given up](crate::Error::GivenUp).
     pub fn as_raw(&self) -> CUlibrary {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
@@ -325,8 +325,8 @@ struct KernelInner {
 
 impl Kernel {
     /// The kernel in a context, to be launched on the context's streams with
-    /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context may
-    /// load the code there, so keep the function.
+    /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context
+    /// may load the code there, so keep the function.
     ///
     /// The function keeps the context alive.
     ///

@@ -22,6 +22,7 @@ mod code;
 mod function;
 mod global;
 mod jit;
+pub mod kernel;
 pub(crate) mod launch;
 mod library;
 mod linker;
@@ -35,6 +36,7 @@ pub use linker::{LinkInput, Linker};
 pub use occupancy::BlockSize;
 
 use code::Users;
+use function::FoundFunctions;
 use jit::Outputs;
 
 /// Kernels and global variables, loaded into a context.
@@ -68,6 +70,7 @@ pub(crate) struct Loaded {
     raw: Handle<CUmodule>,
     context: Context,
     users: Users,
+    functions: FoundFunctions,
     outputs: Outputs,
 }
 
@@ -204,11 +207,15 @@ impl Module {
             raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
+            functions: FoundFunctions::default(),
             outputs: Outputs::of(op, code, call)?,
         }))))
     }
 
     /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
+    ///
+    /// The module remembers it, with what its launches are checked against: asking for a name again
+    /// makes no driver call.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`]; [`Error::Invalid`] for a name with a NUL byte.
@@ -333,13 +340,6 @@ fn begins_as_ptx(text: &str) -> bool {
             Some((_, behind)) => rest = behind.trim_start(),
             None => return false,
         }
-    }
-}
-
-impl Loaded {
-    #[inline]
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
     }
 }
 

@@ -60,7 +60,8 @@ impl fmt::Display for DropFailure {
     }
 }
 
-/// Called with whatever [`drops::failures`] counts; see [`drops::set_hook`].
+/// Called with whatever [`drops::failures`](crate::drops::failures) counts; see
+/// [`drops::set_hook`](crate::drops::set_hook).
 ///
 /// ```
 /// // Calls the hook that was there before, too.
@@ -89,8 +90,9 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for whatever [`drops::failures`] counts from now on, in place of the hook before,
-/// which [`drops::take_hook`] returns. Does nothing in a fork's child, where nothing is counted.
+/// Calls `hook` for whatever [`drops::failures`](crate::drops::failures) counts from now on, in
+/// place of the hook before, which [`drops::take_hook`](crate::drops::take_hook) returns. Does
+/// nothing in a fork's child, where nothing is counted.
 ///
 /// The hook runs on the thread that drops or closes, after this crate has restored that thread's
 /// current context. A panic in the hook is caught and ignored.
@@ -104,7 +106,8 @@ pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
     drop(replace_hook(Some(Arc::new(hook))));
 }
 
-/// Removes the hook of [`drops::set_hook`] and returns it: to end it, or for the next hook to call.
+/// Removes the hook of [`drops::set_hook`](crate::drops::set_hook) and returns it: to end it, or
+/// for the next hook to call.
 ///
 /// ```
 /// let earlier = cuda_core::drops::take_hook();

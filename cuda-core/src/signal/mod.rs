@@ -21,8 +21,8 @@ use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
-/// A value in host memory that streams of any device write and wait for, and that the host reads and
-/// changes at any time, inside host functions too.
+/// A value in host memory that streams of any device write and wait for, and that the host reads
+/// and changes at any time, inside host functions too.
 ///
 /// Reading and changing it neither blocks nor calls the driver. What a thread did before
 /// [`Signal::set`] is visible to every thread that then reads the value, and to the work that
@@ -142,8 +142,8 @@ impl<T: StreamValue> Signal<T> {
         unsafe { value.store(self.word.as_ptr()) }
     }
 
-    /// The address of the value, for kernels and other libraries, valid while `self` lives. Host and
-    /// devices reach it by the same address.
+    /// The address of the value, for kernels and other libraries, valid while `self` lives. Host
+    /// and devices reach it by the same address.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.word.as_ptr().addr() as CUdeviceptr
     }

@@ -197,8 +197,8 @@ impl<K: StreamKind> Stream<K> {
         stream.submit(op, &mut [semaphore.touch()], call).1
     }
 
-    /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or a
-    /// timeline has reached the value: `cuWaitExternalSemaphoresAsync`, after a
+    /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or
+    /// a timeline has reached the value: `cuWaitExternalSemaphoresAsync`, after a
     /// [checkpoint](Stream::checkpoint).
     ///
     /// # Errors

@@ -89,8 +89,9 @@ pub(crate) mod sealed {
         unsafe fn store(self, at: *mut u8);
 
         /// # Safety
-        /// The stream is live, its context current if it needs that. `address` is of a value of this
-        /// type, aligned to its size, that the stream's device reaches until the write is done.
+        /// The stream is live, its context current if it needs that. `address` is of a value of
+        /// this type, aligned to its size, that the stream's device reaches until the write is
+        /// done.
         unsafe fn write(self, stream: CUstream, address: CUdeviceptr) -> CUresult;
 
         /// # Safety

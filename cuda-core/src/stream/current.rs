@@ -191,8 +191,8 @@ impl StreamGuard {
     }
 
     /// Ends the scope now; dropping reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook) instead. The stream before is current again in any
-    /// case.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. The stream before is current again in
+    /// any case.
     ///
     /// # Errors
     /// Those of [`Guard::restore`].

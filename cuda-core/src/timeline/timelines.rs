@@ -18,8 +18,8 @@ use crate::util::sync::lock;
 /// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]
 pub(crate) struct Timelines {
-    /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with it,
-    /// and the others.
+    /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with
+    /// it, and the others.
     slots: [Mutex<Slots>; 2],
     pub(crate) hold_ups: HoldUps,
     /// The legacy default stream, shared by all its handles.

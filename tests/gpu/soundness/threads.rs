@@ -69,7 +69,7 @@ gpu_test! {
         stream.launch_host_func(move || {
             let asked = [
                 other.synchronize().err(),
-                host.as_slice().err(),
+                buffer.synchronize().err(),
                 device().and_then(|device| device.name()).err(),
             ];
             let said = asked.iter().filter(|error| matches!(error, Some(Error::InCallback)));

@@ -63,6 +63,66 @@ fn launches_cost_1() {
     });
 }
 
+/// The first launch of a function asks for its limits under one guard, and for those of the device if
+/// no launch on it did before; the module remembers both, and the function.
+#[test]
+fn a_function_is_asked_for_once() {
+    const ATTRIBUTE: &str = "cuFuncGetAttribute";
+    const PARAMETER: &str = "cuFuncGetParamInfo";
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let module = kernels::load(&context)?;
+        // Asks about the device, unless another test did.
+        // SAFETY: no parameter.
+        unsafe { stream.kernel(&module.function("nothing")?).launch() }?;
+        let mut x = stream.alloc_zeroed::<u32>(16)?;
+        let found = entered(["cuModuleGetFunction"]);
+        let add_one = driver.expect(found, || module.function("add_one"))?;
+        let asked = [ATTRIBUTE, ATTRIBUTE, ATTRIBUTE, PARAMETER, PARAMETER, PARAMETER];
+        let mut launch = stream.kernel(&add_one);
+        launch.block(16).arg(&mut x).arg(16u32);
+        // SAFETY: 16 elements.
+        driver.expect([entered(asked), vec![LAUNCH]].concat(), || unsafe { launch.launch() })?;
+        drop(add_one);
+        let again = driver.expect([], || module.function("add_one"))?;
+        let mut launch = stream.kernel(&again);
+        launch.block(16).arg(&mut x).arg(16u32);
+        // SAFETY: 16 elements.
+        driver.expect([LAUNCH], || unsafe { launch.launch() })?;
+        driver.expect([], || again.check_parameters(&[8, 4]))?;
+        let all = [[GET, SET].as_slice(), &[ATTRIBUTE; 10], &[SET]].concat();
+        driver.expect(all, || again.attributes())?;
+        // A name that is not there is asked for each time.
+        for _ in 0..2 {
+            let missing = driver.session.mark();
+            assert!(module.function("missing").is_err());
+            assert_eq!(driver.session.names_since(missing), entered(["cuModuleGetFunction"]));
+        }
+        Ok(())
+    });
+}
+
+/// A typed kernel asks what its first launch would ask.
+#[test]
+fn a_typed_kernel_asks_when_it_is_loaded() {
+    cuda_core::kernel! {
+        fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+    }
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let module = kernels::load(&context)?;
+        let x = stream.alloc_zeroed::<f32>(16)?;
+        let mut y = stream.alloc_zeroed::<f32>(16)?;
+        let typed = saxpy::load(&module)?;
+        driver.expect([LAUNCH], || {
+            let mut launch = typed.on(&stream, 2.0, &x, &mut y, 16);
+            // SAFETY: both have 16 elements.
+            unsafe { launch.elements(16).launch() }
+        })?;
+        driver.expect([], || saxpy::load(&module)).map(drop)
+    });
+}
+
 #[test]
 fn what_is_refused_costs_nothing() {
     Counted::run(|driver| {

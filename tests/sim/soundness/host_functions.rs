@@ -11,7 +11,7 @@ use cuda_core::{
     WaitValue,
     drops::{self, DropFailure},
 };
-use cuda_sim::{Fault, LeakKind};
+use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
 
 use super::{clean, device, pinned, primary};
@@ -186,7 +186,6 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(stream.synchronize());
             refused(stream.query());
             refused(stream.launch_host_func(|| {}));
-            refused(host.as_slice());
             refused(buffer.synchronize());
             refused(stream.context().create_stream());
             refused(stream.context().synchronize());
@@ -197,6 +196,41 @@ fn s31_operations_in_a_host_function_are_refused() {
             let Rejected { error, value: _buffer } = buffer.close().expect_err("refused");
             refused::<()>(Err(error));
         })
+    });
+}
+
+/// Memory that work before the host function has written is ready when it runs; memory that another
+/// stream still writes is not.
+#[test]
+fn s31_a_host_function_looks_at_memory_that_is_ready() {
+    clean(|session| {
+        session.set_mode(Mode::Lazy);
+        let [stream, other] = [device().create_stream()?, device().create_stream()?];
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let [mut ready, mut pending] = [pinned(&[0; 64])?, pinned(&[0; 64])?];
+        let untouched = pinned(&[3; 64])?;
+        stream.fill(&mut buffer, 7)?;
+        stream.download(&buffer, &mut ready)?;
+        stream.upload(&ready, &mut buffer)?;
+        other.download(&buffer, &mut pending)?;
+        let (tell, told) = mpsc::channel();
+        stream.launch_host_func(move || {
+            refused(pending.as_slice());
+            refused(pending.try_as_slice());
+            refused(pending.as_mut_slice());
+            let seen = ready.as_slice().map(<[u32]>::to_vec);
+            let elements = ready.try_as_slice().map(|ready| ready.map(<[u32]>::len));
+            let written = ready.as_mut_slice().map(|ready| ready.fill(8));
+            let untouched = untouched.as_slice().map(<[u32]>::to_vec);
+            tell.send((seen, elements, written, untouched, ready, pending))
+                .expect("it is received");
+        })?;
+        stream.synchronize()?;
+        let (seen, elements, written, untouched, ready, pending) = told.recv().expect("it is sent");
+        assert_eq!((seen?, elements?, untouched?), (vec![7; 64], Some(64), vec![3; 64]));
+        written?;
+        assert_eq!((ready.as_slice()?, pending.as_slice()?), (&[8; 64][..], &[7; 64][..]));
+        Ok(())
     });
 }
 

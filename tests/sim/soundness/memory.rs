@@ -314,3 +314,30 @@ fn s02_a_use_that_could_not_be_noted_is_waited_for() {
         stream.synchronize()
     });
 }
+
+/// Only uses of the same part are waited for: one half is noted, the other is free.
+#[test]
+fn s37_a_part_is_noted_by_hand() {
+    clean(|session| {
+        let [one, two] = [device().create_stream()?, device().create_stream()?];
+        let buffer = one.alloc_zeroed::<u32>(64)?;
+        one.checkpoint()?;
+        one.synchronize()?;
+        let (head, tail) = buffer.as_view().split_at(32)?;
+        // SAFETY: no work is enqueued behind the library's back, and nothing else uses the head.
+        unsafe { head.note_use(&two, Access::Write) }?;
+        let waits = || session.calls("cuStreamWaitEvent");
+        let before = waits();
+        let mut copy = one.alloc::<u32>(32)?;
+        one.copy(tail, &mut copy)?;
+        assert_eq!(waits(), before, "the tail is not noted");
+        one.copy(head, &mut copy)?;
+        assert_eq!(waits(), before + 1, "the head is");
+        let image = one.context().alloc_pitched::<u32>(4, 4)?;
+        // SAFETY: as above.
+        unsafe { image.note_use(&two, Access::Write) }?;
+        one.copy(image.row(3)?, copy.slice_mut(..4)?)?;
+        assert_eq!(waits(), before + 2, "all rows are");
+        Ok(())
+    });
+}

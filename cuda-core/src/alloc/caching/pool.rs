@@ -218,8 +218,8 @@ impl CachingPool {
     /// The first error of the allocator that segments come from; the other segments are given back
     /// regardless. A segment that the driver refused to take back may have been freed or not: the
     /// pool does not use it again, and reports it to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook). One that an allocator refused with an error of its
-    /// own is offered once more by the next call.
+    /// [`drops::set_hook`](crate::drops::set_hook). One that an allocator refused with an error of
+    /// its own is offered once more by the next call.
     ///
     /// ```no_run
     /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle

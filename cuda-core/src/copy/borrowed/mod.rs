@@ -187,7 +187,8 @@ fn download_large<T: Pod>(
     large::download(vec![DeviceEnd { core, memory }], bytes, unchanged)
 }
 
-/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its device.
+/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its
+/// device.
 fn unchanged(error: Error, _: Device) -> Error {
     error
 }

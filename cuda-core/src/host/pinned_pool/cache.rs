@@ -30,8 +30,8 @@ pub(super) struct Cache {
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
     pub(super) counts: PoolUsage,
-    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
-    /// [`with`] drops them after unlocking.
+    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver,
+    /// so [`with`] drops them after unlocking.
     spent: Vec<Fences>,
 }
 

@@ -98,8 +98,8 @@ impl memory::MemoryKind for ArrayMemory {
 /// ```
 pub type CudaArray<T> = TexelArray<T, OneLevel>;
 
-/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::image::MipmappedArray) are aliases of
-/// it. This type has what both share.
+/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::image::MipmappedArray) are
+/// aliases of it. This type has what both share.
 pub struct TexelArray<T: Texel, L> {
     // INVARIANT: created with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
@@ -160,7 +160,7 @@ impl<T: Texel, L> TexelArray<T, L> {
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use).
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        self.storage.note_use(stream, access)
+        self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
     /// Blocks the thread until no stream uses the array any more.
@@ -174,8 +174,8 @@ impl<T: Texel, L> TexelArray<T, L> {
 
     /// Destroys the array, once no work uses it: `cuArrayDestroy` or `cuMipmappedArrayDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook). While textures or surfaces of the array live, the
-    /// last of them destroys it instead.
+    /// [`drops::set_hook`](crate::drops::set_hook). While textures or surfaces of the array live,
+    /// the last of them destroys it instead.
     ///
     /// # Errors
     /// Those of the wait for that work, with the array unchanged; the driver's of the call that

@@ -85,15 +85,15 @@ flags! {
     /// ```
     ArrayFlags {
         /// The array has layers: `CUDA_ARRAY3D_LAYERED`. Reported by
-        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the caller
-        /// cannot.
+        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
+        /// caller cannot.
         LAYERED = 1;
         /// Surfaces can be bound to the array, through which kernels write it:
         /// `CUDA_ARRAY3D_SURFACE_LDST`.
         SURFACE_LOAD_STORE = 2;
         /// The array has the faces of cubes: `CUDA_ARRAY3D_CUBEMAP`. Reported by
-        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the caller
-        /// cannot.
+        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
+        /// caller cannot.
         CUBEMAP = 4;
         /// Kernels can gather four texels at once from it; only for two-dimensional arrays:
         /// `CUDA_ARRAY3D_TEXTURE_GATHER`.

@@ -32,8 +32,8 @@ pub(crate) trait ObjectKind: Send + 'static {
     const DESCRIBE: (&'static str, Describe);
 }
 
-/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::image::Texture) and
-/// [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
+/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::image::Texture)
+/// and [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub struct ImageObject<T: Texel, K: ObjectKind> {
     // Dropped before what it was made of.

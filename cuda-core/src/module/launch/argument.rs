@@ -29,8 +29,9 @@ use crate::util::inline_vec::InlineVec;
 /// * Bound textures and surfaces.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
+/// * A type of your own, by what it is passed as: one of the above.
 ///
-/// References to host memory are neither, and do not compile. Sealed.
+/// References to host memory are none of these, and do not compile.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -43,11 +44,43 @@ use crate::util::inline_vec::InlineVec;
 /// launch.elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+///
+/// A tensor with its buffer as `&tensor` and `&mut tensor`, without `unsafe`, since what it is
+/// passed as is borrowed from it:
+///
+/// ```
+/// use cuda_core::{Argument, DeviceBuffer, DeviceSlice, DeviceSliceMut};
+///
+/// struct Tensor {
+///     elements: DeviceBuffer<f32>,
+///     shape: Vec<usize>,
+/// }
+///
+/// impl<'a> Argument<'a> for &'a Tensor {
+///     type As = DeviceSlice<'a, f32>;
+///     fn into_argument(self) -> Self::As {
+///         self.elements.as_view()
+///     }
+/// }
+///
+/// impl<'a> Argument<'a> for &'a mut Tensor {
+///     type As = DeviceSliceMut<'a, f32>;
+///     fn into_argument(self) -> Self::As {
+///         self.elements.as_view_mut()
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a kernel",
     note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values"
 )]
-pub trait Argument<'a>: sealed::PushArgument<'a> {}
+pub trait Argument<'a> {
+    /// The memory or the value that the kernel is passed: a type of this crate's, or a [`Pod`].
+    type As: sealed::PushArgument<'a>;
+
+    /// What the kernel is passed.
+    fn into_argument(self) -> Self::As;
+}
 
 /// Memory that a kernel can reach: `&buffer`, `&mut buffer`, views. Sealed.
 ///
@@ -66,7 +99,7 @@ pub trait Argument<'a>: sealed::PushArgument<'a> {}
 #[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
 pub trait DeviceVisible<'a>: sealed::TouchMemory<'a> {}
 
-mod sealed {
+pub(super) mod sealed {
     use super::{Arguments, CUdeviceptr, Touched};
 
     pub trait PushArgument<'a> {
@@ -81,7 +114,15 @@ mod sealed {
     }
 }
 
-impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {}
+impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {
+    type As = A;
+
+    #[inline]
+    fn into_argument(self) -> A {
+        self
+    }
+}
+
 impl<'a, A: sealed::TouchMemory<'a>> DeviceVisible<'a> for A {}
 
 impl<'a, T: Pod> sealed::PushArgument<'a> for T {
@@ -98,7 +139,7 @@ impl<'a> sealed::PushArgument<'a> for bool {
 }
 
 /// Memory of a kind that devices can reach.
-trait Reach: Memory {
+pub(in crate::module) trait Reach: Memory {
     /// The address of the byte at `start` for the stream's device; `context` is the stream's.
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
 

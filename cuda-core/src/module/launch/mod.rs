@@ -7,7 +7,7 @@ use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
 use crate::util::by_parts::debug_by;
 
-mod argument;
+pub(super) mod argument;
 mod attributes;
 mod dimensions;
 pub(crate) mod limits;
@@ -16,6 +16,7 @@ pub use argument::{Argument, DeviceVisible};
 pub use attributes::MemorySyncDomain;
 pub use dimensions::Dimensions;
 
+use argument::sealed::{PushArgument as _, TouchMemory as _};
 use argument::{Arguments, Pointers, Touched};
 use attributes::Attributes;
 
@@ -150,7 +151,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
     pub fn arg<A: Argument<'a>>(&mut self, argument: A) -> &mut Self {
-        argument.push(&mut self.arguments, &mut self.touched);
+        argument.into_argument().push(&mut self.arguments, &mut self.touched);
         self
     }
 
@@ -166,8 +167,11 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// launch.block(256).arg(x.as_raw()).uses(&x); // runs after the writes to `x`
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn uses<A: DeviceVisible<'a>>(&mut self, memory: A) -> &mut Self {
-        memory.touch(&mut self.touched);
+    pub fn uses<A>(&mut self, memory: A) -> &mut Self
+    where
+        A: Argument<'a, As: DeviceVisible<'a>>,
+    {
+        memory.into_argument().touch(&mut self.touched);
         self
     }
 
@@ -233,7 +237,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         limits.check_grid(self.grid)?;
         limits.check_block(self.block)?;
         let shared = limits.check_shared(self.function, self.dynamic_shared)?;
-        limits.check_arguments(self.function, &self.arguments)?;
+        limits.check_arguments(self.function, self.arguments.sizes())?;
         self.touched.check()?;
         let attributes = self.attributes.as_mut_slice();
         Ok(CUlaunchConfig {

@@ -43,8 +43,8 @@ impl Event {
     /// A handle by which another process can open the event: `cuIpcGetEventHandle`. On Linux, and
     /// with limits on Windows.
     ///
-    /// Both processes may then record it, query it and wait for it, as long as this process does not
-    /// destroy it.
+    /// Both processes may then record it, query it and wait for it, as long as this process does
+    /// not destroy it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an event without [`EventFlags::INTERPROCESS`]; the driver's, such as
@@ -83,8 +83,8 @@ impl Event {
     /// event of another device than `context`'s; `NOT_SUPPORTED`.
     ///
     /// # Safety
-    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another process,
-    /// which does not destroy its event while this one is used.
+    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another
+    /// process, which does not destroy its event while this one is used.
     ///
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }

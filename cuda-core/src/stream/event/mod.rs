@@ -81,8 +81,8 @@ impl Event {
     /// [given up](Error::GivenUp).
     ///
     /// A stream that waits for an event joins the capture that the event was last recorded into. So
-    /// after other code has recorded the event into a capture, do not wait for it through this crate
-    /// before it is recorded outside of one.
+    /// after other code has recorded the event into a capture, do not wait for it through this
+    /// crate before it is recorded outside of one.
     pub fn as_raw(&self) -> CUevent {
         self.raw.as_raw()
     }

@@ -378,8 +378,9 @@ fn prune() {
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
 /// [signals](crate::Signal), except what is in use, and returns the bytes freed:
-/// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for a moment,
-/// and waits for work that waits for a signal. The threads that help with those copies end.
+/// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for
+/// a moment, and waits for work that waits for a signal. The threads that help with those copies
+/// end.
 ///
 /// # Errors
 /// The driver's. The memory may be gone despite the error: that chunk is not used again, and is

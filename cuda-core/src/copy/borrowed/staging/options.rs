@@ -79,8 +79,8 @@ pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
 ///
 /// # Errors
 /// [`Error::Invalid`] if an environment variable has an invalid value; those copies fail with it
-/// too, until [`staging::set_options`] is called. [`Error::Forked`] in a child of `fork`,
-/// [`Error::Exiting`] once the process exits.
+/// too, until [`staging::set_options`](crate::staging::set_options) is called. [`Error::Forked`] in
+/// a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
     driver::gone().map_or(Ok(()), Err)?;
     let mut options = lock(&OPTIONS);
