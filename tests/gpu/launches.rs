@@ -228,7 +228,9 @@ gpu_test! {
         let mut launch = here.kernel(&add_one).elements(64).arg(&mut x).arg(64u32);
         // SAFETY: 64 elements, if it were launched.
         let refused = unsafe { launch.launch() };
-        assert!(matches!(refused, Err(Error::WrongDevice { memory: 1, stream: 0, .. })));
+        let error = refused.expect_err("its context has no access");
+        assert!(matches!(error, Error::WrongDevice { memory: 1, stream: 0, .. }));
+        assert!(error.to_string().contains("argument 0 of `add_one` is on device 1"), "{error}");
         if near.device().can_access_peer(far.device())? {
             near.enable_peer_access(&far)?;
             // SAFETY: 64 elements, which the device has access to now.

@@ -25,7 +25,7 @@ pub enum TextureKind {}
 
 impl ObjectKind for TextureKind {
     const RESOURCE: Resource = Resource::Texture;
-    const NAMES: [&'static str; 2] = ["texture", "the texture"];
+    const NAME: &'static str = "texture";
     const DESTROY: (&'static str, Destroy) = ("cuTexObjectDestroy", cu::cuTexObjectDestroy);
     const DESCRIBE: (&'static str, Describe) =
         ("cuTexObjectGetResourceDesc", cu::cuTexObjectGetResourceDesc);

@@ -19,7 +19,7 @@ pub enum SurfaceKind {}
 
 impl ObjectKind for SurfaceKind {
     const RESOURCE: Resource = Resource::Surface;
-    const NAMES: [&'static str; 2] = ["surface", "the surface"];
+    const NAME: &'static str = "surface";
     const DESTROY: (&'static str, Destroy) = ("cuSurfObjectDestroy", cu::cuSurfObjectDestroy);
     const DESCRIBE: (&'static str, Describe) =
         ("cuSurfObjectGetResourceDesc", cu::cuSurfObjectGetResourceDesc);

@@ -155,6 +155,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     pub fn arg<A: Argument<'a>>(mut self, argument: A) -> Self {
         let prepared = &mut *self.prepared;
         argument.into_argument().push(&mut prepared.arguments, &mut prepared.touched);
+        if prepared.touched.unnamed {
+            prepared.touched.name(Some(prepared.arguments.count() - 1));
+        }
         self
     }
 
@@ -174,6 +177,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         A: Argument<'a, As: DeviceVisible<'a>>,
     {
         memory.into_argument().touch(&mut self.prepared.touched);
+        if self.prepared.touched.unnamed {
+            self.prepared.touched.name(None);
+        }
         self
     }
 
@@ -212,7 +218,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let bound = core.bind(OP)?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
-        let _crossings = self.prepared.touched.cross()?;
+        let _crossings = self.prepared.touched.cross(self.function)?;
         let function = self.function.as_raw();
         let Prepared { arguments, touched, .. } = &mut *self.prepared;
         let mut pointers = Pointers::new();
@@ -233,14 +239,14 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     fn config(&mut self) -> Result<CUlaunchConfig> {
         let context = self.stream.context();
         if self.function.context() != context {
-            return Err(Error::WrongContext { op: OP, what: "the kernel" });
+            return Err(Error::WrongContext { op: OP, what: "the kernel".into() });
         }
         let limits = self.function.limits()?;
         limits.check_grid(self.prepared.grid)?;
         limits.check_block(self.prepared.block)?;
         let shared = limits.check_shared(self.function, self.prepared.dynamic_shared)?;
         limits.check_arguments(self.function, self.prepared.arguments.sizes())?;
-        self.prepared.touched.check()?;
+        self.prepared.touched.check(self.function)?;
         let attributes = self.prepared.attributes.as_mut_slice();
         Ok(CUlaunchConfig {
             gridDimX: self.prepared.grid.x,
