@@ -101,7 +101,8 @@
 
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
-// Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
+// The rooms. Rustdoc shows the `impl`s of a type in the order of their modules, so what a program needs
+// first is first here, apart from the ground. Which room may use which, the picture in ARCHITECTURE.md says.
 
 // Containers, locks and macros, and whether the process may call the driver.
 mod util;
@@ -118,20 +119,29 @@ mod process;
 // What devices are and can do.
 mod device;
 
-// Contexts, and what is current on a thread.
-mod context;
+// Blocks, buffers and views of any kind of memory.
+mod memory;
 
-// Access of devices to each other's memory.
-mod peer;
+// Device, managed and imported memory.
+mod device_memory;
 
-// The order of each stream's work, and the ledgers of who uses which bytes.
-mod timeline;
+// Pinned and registered memory of the host.
+mod host;
+
+// Copies and fills.
+mod copy;
+
+// Device code: compiling, loading, launching.
+mod module;
 
 // Streams, events and host functions.
 mod stream;
 
-// Blocks, buffers and views of any kind of memory.
-mod memory;
+// The order of each stream's work, and the ledgers of who uses which bytes.
+mod timeline;
+
+// Contexts, and what is current on a thread.
+mod context;
 
 // Futures, and the threads that wait for devices.
 mod wait;
@@ -139,22 +149,15 @@ mod wait;
 // Allocators of device memory: caching, the driver's, one's own.
 mod alloc;
 
-// Device, managed, virtual and imported memory.
-mod device_memory;
+// Access of devices to each other's memory.
+mod peer;
 
-// Pinned and registered memory of the host.
-mod host;
+pub mod virtual_memory;
 
 // Signals, values in memory, semaphores.
 mod signal;
 
-// Copies and fills.
-mod copy;
-
 pub mod image;
-
-// Device code: compiling, loading, launching.
-mod module;
 
 // Several devices as one.
 mod group;
@@ -170,6 +173,7 @@ pub use alloc::caching::pool::CachingPool;
 pub use alloc::choice::{set_default_allocator, with_allocator};
 pub use alloc::driver_pool::memory_pool::MemoryPool;
 pub use alloc::functions::{AllocFunction, FreeFunction};
+pub use alloc::pitched::PitchedBuffer;
 pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
@@ -189,7 +193,6 @@ pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
-pub use device_memory::pitched::PitchedBuffer;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
@@ -282,11 +285,4 @@ pub mod staging {
         StagingOptions, set_staging_options as set_options, staging_options as options,
     };
     pub use crate::copy::borrowed::staging::trim_staging as trim;
-}
-
-/// Addresses reserved apart from the memory behind them: buffers that grow in place.
-pub mod virtual_memory {
-    pub use crate::device_memory::virtual_memory::Granularity;
-    pub use crate::device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
-    pub use crate::device_memory::virtual_memory::physical::PhysicalMemory;
 }

@@ -168,6 +168,7 @@ pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
     Ok(before.unwrap_or(initial))
 }
 
+/// # The allocator
 impl Device {
     /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses on this device;
     /// [`None`] for the [default](set_default_allocator). Returns the one before. No driver call.

@@ -70,6 +70,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
     released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
 }
 
+/// # Allocating without a stream
 impl Context {
     /// `len` elements of unspecified value that belong to no stream: `cuMemAlloc_v2`; no driver
     /// call if `len` is zero.

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::process::driver;
 use crate::process::effect::attempt;
 
+/// # Creating contexts
 impl Context {
     /// Creates a context beside the primary one and leaves the thread's current context unchanged:
     /// `cuCtxCreate_v2`, then `cuCtxPopCurrent_v2`.

@@ -17,6 +17,7 @@ use crate::process::{deferred, driver, drop_hook, foreign_code};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
+/// # Closing
 impl Context {
     /// Waits for the context's work and destroys it, if this crate created it: `cuCtxSynchronize`,
     /// then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports a failure to the hook of

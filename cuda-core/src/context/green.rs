@@ -77,6 +77,7 @@ pub struct SmSplit {
     pub remaining: SmResource,
 }
 
+/// # Multiprocessors for green contexts
 impl Device {
     /// All multiprocessors of the device: `cuDeviceGetDevResource`, of drivers from CUDA 12.4
     /// on. Creates no context.
@@ -145,6 +146,7 @@ impl fmt::Debug for SmResource {
     }
 }
 
+/// # Green contexts
 impl Context {
     /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
     /// `cuGreenCtxGetDevResource` of a [green](Context::new_green) one, of drivers from CUDA

@@ -52,6 +52,7 @@ pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
     device::known().filter_map(Device::retained_primary)
 }
 
+/// # The primary context
 impl Device {
     /// The primary context, retained at its first use and kept for the life of the process:
     /// `cuDevicePrimaryCtxRetain`. The thread's current context stays unchanged.

@@ -12,6 +12,7 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 
+/// # Profiling
 impl Context {
     /// Starts what profilers record of the context, if they were started with recording off:
     /// `cuProfilerStart`. Does nothing without a profiler.

@@ -43,6 +43,7 @@ flags! {
     }
 }
 
+/// # Settings
 impl Context {
     /// Free and total memory of the device: `cuMemGetInfo_v2`.
     ///

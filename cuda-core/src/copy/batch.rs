@@ -136,6 +136,7 @@ impl BatchCopy {
     }
 }
 
+/// # Many copies at once
 impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
     ///

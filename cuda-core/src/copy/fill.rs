@@ -216,6 +216,7 @@ impl<'a> FillValue<'a> {
     }
 }
 
+/// # Fills
 impl<K: StreamKind> Stream<K> {
     /// Sets every element to `value`, asynchronously: `cuMemsetD8Async`, `cuMemsetD16Async` or
     /// `cuMemsetD32Async`, one call for a value of 1, 2 or 4 bytes and for one that repeats such a

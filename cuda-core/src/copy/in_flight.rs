@@ -136,6 +136,7 @@ impl<H: StableHost> InFlight<H> {
     }
 }
 
+/// # Copies that own their memory
 impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device, and owns it until that is done:
     /// `cuMemcpyHtoDAsync_v2`.

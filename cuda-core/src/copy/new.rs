@@ -9,6 +9,7 @@ use crate::memory::device::{DeviceBuffer, DeviceSlice};
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
 
+/// # Copies that allocate
 impl Stream {
     /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload`].
     /// The slice may be changed at once.

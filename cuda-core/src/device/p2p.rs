@@ -19,6 +19,7 @@ use crate::process::driver;
 /// ```
 pub type P2pAttribute = CUdevice_P2PAttribute;
 
+/// # Attributes of a pair of devices
 impl Device {
     /// One attribute of the link from this device to `peer`: `cuDeviceGetP2PAttribute`. Creates no
     /// context.

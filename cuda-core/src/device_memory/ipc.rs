@@ -76,6 +76,7 @@ impl MemoryOwner for Opened {
     }
 }
 
+/// # Sharing with other processes
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
     ///

@@ -76,6 +76,7 @@ impl MemoryOwner for ManagedOwner {
     }
 }
 
+/// # Managed memory
 impl<T: Pod> ManagedBuffer<T> {
     /// `len` elements of unspecified value, which every device can use: `cuMemAllocManaged` with
     /// `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.

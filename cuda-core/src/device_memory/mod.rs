@@ -1,13 +1,15 @@
 //! Device memory, and its stream-ordered allocation.
 
-pub(crate) mod external;
-mod foreign;
-pub(crate) mod ipc;
-pub(crate) mod managed;
-pub(crate) mod pitched;
-pub(crate) mod placement;
+// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod resize;
-pub(crate) mod virtual_memory;
+
+pub(crate) mod managed;
+pub(crate) mod placement;
+
+mod foreign;
+
+pub(crate) mod external;
+pub(crate) mod ipc;
 
 use std::sync::Arc;
 
@@ -162,6 +164,7 @@ fn allocate_from(
     Ok(Block { address, bytes, ledger, backing })
 }
 
+/// # Allocating
 impl Stream {
     /// `len` elements of unspecified value, from the process's
     /// [caching pool](crate::CachingPool::shared): no driver call if that has a free block for the
@@ -247,6 +250,7 @@ impl Stream {
     }
 }
 
+/// # The address
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// The device address of the first element, valid while `self` lives; for an empty buffer not
     /// null, but otherwise meaningless. The host has managed memory at the same address.

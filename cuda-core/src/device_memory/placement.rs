@@ -163,6 +163,7 @@ raw_enum! {
     }
 }
 
+/// # Where managed memory is
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of some elements to where they will be used, asynchronously:
     /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call

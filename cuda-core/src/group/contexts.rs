@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::process::driver;
 use crate::util::sync::lock;
 
+/// # Several devices
 impl Device {
     /// The primary contexts of several devices, in their order. Those not retained yet are retained
     /// at the same time, each on a thread of its own: `cuDevicePrimaryCtxRetain`, which takes a

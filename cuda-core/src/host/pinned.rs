@@ -245,6 +245,7 @@ impl PinnedFlags {
 /// ```
 pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
+/// # Pinned memory
 impl<T: Pod> PinnedBuffer<T> {
     /// `len` elements of unspecified value, possibly left by an earlier buffer of the process. No
     /// driver call if `len` is zero, or if memory of about this size was used before and is idle.

@@ -40,6 +40,7 @@ raw_enum! {
     }
 }
 
+/// # Access to other devices
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
     /// device is no peer of itself.
@@ -69,6 +70,7 @@ impl Device {
     }
 }
 
+/// # Access to other devices
 impl Context {
     /// Gives this context access to the memory of `peer`, which is of another device:
     /// `cuCtxEnablePeerAccess`; and gives its device access to the default pool of `peer`'s device:

@@ -155,6 +155,7 @@ impl<T: StreamValue> Signal<T> {
     }
 }
 
+/// # Signals
 impl<K: StreamKind> Stream<K> {
     /// Sets the signal when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.

@@ -176,6 +176,7 @@ impl ExternalSemaphore {
     }
 }
 
+/// # Semaphores of other interfaces
 impl<K: StreamKind> Stream<K> {
     /// Signals a semaphore of another interface when everything enqueued so far has completed:
     /// `cuSignalExternalSemaphoresAsync`. A timeline then has the value.

@@ -151,6 +151,7 @@ pub(crate) mod sealed {
     }
 }
 
+/// # Values in memory
 impl<K: StreamKind> Stream<K> {
     /// Writes one element when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.

@@ -14,6 +14,7 @@ use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder, registry};
 
+/// # Streams
 impl Device {
     /// A new non-blocking stream in the primary context; see
     /// [`Context::create_stream`](crate::Context::create_stream).
@@ -25,6 +26,7 @@ impl Device {
     }
 }
 
+/// # Streams
 impl Context {
     /// A new stream that does not synchronise with the legacy default stream:
     /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.

@@ -27,6 +27,7 @@ struct HostCall {
     before: u64,
 }
 
+/// # Host functions
 impl<K: StreamKind> Stream<K> {
     /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
     /// enqueued later waits for it: `cuLaunchHostFunc`, after a [checkpoint](Stream::checkpoint).

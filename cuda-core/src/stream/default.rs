@@ -12,6 +12,7 @@ use crate::timeline::registry::{legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, ImplicitOrder};
 use crate::util::sync::lock;
 
+/// # Default streams
 impl Context {
     /// The legacy default stream, which synchronises with all streams of the context except
     /// non-blocking ones. Each of its calls costs a guard, and a driver call to check whether other

@@ -30,6 +30,7 @@ impl Pocket for Streams {
     type Content = Timelines;
 }
 
+/// # Waiting
 impl Context {
     #[inline]
     pub(crate) fn timelines(&self) -> &Timelines {

@@ -169,6 +169,7 @@ impl MemoryPoolBuilder {
     }
 }
 
+/// # The driver's pools
 impl Device {
     /// The device's default pool, which the allocator
     /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses unless
@@ -388,6 +389,7 @@ impl MemoryPool {
     }
 }
 
+/// # Allocating from one of the driver's pools
 impl Stream {
     /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
     /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].

@@ -20,6 +20,7 @@ mod numbers;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceAttributes(Device);
 
+/// # Attributes
 impl Device {
     /// The device's attributes by name.
     ///

@@ -12,6 +12,7 @@ use crate::timeline::ledger::Touch;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 
+/// # Copies of arrays
 impl<K: StreamKind> Stream<K> {
     /// Copies texels of device memory, pinned memory or another array to an array, or a part of
     /// one, asynchronously: `cuMemcpy3DAsync_v2`.

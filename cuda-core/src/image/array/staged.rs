@@ -18,6 +18,7 @@ use crate::types::pod::{bytes_of, bytes_of_mut};
 /// Chunks of a large download that are in flight while another is copied out.
 const DEPTH: usize = 4;
 
+/// # Copies of arrays and borrowed memory
 impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to an array, or a part of one: row after row, slice after slice.
     /// Returns as soon as the bytes are staged in pinned memory, as

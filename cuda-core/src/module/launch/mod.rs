@@ -68,6 +68,7 @@ const OP: &str = "cuLaunchKernelEx";
 /// Threads per block that [`Launch::elements`] chooses.
 const BLOCK: u32 = 256;
 
+/// # Kernels
 impl<K: StreamKind> Stream<K> {
     /// Prepares a launch of `function` on this stream, by default of one block of one thread; see
     /// [`Launch`].

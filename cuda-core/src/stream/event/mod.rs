@@ -241,6 +241,7 @@ impl Event {
     }
 }
 
+/// # Events
 impl<K: StreamKind> Stream<K> {
     /// A new event, [recorded](Event::record) on this stream; for measuring, pass
     /// [`EventFlags::DEFAULT`].

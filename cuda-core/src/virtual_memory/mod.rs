@@ -1,4 +1,4 @@
-//! Virtual memory: separately reserved address space, with physical memory mapped into it.
+//! Addresses reserved apart from the memory behind them: buffers that grow in place.
 
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
@@ -7,9 +7,12 @@ use crate::error::{Result, check};
 use crate::process::driver;
 use crate::util::raw_enum::raw_enum;
 
-pub(crate) mod buffer;
+mod buffer;
 mod mapping;
-pub(crate) mod physical;
+mod physical;
+
+pub use buffer::{Virtual, VirtualBuffer};
+pub use physical::PhysicalMemory;
 
 /// Pinned memory of a device, the only kind that every driver supports.
 fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemAllocationProp {
@@ -40,9 +43,10 @@ raw_enum! {
     }
 }
 
+/// # Virtual memory
 impl Device {
     /// Whether memory of the device can be mapped into reserved addresses, which
-    /// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) needs.
+    /// [`VirtualBuffer`] needs.
     ///
     /// # Errors
     /// The driver's.

@@ -58,6 +58,7 @@ pub struct Virtual {
     max_len: usize,
 }
 
+/// # Virtual memory
 impl<T: Pod> VirtualBuffer<T> {
     /// An empty buffer with addresses for `max_len` elements: `cuMemAddressReserve`; no driver call
     /// if they have no size.
