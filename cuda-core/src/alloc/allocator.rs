@@ -55,12 +55,14 @@ impl Allocator {
 
     /// The driver's pool of the stream's device, which is the one of
     /// [`Device::memory_pool`](crate::Device::memory_pool): `cuMemAllocAsync`, `cuMemFreeAsync`.
+    #[doc(alias("cuMemAllocAsync", "cuMemFreeAsync", "cudaMallocAsync", "cudaFreeAsync"))]
     pub const fn driver_pool() -> Self {
         Self(Choice::Driver)
     }
 
     /// A driver call for each allocation, and one that stops the device for each free:
     /// `cuMemAlloc_v2`, `cuMemFree_v2`. For finding errors, and for devices without memory pools.
+    #[doc(alias("cuMemAlloc", "cuMemFree", "cudaMalloc", "cudaFree"))]
     pub const fn plain() -> Self {
         Self(Choice::Plain)
     }

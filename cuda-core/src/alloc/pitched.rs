@@ -48,6 +48,7 @@ impl Context {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
     /// [`Error::Invalid`](crate::Error::Invalid) before the driver is asked;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[doc(alias("cuMemAllocPitch", "cudaMallocPitch"))]
     pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
         let op = "cuMemAllocPitch";
         let row = byte_len::<T>(width, ALIGNMENT)?;
@@ -181,6 +182,7 @@ impl<T: Pod> PitchedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close).
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = self.bytes.free();
         if self.bytes.storage.ensure().is_err() {

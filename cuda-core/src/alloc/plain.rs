@@ -90,6 +90,7 @@ impl Context {
     /// stream.fill(&mut buffer, 1.0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         self.live()?;

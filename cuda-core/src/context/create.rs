@@ -30,6 +30,7 @@ impl Context {
     /// let stream = context.create_stream()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxCreate", "cuCtxPopCurrent"))]
     pub fn new(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         // Popped again if the pop fails and the context is still current: in any case the caller's
@@ -48,6 +49,7 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`Context::new`]; nothing is pushed then.
+    #[doc(alias("cuCtxCreate"))]
     pub fn new_current(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         current::keep_pushed(&context);

@@ -45,6 +45,7 @@ impl Context {
     /// rejected.value.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSynchronize", "cuCtxDestroy", "cuGreenCtxDestroy", "cudaDeviceSynchronize"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         let raw = match self.live() {
             Ok(raw) => raw,

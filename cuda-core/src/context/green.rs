@@ -84,6 +84,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuDeviceGetDevResource"))]
     pub fn sm_resource(self) -> Result<SmResource> {
         driver::ensure()?;
         let mut raw = zeroed();
@@ -113,6 +114,7 @@ impl SmResource {
     ///
     /// # Errors
     /// The driver's: `INVALID_RESOURCE_CONFIGURATION` if there are not that many.
+    #[doc(alias("cuDevSmResourceSplitByCount"))]
     pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
         driver::ensure()?;
         // There cannot be more groups than multiprocessors.
@@ -163,6 +165,7 @@ impl Context {
     /// assert_eq!(green.sm_resource()?.count(), split.groups[0].count());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_resource(&self) -> Result<SmResource> {
         let of = self.live()?.0;
         let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
@@ -193,6 +196,7 @@ impl Context {
     /// # Errors
     /// [`Error::Invalid`] for multiprocessors of several devices, and
     /// for none at all; the driver's.
+    #[doc(alias("cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuCtxFromGreenCtx"))]
     pub fn new_green(resources: &[&SmResource]) -> Result<Context> {
         driver::ensure()?;
         let op = "cuGreenCtxCreate";

@@ -27,6 +27,7 @@ impl Context {
     /// context.stop_profiler()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuProfilerStart", "cudaProfilerStart"))]
     pub fn start_profiler(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         call("cuProfilerStart", c"cuProfilerStart")
@@ -36,6 +37,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuProfilerStop", "cudaProfilerStop"))]
     pub fn stop_profiler(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         call("cuProfilerStop", c"cuProfilerStop")

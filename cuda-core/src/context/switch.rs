@@ -12,6 +12,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     #[inline]
     pub fn enter(&self) -> Result<Guard> {
         Guard::enter(self)
@@ -29,6 +30,7 @@ impl Context {
     /// let range = context.with(|context| context.stream_priority_range())?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn with<R>(&self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
         let guard = self.enter()?;
         let value = f(self)?;
@@ -45,6 +47,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
+    #[doc(alias("cuCtxGetCurrent", "cuCtxSetCurrent", "cudaGetDevice", "cudaSetDevice"))]
     pub fn set_current(&self) -> Result<Current> {
         let raw = self.live()?;
         let before = current::get()?;
@@ -75,6 +78,7 @@ impl Context {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxGetCurrent", "cudaGetDevice"))]
     pub fn current() -> Result<Option<Self>> {
         driver::ensure()?;
         let raw = current::get()?;
@@ -106,6 +110,7 @@ impl Context {
     /// assert_eq!(Context::pop()?, context); // what was current before is current again
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxPushCurrent"))]
     pub fn push(&self) -> Result<()> {
         let raw = self.live()?;
         match current::push(raw) {
@@ -128,6 +133,7 @@ impl Context {
     /// # Errors
     /// The driver's `INVALID_CONTEXT` on an empty stack; [`Error::UnknownContext`], with nothing
     /// popped, for a context that other code created.
+    #[doc(alias("cuCtxPopCurrent"))]
     pub fn pop() -> Result<Self> {
         let Some(top) = Self::current()? else {
             return Err(Error::Driver {

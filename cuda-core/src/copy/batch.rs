@@ -158,6 +158,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.enqueue(batch)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyBatchAsync", "cudaMemcpyBatchAsync"))]
     pub fn enqueue(&self, batch: Batch<'_>) -> Result<()> {
         let Batch { copies, mut touches } = batch;
         let core = self.core();

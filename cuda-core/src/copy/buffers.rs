@@ -41,6 +41,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.upload(&host, &mut buffer)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpy", "cudaMemcpyAsync"))]
     #[inline]
     pub fn upload<'a, 'b, T: Pod>(
         &self,
@@ -79,6 +80,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(host.as_slice()?, back); // waits
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpy", "cudaMemcpyAsync"))]
     #[inline]
     pub fn download<'a, 'b, T: Pod>(
         &self,
@@ -110,6 +112,8 @@ impl<K: StreamKind> Stream<K> {
     /// two.copy(&source, &mut destination)?; // once `one` has zeroed it
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoDAsync", "cuMemcpyPeerAsync"))]
+    #[doc(alias("cudaMemcpy", "cudaMemcpyAsync", "cudaMemcpyPeerAsync"))]
     pub fn copy<'a, 'b, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -134,6 +138,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_within(&mut ring, 2000.., 0)?; // the last thousand over the first
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy_within<'b, T: Pod>(
         &self,
         buffer: impl Into<DeviceSliceMut<'b, T>>,

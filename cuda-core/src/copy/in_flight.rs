@@ -155,6 +155,7 @@ impl<K: StreamKind> Stream<K> {
     /// let vector = upload.wait()?; // the same one
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_owned<'b, H: StableHost>(
         &self,
         source: H,
@@ -187,6 +188,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(download.wait()?, [0; 1000]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_owned<'a, H: StableHostMut>(
         &self,
         source: impl Into<DeviceSlice<'a, H::Element>>,

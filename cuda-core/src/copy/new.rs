@@ -23,6 +23,7 @@ impl Stream {
     /// assert_eq!(stream.download_vec(&buffer)?, [1, 2, 3]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_new<T: Pod>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(source.len())?;
         self.upload(source, &mut buffer)?;
@@ -42,6 +43,7 @@ impl Stream {
     /// stream.fill(&mut head, 2.0)?; // `buffer` stays as it is
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy_new<'a, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -67,6 +69,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(tail, [0.0; 10]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_vec<'a, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,

@@ -193,6 +193,8 @@ impl<K: StreamKind> Stream<K> {
     /// )?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy2DAsync", "cuMemcpy3DAsync", "cuMemcpy3DPeerAsync"))]
+    #[doc(alias("cudaMemcpy2DAsync", "cudaMemcpy3DAsync", "cudaMemcpy3DPeerAsync"))]
     pub fn copy_pitched<T: Pod, A: Memory, B: Memory>(
         &self,
         source: Pitched<'_, T, A>,

@@ -20,6 +20,7 @@ impl Device {
     /// let device = cuda_core::Device::get(0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGet"))]
     pub fn get(ordinal: u32) -> Result<Self> {
         let devices = devices()?;
         match devices.get(ordinal as usize) {
@@ -50,6 +51,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::NoDriver`]; the driver's.
+    #[doc(alias("cuDeviceGetCount", "cudaGetDeviceCount"))]
     pub fn count() -> Result<u32> {
         Ok(devices()?.len() as u32)
     }
@@ -59,6 +61,7 @@ impl Device {
     /// ```no_run
     /// let on_gpu = cuda_core::Device::is_available(); // false without a driver, too
     /// ```
+    #[doc(alias("cuInit"))]
     pub fn is_available() -> bool {
         Self::count().is_ok_and(|count| count > 0)
     }
@@ -75,6 +78,7 @@ impl Device {
     /// assert_eq!(Device::by_pci_bus_id(&device.pci_bus_id()?)?, device);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetByPCIBusId", "cudaDeviceGetByPCIBusId"))]
     pub fn by_pci_bus_id(id: &str) -> Result<Self> {
         let devices = devices()?;
         let op = "cuDeviceGetByPCIBusId";
@@ -101,6 +105,7 @@ impl Device {
     /// assert_eq!(Device::of_pointer(buffer.as_raw() + 100)?, Some(Device::get(0)?));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
     pub fn of_pointer(address: CUdeviceptr) -> Result<Option<Self>> {
         driver::ensure()?;
         let mut ordinal: c_int = 0;

@@ -16,6 +16,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuDeviceGetName", "cudaGetDeviceProperties"))]
     pub fn name(self) -> Result<String> {
         self.ask_for_text("cuDeviceGetName", |buffer, len| {
             // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
@@ -27,6 +28,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuDeviceGetAttribute", "cudaGetDeviceProperties", "cudaDeviceGetAttribute"))]
     pub fn compute_capability(self) -> Result<(i32, i32)> {
         Ok((
             self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -44,6 +46,7 @@ impl Device {
     /// println!("{} GiB", device.total_memory()? >> 30); // needs no context
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceTotalMem", "cudaGetDeviceProperties"))]
     pub fn total_memory(self) -> Result<usize> {
         driver::ensure()?;
         // SAFETY: the driver gave the device's handle; the call writes one size, to a borrow of one.
@@ -60,6 +63,7 @@ impl Device {
     /// assert_eq!(device.attribute(cuda_core::sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?, 32);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetAttribute", "cudaDeviceGetAttribute"))]
     pub fn attribute(self, attribute: DeviceAttribute) -> Result<i32> {
         driver::ensure()?;
         // SAFETY: the call writes one number, to a borrow of one; an unknown attribute is an error,
@@ -73,6 +77,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuDeviceGetPCIBusId", "cudaDeviceGetPCIBusId"))]
     pub fn pci_bus_id(self) -> Result<String> {
         self.ask_for_text("cuDeviceGetPCIBusId", |buffer, len| {
             // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
@@ -90,6 +95,7 @@ impl Device {
     /// println!("{}", device.uuid()?); // GPU-1f3c…, as nvidia-smi writes it
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetUuid", "cudaGetDeviceProperties"))]
     pub fn uuid(self) -> Result<Uuid> {
         driver::ensure()?;
         let mut uuid = MaybeUninit::<CUuuid>::zeroed();

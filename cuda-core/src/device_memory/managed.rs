@@ -86,6 +86,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::Invalid`](crate::Error::Invalid);
     /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without managed memory;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Global)
     }
@@ -100,6 +101,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Safety
     /// No device without `CONCURRENT_MANAGED_ACCESS` uses the memory while it is attached to the
     /// host.
+    #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
     pub unsafe fn new_attached_to_host(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Host)
     }

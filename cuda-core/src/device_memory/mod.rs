@@ -189,6 +189,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     // Inlined: a block from the cache is then moved directly to where the caller wants it.
+    #[doc(alias("cuMemAllocAsync", "cudaMalloc", "cudaMallocAsync"))]
     #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
@@ -243,6 +244,7 @@ impl Stream {
     /// assert_eq!(back, [0; 3]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD8Async", "cudaMemset", "cudaMemsetAsync"))]
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(len)?;
         self.fill_bytes(&mut buffer, 0)?;

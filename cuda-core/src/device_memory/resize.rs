@@ -55,6 +55,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// assert!(buffer.capacity() >= 1000);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn reserve(&mut self, stream: &Stream, additional: usize) -> Result<()> {
         let wanted = self.len().checked_add(additional);
         let wanted =

@@ -31,6 +31,7 @@ impl Device {
     /// assert_eq!(contexts[0], Device::get(0)?.context()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxRetain"))]
     pub fn contexts(devices: impl IntoIterator<Item = Device>) -> Result<Vec<Context>> {
         // Called on this thread: the new threads cannot tell that this one may be the driver's
         // callback thread.

@@ -253,6 +253,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::Invalid`] before the driver is asked;
     /// [`Error::OutOfMemory`].
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
     }
@@ -272,6 +273,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// let mut commands = PinnedBuffer::<u32>::with_flags(&context, 1024, flags)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
         driver::ensure()?;
         flags.check()?;
@@ -365,6 +367,7 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's; it knows no flags of registered memory.
+    #[doc(alias("cuMemHostGetFlags", "cudaHostGetFlags"))]
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
@@ -394,6 +397,7 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    #[doc(alias("cuMemHostGetDevicePointer", "cudaHostGetDevicePointer"))]
     pub fn device_ptr(&self) -> Result<CUdeviceptr> {
         device_ptr_of(self.storage.block(), self.context())
     }

@@ -248,6 +248,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.free().map_err(|error| Rejected::new(error, self))
     }

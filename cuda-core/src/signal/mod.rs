@@ -176,6 +176,7 @@ impl<K: StreamKind> Stream<K> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
         // SAFETY: pinned memory "is always directly accessible from all contexts on all devices that
         // support unified addressing" at the host's address; the word is aligned to 64 bytes and
@@ -203,6 +204,7 @@ impl<K: StreamKind> Stream<K> {
     /// other.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
     pub fn wait_signal<T: StreamValue>(
         &self,
         signal: &Signal<T>,

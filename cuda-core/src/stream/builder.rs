@@ -21,6 +21,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::context`]; the driver's.
+    #[doc(alias("cuStreamCreate", "cudaStreamCreate", "cudaStreamCreateWithFlags"))]
     pub fn create_stream(self) -> Result<Stream> {
         self.primary()?.create_stream()
     }
@@ -40,6 +41,8 @@ impl Context {
     /// assert_ne!(upload.id(), compute.id());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamCreateWithPriority", "cuStreamCreate"))]
+    #[doc(alias("cudaStreamCreate", "cudaStreamCreateWithPriority", "cudaStreamCreateWithFlags"))]
     pub fn create_stream(&self) -> Result<Stream> {
         self.stream_builder().build()
     }
@@ -52,6 +55,7 @@ impl Context {
     /// assert!(!blocking.is_non_blocking()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamCreateWithPriority", "cudaStreamCreateWithPriority"))]
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
         StreamBuilder { context: self, order: ImplicitOrder::NonBlocking, priority: 0 }
     }
@@ -94,6 +98,8 @@ impl StreamBuilder<'_> {
     /// # Errors
     /// [`Error::Invalid`] for a blocking stream of a green context, which the driver would silently
     /// make non-blocking; the driver's.
+    #[doc(alias("cuStreamCreateWithPriority", "cuGreenCtxStreamCreate"))]
+    #[doc(alias("cudaStreamCreateWithPriority"))]
     pub fn build(&self) -> Result<Stream> {
         let op = "cuGreenCtxStreamCreate";
         let mut raw = ptr::null_mut();

@@ -28,6 +28,7 @@ impl Context {
     /// stream.fill(&mut buffer, 7)?; // after all that blocking streams have been given
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaStreamLegacy"))]
     pub fn default_stream(&self) -> Result<Stream> {
         driver::ensure()?;
         let mut slot = lock(&self.timelines().legacy);
@@ -57,6 +58,7 @@ impl Context {
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaStreamPerThread"))]
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let (flavor, order) = (Flavor::PerThread, ImplicitOrder::Blocking);

@@ -178,6 +178,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp).
+    #[doc(alias("cuStreamGetFlags", "cudaStreamGetFlags"))]
     pub fn is_non_blocking(&self) -> Result<bool> {
         self.core.ensure()?;
         Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
@@ -187,6 +188,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuStreamGetPriority", "cudaStreamGetPriority"))]
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.reach()?;
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
@@ -216,6 +218,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_ne!(one.driver_id()?, two.driver_id()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamGetId", "cudaStreamGetId"))]
     pub fn driver_id(&self) -> Result<u64> {
         let bound = self.core.bind("cuStreamGetId")?;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
@@ -258,6 +261,7 @@ impl Stream {
     /// stream.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamDestroy", "cudaStreamDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.core.ensure() {
             return Err(Rejected::new(error, self));

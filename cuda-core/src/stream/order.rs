@@ -25,6 +25,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert!(stream.query()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamSynchronize", "cudaStreamSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize()
     }
@@ -43,6 +44,7 @@ impl<K: StreamKind> Stream<K> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamQuery", "cudaStreamQuery"))]
     pub fn query(&self) -> Result<bool> {
         let op = "cuStreamQuery";
         let bound = self.core.bind(op)?;
@@ -77,6 +79,7 @@ impl<K: StreamKind> Stream<K> {
     /// later.wait_event(&event)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let bound = self.core.bind("cuStreamWaitEvent")?;
         bound.wait_for_event(event.live()?, event.may_come_at_any_time())
@@ -102,6 +105,7 @@ impl<K: StreamKind> Stream<K> {
     /// second.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
         let op = "cuStreamWaitEvent";
         let timeline = other.core.timeline();

@@ -59,6 +59,7 @@ impl Context {
     /// assert!(stream.query()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let op = "cuCtxSynchronize";
         let entered = self.enter_briefly()?;

@@ -68,6 +68,7 @@ impl Device {
     /// assert!(step.is_power_of_two());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemGetAllocationGranularity"))]
     pub fn virtual_memory_granularity(self, which: Granularity) -> Result<usize> {
         granularity(self, which, cuda_sys::CU_MEM_HANDLE_TYPE_NONE)
     }

@@ -92,6 +92,7 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
 
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn new() -> Self {
         Self::of(Self::builder().into_settings(numbered()))
     }
@@ -226,6 +227,7 @@ impl CachingPool {
     /// println!("{} MiB for other processes", freed >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         let heaps = self.heaps(|_| true);

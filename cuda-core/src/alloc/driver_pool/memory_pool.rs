@@ -139,6 +139,8 @@ impl MemoryPoolBuilder {
     /// # Errors
     /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
     /// requested; the driver's.
+    #[doc(alias("cuMemPoolCreate", "cuMemPoolSetAttribute"))]
+    #[doc(alias("cudaMemPoolCreate", "cudaMemPoolSetAttribute"))]
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
         let unsupported = |feature| Error::Unsupported { feature, device: device.ordinal() };
@@ -184,6 +186,7 @@ impl Device {
     /// println!("{:?}", pool.usage()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetDefaultMemPool", "cudaDeviceGetDefaultMemPool"))]
     pub fn default_memory_pool(self) -> Result<MemoryPool> {
         driver::ensure()?;
         let raw = self
@@ -197,6 +200,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::default_memory_pool`]; the driver's.
+    #[doc(alias("cuDeviceGetMemPool", "cudaDeviceGetMemPool"))]
     pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
         let default = self.default_memory_pool()?;
         let mut raw = ptr::null_mut();
@@ -232,6 +236,8 @@ impl Device {
     /// set_default_allocator(&Allocator::driver_pool())?; // `Stream::alloc` takes from it now
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAllocAsync", "cuDeviceSetMemPool"))]
+    #[doc(alias("cudaMallocAsync", "cudaDeviceSetMemPool"))]
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
         if pool.device() != self {
@@ -315,6 +321,7 @@ impl MemoryPool {
     /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
     /// threads keep enqueuing such work; the driver's `INVALID_VALUE` for a device that cannot
     /// reach the memory.
+    #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
@@ -350,6 +357,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuMemPoolGetAccess", "cudaMemPoolGetAccess"))]
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
@@ -369,6 +377,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's, with a pool that is [given up](Error::GivenUp).
+    #[doc(alias("cuMemPoolDestroy", "cudaMemPoolDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.live() {
             return Err(Rejected::new(error, self));
@@ -406,6 +415,7 @@ impl Stream {
     /// stream.fill(&mut buffer, 1.0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAllocFromPoolAsync", "cudaMallocFromPoolAsync"))]
     pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAllocFromPoolAsync";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;

@@ -29,6 +29,7 @@ impl Device {
     /// println!("{} multiprocessors", device.attributes().multiprocessor_count()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetAttribute", "cudaGetDeviceProperties", "cudaDeviceGetAttribute"))]
     pub fn attributes(self) -> DeviceAttributes {
         DeviceAttributes(self)
     }

@@ -36,6 +36,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_to_array(rows, &mut image)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn copy_to_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<TexelSource<'a, T>>,
@@ -72,6 +73,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_from_array(&image, &mut rows)?; // where kernels can compute with them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn copy_from_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

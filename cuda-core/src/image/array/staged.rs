@@ -38,6 +38,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.upload_to_array(&[255; 64 * 32], &mut image)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn upload_to_array<'b, T: Texel>(
         &self,
         source: &[T],
@@ -96,6 +97,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(back, rows);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn download_from_array<'a, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

@@ -85,6 +85,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// launch.grid(blocks).block(256).cooperative();
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchCooperativeKernel", "cudaLaunchCooperativeKernel"))]
     pub fn cooperative(&mut self) -> &mut Self {
         self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
         self

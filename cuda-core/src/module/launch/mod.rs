@@ -81,6 +81,7 @@ impl<K: StreamKind> Stream<K> {
     /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
         Launch {
             stream: self,
@@ -206,6 +207,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   `griddepcontrol.wait`, before it ends; and until then it accesses no memory that anything
     ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
+    #[doc(alias("cuLaunchKernelEx", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchKernel"))]
     pub unsafe fn launch(&mut self) -> Result<()> {
         let core = self.stream.core();
         let bound = core.bind(OP)?;
@@ -274,6 +276,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///
     /// # Errors
     /// As [`Launch::launch`].
+    #[doc(alias("cuOccupancyMaxPotentialClusterSize", "cudaOccupancyMaxPotentialClusterSize"))]
     pub fn max_cluster_size(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxPotentialClusterSize", |blocks, function, config| {
             // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its
@@ -286,6 +289,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///
     /// # Errors
     /// As [`Launch::launch`].
+    #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {
             // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its

@@ -47,6 +47,7 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an interprocess event with timing.
+    #[doc(alias("cuEventCreate", "cudaEventCreate", "cudaEventCreateWithFlags"))]
     pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
         if flags.contains(EventFlags::INTERPROCESS) && !flags.contains(EventFlags::DISABLE_TIMING) {
             return Err(Error::invalid(
@@ -109,6 +110,7 @@ impl Event {
     /// event.synchronize()?; // after "before"
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
         let bound = stream.core().bind("cuEventRecord")?;
@@ -143,6 +145,7 @@ impl Event {
     /// event.record_current()?; // on `stream`
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_current(&self) -> Result<()> {
         self.record(&self.context().current_stream()?)
     }
@@ -164,6 +167,7 @@ impl Event {
     /// event.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         self.live()?.synchronize()
     }
@@ -186,6 +190,7 @@ impl Event {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventQuery", "cudaEventQuery"))]
     pub fn query(&self) -> Result<bool> {
         self.live()?.query()
     }
@@ -208,6 +213,7 @@ impl Event {
     /// println!("{:?}", end.elapsed_since(&start)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventElapsedTime", "cudaEventElapsedTime"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let (start, end) = (earlier.live()?, self.live()?);
         let op = "cuEventElapsedTime";
@@ -236,6 +242,7 @@ impl Event {
     /// event.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventDestroy", "cudaEventDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.raw.destroy().map_err(|error| Rejected::new(error, self))
     }
@@ -260,6 +267,7 @@ impl<K: StreamKind> Stream<K> {
     /// println!("{:?}", end.elapsed_since(&start)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_event(&self, flags: EventFlags) -> Result<Event> {
         let event = Event::new(self.context(), flags)?;
         event.record(self)?;
