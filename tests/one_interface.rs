@@ -25,7 +25,7 @@ fn s47_the_header_takes_nothing_away() {
         let module: Module = kernels::load(&context)?;
         let nothing = module.function("nothing")?;
         let mut launch: Launch<'_, AnyThread> = stream.kernel(&nothing);
-        launch.memory_sync_domain(MemorySyncDomain::Remote);
+        launch = launch.memory_sync_domain(MemorySyncDomain::Remote);
         // SAFETY: no parameter.
         unsafe { launch.launch() }?;
         // 12.2.

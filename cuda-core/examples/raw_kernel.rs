@@ -28,9 +28,9 @@ fn ptx(device: Device) -> shared::Result {
     let mut y = stream.alloc::<f32>(LEN)?;
     stream.fill(&mut x, 3.0)?;
     stream.fill(&mut y, 1.0)?;
-    let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, LEN as u32);
+    let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, LEN as u32).elements(LEN);
     // SAFETY: the kernel reads n elements of x, and reads and writes n of y; both have as many.
-    unsafe { launch.elements(LEN).launch() }?;
+    unsafe { launch.launch() }?;
     let mut back = vec![0.0; LEN];
     stream.download(&y, &mut back)?;
     assert!(back.iter().all(|&element| element == 7.0));
@@ -44,8 +44,7 @@ fn cuda_cpp(device: Device) -> shared::Result {
     let ptx = program.compile()?; // its error has the compiler's log
     let twice = Module::from_ptx(stream.context(), &ptx)?.function("twice")?;
     let mut x = stream.upload_new(&vec![21.0f32; LEN])?;
-    let mut launch = stream.kernel(&twice);
-    launch.elements(LEN).arg(&mut x).arg(LEN as u32);
+    let mut launch = stream.kernel(&twice).elements(LEN).arg(&mut x).arg(LEN as u32);
     // SAFETY: twice(float *x, unsigned n) reads and writes n elements of x, which has as many.
     unsafe { launch.launch() }?;
     let back = stream.download_vec(&x)?;

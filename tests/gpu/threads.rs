@@ -457,7 +457,8 @@ matrix! {
     cuda_core::adaptors::Snapshot: true, true;
     cuda_core::DeviceGroup: true, true;
     cuda_core::Batch<'static>: false, false;
-    cuda_core::Launch<'static, cuda_core::AnyThread>: false, false;
+    cuda_core::Launch<'static, cuda_core::AnyThread>: true, true;
+    cuda_core::Launch<'static, cuda_core::OneThread>: false, false;
     cuda_core::Scope<'static, 'static>: false, false;
     // A control: the matrix detects it.
     *const u8: false, false;

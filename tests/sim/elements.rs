@@ -89,9 +89,13 @@ fn elements_are_arguments() -> Result<()> {
     );
     let stream = Device::get(0)?.create_stream()?;
     let function = Module::from_ptx(stream.context(), PTX)?.function("take_numbers")?;
-    let mut launch = stream.kernel(&function);
-    launch.arg(f16::ONE).arg(bf16::ONE).arg(Complex32::new(1.0, 2.0));
-    launch.arg(Complex64::new(3.0, 4.0)).arg(PARTICLE);
+    let mut launch = stream
+        .kernel(&function)
+        .arg(f16::ONE)
+        .arg(bf16::ONE)
+        .arg(Complex32::new(1.0, 2.0))
+        .arg(Complex64::new(3.0, 4.0))
+        .arg(PARTICLE);
     // SAFETY: five values of these sizes.
     unsafe { launch.launch() }?;
     stream.synchronize()?;

@@ -147,8 +147,14 @@ fn m_a_programs_own_types_are_arguments() -> Result<()> {
         // SAFETY: both have 64 elements.
         unsafe { typed.on(&other, 3.0, &x, &mut y, n).elements(64).launch() }?;
         let function = module.function("saxpy")?;
-        let mut launch = stream.kernel(&function);
-        launch.elements(64).arg(Scale(10.0)).arg(&x).arg(&mut y).arg(n).uses(&x);
+        let mut launch = stream
+            .kernel(&function)
+            .elements(64)
+            .arg(Scale(10.0))
+            .arg(&x)
+            .arg(&mut y)
+            .arg(n)
+            .uses(&x);
         // SAFETY: both have 64 elements.
         unsafe { launch.launch() }?;
         drop(x);

@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use cuda_sys::symbol as cu;
 
 use crate::context::Context;
+use crate::context::current::Current;
 use crate::context::guard::Guard;
 use crate::context::settings::ContextFlags;
 use crate::device::{self, Device, PrimaryContext};
@@ -111,6 +112,21 @@ impl Device {
     #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn enter(self) -> Result<Guard> {
         self.primary()?.enter()
+    }
+
+    /// Makes the primary context current to this thread until something else is made current:
+    /// [`Context::set_current`] of it, and what `cudaSetDevice` does.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`] and [`Context::set_current`].
+    ///
+    /// ```no_run
+    /// let _before = cuda_core::Device::get(1)?.set_current()?;
+    /// // Whatever looks at the current context sees the second device from now on.
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_current(self) -> Result<Current> {
+        self.primary()?.set_current()
     }
 
     /// Runs `f` with the primary context current, and restores what was current before, also if `f`

@@ -1,8 +1,10 @@
 //! Devices and their properties. Asking about a device creates no context.
 
+use std::cmp::Ordering;
 use std::ffi::c_int;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -159,6 +161,24 @@ impl PartialEq for Device {
 }
 
 impl Eq for Device {}
+
+/// By ordinal.
+impl PartialOrd for Device {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By ordinal.
+impl Ord for Device {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.ordinal().cmp(&other.ordinal())
+    }
+}
+
+// What is remembered about a device is written once, by code that does not unwind halfway.
+impl UnwindSafe for Device {}
+impl RefUnwindSafe for Device {}
 
 impl Hash for Device {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -19,6 +19,7 @@ use crate::alloc::allocator::{Allocator, Choice};
 use crate::alloc::backing::DeviceBacking;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::shared;
+use crate::alloc::driver_pool::memory_pool::MemoryPool;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
@@ -249,6 +250,36 @@ impl Stream {
         let mut buffer = self.alloc(len)?;
         self.fill_bytes(&mut buffer, 0)?;
         Ok(buffer)
+    }
+
+    /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
+    /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`](crate::Error::WrongDevice) for a pool of another device;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for an imported one.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let pool = cuda_core::MemoryPool::builder(device).build()?;
+    /// let mut buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocFromPoolAsync", "cudaMallocFromPoolAsync"))]
+    pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let core = self.core();
+        let (address, ledger) = match pool.allocate_on(core, bytes)? {
+            Some((address, seq)) => {
+                // Another stream may use the memory only when the allocation has happened.
+                (address, Ledger::allocated(0..bytes, core.timeline(), seq))
+            }
+            None => (NOWHERE, Ledger::default()),
+        };
+        let block = Block { address, bytes, ledger, backing: DeviceBacking::Home(core.clone()) };
+        Ok(Buffer::from_storage(Storage::new(block), len))
     }
 }
 

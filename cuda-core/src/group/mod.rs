@@ -257,7 +257,7 @@ impl DeviceGroup {
         if device == memory {
             return Ok(());
         }
-        Err(Error::WrongDevice { op, memory: memory.ordinal(), stream: device.ordinal() })
+        Err(Error::wrong_device(op, memory.ordinal(), device.ordinal()))
     }
 }
 

@@ -256,8 +256,7 @@ impl Function {
     /// # const PTX: &str = "";
     /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("transpose")?;
     /// function.set_max_dynamic_shared(100 << 10)?; // once; more than 48 KiB need it
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(64).block(256).dynamic_shared(100 << 10);
+    /// let mut launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(100 << 10);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]

@@ -207,10 +207,7 @@ macro_rules! kernel {
                 stream: &'launch $crate::Stream<__Kind>,
                 $($arg: $type),*
             ) -> $crate::Launch<'launch, __Kind> {
-                #[allow(unused_mut)]
-                let mut launch = stream.kernel(&self.function);
-                $(launch.arg($arg);)*
-                launch
+                stream.kernel(&self.function)$(.arg($arg))*
             }
         }
     };

@@ -21,8 +21,7 @@ use crate::util::panic::unless_panic;
 /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
 /// let size = function.block_size(None, 0)?; // no limit, no dynamic shared memory
 /// let blocks = (x.len() as u32).div_ceil(size.threads);
-/// let mut launch = stream.kernel(&function);
-/// launch.grid(blocks).block(size.threads).arg(&mut x);
+/// let mut launch = stream.kernel(&function).grid(blocks).block(size.threads).arg(&mut x);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,8 +103,7 @@ impl Function {
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// // As much as there is when two blocks of 256 threads share a multiprocessor.
     /// let bytes = function.available_dynamic_shared(2, 256)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(64).block(256).dynamic_shared(bytes);
+    /// let mut launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(bytes);
     /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
@@ -132,8 +130,7 @@ impl Function {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let best = function.block_size(None, 0)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
+    /// let mut launch = stream.kernel(&function).grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]

@@ -151,7 +151,7 @@ impl ExternalSemaphore {
         self.0.live()?;
         same_device(op, core, self.device())?;
         if core.context() != self.context() {
-            return Err(Error::WrongContext { op, what: "the semaphore" });
+            return Err(Error::WrongContext { op, what: "the semaphore".into() });
         }
         let stream = core.bind(op)?;
         let entered = match stream.entered() {

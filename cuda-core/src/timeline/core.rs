@@ -344,7 +344,7 @@ pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -
     if core.device() == memory {
         return Ok(());
     }
-    Err(Error::WrongDevice { op, memory: memory.ordinal(), stream: core.device().ordinal() })
+    Err(Error::wrong_device(op, memory.ordinal(), core.device().ordinal()))
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this

@@ -89,8 +89,8 @@ fn library_in_two_contexts() {
             let add_one = kernel.function(&context)?;
             let stream = context.create_stream()?;
             let mut x = stream.alloc_zeroed::<u32>(8)?;
-            let mut launch = stream.kernel(&add_one);
-            launch.elements(8).arg(&mut x).arg(8u32).uses(&counter);
+            let mut launch =
+                stream.kernel(&add_one).elements(8).arg(&mut x).arg(8u32).uses(&counter);
             // SAFETY: 8 elements.
             unsafe { launch.launch() }?;
             let mut back = [0; 8];

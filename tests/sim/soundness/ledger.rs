@@ -360,8 +360,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
             reading.join().expect("no panic");
         });
         session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
-        let mut launch = a.kernel(&reads);
-        launch.elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
+        let mut launch = a.kernel(&reads).elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
         // SAFETY: 64 elements of both.
         unsafe { launch.launch() }?;
         drops::take_hook();
@@ -409,8 +408,8 @@ fn streams_that_are_gone_do_not_pile_up() {
         for _ in 0..REQUESTS {
             let request = device().create_stream()?;
             let mut answer = server.alloc::<u32>(16)?;
-            let mut launch = request.kernel(&copy_words);
-            launch.elements(16).arg(&mut answer).arg(&weights).arg(16u32);
+            let mut launch =
+                request.kernel(&copy_words).elements(16).arg(&mut answer).arg(&weights).arg(16u32);
             // SAFETY: 16 elements of both.
             unsafe { launch.launch() }?;
             server.download(&answer, &mut [1; 16])?;

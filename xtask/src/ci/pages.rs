@@ -8,7 +8,10 @@ use fs_err as fs;
 /// The first methods of types, in the order of their pages. rustdoc shows `impl` blocks in the order of the
 /// `mod` lines in `lib.rs` and in the rooms, so these decide it.
 const FIRST: [(&str, &[&str]); 5] = [
-    ("struct.Stream", &["alloc", "alloc_with", "alloc_zeroed", "upload", "download", "copy"]),
+    (
+        "struct.Stream",
+        &["alloc", "alloc_with", "alloc_zeroed", "alloc_from", "upload", "download", "copy"],
+    ),
     ("struct.Device", &["get", "all", "count", "is_available"]),
     ("struct.Context", &["create_stream", "stream_builder"]),
     ("struct.Buffer", &["len", "is_empty", "byte_len"]),

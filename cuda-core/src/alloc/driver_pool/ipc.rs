@@ -208,7 +208,7 @@ impl MemoryPool {
         }
         if context.device() != self.device() {
             let (memory, stream) = (self.device().ordinal(), context.device().ordinal());
-            return Err(Error::WrongDevice { op, memory, stream });
+            return Err(Error::wrong_device(op, memory, stream));
         }
         let pool = self.live()?;
         let mut data = pointer.0;

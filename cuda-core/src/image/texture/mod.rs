@@ -25,7 +25,7 @@ pub enum TextureKind {}
 
 impl ObjectKind for TextureKind {
     const RESOURCE: Resource = Resource::Texture;
-    const NAMES: [&'static str; 2] = ["texture", "the texture"];
+    const NAME: &'static str = "texture";
     const DESTROY: (&'static str, Destroy) = ("cuTexObjectDestroy", cu::cuTexObjectDestroy);
     const DESCRIBE: (&'static str, Describe) =
         ("cuTexObjectGetResourceDesc", cu::cuTexObjectGetResourceDesc);
@@ -96,8 +96,7 @@ impl<T: Texel> Texture<T> {
     /// # let function = Module::from_ptx(&context, PTX)?.function("sample")?;
     /// let table = stream.alloc_zeroed::<f32>(1024)?;
     /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
+    /// let mut launch = stream.kernel(&function).elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
     /// // SAFETY: sample(cudaTextureObject_t table) does nothing but that.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())

@@ -24,8 +24,8 @@ pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) ->
 pub(crate) trait ObjectKind: Send + 'static {
     /// What an object that could not be destroyed is reported as.
     const RESOURCE: Resource;
-    /// What errors call one: by itself, and as an argument.
-    const NAMES: [&'static str; 2];
+    /// What errors call one.
+    const NAME: &'static str;
     /// The call that destroys one.
     const DESTROY: (&'static str, Destroy);
     /// The call that describes what one was created from.
@@ -86,8 +86,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// The argument of work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
         if !self.made.is(made) {
-            let [op, _] = K::NAMES;
-            return Err(Error::invalid(op, "made of other memory than it is used with"));
+            return Err(Error::invalid(K::NAME, "made of other memory than it is used with"));
         }
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let ledger = LedgerOf::Shared(ledger);

@@ -19,7 +19,7 @@ pub enum SurfaceKind {}
 
 impl ObjectKind for SurfaceKind {
     const RESOURCE: Resource = Resource::Surface;
-    const NAMES: [&'static str; 2] = ["surface", "the surface"];
+    const NAME: &'static str = "surface";
     const DESTROY: (&'static str, Destroy) = ("cuSurfObjectDestroy", cu::cuSurfObjectDestroy);
     const DESCRIBE: (&'static str, Describe) =
         ("cuSurfObjectGetResourceDesc", cu::cuSurfObjectGetResourceDesc);
@@ -89,8 +89,7 @@ impl<T: Texel> Surface<T> {
     /// let shape = ArrayShape::D2 { width: 64, height: 64 };
     /// let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
     /// let surface = Surface::new(&image)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?);
+    /// let mut launch = stream.kernel(&function).grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?);
     /// // SAFETY: draw(cudaSurfaceObject_t image) writes the image, and touches nothing else.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())

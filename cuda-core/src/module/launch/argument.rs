@@ -1,6 +1,7 @@
 //! Arguments: what can be passed to a kernel, where it is stored until the launch, and what it
 //! accesses.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 
 use cuda_sys::CUdeviceptr;
@@ -16,6 +17,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
+use crate::module::Function;
 use crate::peer::{self, Confined, Crossing};
 use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::pod::{Pod, bytes_of};
@@ -40,8 +42,7 @@ use crate::util::inline_vec::InlineVec;
 /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("axpy")?;
 /// let (x, mut y) = (stream.alloc_zeroed::<f32>(1024)?, stream.alloc_zeroed::<f32>(1024)?);
 /// // axpy(float a, const float *x, float *y, unsigned n)
-/// let mut launch = stream.kernel(&function);
-/// launch.elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
+/// let mut launch = stream.kernel(&function).elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
@@ -92,8 +93,7 @@ pub trait Argument<'a> {
 /// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
 /// let mut addresses = stream.alloc(2)?;
 /// stream.upload(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
-/// let mut launch = stream.kernel(&function); // walk(const float *const *rows)
-/// launch.arg(&addresses).uses(&rows[0]).uses(&rows[1]);
+/// let mut launch = stream.kernel(&function).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
@@ -216,8 +216,7 @@ viewed! {
 impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         let (handle, context, touches) = self.into_parts();
-        let [_, what] = K::NAMES;
-        touched.object(what, context, touches);
+        touched.object(context, touches);
         arguments.push(&handle.to_ne_bytes());
     }
 }
@@ -298,6 +297,10 @@ impl Arguments {
     }
 
     /// The size of each, in bytes.
+    pub(super) fn count(&self) -> usize {
+        self.places.as_slice().len()
+    }
+
     pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> {
         self.places.as_slice().iter().map(|place| place.size)
     }
@@ -320,15 +323,40 @@ pub struct Touched<'a> {
     /// The stream's context.
     context: &'a Context,
     /// Memory of other devices, to which the context needs access.
-    far: Vec<Confined>,
+    far: Vec<Given<Confined>>,
     /// Why some memory cannot be reached.
-    error: Option<Error>,
+    error: Option<Given<Error>>,
+    /// Whether one of the two has an entry whose parameter is not known yet.
+    pub(super) unnamed: bool,
+}
+
+/// The number of a parameter, from zero on; [`None`] for memory that is no argument.
+type Parameter = Option<usize>;
+
+/// Something with the parameter by which the launch was given it, once that is known.
+struct Given<T> {
+    what: T,
+    by: Option<Parameter>,
+}
+
+/// How errors name an argument.
+#[cold]
+fn named(by: Option<Parameter>, function: &Function) -> Cow<'static, str> {
+    let kernel = function.name();
+    match by.flatten() {
+        Some(index) => format!("argument {index} of `{kernel}`").into(),
+        None => format!("memory that `{kernel}` uses").into(),
+    }
+}
+
+fn wrong_context() -> Error {
+    Error::WrongContext { op: OP, what: "memory".into() }
 }
 
 impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn new(context: &'a Context) -> Self {
-        Self { touches: InlineVec::new(), context, far: Vec::new(), error: None }
+        Self { touches: InlineVec::new(), context, far: Vec::new(), error: None, unnamed: false }
     }
 
     #[inline]
@@ -343,7 +371,7 @@ impl<'a> Touched<'a> {
             self.far(far);
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
-            self.error.get_or_insert(error);
+            self.fail(error);
             0
         })
     }
@@ -351,19 +379,19 @@ impl<'a> Touched<'a> {
     #[cold]
     fn far(&mut self, memory: Confined) {
         if memory.device == self.device() {
-            self.error.get_or_insert(Error::WrongContext { op: OP, what: "memory" });
-        } else if !self.far.contains(&memory) {
-            self.far.push(memory);
+            self.fail(wrong_context());
+        } else if self.far.iter().all(|far| far.what != memory) {
+            self.far.push(Given { what: memory, by: None });
+            self.unnamed = true;
         }
     }
 
     /// Adds a texture or surface, which only its own device can use, whatever access was given.
-    fn object(&mut self, what: &'static str, context: &Context, touches: [Touch<'a>; 2]) {
+    fn object(&mut self, context: &Context, touches: [Touch<'a>; 2]) {
         if context.device() != self.device() {
-            let error = self.wrong(context.device());
-            self.error.get_or_insert(error);
+            self.fail(self.wrong(context.device()));
         } else if !Confined::to_context(context).is_at_home_in(self.context) {
-            self.error.get_or_insert(Error::WrongContext { op: OP, what });
+            self.fail(wrong_context());
         }
         for touch in touches {
             self.touches.push(|| touch);
@@ -377,25 +405,51 @@ impl<'a> Touched<'a> {
 
     fn wrong(&self, memory: Device) -> Error {
         let (memory, stream) = (memory.ordinal(), self.device().ordinal());
-        Error::WrongDevice { op: OP, memory, stream }
+        Error::wrong_device(OP, memory, stream)
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(Given { what: error, by: None });
+        self.unnamed = true;
+    }
+
+    /// Names the parameter by which the launch was given what has none yet.
+    #[cold]
+    pub(super) fn name(&mut self, parameter: Parameter) {
+        self.unnamed = false;
+        let far = self.far.iter_mut().map(|far| &mut far.by);
+        for by in far.chain(self.error.iter_mut().map(|error| &mut error.by)) {
+            by.get_or_insert(parameter);
+        }
     }
 
     /// To be held while the launch is enqueued, so that the access it needs to other devices'
     /// memory is not revoked meanwhile. Refuses a launch without that access.
     #[inline]
-    pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
-        let crossing = |memory: &Confined| {
-            let crossing = peer::crossing(self.device(), memory.device);
-            let has_access = peer::has_access(self.context, *memory);
-            has_access.then_some(crossing).ok_or_else(|| self.wrong(memory.device))
+    pub(super) fn cross(&self, function: &Function) -> Result<Vec<Crossing>> {
+        if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
+    }
+
+    #[cold]
+    fn cross_all(&self, function: &Function) -> Result<Vec<Crossing>> {
+        let crossing = |far: &Given<Confined>| {
+            let crossing = peer::crossing(self.device(), far.what.device);
+            if peer::has_access(self.context, far.what) {
+                return Ok(crossing);
+            }
+            Err(self.wrong(far.what.device).of_argument(named(far.by, function)))
         };
         self.far.iter().map(crossing).collect()
     }
 
     /// Refuses a launch that was given memory which its device cannot reach.
     #[inline]
-    pub(super) fn check(&self) -> Result<()> {
-        self.error.clone().map_or(Ok(()), Err)
+    pub(super) fn check(&self, function: &Function) -> Result<()> {
+        match &self.error {
+            None => Ok(()),
+            Some(error) => Err(error.what.clone().of_argument(named(error.by, function))),
+        }
     }
 
     #[inline]

@@ -43,8 +43,7 @@ use attributes::Attributes;
 /// let saxpy = Module::from_ptx(stream.context(), &ptx)?.function("saxpy")?;
 /// let x = stream.alloc_zeroed::<f32>(1 << 20)?;
 /// let mut y = stream.alloc_zeroed::<f32>(1 << 20)?;
-/// let mut launch = stream.kernel(&saxpy);
-/// launch.elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(1u32 << 20);
+/// let mut launch = stream.kernel(&saxpy).elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(1u32 << 20);
 /// // SAFETY: `saxpy(float a, const float *x, float *y, unsigned n)` reads `n` elements of `x` and
 /// // writes as many of `y`.
 /// unsafe { launch.launch() }?;
@@ -54,6 +53,12 @@ use attributes::Attributes;
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     function: &'a Function,
+    /// Boxed: every method takes and returns the launch, and these are almost a kibibyte.
+    prepared: Box<Prepared<'a>>,
+}
+
+/// What a launch collects before it is made.
+struct Prepared<'a> {
     grid: Dimensions,
     block: Dimensions,
     dynamic_shared: usize,
@@ -83,29 +88,28 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
-        Launch {
-            stream: self,
-            function,
+        let prepared = Prepared {
             grid: Dimensions::ONE,
             block: Dimensions::ONE,
             dynamic_shared: 0,
             attributes: Attributes::default(),
             arguments: Arguments::new(),
             touched: Touched::new(self.context()),
-        }
+        };
+        Launch { stream: self, function, prepared: Box::new(prepared) }
     }
 }
 
 impl<'a, K: StreamKind> Launch<'a, K> {
     /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
-    pub fn grid(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
-        self.grid = blocks.into();
+    pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
+        self.prepared.grid = blocks.into();
         self
     }
 
     /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
-    pub fn block(&mut self, threads: impl Into<Dimensions>) -> &mut Self {
-        self.block = threads.into();
+    pub fn block(mut self, threads: impl Into<Dimensions>) -> Self {
+        self.prepared.block = threads.into();
         self
     }
 
@@ -119,15 +123,14 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # const PTX: &str = "";
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
     /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.elements(x.len()).arg(&mut x).arg(1000u32); // four blocks; the kernel checks the end
+    /// let mut launch = stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32); // four blocks; the kernel checks the end
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn elements(&mut self, elements: usize) -> &mut Self {
+    pub fn elements(mut self, elements: usize) -> Self {
         let blocks = elements.div_ceil(BLOCK as usize);
         // A number that does not fit exceeds any device's limit, and is refused as such.
-        self.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
-        self.block = BLOCK.into();
+        self.prepared.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
+        self.prepared.block = BLOCK.into();
         self
     }
 
@@ -139,21 +142,24 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let bytes = 100 << 10;
     /// function.set_max_dynamic_shared(bytes)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(16).block(256).dynamic_shared(bytes);
+    /// let mut launch = stream.kernel(&function).grid(16).block(256).dynamic_shared(bytes);
     /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn dynamic_shared(&mut self, bytes: usize) -> &mut Self {
-        self.dynamic_shared = bytes;
+    pub fn dynamic_shared(mut self, bytes: usize) -> Self {
+        self.prepared.dynamic_shared = bytes;
         self
     }
 
     /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
-    pub fn arg<A: Argument<'a>>(&mut self, argument: A) -> &mut Self {
-        argument.into_argument().push(&mut self.arguments, &mut self.touched);
+    pub fn arg<A: Argument<'a>>(mut self, argument: A) -> Self {
+        let prepared = &mut *self.prepared;
+        argument.into_argument().push(&mut prepared.arguments, &mut prepared.touched);
+        if prepared.touched.unnamed {
+            prepared.touched.name(Some(prepared.arguments.count() - 1));
+        }
         self
     }
 
@@ -165,15 +171,17 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let x = stream.alloc_zeroed::<f32>(256)?;
-    /// let mut launch = stream.kernel(&function); // scale(uint64_t address_of_x)
-    /// launch.block(256).arg(x.as_raw()).uses(&x); // runs after the writes to `x`
+    /// let mut launch = stream.kernel(&function).block(256).arg(x.as_raw()).uses(&x);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn uses<A>(&mut self, memory: A) -> &mut Self
+    pub fn uses<A>(mut self, memory: A) -> Self
     where
         A: Argument<'a, As: DeviceVisible<'a>>,
     {
-        memory.into_argument().touch(&mut self.touched);
+        memory.into_argument().touch(&mut self.prepared.touched);
+        if self.prepared.touched.unnamed {
+            self.prepared.touched.name(None);
+        }
         self
     }
 
@@ -213,9 +221,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let bound = core.bind(OP)?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
-        let _crossings = self.touched.cross()?;
+        let _crossings = self.prepared.touched.cross(self.function)?;
         let function = self.function.as_raw();
-        let Self { arguments, touched, .. } = self;
+        let Prepared { arguments, touched, .. } = &mut *self.prepared;
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
@@ -234,22 +242,22 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     fn config(&mut self) -> Result<CUlaunchConfig> {
         let context = self.stream.context();
         if self.function.context() != context {
-            return Err(Error::WrongContext { op: OP, what: "the kernel" });
+            return Err(Error::WrongContext { op: OP, what: "the kernel".into() });
         }
         let limits = self.function.limits()?;
-        limits.check_grid(self.grid)?;
-        limits.check_block(self.block)?;
-        let shared = limits.check_shared(self.function, self.dynamic_shared)?;
-        limits.check_arguments(self.function, self.arguments.sizes())?;
-        self.touched.check()?;
-        let attributes = self.attributes.as_mut_slice();
+        limits.check_grid(self.prepared.grid)?;
+        limits.check_block(self.prepared.block)?;
+        let shared = limits.check_shared(self.function, self.prepared.dynamic_shared)?;
+        limits.check_arguments(self.function, self.prepared.arguments.sizes())?;
+        self.prepared.touched.check(self.function)?;
+        let attributes = self.prepared.attributes.as_mut_slice();
         Ok(CUlaunchConfig {
-            gridDimX: self.grid.x,
-            gridDimY: self.grid.y,
-            gridDimZ: self.grid.z,
-            blockDimX: self.block.x,
-            blockDimY: self.block.y,
-            blockDimZ: self.block.z,
+            gridDimX: self.prepared.grid.x,
+            gridDimY: self.prepared.grid.y,
+            gridDimZ: self.prepared.grid.z,
+            blockDimX: self.prepared.block.x,
+            blockDimY: self.prepared.block.y,
+            blockDimZ: self.prepared.block.z,
             sharedMemBytes: shared,
             hStream: std::ptr::null_mut(),
             numAttrs: attributes.len() as u32,
@@ -301,7 +309,21 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 debug_by! {
    [K: StreamKind] Launch<'_, K>: |it| "Launch" {
-       function: it.function, stream: it.stream, grid: it.grid, block: it.block,
-       dynamic_shared: it.dynamic_shared, arguments: it.arguments.sizes().len(); ..
+       function: it.function, stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
+       dynamic_shared: it.prepared.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Launch;
+    use crate::AnyThread;
+
+    #[test]
+    fn a_launch_is_a_small_value_that_can_be_sent() {
+        fn sent<T: Send + Sync>() -> usize {
+            size_of::<T>()
+        }
+        assert_eq!(sent::<Launch<'_, AnyThread>>(), 3 * size_of::<usize>());
+    }
 }
