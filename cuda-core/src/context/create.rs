@@ -49,6 +49,14 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`Context::new`]; nothing is pushed then.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Context, ContextFlags, Device};
+    ///
+    /// let context = Context::new_current(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// assert_eq!(Context::current()?, Some(context));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuCtxCreate"))]
     pub fn new_current(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;

@@ -150,6 +150,14 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::context`] and [`Context::synchronize`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let zeros = stream.alloc_zeroed::<f32>(1 << 20)?;
+    /// device.synchronize()?; // waits for all streams of the device's primary context
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(self) -> Result<()> {
         self.primary()?.synchronize()

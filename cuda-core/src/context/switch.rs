@@ -12,6 +12,17 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// {
+    ///     let _guard = context.enter()?;
+    ///     // … calls of a library that uses the current context …
+    /// } // what was current before is current again
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     #[inline]
     pub fn enter(&self) -> Result<Guard> {
@@ -47,6 +58,15 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::Context;
+    ///
+    /// let before = context.set_current()?;
+    /// assert_eq!(Context::current()?, Some(context));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuCtxGetCurrent", "cuCtxSetCurrent", "cudaGetDevice", "cudaSetDevice"))]
     pub fn set_current(&self) -> Result<Current> {
         let raw = self.live()?;
@@ -133,6 +153,16 @@ impl Context {
     /// # Errors
     /// The driver's `INVALID_CONTEXT` on an empty stack; [`Error::UnknownContext`], with nothing
     /// popped, for a context that other code created.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::Context;
+    ///
+    /// context.push()?;
+    /// let floating = Context::pop()?; // may be pushed on another thread
+    /// std::thread::spawn(move || floating.push());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuCtxPopCurrent"))]
     pub fn pop() -> Result<Self> {
         let Some(top) = Self::current()? else {

@@ -51,6 +51,11 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::NoDriver`]; the driver's.
+    ///
+    /// ```no_run
+    /// println!("{} devices", cuda_core::Device::count()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuDeviceGetCount", "cudaGetDeviceCount"))]
     pub fn count() -> Result<u32> {
         Ok(devices()?.len() as u32)

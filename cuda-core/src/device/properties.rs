@@ -16,6 +16,12 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// println!("{}", device.name()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuDeviceGetName", "cudaGetDeviceProperties"))]
     pub fn name(self) -> Result<String> {
         self.ask_for_text("cuDeviceGetName", |buffer, len| {
@@ -28,6 +34,13 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let (major, minor) = device.compute_capability()?;
+    /// println!("sm_{major}{minor}");
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuDeviceGetAttribute", "cudaGetDeviceProperties", "cudaDeviceGetAttribute"))]
     pub fn compute_capability(self) -> Result<(i32, i32)> {
         Ok((
@@ -77,6 +90,12 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// println!("{}", device.pci_bus_id()?); // 0000:3B:00.0
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuDeviceGetPCIBusId", "cudaDeviceGetPCIBusId"))]
     pub fn pci_bus_id(self) -> Result<String> {
         self.ask_for_text("cuDeviceGetPCIBusId", |buffer, len| {

@@ -86,6 +86,15 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::Invalid`](crate::Error::Invalid);
     /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without managed memory;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::managed::ManagedBuffer;
+    ///
+    /// let mut values = ManagedBuffer::<f32>::new(&context, 1000)?;
+    /// values.as_mut_slice()?.fill(1.0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Global)
@@ -130,6 +139,16 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::Unsupported`](crate::Error::Unsupported) if a device cannot use managed memory
     /// while the host does and the buffer is not attached to the host: another thread could start
     /// work on the device at any time. The driver's errors about the work waited for.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::managed::ManagedBuffer;
+    ///
+    /// let mut values = ManagedBuffer::<f32>::new(stream.context(), 1000)?;
+    /// stream.fill(&mut values, 2.0f32)?;
+    /// assert_eq!(values.as_slice()?[999], 2.0); // waits for the fill
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_slice(&self) -> Result<&[T]> {
         self.require_lendable()?;
         // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory

@@ -289,6 +289,13 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// null, but otherwise meaningless. The host has managed memory at the same address.
     ///
     /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(1000)?;
+    /// println!("at {:#x}", buffer.as_raw()); // for calls of another library
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
     }

@@ -187,6 +187,13 @@ impl Function {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for an attribute that it does not know.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let bytes = function.attribute(cuda_core::sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuFuncGetAttribute", "cudaFuncGetAttributes"))]
     pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {
         let _entered = self.context().enter_briefly()?;
@@ -223,6 +230,14 @@ impl Function {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let attributes = function.attributes()?;
+    /// println!("{} registers, {} bytes shared", attributes.registers, attributes.static_shared);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuFuncGetAttribute", "cudaFuncGetAttributes"))]
     pub fn attributes(&self) -> Result<FunctionAttributes> {
         let _entered = self.context().enter_briefly()?;

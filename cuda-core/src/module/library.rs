@@ -69,6 +69,15 @@ impl Library {
     /// a NUL byte, before any driver call; [`ModuleError::Compile`](crate::ModuleError::Compile) if
     /// the driver compiles it at once; the driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA
     /// 12.0.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Library};
+    ///
+    /// let library = Library::from_ptx(".version 7.0 …")?;
+    /// let kernel = library.kernel("scale")?; // for every context
+    /// let function = kernel.function(&Device::get(0)?.context()?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::new())

@@ -142,6 +142,17 @@ impl Linker {
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
     /// [`Error::Invalid`] for text that does not begin as PTX does or holds a NUL byte, before any
     /// driver call.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// use cuda_core::{Module, jit::Linker};
+    ///
+    /// let mut linker = Linker::new(&context)?;
+    /// linker.add_ptx(PTX)?;
+    /// let module = Module::from_cubin(&context, &linker.complete()?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuLinkAddData"))]
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
         let text = ptx_text("cuLinkAddData", ptx.as_ref())?;

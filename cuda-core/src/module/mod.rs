@@ -81,6 +81,16 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Compile`] with the compiler's log; [`Error::Invalid`] for text that does not
     /// begin as PTX does or holds a NUL byte, before any driver call.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let ptx = std::fs::read_to_string("kernels.ptx").expect("nvcc --ptx kernels.cu");
+    /// let module = Module::from_ptx(&context, ptx)?;
+    /// let scale = module.function("scale")?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
@@ -116,6 +126,16 @@ impl Module {
     ///
     /// # Errors
     /// [`ModuleError::Compile`] for a binary of another compute capability than the device's.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module, nvrtc::Program};
+    ///
+    /// let device = Device::get(0)?;
+    /// let source = r#"extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= 2; }"#;
+    /// let cubin = Program::new(source).device(device)?.compile_cubin()?;
+    /// let module = Module::from_cubin(&device.context()?, &cubin)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
@@ -131,6 +151,16 @@ impl Module {
     /// # Safety
     /// `image` is a whole image, written by a compiler of NVIDIA's: the driver reads as far as the
     /// headers in it say. A NUL byte is appended, so PTX text is an image too.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let image = std::fs::read("kernels.cubin").expect("nvcc --cubin kernels.cu");
+    /// // SAFETY: nvcc wrote the file.
+    /// let module = unsafe { Module::from_image(&context, &image) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.

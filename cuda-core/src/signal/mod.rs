@@ -113,6 +113,16 @@ impl<T: StreamValue> Signal<T> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of [`Device::context`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Signal, WaitValue};
+    ///
+    /// let (stream, go) = (device.create_stream()?, Signal::new(device, 0u32)?);
+    /// stream.wait_signal(&go, WaitValue::Geq(1))?;
+    /// go.set(1); // the stream goes on
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn new(device: Device, value: T) -> Result<Self> {
         driver::ensure()?;
         let signal = Self { word: take(device)?, ledger: Ledger::default(), initial: value };

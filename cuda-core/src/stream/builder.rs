@@ -80,6 +80,13 @@ pub struct StreamBuilder<'a> {
 
 impl StreamBuilder<'_> {
     /// Makes the stream synchronise with the legacy default stream, as `CU_STREAM_DEFAULT` does.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let stream = context.stream_builder().blocking().build()?;
+    /// assert!(!stream.is_non_blocking()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn blocking(mut self) -> Self {
         self.order = ImplicitOrder::Blocking;
         self
@@ -87,6 +94,13 @@ impl StreamBuilder<'_> {
 
     /// The priority, smaller numbers first; the driver clamps it to
     /// [`Context::stream_priority_range`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (_, greatest) = context.stream_priority_range()?; // the most urgent: the lowest number
+    /// let urgent = context.stream_builder().priority(greatest).build()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self

@@ -138,6 +138,12 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// The context that the stream belongs to.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let host = cuda_core::PinnedBuffer::<u8>::new(stream.context(), 4096)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn context(&self) -> &Context {
         self.core.context()
     }
@@ -162,6 +168,13 @@ impl<K: StreamKind> Stream<K> {
     /// crate on this same stream: what was enqueued into the capture by accident would count as
     /// done when the stream goes on. Operations on other streams may run meanwhile, whatever they
     /// wait for.
+    ///
+    /// ```no_run
+    /// # fn library_call(_stream: cuda_core::sys::CUstream) {}
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// library_call(stream.as_raw()); // enqueues work of its own
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_raw(&self) -> CUstream {
         self.core.timeline().expose();
         self.core.raw()

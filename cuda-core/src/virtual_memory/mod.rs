@@ -1,4 +1,18 @@
 //! Addresses reserved apart from the memory behind them: buffers that grow in place.
+//!
+//! A [`VirtualBuffer`] reserves addresses for the most elements that it may have, and maps
+//! [`PhysicalMemory`] behind as many as it has. To grow it costs no copy, and addresses stay what
+//! they are. Other devices get access to each buffer [by itself](VirtualBuffer::set_access).
+//!
+//! ```no_run
+//! use cuda_core::{Device, virtual_memory::VirtualBuffer};
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! let mut list = VirtualBuffer::<f32>::new(stream.context(), 1 << 30)?; // addresses alone
+//! list.grow_to(1 << 20)?; // memory for the first mebi-elements
+//! stream.fill(&mut list, 0.0f32)?;
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
 
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 

@@ -54,6 +54,15 @@ impl PhysicalMemory {
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
     /// share memory as requested; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
+    ///
+    /// let memory = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
+    /// println!("{} bytes", memory.size()); // rounded up to the device's granularity
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemCreate"))]
     pub fn new(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
         driver::ensure()?;

@@ -92,6 +92,16 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
 
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::CachingPool;
+    ///
+    /// let pool = CachingPool::new();
+    /// let scratch = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+    /// println!("{} bytes in use", pool.usage(stream.device()).used);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn new() -> Self {
         Self::of(Self::builder().into_settings(numbered()))

@@ -200,6 +200,15 @@ impl<T: Texel> CudaArray<T> {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow);
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); the driver's `INVALID_VALUE` for a shape
     /// larger than the device allows.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 640, height: 480 };
+    /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuArray3DCreate", "cudaMallocArray", "cudaMalloc3DArray"))]
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         flags.check(OP)?;

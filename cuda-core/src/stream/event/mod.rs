@@ -47,6 +47,15 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an interprocess event with timing.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let timing = Event::new(&context, EventFlags::DEFAULT)?;
+    /// let order_alone = Event::new(&context, EventFlags::DISABLE_TIMING)?; // cheaper to wait for
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuEventCreate", "cudaEventCreate", "cudaEventCreateWithFlags"))]
     pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
         if flags.contains(EventFlags::INTERPROCESS) && !flags.contains(EventFlags::DISABLE_TIMING) {
