@@ -14,6 +14,26 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 //!
+//! A kernel is declared with its types. To launch it is `unsafe`, since nothing checks its body:
+//!
+//! ```no_run
+//! use cuda_core::{Device, Module, kernel};
+//!
+//! kernel! {
+//!     fn saxpy(n: u32, a: f32, x: &[f32], y: &mut [f32]);
+//! }
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! # let ptx = "";
+//! let saxpy = saxpy::load(&Module::from_ptx(stream.context(), ptx)?)?; // text, or by `nvrtc`
+//! let x = stream.upload_new(&[1.0f32; 1000])?;
+//! let mut y = stream.upload_new(&[2.0f32; 1000])?;
+//! // SAFETY: `saxpy` reads and writes elements below `n`, which both have.
+//! unsafe { saxpy.on(&stream, 1000, 3.0, &x, &mut y).elements(1000).launch() }?;
+//! assert_eq!(stream.download_vec(&y)?, [5.0; 1000]); // waits
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
+//!
 //! * **Safe and asynchronous.** Copies, fills and frees return at once. Safe code can neither reach
 //!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
 //!   a ledger of the streams that use it, so work on several streams and devices is ordered without
@@ -101,7 +121,8 @@
 
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
-// Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
+// The rooms. Rustdoc shows the `impl`s of a type in the order of their modules, so what a program needs
+// first is first here, apart from the ground. Which room may use which, the picture in ARCHITECTURE.md says.
 
 // Containers, locks and macros, and whether the process may call the driver.
 mod util;
@@ -118,20 +139,29 @@ mod process;
 // What devices are and can do.
 mod device;
 
-// Contexts, and what is current on a thread.
-mod context;
+// Blocks, buffers and views of any kind of memory.
+mod memory;
 
-// Access of devices to each other's memory.
-mod peer;
+// Device, managed and imported memory.
+mod device_memory;
 
-// The order of each stream's work, and the ledgers of who uses which bytes.
-mod timeline;
+// Pinned and registered memory of the host.
+mod host;
+
+// Copies and fills.
+mod copy;
+
+// Device code: compiling, loading, launching.
+mod module;
 
 // Streams, events and host functions.
 mod stream;
 
-// Blocks, buffers and views of any kind of memory.
-mod memory;
+// The order of each stream's work, and the ledgers of who uses which bytes.
+mod timeline;
+
+// Contexts, and what is current on a thread.
+mod context;
 
 // Futures, and the threads that wait for devices.
 mod wait;
@@ -139,22 +169,15 @@ mod wait;
 // Allocators of device memory: caching, the driver's, one's own.
 mod alloc;
 
-// Device, managed, virtual and imported memory.
-mod device_memory;
+// Access of devices to each other's memory.
+mod peer;
 
-// Pinned and registered memory of the host.
-mod host;
+pub mod virtual_memory;
 
 // Signals, values in memory, semaphores.
 mod signal;
 
-// Copies and fills.
-mod copy;
-
 pub mod image;
-
-// Device code: compiling, loading, launching.
-mod module;
 
 // Several devices as one.
 mod group;
@@ -170,6 +193,7 @@ pub use alloc::caching::pool::CachingPool;
 pub use alloc::choice::{set_default_allocator, with_allocator};
 pub use alloc::driver_pool::memory_pool::MemoryPool;
 pub use alloc::functions::{AllocFunction, FreeFunction};
+pub use alloc::pitched::PitchedBuffer;
 pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
@@ -189,7 +213,6 @@ pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
-pub use device_memory::pitched::PitchedBuffer;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
@@ -227,7 +250,21 @@ pub use types::uuid::Uuid;
 pub use types::version::Version;
 pub use wait::future::Ready;
 
-/// Drops: what could not be released, and what is still to be.
+/// What a `Drop` could not release, and what is still to be released.
+///
+/// `Drop` cannot return an error. A release that fails is counted, and reported to a
+/// [hook](drops::set_hook), if the program has set one. Where the driver must not be called, as in a
+/// host function, drops are deferred to a thread of the library; [`flush`](drops::flush) waits for
+/// them. To get errors as values, call `close` instead.
+///
+/// ```no_run
+/// use cuda_core::drops;
+///
+/// drops::set_hook(|failure| eprintln!("{failure}"));
+/// // …
+/// drops::flush();
+/// assert_eq!(drops::failures(), 0);
+/// ```
 pub mod drops {
     pub use crate::process::drop_hook::{
         DropFailure, DropHook, drop_failures as failures, set_drop_hook as set_hook,
@@ -237,6 +274,21 @@ pub mod drops {
 }
 
 /// Memory, events and semaphores of other processes and other interfaces.
+///
+/// Another process opens memory and events by handles, which are bytes to be sent by any means:
+/// [`IpcMemoryHandle`](interop::IpcMemoryHandle), [`IpcEventHandle`](interop::IpcEventHandle), and
+/// for memory of the driver's pools [`PoolPointer`](interop::PoolPointer). Vulkan and others pass
+/// file descriptors, of which [`ExternalMemory`](interop::ExternalMemory) and
+/// [`ExternalSemaphore`](interop::ExternalSemaphore) are made. Opening is `unsafe`: what the other
+/// side does with the memory is not known here.
+///
+/// ```no_run
+/// # fn send(_bytes: &[u8]) {}
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let shared = context.alloc::<f32>(1 << 20)?;
+/// send(&shared.ipc_handle()?.to_bytes()); // the receiver calls `DeviceBuffer::open_ipc`
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub mod interop {
     pub use crate::alloc::driver_pool::ipc::PoolPointer;
     pub use crate::device_memory::external::{ExternalMemory, ExternalMemoryKind};
@@ -247,11 +299,39 @@ pub mod interop {
 }
 
 /// Options of the driver's compiler, and its linker.
+///
+/// The driver compiles PTX when a module is loaded. [`JitOptions`](jit::JitOptions) say how, and ask
+/// for its log. A [`Linker`](jit::Linker) joins code that comes in several pieces.
+///
+/// ```no_run
+/// use cuda_core::{Device, Module, jit::JitOptions};
+///
+/// # let ptx = "";
+/// let context = Device::get(0)?.context()?;
+/// let module = Module::from_ptx_with(&context, ptx, &JitOptions::new().verbose(true))?;
+/// println!("{}", module.log()); // registers, shared memory, spills
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub mod jit {
     pub use crate::module::{JitCache, JitFallback, JitOptions, LinkInput, Linker};
 }
 
 /// Memory that the host and all devices use by the same address, and that moves between them.
+///
+/// A [`ManagedBuffer`](managed::ManagedBuffer) is a buffer of device memory that the host also
+/// reads and writes, once the devices are done with it. The driver moves pages to where they are
+/// used; prefetching and [`Advice`](managed::Advice) say in advance where that will be.
+///
+/// ```no_run
+/// use cuda_core::{Device, managed::ManagedBuffer};
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// let mut values = ManagedBuffer::<f32>::new(stream.context(), 1000)?;
+/// values.as_mut_slice()?.fill(1.0);
+/// stream.fill(values.slice_mut(..500)?, 2.0)?;
+/// assert_eq!(values.as_slice()?[499..501], [2.0, 1.0]); // waits for the fill
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub mod managed {
     pub use crate::device_memory::managed::{Managed, ManagedBuffer};
     pub use crate::device_memory::placement::{
@@ -260,6 +340,20 @@ pub mod managed {
 }
 
 /// Flags and traits of pinned and registered memory.
+///
+/// A [`PinnedBuffer`] needs none of them. [`PinnedFlags`](pinned::PinnedFlags) make memory that
+/// kernels reach in place, or that the host writes around its caches.
+/// [`StableHost`](pinned::StableHost) is implemented by owners whose memory stays where it is, such
+/// as [`Vec`], which [`Registered`] pins and [`Stream::upload_owned`] copies from.
+///
+/// ```no_run
+/// use cuda_core::{Device, PinnedBuffer, pinned::PinnedFlags};
+///
+/// let context = Device::get(0)?.context()?;
+/// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
+/// let in_place = PinnedBuffer::<f32>::with_flags(&context, 1000, flags)?; // an argument of kernels
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub mod pinned {
     pub use crate::host::pinned::PinnedFlags;
     pub use crate::host::pinned_pool::PinnedBackend;
@@ -268,6 +362,19 @@ pub mod pinned {
 }
 
 /// What pools of device memory are built of, and report.
+///
+/// A [`CachingPool`] and a [`MemoryPool`] are made by builders, which set limits and say what is to
+/// be kept. A caching pool lists its [segments](pools::CacheSegment), the allocations of the driver
+/// that it cuts its blocks from.
+///
+/// ```no_run
+/// use cuda_core::{CachingPool, Device, pools::PoolLimit};
+///
+/// let pool = CachingPool::builder().limit(PoolLimit::Bytes(1 << 30)).build()?;
+/// let stream = Device::get(0)?.create_stream()?;
+/// let scratch = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub mod pools {
     pub use crate::alloc::caching::builder::CachingPoolBuilder;
     pub use crate::alloc::caching::limit::PoolLimit;
@@ -277,16 +384,22 @@ pub mod pools {
 }
 
 /// How copies of borrowed slices are staged in pinned memory.
+///
+/// [`Stream::upload`] and [`Stream::download`] copy plain slices through pinned chunks, which the
+/// process keeps for reuse. [`StagingOptions`](staging::StagingOptions) set how large the chunks
+/// are and how many threads help with large slices; [`trim`](staging::trim) gives the chunks back.
+///
+/// ```no_run
+/// use cuda_core::staging::{self, StagingOptions};
+///
+/// staging::set_options(StagingOptions::new(3, 4 << 20))?; // three helpers, chunks of 4 MiB
+/// // …
+/// println!("{} bytes given back", staging::trim()?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub mod staging {
     pub use crate::copy::borrowed::staging::options::{
         StagingOptions, set_staging_options as set_options, staging_options as options,
     };
     pub use crate::copy::borrowed::staging::trim_staging as trim;
-}
-
-/// Addresses reserved apart from the memory behind them: buffers that grow in place.
-pub mod virtual_memory {
-    pub use crate::device_memory::virtual_memory::Granularity;
-    pub use crate::device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
-    pub use crate::device_memory::virtual_memory::physical::PhysicalMemory;
 }

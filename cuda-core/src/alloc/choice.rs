@@ -168,6 +168,7 @@ pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
     Ok(before.unwrap_or(initial))
 }
 
+/// # The allocator
 impl Device {
     /// The allocator that [`Stream::alloc`](crate::Stream::alloc) uses on this device now, on this
     /// thread: that of [`with_allocator`], else the device's own, else the

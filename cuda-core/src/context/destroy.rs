@@ -17,6 +17,7 @@ use crate::process::{deferred, driver, drop_hook, foreign_code};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
+/// # Closing
 impl Context {
     /// Waits for the context's work and destroys it, if this crate created it: `cuCtxSynchronize`,
     /// then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports a failure to the hook of
@@ -44,6 +45,7 @@ impl Context {
     /// rejected.value.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSynchronize", "cuCtxDestroy", "cuGreenCtxDestroy", "cudaDeviceSynchronize"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         let raw = match self.live() {
             Ok(raw) => raw,

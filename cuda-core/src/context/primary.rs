@@ -53,6 +53,7 @@ pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
     device::known().filter_map(Device::retained_primary)
 }
 
+/// # The primary context
 impl Device {
     /// The primary context, retained at its first use and kept for the life of the process:
     /// `cuDevicePrimaryCtxRetain`. The thread's current context stays unchanged.
@@ -68,6 +69,7 @@ impl Device {
     /// assert_eq!(device.context()?, context); // the same one for ever
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxRetain"))]
     pub fn context(self) -> Result<Context> {
         self.primary().cloned()
     }
@@ -107,6 +109,7 @@ impl Device {
     /// // What was current before is current again.
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn enter(self) -> Result<Guard> {
         self.primary()?.enter()
     }
@@ -138,6 +141,7 @@ impl Device {
     /// let free = device.with(|context| context.memory_info())?.free;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn with<R>(self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
         self.primary()?.with(f)
     }
@@ -146,6 +150,15 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::context`] and [`Context::synchronize`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let zeros = stream.alloc_zeroed::<f32>(1 << 20)?;
+    /// device.synchronize()?; // waits for all streams of the device's primary context
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(self) -> Result<()> {
         self.primary()?.synchronize()
     }
@@ -162,6 +175,7 @@ impl Device {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo"))]
     pub fn memory_info(self) -> Result<MemoryInfo> {
         self.primary()?.memory_info()
     }
@@ -178,6 +192,7 @@ impl Device {
     /// println!("active: {}, flags: {:?}", state.is_active, state.flags);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxGetState"))]
     pub fn primary_state(self) -> Result<PrimaryState> {
         driver::ensure()?;
         let (mut flags, mut active) = (0, 0);
@@ -203,6 +218,7 @@ impl Device {
     /// assert!(device.is_primary_active()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxGetState"))]
     pub fn is_primary_active(self) -> Result<bool> {
         self.primary_state().map(|state| state.is_active)
     }
@@ -221,6 +237,7 @@ impl Device {
     /// assert_eq!(device.context()?.flags()?, ContextFlags::SCHED_BLOCKING_SYNC);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxSetFlags", "cudaSetDeviceFlags"))]
     pub fn set_primary_flags(self, flags: ContextFlags) -> Result<()> {
         driver::ensure()?;
         // SAFETY: takes no pointer; flags that exclude each other are an error.
@@ -245,6 +262,7 @@ impl Device {
     /// # Errors
     /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this
     /// process can then not use the device any more.
+    #[doc(alias("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRetain", "cudaDeviceReset"))]
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
         let _relaxed = RelaxedCaptureMode::enter()?;

@@ -12,6 +12,7 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 
+/// # Profiling
 impl Context {
     /// Starts what profilers record of the context, if they were started with recording off:
     /// `cuProfilerStart`. Does nothing without a profiler.
@@ -26,6 +27,7 @@ impl Context {
     /// context.stop_profiler()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuProfilerStart", "cudaProfilerStart"))]
     pub fn start_profiler(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         call("cuProfilerStart", c"cuProfilerStart")
@@ -35,6 +37,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuProfilerStop", "cudaProfilerStop"))]
     pub fn stop_profiler(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         call("cuProfilerStop", c"cuProfilerStop")

@@ -216,6 +216,7 @@ impl<'a> FillValue<'a> {
     }
 }
 
+/// # Fills
 impl<K: StreamKind> Stream<K> {
     /// Sets every element to `value`, asynchronously: `cuMemsetD8Async`, `cuMemsetD16Async` or
     /// `cuMemsetD32Async`, one call for a value of 1, 2 or 4 bytes and for one that repeats such a
@@ -236,6 +237,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill(&mut colours, [1.0, 0.5, 0.0])?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cudaMemsetAsync"))]
     pub fn fill<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -264,6 +266,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_bytes(&mut buffer, 0xff)?; // NaN, all of them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD8Async", "cudaMemset", "cudaMemsetAsync"))]
     pub fn fill_bytes<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -284,6 +287,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_u16(&mut halves, 0x3c00)?; // 1.0 as a half
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD16Async", "cudaMemsetAsync"))]
     pub fn fill_u16<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -304,6 +308,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_u32(&mut buffer, 1.0f32.to_bits())?; // each of the three
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD32Async", "cudaMemsetAsync"))]
     pub fn fill_u32<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -328,6 +333,8 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_pitched(image.pitched_mut()?, 0.5)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async"))]
+    #[doc(alias("cudaMemset2DAsync"))]
     pub fn fill_pitched<T: Pod>(
         &self,
         mut destination: PitchedMut<'_, T, DeviceMemory>,

@@ -136,6 +136,7 @@ impl<H: StableHost> InFlight<H> {
     }
 }
 
+/// # Copies that own their memory
 impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device, and owns it until that is done:
     /// `cuMemcpyHtoDAsync_v2`.
@@ -154,6 +155,7 @@ impl<K: StreamKind> Stream<K> {
     /// let vector = upload.wait()?; // the same one
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_owned<'b, H: StableHost>(
         &self,
         source: H,
@@ -186,6 +188,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(download.wait()?, [0; 1000]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_owned<'a, H: StableHostMut>(
         &self,
         source: impl Into<DeviceSlice<'a, H::Element>>,

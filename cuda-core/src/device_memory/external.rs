@@ -97,6 +97,7 @@ impl ExternalMemory {
     /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind`
     /// says. CUDA does not order its work with the other interface's: the caller makes sure that no
     /// user of that interface accesses the memory while work of this process may, and orders both.
+    #[doc(alias("cuImportExternalMemory", "cudaImportExternalMemory"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(
         context: &Context,
@@ -149,6 +150,7 @@ impl ExternalMemory {
     /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OutOfBounds`], in bytes, and
     /// [`Error::Invalid`] for no elements and for an offset that is not aligned for `T`, before any
     /// driver call; the driver's.
+    #[doc(alias("cuExternalMemoryGetMappedBuffer", "cudaExternalMemoryGetMappedBuffer"))]
     pub fn into_buffer<T: Pod>(
         self,
         offset: usize,
@@ -219,6 +221,7 @@ impl ExternalMemory {
     /// # Errors
     /// The driver's. If the destroying call failed, the memory returned is
     /// [given up](Error::GivenUp).
+    #[doc(alias("cuDestroyExternalMemory", "cudaDestroyExternalMemory"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.0.release().map_err(|error| Rejected::new(error, self))
     }

@@ -76,6 +76,7 @@ impl MemoryOwner for Opened {
     }
 }
 
+/// # Sharing with other processes
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
     ///
@@ -85,6 +86,7 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// # Errors
     /// [`Error::Invalid`] for memory that did not come from [`Context::alloc`], and for an
     /// empty buffer.
+    #[doc(alias("cuIpcGetMemHandle", "cudaIpcGetMemHandle"))]
     pub fn ipc_handle(&self) -> Result<IpcMemoryHandle> {
         driver::ensure()?;
         let refused = |why| Err(Error::invalid("cuIpcGetMemHandle", why));
@@ -135,6 +137,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// let buffer = unsafe { DeviceBuffer::<f32>::open_ipc(&context, handle, 1 << 20) }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuIpcOpenMemHandle", "cuIpcCloseMemHandle"))]
+    #[doc(alias("cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle"))]
     pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {

@@ -163,6 +163,7 @@ raw_enum! {
     }
 }
 
+/// # Where managed memory is
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of some elements to where they will be used, asynchronously:
     /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call
@@ -183,6 +184,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// table.prefetch(&stream, ..1 << 19, MemoryLocation::Device(device))?; // and half of them the device's
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPrefetchAsync", "cudaMemPrefetchAsync"))]
     pub fn prefetch<K: StreamKind>(
         &self,
         stream: &Stream<K>,
@@ -225,6 +227,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// assert!(table.attributes(..)?.read_mostly);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAdvise", "cudaMemAdvise"))]
     pub fn advise(&self, range: impl RangeBounds<usize>, advice: Advice) -> Result<()> {
         let part = self.slice(range)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
@@ -259,6 +262,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// assert!(table.attributes(..)?.read_mostly);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemRangeGetAttribute", "cudaMemRangeGetAttribute"))]
     pub fn attributes(&self, range: impl RangeBounds<usize>) -> Result<ManagedAttributes> {
         let part = self.slice(range)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
@@ -293,6 +297,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Safety
     /// Until it is attached again, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
     /// unless it is attached to a stream: then only that stream, which outlives the use.
+    #[doc(alias("cuStreamAttachMemAsync", "cudaStreamAttachMemAsync"))]
     pub unsafe fn attach<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,

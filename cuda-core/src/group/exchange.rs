@@ -40,6 +40,7 @@ impl DeviceGroup {
     /// group.broadcast(0, &mut weights)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn broadcast<'b, T: Pod>(
         &self,
         root: usize,
@@ -104,6 +105,7 @@ impl DeviceGroup {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn rotate<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
@@ -143,6 +145,7 @@ impl DeviceGroup {
     /// group.all_to_all(&sources, &mut destinations)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn all_to_all<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
@@ -179,6 +182,7 @@ impl DeviceGroup {
     /// group.exchange(&sources, &mut destinations)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn exchange<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>>,

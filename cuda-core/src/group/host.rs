@@ -37,6 +37,7 @@ impl DeviceGroup {
     /// group.upload_all(&[1u32, 2, 3], &mut copies)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_all<'a, 'b, T: Pod>(
         &self,
         source: impl Into<HostSlice<'a, T>>,
@@ -82,6 +83,7 @@ impl DeviceGroup {
     /// group.gather(&shares, &mut host)?; // and back, in order
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn scatter<'a, 'b, T: Pod>(
         &self,
         source: impl Into<Whole<'a, T>>,
@@ -123,6 +125,7 @@ impl DeviceGroup {
     /// println!("{}", whole.as_slice()?[0]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn gather<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,

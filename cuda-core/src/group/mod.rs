@@ -227,6 +227,7 @@ impl DeviceGroup {
     /// group.synchronize()?; // all of them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamSynchronize", "cudaStreamSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let wait = |stream: &Stream| {
             let waited = stream.synchronize();

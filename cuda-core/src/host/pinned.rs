@@ -14,7 +14,6 @@ use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::release::{FailedRelease, released};
-use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -245,6 +244,7 @@ impl PinnedFlags {
 /// ```
 pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
+/// # Pinned memory
 impl<T: Pod> PinnedBuffer<T> {
     /// `len` elements of unspecified value, possibly left by an earlier buffer of the process. No
     /// driver call if `len` is zero, or if memory of about this size was used before and is idle.
@@ -252,6 +252,16 @@ impl<T: Pod> PinnedBuffer<T> {
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::Invalid`] before the driver is asked;
     /// [`Error::OutOfMemory`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let mut host = PinnedBuffer::<f32>::new(stream.context(), 1000)?;
+    /// host.as_mut_slice()?.fill(1.0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
     }
@@ -271,6 +281,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// let mut commands = PinnedBuffer::<u32>::with_flags(&context, 1024, flags)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
         driver::ensure()?;
         flags.check()?;
@@ -292,6 +303,16 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// As [`PinnedBuffer::new`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let host = PinnedBuffer::from_slice(stream.context(), &[1.0f32, 2.0])?;
+    /// let mut buffer = stream.alloc(2)?;
+    /// stream.upload(&host, &mut buffer)?; // returns at once
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn from_slice(context: &Context, elements: &[T]) -> Result<Self> {
         let mut buffer = Self::new(context, elements.len())?;
         buffer.as_mut_slice()?.copy_from_slice(elements);
@@ -302,6 +323,14 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// As [`PinnedBuffer::new`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// assert_eq!(PinnedBuffer::<u32>::zeroed(&context, 2)?.as_slice()?, [0, 0]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
         let buffer = Self::new(context, len)?;
         let block = buffer.storage.block();
@@ -315,6 +344,17 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's errors about those copies.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let buffer = stream.alloc_zeroed::<u32>(3)?;
+    /// let mut host = PinnedBuffer::new(stream.context(), 3)?;
+    /// stream.download(&buffer, &mut host)?; // returns at once
+    /// assert_eq!(host.as_slice()?, [0, 0, 0]); // waits for the download
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_slice(&self) -> Result<&[T]> {
         self.as_view().as_slice()
     }
@@ -364,6 +404,7 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's; it knows no flags of registered memory.
+    #[doc(alias("cuMemHostGetFlags", "cudaHostGetFlags"))]
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
@@ -393,6 +434,17 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
+    ///
+    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
+    /// let host = PinnedBuffer::<u32>::with_flags(&context, 64, flags)?;
+    /// println!("devices find it at {:#x}", host.device_ptr()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemHostGetDevicePointer", "cudaHostGetDevicePointer"))]
     pub fn device_ptr(&self) -> Result<CUdeviceptr> {
         device_ptr_of(self.storage.block(), self.context())
     }
@@ -410,70 +462,6 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
     asked("cuMemHostGetDevicePointer", |address| unsafe {
         cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0)
     })
-}
-
-impl<'a, T: Pod> PinnedSlice<'a, T> {
-    /// The host's address of the first element.
-    pub(crate) fn as_ptr(&self) -> *mut T {
-        // SAFETY: `start` is within the allocation, by the view's invariant.
-        let first = unsafe { self.block().address.0.as_ptr().add(self.range().start) };
-        first.cast()
-    }
-
-    /// The elements, once the copies that write them have completed.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
-    /// copies are known to have completed.
-    pub fn as_slice(&self) -> Result<&'a [T]> {
-        self.fences(Access::Read)?.wait_host()?;
-        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; not written meanwhile: the device's copies were waited for, and new
-        // ones and the host need exclusive access, which the borrow `'a` rules out.
-        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
-    }
-
-    /// The elements, or [`None`] while copies that write them are pending.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
-        if !self.fences(Access::Read)?.query()? {
-            return Ok(None);
-        }
-        self.as_slice().map(Some)
-    }
-
-    /// What the access has to wait for. In a host function, which cannot wait, that is nothing.
-    fn fences(&self, access: Access) -> Result<Fences> {
-        let can_wait = driver::ensure_or_in_callback()?;
-        self.storage().ensure()?;
-        let fences = self.ledger().conflicts(&self.range(), access, None);
-        match can_wait || fences.is_empty() {
-            true => Ok(fences),
-            false => Err(Error::InCallback),
-        }
-    }
-}
-
-impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// The elements, to be changed, once all copies that use them have completed.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
-        self.reborrow().into_mut_slice()
-    }
-
-    fn into_mut_slice(self) -> Result<&'a mut [T]> {
-        let view = self.into_view();
-        view.fences(Access::Write)?.wait_host()?;
-        view.ledger().prune(&view.range());
-        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; nothing else accesses it: the device's copies were waited for, and the
-        // view is exclusive for `'a`.
-        Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
-    }
 }
 
 debug_by! {

@@ -105,6 +105,7 @@ impl<H: StableHost> Registered<H> {
     /// # Errors
     /// [`Error::Invalid`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
     /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
+    #[doc(alias("cuMemHostRegister", "cudaHostRegister"))]
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
         if !known.contains(flags) {
@@ -144,6 +145,7 @@ impl<H: StableHost> Registered<H> {
     /// Those of the wait, with the value unchanged; the driver's of the call that unregisters it,
     /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its
     /// memory may stay pinned permanently.
+    #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn into_inner(mut self) -> Result<H, Rejected<Self>> {
         if let Err(error) = self.parts.buffer.free() {
             return Err(Rejected::new(error, self));
@@ -159,6 +161,7 @@ impl<H: StableHost> Registered<H> {
     ///
     /// # Errors
     /// Those of [`Registered::into_inner`].
+    #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         self.into_inner().map(drop)
     }

@@ -1,4 +1,23 @@
 //! Images: arrays, and the textures and surfaces that kernels see them through.
+//!
+//! A [`CudaArray`] has texels in a layout that the driver chooses, in one to three dimensions,
+//! layers or cube faces; a [`MipmappedArray`] also has levels. Kernels sample them through a
+//! [`Texture`], which interpolates and handles coordinates outside, and read and write them through
+//! a [`Surface`]. Copies to and from them are methods of [`Stream`](crate::Stream), ordered like
+//! those of buffers.
+//!
+//! ```no_run
+//! use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor}};
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! let shape = ArrayShape::D2 { width: 64, height: 64 };
+//! let mut image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;
+//! stream.upload_to_array(&[0.5; 64 * 64], &mut image)?;
+//! let texture = Texture::new(&image, &TextureDescriptor::default())?;
+//! let argument = texture.bind(&image)?; // for `Launch::arg`
+//! # let _ = argument;
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
 
 pub(crate) mod array;
 pub(crate) mod texture;

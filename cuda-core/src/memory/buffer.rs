@@ -44,35 +44,7 @@ pub struct Buffer<T: Pod, M: Memory, X = ()> {
     _elements: PhantomData<T>,
 }
 
-impl<T: Pod, M: Memory> Buffer<T, M> {
-    /// All of `storage`, which has room for `len` elements and is aligned for them.
-    #[inline]
-    pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
-        Self::with_extra(storage, len, ())
-    }
-
-    /// The same bytes as elements of another type, whose size must divide them and whose alignment
-    /// must not exceed the memory's. No copy, no driver call.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are no whole number of elements of
-    /// the new type, or not aligned for them; with the buffer itself.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let words = stream.alloc_zeroed::<u32>(256)?;
-    /// let bytes = words.cast::<u8>()?;
-    /// assert_eq!(bytes.len(), 1024);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
-        match self.as_view().cast::<U>().map(|view| view.len()) {
-            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
-    }
-}
-
+/// # Every buffer
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
     #[inline]
@@ -276,6 +248,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.free().map_err(|error| Rejected::new(error, self))
     }
@@ -288,6 +261,36 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
             self.len = 0;
         }
         freed
+    }
+}
+
+/// # Other element types
+impl<T: Pod, M: Memory> Buffer<T, M> {
+    /// All of `storage`, which has room for `len` elements and is aligned for them.
+    #[inline]
+    pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
+        Self::with_extra(storage, len, ())
+    }
+
+    /// The same bytes as elements of another type, whose size must divide them and whose alignment
+    /// must not exceed the memory's. No copy, no driver call.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are no whole number of elements of
+    /// the new type, or not aligned for them; with the buffer itself.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let words = stream.alloc_zeroed::<u32>(256)?;
+    /// let bytes = words.cast::<u8>()?;
+    /// assert_eq!(bytes.len(), 1024);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
+        match self.as_view().cast::<U>().map(|view| view.len()) {
+            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
+            Err(error) => Err(Rejected::new(error, self)),
+        }
     }
 }
 

@@ -99,6 +99,14 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(1000)?;
+    /// let half = buffer.slice(500..)?;
+    /// assert_eq!(half.slice(..10)?.len(), 10); // of the half
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (start, end) = bounds(range, self.len)?;
         Ok(Self { start: self.start + start * size_of::<T>(), len: end - start, ..*self })

@@ -187,6 +187,14 @@ impl Function {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for an attribute that it does not know.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let bytes = function.attribute(cuda_core::sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuFuncGetAttribute", "cudaFuncGetAttributes"))]
     pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {
         let _entered = self.context().enter_briefly()?;
         self.attribute_entered(attribute)
@@ -210,6 +218,7 @@ impl Function {
     ///
     /// # Errors
     /// The driver's, for an attribute that cannot be set or a value that it cannot have.
+    #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
         self.context().ask("cuFuncSetAttribute", (), |()| {
             // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
@@ -221,6 +230,15 @@ impl Function {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let attributes = function.attributes()?;
+    /// println!("{} registers, {} bytes shared", attributes.registers, attributes.static_shared);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuFuncGetAttribute", "cudaFuncGetAttributes"))]
     pub fn attributes(&self) -> Result<FunctionAttributes> {
         let _entered = self.context().enter_briefly()?;
         let number = |attribute| self.number(attribute);
@@ -256,6 +274,7 @@ impl Function {
     /// let mut launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(100 << 10);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
         let limits = self.limits()?;
         let value = limits.check_dynamic(bytes)?;
@@ -269,6 +288,7 @@ impl Function {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` above 100.
+    #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_preferred_carveout(&self, percent: Option<u32>) -> Result<()> {
         let value = percent.map_or(-1, |percent| i32::try_from(percent).unwrap_or(i32::MAX));
         self.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, value)
@@ -286,6 +306,7 @@ impl Function {
     /// function.set_cache_config(cuda_core::sys::CU_FUNC_CACHE_PREFER_L1)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFuncSetCacheConfig", "cudaFuncSetCacheConfig"))]
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         let _entered = self.context().enter_briefly()?;
         // SAFETY: the function is loaded while `self` is; an unknown value is an error.
@@ -306,6 +327,7 @@ impl Function {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFuncGetParamInfo"))]
     pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
         let _entered = self.context().enter_briefly()?;
         self.parameters_entered()

@@ -38,6 +38,8 @@ impl Module {
     /// stream.upload(&[1.0; 256], &mut table)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleGetGlobal", "cuPointerGetAttributes"))]
+    #[doc(alias("cudaGetSymbolAddress", "cudaPointerGetAttributes"))]
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
         let symbol = c_string("cuModuleGetGlobal", name)?;
         let handle = self.0.live()?.raw.0;

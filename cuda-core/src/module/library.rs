@@ -69,6 +69,16 @@ impl Library {
     /// a NUL byte, before any driver call; [`ModuleError::Compile`](crate::ModuleError::Compile) if
     /// the driver compiles it at once; the driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA
     /// 12.0.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Library};
+    ///
+    /// let library = Library::from_ptx(".version 7.0 …")?;
+    /// let kernel = library.kernel("scale")?; // for every context
+    /// let function = kernel.function(&Device::get(0)?.context()?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::new())
     }
@@ -87,6 +97,7 @@ impl Library {
     /// println!("{} (in {:?})", library.log(), library.wall_time());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_ptx_with(ptx: impl AsRef<str>, options: &JitOptions) -> Result<Self> {
         let text = ptx_text("cuLibraryLoadData", ptx.as_ref())?;
         // SAFETY: PTX text, NUL-terminated, alive during the call.
@@ -97,6 +108,7 @@ impl Library {
     ///
     /// # Errors
     /// Those of [`Library::from_ptx`].
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_cubin(cubin: &Cubin) -> Result<Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { Self::from_image(cubin.as_bytes()) }
@@ -110,6 +122,7 @@ impl Library {
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_image_with(image, &JitOptions::new()) }
@@ -122,6 +135,7 @@ impl Library {
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         let image = aligned(image);
         // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
@@ -137,6 +151,7 @@ impl Library {
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
+    #[doc(alias("cuLibraryLoadFromFile", "cudaLibraryLoadFromFile"))]
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_file_with(path, &JitOptions::new()) }
@@ -206,6 +221,7 @@ impl Library {
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound);
     /// [`Error::Invalid`](crate::Error::Invalid) for a name with a NUL byte.
+    #[doc(alias("cuLibraryGetKernel", "cudaLibraryGetKernel"))]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
         let library = self.live()?;
@@ -230,6 +246,7 @@ impl Library {
     /// # Errors
     /// Those of [`Module::global`](crate::Module::global);
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
+    #[doc(alias("cuLibraryGetGlobal", "cudaLibraryGetGlobal"))]
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuLibraryGetGlobal";
         let symbol = c_string(op, name)?;
@@ -265,6 +282,7 @@ impl Library {
     /// # Errors
     /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
     /// that unloads it, with a library that is [given up](crate::Error::GivenUp).
+    #[doc(alias("cuLibraryUnload", "cudaLibraryUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
@@ -333,6 +351,7 @@ impl Kernel {
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, if the library has
     /// nothing for the context's device; the driver's.
+    #[doc(alias("cuKernelGetFunction"))]
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
         let mut raw = ptr::null_mut();

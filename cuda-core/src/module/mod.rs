@@ -81,6 +81,17 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Compile`] with the compiler's log; [`Error::Invalid`] for text that does not
     /// begin as PTX does or holds a NUL byte, before any driver call.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let ptx = std::fs::read_to_string("kernels.ptx").expect("nvcc --ptx kernels.cu");
+    /// let module = Module::from_ptx(&context, ptx)?;
+    /// let scale = module.function("scale")?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
     }
@@ -100,6 +111,7 @@ impl Module {
     /// println!("{} (in {:?})", module.log(), module.wall_time());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleLoadDataEx"))]
     pub fn from_ptx_with(
         context: &Context,
         ptx: impl AsRef<str>,
@@ -114,6 +126,17 @@ impl Module {
     ///
     /// # Errors
     /// [`ModuleError::Compile`] for a binary of another compute capability than the device's.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module, nvrtc::Program};
+    ///
+    /// let device = Device::get(0)?;
+    /// let source = r#"extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= 2; }"#;
+    /// let cubin = Program::new(source).device(device)?.compile_cubin()?;
+    /// let module = Module::from_cubin(&device.context()?, &cubin)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { Self::from_image(context, cubin.as_bytes()) }
@@ -128,6 +151,17 @@ impl Module {
     /// # Safety
     /// `image` is a whole image, written by a compiler of NVIDIA's: the driver reads as far as the
     /// headers in it say. A NUL byte is appended, so PTX text is an image too.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let image = std::fs::read("kernels.cubin").expect("nvcc --cubin kernels.cu");
+    /// // SAFETY: nvcc wrote the file.
+    /// let module = unsafe { Module::from_image(&context, &image) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_image_with(context, image, &JitOptions::new()) }
@@ -140,6 +174,7 @@ impl Module {
     ///
     /// # Safety
     /// As [`Module::from_image`].
+    #[doc(alias("cuModuleLoadDataEx"))]
     pub unsafe fn from_image_with(
         context: &Context,
         image: &[u8],
@@ -167,6 +202,7 @@ impl Module {
     /// let module = unsafe { Module::from_file(&context, "kernels.fatbin") }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleLoad"))]
     pub unsafe fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_file_with(context, path, &JitOptions::new()) }
@@ -228,6 +264,7 @@ impl Module {
     /// drop(module); // the function keeps it loaded
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleGetFunction"))]
     pub fn function(&self, name: &str) -> Result<Function> {
         Function::find(&self.0, name)
     }
@@ -269,6 +306,7 @@ impl Module {
     /// # Errors
     /// Those of the wait for those kernels, with the module unchanged; the driver's of the call
     /// that unloads it, with a module that is [given up](Error::GivenUp).
+    #[doc(alias("cuModuleUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }

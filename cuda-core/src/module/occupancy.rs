@@ -77,6 +77,8 @@ impl Function {
     /// let resident = kernel.max_active_blocks(256, 0)? * multiprocessors;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyMaxActiveBlocksPerMultiprocessor"))]
+    #[doc(alias("cudaOccupancyMaxActiveBlocksPerMultiprocessor"))]
     pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
         let (kernel, threads) = (self.as_raw(), int(threads));
         let blocks = self.context().ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, |n| {
@@ -106,6 +108,8 @@ impl Function {
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyAvailableDynamicSMemPerBlock"))]
+    #[doc(alias("cudaOccupancyAvailableDynamicSMemPerBlock"))]
     pub fn available_dynamic_shared(&self, blocks: u32, threads: u32) -> Result<usize> {
         let (kernel, blocks, threads) = (self.as_raw(), int(blocks), int(threads));
         self.context().ask("cuOccupancyAvailableDynamicSMemPerBlock", 0, |bytes| {
@@ -129,6 +133,7 @@ impl Function {
     /// let mut launch = stream.kernel(&function).grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
     pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
         // Without a callback all blocks take `dynamic_shared`.
         self.potential_block_size(None, dynamic_shared, limit)
@@ -152,6 +157,7 @@ impl Function {
     /// let best = kernel.block_size_with(None, |threads| threads as usize * size_of::<f32>())?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
     pub fn block_size_with(
         &self,
         limit: Option<u32>,

@@ -107,6 +107,7 @@ pub(crate) fn gone() -> Option<Error> {
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cuDriverGetVersion", "cudaDriverGetVersion"))]
 pub fn driver_version() -> Result<Version> {
     ensure()?;
     ask_version()

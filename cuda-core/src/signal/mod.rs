@@ -113,6 +113,16 @@ impl<T: StreamValue> Signal<T> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of [`Device::context`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Signal, WaitValue};
+    ///
+    /// let (stream, go) = (device.create_stream()?, Signal::new(device, 0u32)?);
+    /// stream.wait_signal(&go, WaitValue::Geq(1))?;
+    /// go.set(1); // the stream goes on
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn new(device: Device, value: T) -> Result<Self> {
         driver::ensure()?;
         let signal = Self { word: take(device)?, ledger: Ledger::default(), initial: value };
@@ -155,6 +165,7 @@ impl<T: StreamValue> Signal<T> {
     }
 }
 
+/// # Signals
 impl<K: StreamKind> Stream<K> {
     /// Sets the signal when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
@@ -175,6 +186,7 @@ impl<K: StreamKind> Stream<K> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
         // SAFETY: pinned memory "is always directly accessible from all contexts on all devices that
         // support unified addressing" at the host's address; the word is aligned to 64 bytes and
@@ -202,6 +214,7 @@ impl<K: StreamKind> Stream<K> {
     /// other.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
     pub fn wait_signal<T: StreamValue>(
         &self,
         signal: &Signal<T>,

@@ -87,6 +87,7 @@ impl ExternalSemaphore {
     /// `fd` is of a semaphore of that kind on the context's device, which is used as the other
     /// interface demands: each signal of a binary semaphore is followed by one wait, the value of a
     /// timeline only grows.
+    #[doc(alias("cuImportExternalSemaphore", "cudaImportExternalSemaphore"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(
         context: &Context,
@@ -171,11 +172,13 @@ impl ExternalSemaphore {
     /// # Errors
     /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that
     /// destroys it, with one that is [given up](Error::GivenUp).
+    #[doc(alias("cuDestroyExternalSemaphore", "cudaDestroyExternalSemaphore"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.0.release().map_err(|error| Rejected::new(error, self))
     }
 }
 
+/// # Semaphores of other interfaces
 impl<K: StreamKind> Stream<K> {
     /// Signals a semaphore of another interface when everything enqueued so far has completed:
     /// `cuSignalExternalSemaphoresAsync`. A timeline then has the value.
@@ -183,6 +186,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
     /// device imported, before any driver call; the driver's.
+    #[doc(alias("cuSignalExternalSemaphoresAsync", "cudaSignalExternalSemaphoresAsync"))]
     pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuSignalExternalSemaphoresAsync";
         let core = self.core();
@@ -204,6 +208,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
     /// device imported, before any driver call; the driver's.
+    #[doc(alias("cuWaitExternalSemaphoresAsync", "cudaWaitExternalSemaphoresAsync"))]
     pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuWaitExternalSemaphoresAsync";
         let core = self.core();

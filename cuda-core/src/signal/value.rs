@@ -151,6 +151,7 @@ pub(crate) mod sealed {
     }
 }
 
+/// # Values in memory
 impl<K: StreamKind> Stream<K> {
     /// Writes one element when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
@@ -174,6 +175,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.write_value(progress.slice_mut(1..)?, 7)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     pub fn write_value<'b, T: StreamValue>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -219,6 +221,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.wait_value(&arrived, WaitValue::Geq(1))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
     pub fn wait_value<'a, T: StreamValue>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,

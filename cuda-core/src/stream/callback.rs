@@ -27,6 +27,7 @@ struct HostCall {
     before: u64,
 }
 
+/// # Host functions
 impl<K: StreamKind> Stream<K> {
     /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
     /// enqueued later waits for it: `cuLaunchHostFunc`, after a [checkpoint](Stream::checkpoint).
@@ -52,6 +53,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.launch_host_func(move || println!("downloaded: {:?}", host.as_slice()))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchHostFunc", "cudaStreamAddCallback", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
         let core = self.core();
         let stream = core.bind("cuLaunchHostFunc")?;

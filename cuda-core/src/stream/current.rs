@@ -92,6 +92,7 @@ impl Device {
     }
 }
 
+/// # The current stream of a thread
 impl Stream {
     /// Makes this the calling thread's current stream in its own context, and returns the one
     /// before. Makes no driver call, waits for nothing and makes no other context current; the

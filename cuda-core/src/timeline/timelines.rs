@@ -30,6 +30,7 @@ impl Pocket for Streams {
     type Content = Timelines;
 }
 
+/// # Waiting
 impl Context {
     #[inline]
     pub(crate) fn timelines(&self) -> &Timelines {
@@ -58,6 +59,7 @@ impl Context {
     /// assert!(stream.query()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let op = "cuCtxSynchronize";
         let entered = self.enter_briefly()?;

@@ -87,6 +87,7 @@ impl CachingPoolBuilder {
     /// let pool = CachingPool::builder().upstream(&Allocator::driver_pool()).build()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn upstream(mut self, allocator: &Allocator) -> Self {
         self.upstream = allocator.clone();
         self

@@ -92,6 +92,17 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
 
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::CachingPool;
+    ///
+    /// let pool = CachingPool::new();
+    /// let scratch = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+    /// println!("{} bytes in use", pool.usage(stream.device()).used);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn new() -> Self {
         Self::of(Self::builder().into_settings(numbered()))
     }
@@ -226,6 +237,7 @@ impl CachingPool {
     /// println!("{} MiB for other processes", freed >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         let heaps = self.heaps(|_| true);

@@ -8,13 +8,10 @@ use cuda_sys::{CUdeviceptr, CUmemPoolProps, CUmemoryPool, symbol as cu};
 use super::stream_ordered::{self, DriverPool};
 use crate::alloc::DeviceAllocator;
 use crate::alloc::allocator::Allocator;
-use crate::alloc::backing::DeviceBacking;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Rejected, Result, check};
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{Block, Storage, byte_len};
+use crate::memory::device::NOWHERE;
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::foreign_code::DeferForeignCode;
@@ -23,8 +20,6 @@ use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook};
 use crate::stream::Stream;
 use crate::timeline::core::{StreamCore, same_device};
-use crate::timeline::ledger::Ledger;
-use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -141,6 +136,8 @@ impl MemoryPoolBuilder {
     /// # Errors
     /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
     /// requested; the driver's.
+    #[doc(alias("cuMemPoolCreate", "cuMemPoolSetAttribute"))]
+    #[doc(alias("cudaMemPoolCreate", "cudaMemPoolSetAttribute"))]
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
         let unsupported = |feature| Error::Unsupported { feature, device: device.ordinal() };
@@ -171,6 +168,7 @@ impl MemoryPoolBuilder {
     }
 }
 
+/// # The driver's pools
 impl Device {
     /// The device's default pool, which the allocator
     /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses unless
@@ -185,6 +183,7 @@ impl Device {
     /// println!("{:?}", pool.usage()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetDefaultMemPool", "cudaDeviceGetDefaultMemPool"))]
     pub fn default_memory_pool(self) -> Result<MemoryPool> {
         driver::ensure()?;
         let raw = self
@@ -198,6 +197,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::default_memory_pool`]; the driver's.
+    #[doc(alias("cuDeviceGetMemPool", "cudaDeviceGetMemPool"))]
     pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
         let default = self.default_memory_pool()?;
         let mut raw = ptr::null_mut();
@@ -233,6 +233,8 @@ impl Device {
     /// set_default_allocator(&Allocator::driver_pool())?; // `Stream::alloc` takes from it now
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAllocAsync", "cuDeviceSetMemPool"))]
+    #[doc(alias("cudaMallocAsync", "cudaDeviceSetMemPool"))]
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
         if pool.device() != self {
@@ -248,6 +250,15 @@ impl Device {
 
 impl MemoryPool {
     /// Options of a new pool of `device`.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::MemoryPool;
+    ///
+    /// let pool = MemoryPool::builder(device).release_threshold(1 << 30).build()?; // keeps a gibibyte
+    /// let buffer = device.create_stream()?.alloc_from::<f32>(&pool, 1 << 20)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn builder(device: Device) -> MemoryPoolBuilder {
         MemoryPoolBuilder {
             device,
@@ -316,6 +327,7 @@ impl MemoryPool {
     /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
     /// threads keep enqueuing such work; the driver's `INVALID_VALUE` for a device that cannot
     /// reach the memory.
+    #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
@@ -351,6 +363,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuMemPoolGetAccess", "cudaMemPoolGetAccess"))]
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
@@ -370,6 +383,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's, with a pool that is [given up](Error::GivenUp).
+    #[doc(alias("cuMemPoolDestroy", "cudaMemPoolDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.live() {
             return Err(Rejected::new(error, self));
@@ -407,7 +421,7 @@ impl MemoryPool {
 
     /// `cuMemAllocFromPoolAsync`; returns the address and the point of the stream from which on it
     /// may be used. [`None`], without a driver call, for no bytes.
-    fn allocate_on(
+    pub(crate) fn allocate_on(
         &self,
         core: &Arc<StreamCore>,
         bytes: usize,
@@ -448,37 +462,6 @@ unsafe impl DeviceAllocator for MemoryPool {
 
     fn name(&self) -> &str {
         "memory pool"
-    }
-}
-
-impl Stream {
-    /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
-    /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
-    ///
-    /// # Errors
-    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`] for a pool of another device;
-    /// [`Error::Unsupported`] for an imported one.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// let stream = device.create_stream()?;
-    /// let pool = cuda_core::MemoryPool::builder(device).build()?;
-    /// let mut buffer = stream.alloc_from::<f32>(&pool, 1000)?;
-    /// stream.fill(&mut buffer, 1.0)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
-        let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let core = self.core();
-        let (address, ledger) = match pool.allocate_on(core, bytes)? {
-            Some((address, seq)) => {
-                // Another stream may use the memory only when the allocation has happened.
-                (address, Ledger::allocated(0..bytes, core.timeline(), seq))
-            }
-            None => (NOWHERE, Ledger::default()),
-        };
-        let block = Block { address, bytes, ledger, backing: DeviceBacking::Home(core.clone()) };
-        Ok(Buffer::from_storage(Storage::new(block), len))
     }
 }
 

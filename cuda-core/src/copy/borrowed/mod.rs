@@ -67,6 +67,7 @@ pub(crate) fn download<T: Pod>(
 /// Bytes that a scope stages before it waits for them.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
 
+/// # Copies of borrowed memory, waited for once
 impl<K: StreamKind> Stream<K> {
     /// Collects several downloads into borrowed slices and waits once for all of them.
     ///

@@ -79,6 +79,7 @@ impl PinnedPool {
     /// cuda_core::PinnedPool::trim(0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn trim(keep: usize) -> Result<usize> {
         driver::ensure()?;
         super::ask_about_all();

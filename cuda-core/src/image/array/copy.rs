@@ -12,6 +12,7 @@ use crate::timeline::ledger::Touch;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 
+/// # Copies of arrays
 impl<K: StreamKind> Stream<K> {
     /// Copies texels of device memory, pinned memory or another array to an array, or a part of
     /// one, asynchronously: `cuMemcpy3DAsync_v2`.
@@ -35,6 +36,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_to_array(rows, &mut image)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn copy_to_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<TexelSource<'a, T>>,
@@ -71,6 +73,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_from_array(&image, &mut rows)?; // where kernels can compute with them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn copy_from_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

@@ -45,6 +45,8 @@ impl<T: Texel> MipmappedArray<T> {
     /// # Errors
     /// [`Error::Invalid`] for a dimension of zero, no level, or more than the shape has;
     /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
+    #[doc(alias("cuMipmappedArrayCreate", "cuMipmappedArrayGetLevel"))]
+    #[doc(alias("cudaMallocMipmappedArray", "cudaGetMipmappedArrayLevel"))]
     pub fn new(
         context: &Context,
         shape: ArrayShape,

@@ -181,6 +181,8 @@ impl<T: Texel, L> TexelArray<T, L> {
     /// Those of the wait for that work, with the array unchanged; the driver's of the call that
     /// destroys it, with an array of no texels and no levels, which is [given
     /// up](crate::Error::GivenUp).
+    #[doc(alias("cuArrayDestroy", "cuMipmappedArrayDestroy"))]
+    #[doc(alias("cudaFreeArray", "cudaFreeMipmappedArray"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = driver::ensure().and_then(|()| match Arc::get_mut(&mut self.storage) {
             Some(sole) => sole.free(),
@@ -198,6 +200,16 @@ impl<T: Texel> CudaArray<T> {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow);
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); the driver's `INVALID_VALUE` for a shape
     /// larger than the device allows.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 640, height: 480 };
+    /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuArray3DCreate", "cudaMallocArray", "cudaMalloc3DArray"))]
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         flags.check(OP)?;
         Self::make(context, shape, flags)
@@ -235,6 +247,7 @@ impl<T: Texel> CudaArray<T> {
     /// assert!(needed.size >= 4_000_000);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuArrayGetMemoryRequirements", "cudaArrayGetMemoryRequirements"))]
     pub fn memory_requirements(
         context: &Context,
         shape: ArrayShape,
@@ -279,6 +292,7 @@ impl<T: Texel> CudaArray<T> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuArray3DGetDescriptor", "cudaArrayGetInfo"))]
     pub fn descriptor(&self) -> Result<ArrayDescriptor> {
         self.storage.ensure()?;
         let _entered = self.context().enter_briefly()?;

@@ -18,6 +18,7 @@ use crate::types::pod::{bytes_of, bytes_of_mut};
 /// Chunks of a large download that are in flight while another is copied out.
 const DEPTH: usize = 4;
 
+/// # Copies of arrays and borrowed memory
 impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to an array, or a part of one: row after row, slice after slice.
     /// Returns as soon as the bytes are staged in pinned memory, as
@@ -37,6 +38,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.upload_to_array(&[255; 64 * 32], &mut image)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn upload_to_array<'b, T: Texel>(
         &self,
         source: &[T],
@@ -95,6 +97,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(back, rows);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn download_from_array<'a, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

@@ -61,6 +61,17 @@ impl<T: Texel> Texture<T> {
     /// [`Error::Invalid`](crate::Error::Invalid) for combinations that CUDA does not define, for no
     /// texels, and for linear memory whose address or rows the device cannot sample; the driver's
     /// `INVALID_VALUE` for more than the device samples.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor};
+    ///
+    /// let shape = ArrayShape::D1 { width: 256 };
+    /// let table = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuTexObjectCreate", "cudaCreateTextureObject"))]
     pub fn new<'a>(
         source: impl Into<TextureSource<'a, T>>,
         descriptor: &TextureDescriptor,
@@ -109,6 +120,7 @@ impl<T: Texel> Texture<T> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuTexObjectGetTextureDesc", "cudaGetTextureObjectTextureDesc"))]
     pub fn descriptor(&self) -> Result<TextureDescriptor> {
         let raw = self.ask("cuTexObjectGetTextureDesc", |handle, raw| {
             // SAFETY: the handle is live while `self` is; the call writes one structure of this

@@ -99,6 +99,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuTexObjectGetResourceDesc", "cuSurfObjectGetResourceDesc"))]
+    #[doc(alias("cudaGetTextureObjectResourceDesc", "cudaGetSurfaceObjectResourceDesc"))]
     pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
         let (op, describe) = K::DESCRIBE;
         // SAFETY: the handle is live while `self` is; the call writes one structure of this type, to
@@ -127,6 +129,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// # Errors
     /// Those of the wait for that work, with the object unchanged; the driver's of the call that
     /// destroys it, with an object that is [given up](Error::GivenUp).
+    #[doc(alias("cuTexObjectDestroy", "cuSurfObjectDestroy"))]
+    #[doc(alias("cudaDestroyTextureObject", "cudaDestroySurfaceObject"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.object.release().map_err(|error| Rejected::new(error, self))
     }

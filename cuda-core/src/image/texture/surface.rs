@@ -49,6 +49,7 @@ impl<T: Texel> Surface<T> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an array that was not created for surfaces; the driver's.
+    #[doc(alias("cuSurfObjectCreate", "cudaCreateSurfaceObject"))]
     pub fn new(array: &CudaArray<T>) -> Result<Self> {
         driver::ensure()?;
         let op = "cuSurfObjectCreate";

@@ -89,6 +89,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// let mut launch = stream.kernel(&function).grid(blocks).block(256).cooperative();
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchCooperativeKernel", "cudaLaunchCooperativeKernel"))]
     pub fn cooperative(mut self) -> Self {
         self.prepared.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
         self

@@ -44,7 +44,8 @@ use attributes::Attributes;
 /// let saxpy = Module::from_ptx(stream.context(), &ptx)?.function("saxpy")?;
 /// let x = stream.alloc_zeroed::<f32>(1 << 20)?;
 /// let mut y = stream.alloc_zeroed::<f32>(1 << 20)?;
-/// let mut launch = stream.kernel(&saxpy).elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(1u32 << 20);
+/// let n = 1u32 << 20;
+/// let mut launch = stream.kernel(&saxpy).elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(n);
 /// // SAFETY: `saxpy(float a, const float *x, float *y, unsigned n)` reads `n` elements of `x` and
 /// // writes as many of `y`.
 /// unsafe { launch.launch() }?;
@@ -105,6 +106,7 @@ const OP: &str = "cuLaunchKernelEx";
 /// Threads per block that [`Launch::elements`] chooses.
 const BLOCK: u32 = 256;
 
+/// # Kernels
 impl<K: StreamKind> Stream<K> {
     /// Prepares a launch of `function` on this stream, by default of one block of one thread; see
     /// [`Launch`].
@@ -117,6 +119,7 @@ impl<K: StreamKind> Stream<K> {
     /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
         Launch { stream: self, function, prepared: Prepared::boxed(self.context()) }
     }
@@ -124,12 +127,31 @@ impl<K: StreamKind> Stream<K> {
 
 impl<'a, K: StreamKind> Launch<'a, K> {
     /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut image = stream.alloc_zeroed::<f32>(1024 * 768)?;
+    /// // SAFETY: scale(float *x) is compiled for images of 1024 by 768 elements, a thread for each.
+    /// unsafe { stream.kernel(&function).grid((64, 48)).block((16, 16)).arg(&mut image).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
         self.prepared.grid = blocks.into();
         self
     }
 
     /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let threads = function.block_size(None, 0)?.threads; // of the fullest occupancy
+    /// let mut x = stream.alloc_zeroed::<f32>(threads as usize)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each thread.
+    /// unsafe { stream.kernel(&function).block(threads).arg(&mut x).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn block(mut self, threads: impl Into<Dimensions>) -> Self {
         self.prepared.block = threads.into();
         self
@@ -145,7 +167,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # const PTX: &str = "";
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
     /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
-    /// let mut launch = stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32); // four blocks; the kernel checks the end
+    /// // SAFETY: scale(float *x, unsigned n) leaves the elements from the `n`th on alone: the four
+    /// // blocks have 1024 threads.
+    /// unsafe { stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn elements(mut self, elements: usize) -> Self {
@@ -176,6 +200,20 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
     /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let n = 1000;
+    /// let x = stream.upload_new(&vec![1.0f32; n])?;
+    /// let mut y = stream.alloc_zeroed::<f32>(n)?;
+    /// // SAFETY: scale(const float *x, float *y, float by, unsigned n) reads `n` elements of `x` and
+    /// // writes as many of `y`.
+    /// unsafe {
+    ///     stream.kernel(&function).elements(n).arg(&x).arg(&mut y).arg(2.0f32).arg(n as u32).launch()
+    /// }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn arg<A: Argument<'a>>(mut self, argument: A) -> Self {
         let prepared = &mut *self.prepared;
         argument.into_argument().push(&mut prepared.arguments, &mut prepared.touched);
@@ -237,6 +275,17 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   `griddepcontrol.wait`, before it ends; and until then it accesses no memory that anything
     ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(256)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each of the 256 threads.
+    /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?; // returns at once
+    /// let scaled = stream.download_vec(&x)?; // once the kernel has completed
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLaunchKernelEx", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchKernel"))]
     pub unsafe fn launch(&mut self) -> Result<()> {
         let core = self.stream.core();
         let bound = core.bind(OP)?;
@@ -306,6 +355,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///
     /// # Errors
     /// As [`Launch::launch`].
+    #[doc(alias("cuOccupancyMaxPotentialClusterSize", "cudaOccupancyMaxPotentialClusterSize"))]
     pub fn max_cluster_size(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxPotentialClusterSize", |blocks, function, config| {
             // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its
@@ -318,6 +368,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///
     /// # Errors
     /// As [`Launch::launch`].
+    #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {
             // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its

@@ -60,6 +60,7 @@ impl Event {
     /// // … send the bytes to another process …
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuIpcGetEventHandle", "cudaIpcGetEventHandle"))]
     pub fn ipc_handle(&self) -> Result<IpcEventHandle> {
         let op = "cuIpcGetEventHandle";
         let event = self.live()?;
@@ -97,6 +98,7 @@ impl Event {
     /// context.create_stream()?.wait_event(&event)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuIpcOpenEventHandle", "cudaIpcOpenEventHandle"))]
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
         let mut raw = ptr::null_mut();
         let handle = CUipcEventHandle { reserved: handle.0.map(|byte| byte as _) };

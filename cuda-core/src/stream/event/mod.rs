@@ -47,6 +47,16 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an interprocess event with timing.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let timing = Event::new(&context, EventFlags::DEFAULT)?;
+    /// let order_alone = Event::new(&context, EventFlags::DISABLE_TIMING)?; // cheaper to wait for
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuEventCreate", "cudaEventCreate", "cudaEventCreateWithFlags"))]
     pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
         if flags.contains(EventFlags::INTERPROCESS) && !flags.contains(EventFlags::DISABLE_TIMING) {
             return Err(Error::invalid(
@@ -109,6 +119,7 @@ impl Event {
     /// event.synchronize()?; // after "before"
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
         let bound = stream.core().bind("cuEventRecord")?;
@@ -143,6 +154,7 @@ impl Event {
     /// event.record_current()?; // on `stream`
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_current(&self) -> Result<()> {
         self.record(&self.context().current_stream()?)
     }
@@ -164,6 +176,7 @@ impl Event {
     /// event.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         self.live()?.synchronize()
     }
@@ -186,6 +199,7 @@ impl Event {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventQuery", "cudaEventQuery"))]
     pub fn query(&self) -> Result<bool> {
         self.live()?.query()
     }
@@ -208,6 +222,7 @@ impl Event {
     /// println!("{:?}", end.elapsed_since(&start)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventElapsedTime", "cudaEventElapsedTime"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let (start, end) = (earlier.live()?, self.live()?);
         let op = "cuEventElapsedTime";
@@ -236,11 +251,13 @@ impl Event {
     /// event.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventDestroy", "cudaEventDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.raw.destroy().map_err(|error| Rejected::new(error, self))
     }
 }
 
+/// # Events
 impl<K: StreamKind> Stream<K> {
     /// A new event, [recorded](Event::record) on this stream; for measuring, pass
     /// [`EventFlags::DEFAULT`].
@@ -259,6 +276,7 @@ impl<K: StreamKind> Stream<K> {
     /// println!("{:?}", end.elapsed_since(&start)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_event(&self, flags: EventFlags) -> Result<Event> {
         let event = Event::new(self.context(), flags)?;
         event.record(self)?;

@@ -391,6 +391,7 @@ fn prune() {
 /// cuda_core::staging::trim()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cuMemFreeHost", "cudaFreeHost"))]
 pub fn trim_staging() -> Result<usize> {
     driver::ensure()?;
     workers::end();

@@ -58,6 +58,7 @@ pub struct Virtual {
     max_len: usize,
 }
 
+/// # Virtual memory
 impl<T: Pod> VirtualBuffer<T> {
     /// An empty buffer with addresses for `max_len` elements: `cuMemAddressReserve`; no driver call
     /// if they have no size.
@@ -73,6 +74,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// assert_eq!((list.len(), list.capacity()), (0, 0)); // of addresses; no memory yet
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAddressReserve"))]
     pub fn new(context: &Context, max_len: usize) -> Result<Self> {
         driver::ensure()?;
         let max_bytes = byte_len::<T>(max_len, ALIGNMENT)?;
@@ -122,6 +124,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// stream.fill(list.slice_mut(1000..)?, 7)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemCreate", "cuMemMap", "cuMemSetAccess"))]
     pub fn grow_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         if len <= self.len() {
@@ -152,6 +155,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// list.shrink_to(1 << 20)?; // once the fill is done with what goes
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemUnmap", "cuMemRelease"))]
     pub fn shrink_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         let bytes = len.min(self.len()) * size_of::<T>();
@@ -181,6 +185,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// assert_eq!(list.byte_len(), step);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemMap"))]
     pub fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         driver::ensure()?;
         if memory.device() != self.device() {
@@ -205,6 +210,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// buffer.grow_to(1 << 20)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemSetAccess"))]
     pub fn set_access(&mut self, peer: Device, access: PeerAccess) -> Result<()> {
         driver::ensure()?;
         if peer == self.device() {
@@ -224,6 +230,7 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuMemGetAccess"))]
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         driver::ensure()?;
         let flags = self.mapping().access(device)?;

@@ -48,6 +48,14 @@ impl Context {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
     /// [`Error::Invalid`](crate::Error::Invalid) before the driver is asked;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let image = context.alloc_pitched::<f32>(1000, 500)?;
+    /// assert!(image.pitch() >= 4000); // bytes from one row to the next
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocPitch", "cudaMallocPitch"))]
     pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
         let op = "cuMemAllocPitch";
         let row = byte_len::<T>(width, ALIGNMENT)?;
@@ -181,6 +189,7 @@ impl<T: Pod> PitchedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close).
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = self.bytes.free();
         if self.bytes.storage.ensure().is_err() {
