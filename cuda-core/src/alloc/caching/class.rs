@@ -28,7 +28,7 @@ pub(super) const BINS: usize = bin(1 << 39);
 
 /// Kinds of segments, by the blocks cut from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SegmentKind {
+pub(crate) enum SegmentKind {
     Small,
     Large,
 }
@@ -50,10 +50,11 @@ impl SegmentKind {
         if bytes <= SMALL { Self::Small } else { Self::Large }
     }
 
-    /// The smallest remainder that is cut off as a block of its own.
+    /// The smallest remainder that is cut off as a block of its own. In small segments that is any:
+    /// blocks are multiples of [`GRAIN`], and chunks of pinned memory of half as much.
     pub(super) const fn spare(self) -> usize {
         match self {
-            Self::Small => GRAIN,
+            Self::Small => 1,
             Self::Large => LARGE_SPARE,
         }
     }
@@ -87,7 +88,7 @@ pub(super) const fn bin(bytes: usize) -> usize {
 /// Size of the largest block that serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn most(needed: usize) -> usize {
-    needed + SegmentKind::of(needed).spare() - GRAIN
+    needed + (SegmentKind::of(needed).spare() - 1) / GRAIN * GRAIN
 }
 
 /// Whether a block of `bytes` serves a request for `needed` uncut.

@@ -1,6 +1,8 @@
 //! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than the
 //! request.
 
+use crate::alloc::caching::class::SegmentKind;
+
 /// The smallest chunk, and what all of them are aligned to.
 pub(super) const GRANULE: usize = 256;
 
@@ -43,10 +45,11 @@ impl Class {
         self.0
     }
 
-    /// Whether it is the class of everything beyond [`LARGEST`].
+    /// The kind of slab that such chunks are cut from: large ones have their own, since a small chunk
+    /// in the middle would split them.
     #[inline]
-    pub(super) fn is_large(self) -> bool {
-        self.0 == CLASSES
+    pub(super) fn kind(self) -> SegmentKind {
+        if self.0 == CLASSES { SegmentKind::Large } else { SegmentKind::Small }
     }
 }
 
@@ -90,12 +93,12 @@ mod tests {
         for bytes in sizes().filter(|bytes| *bytes <= LARGEST) {
             let (class, size) = (Class::of(bytes), rounded(bytes));
             assert_eq!(class, Class::of(size), "{bytes} and {size}");
-            assert!(class.index() < CLASSES && !class.is_large(), "{bytes}");
+            assert!(class.index() < CLASSES && class.kind() == SegmentKind::Small, "{bytes}");
             if size < LARGEST {
                 assert_eq!(Class::of(size + 1).index(), class.index() + 1, "{size}");
             }
         }
         assert_eq!(Class::of(1).index(), 0);
-        assert!(Class::of(LARGEST + 1).is_large());
+        assert_eq!(Class::of(LARGEST + 1).kind(), SegmentKind::Large);
     }
 }
