@@ -2,7 +2,6 @@
 
 pub(crate) mod by_parts;
 pub(crate) mod flags;
-pub(crate) mod flat_map;
 pub(crate) mod from;
 pub(crate) mod inline_vec;
 pub(crate) mod panic;

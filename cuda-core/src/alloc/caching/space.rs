@@ -15,13 +15,12 @@ use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Mark, Timeline};
-use crate::util::flat_map::FlatMap;
 use crate::util::tree::Tree;
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]
 pub(crate) struct Space {
-    pub(super) segments: FlatMap<CUdeviceptr, Segment>,
+    pub(super) segments: Tree<CUdeviceptr, Segment>,
     ranges: Tree<CUdeviceptr, Range>,
     /// The free ranges by the stream that may use them at once.
     pub(super) owners: Owners,
