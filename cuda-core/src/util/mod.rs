@@ -9,6 +9,7 @@ pub(crate) mod pocket;
 pub(crate) mod process_state;
 pub(crate) mod raw_enum;
 pub(crate) mod sent_bytes;
+pub(crate) mod size_class;
 pub(crate) mod sync;
 pub(crate) mod tree;
 pub(crate) mod turns;

@@ -1,6 +1,8 @@
 //! Size classes: what a request is rounded to, which bin a block belongs in, and which segments it
 //! is cut from.
 
+use crate::util::size_class;
+
 /// Blocks up to this size are packed in segments of their own, so that a small block does not keep
 /// a large segment from being given back.
 const SMALL: usize = 1 << 20;
@@ -13,9 +15,6 @@ const SHARED: usize = 20 << 20;
 
 /// Blocks of at least this size get a segment each.
 const LARGE: usize = 10 << 20;
-
-/// Below this, sizes are multiples of [`GRAIN`]; from here on there are eight to each power of two.
-const LINEAR: usize = 8 * GRAIN;
 
 /// The alignment of all blocks: that of `cuMemAlloc`, which textures ask for.
 const GRAIN: usize = 512;
@@ -63,26 +62,14 @@ impl SegmentKind {
 /// Size of the block that serves a request for `bytes`, which are at most `isize::MAX`.
 #[inline]
 pub(super) const fn rounded(bytes: usize) -> usize {
-    let step = if bytes <= LINEAR {
-        GRAIN
-    } else if bytes <= SMALL {
-        1 << ((bytes - 1).ilog2() - 3)
-    } else {
-        // Large sizes are rounded no further: an eighth of a gibibyte is a lot.
-        GRAIN
-    };
-    bytes.next_multiple_of(step)
+    // Large sizes are rounded no further: an eighth of a gibibyte is a lot.
+    if bytes > SMALL { bytes.next_multiple_of(GRAIN) } else { size_class::rounded(bytes, GRAIN) }
 }
 
 /// The bin of blocks of `bytes` (already rounded).
 #[inline]
 pub(super) const fn bin(bytes: usize) -> usize {
-    if bytes < LINEAR {
-        return bytes / GRAIN;
-    }
-    let power = bytes.ilog2();
-    let eighth = (bytes >> (power - 3)) & 7;
-    8 * (power - LINEAR.ilog2() + 1) as usize + eighth
+    size_class::class_of(bytes, GRAIN)
 }
 
 /// Size of the largest block that serves a request for `needed` uncut.
@@ -109,7 +96,7 @@ mod tests {
 
     #[test]
     fn eight_sizes_to_each_power_of_two() {
-        assert_eq!(rounded(1), 512);
+        assert_eq!((rounded(0), rounded(1)), (0, 512));
         assert_eq!(rounded(4096), 4096);
         assert_eq!(rounded(4097), 4608);
         assert_eq!(rounded(8193), 9216);
