@@ -268,6 +268,15 @@ impl Device {
         Error::Unsupported { feature, device: self.ordinal() }
     }
 
+    /// Refuses memory of another device than this one, which is a stream's.
+    #[inline]
+    pub(crate) fn require_same(self, op: &'static str, memory: Self) -> Result<()> {
+        if self == memory {
+            return Ok(());
+        }
+        Err(Error::WrongDevice { op, memory: memory.ordinal(), stream: self.ordinal() })
+    }
+
     /// Major and minor compute capability: (9, 0) for Hopper.
     ///
     /// # Errors

@@ -168,9 +168,7 @@ impl ExternalMemory {
         let op = "cuExternalMemoryGetMappedBuffer";
         self.0.live()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if bytes == 0 {
-            return Err(Error::invalid(op, "no elements were given"));
-        }
+        Error::unless(bytes != 0, op, "no elements were given")?;
         let end = offset.saturating_add(bytes);
         if end > self.0.size {
             return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });

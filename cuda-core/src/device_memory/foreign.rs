@@ -68,9 +68,7 @@ impl<T: Pod> DeviceBuffer<T> {
             byte_len::<T>(len, ALIGNMENT)?;
             return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
         }
-        if address == 0 {
-            return Err(Error::invalid("DeviceBuffer::from_raw", "no addresses were given"));
-        }
+        Error::unless(address != 0, "DeviceBuffer::from_raw", "no addresses were given")?;
         if address % align_of::<T>() as u64 != 0 {
             return Err(recast::<T>(bytes, address));
         }

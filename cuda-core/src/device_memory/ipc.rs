@@ -113,9 +113,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// ```
     pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if bytes == 0 {
-            return Err(Error::invalid("cuIpcOpenMemHandle", "no elements were given"));
-        }
+        Error::unless(bytes != 0, "cuIpcOpenMemHandle", "no elements were given")?;
         let entered = context.enter_briefly()?;
         let relaxed = RelaxedCaptureMode::enter()?;
         let mut raw = CUipcMemHandle::default();

@@ -136,9 +136,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         &self,
         len: usize,
     ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
-        if len == 0 {
-            return Err(Error::invalid("chunks", "no elements for a chunk were given"));
-        }
+        Error::unless(len != 0, "chunks", "no elements for a chunk were given")?;
         let view = *self;
         let part = move |index| {
             // `before` is at most the view's length, so neither computation overflows.

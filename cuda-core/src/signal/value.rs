@@ -299,13 +299,7 @@ impl<T: StreamValue> WaitValue<T> {
             Self::Nor(bits) => bits == T::ONES,
             Self::Geq(_) | Self::Eq(_) => false,
         };
-        if endless {
-            return Err(Error::invalid(
-                op,
-                "no value fulfils the condition, so the wait would never end",
-            ));
-        }
-        Ok(())
+        Error::unless(!endless, op, "no value fulfils the condition, so the wait would never end")
     }
 }
 

@@ -139,15 +139,9 @@ impl MemoryPool {
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
         self.live()?;
         let block = buffer.storage.block();
-        if block.bytes == 0 {
-            return Err(Error::invalid("cuMemPoolExportPointer", "the buffer is empty"));
-        }
-        if block.backing.is_cached() {
-            return Err(Error::invalid(
-                "cuMemPoolExportPointer",
-                "a caching pool cut the memory from a larger block: use `Stream::alloc_from`",
-            ));
-        }
+        Error::unless(block.bytes != 0, "cuMemPoolExportPointer", "the buffer is empty")?;
+        let why = "a caching pool cut the memory from a larger block: use `Stream::alloc_from`";
+        Error::unless(!block.backing.is_cached(), "cuMemPoolExportPointer", why)?;
         let mut data = [0; 64];
         // SAFETY: the call writes a structure of this size, aligned to one byte, to a local that
         // outlives it; the address is that of a live allocation.
@@ -176,13 +170,8 @@ impl MemoryPool {
     ) -> Result<DeviceBuffer<T>> {
         let op = "cuMemPoolImportPointer";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if bytes == 0 {
-            return Err(Error::invalid(op, "no elements were given"));
-        }
-        if context.device() != self.device() {
-            let (memory, stream) = (self.device().ordinal(), context.device().ordinal());
-            return Err(Error::WrongDevice { op, memory, stream });
-        }
+        Error::unless(bytes != 0, op, "no elements were given")?;
+        context.device().require_same(op, self.device())?;
         let pool = self.live()?;
         let mut data = pointer.0;
         let mut address = 0;

@@ -137,15 +137,14 @@ impl MemoryPoolBuilder {
     /// requested; the driver's.
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
-        let unsupported = |feature| Error::Unsupported { feature, device: device.ordinal() };
         if device.default_pool()?.is_none() {
-            return Err(unsupported("memory pools"));
+            return Err(device.unsupported("memory pools"));
         }
         let handle_types = self.shareable.as_raw();
         let supported =
             device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)?;
         if handle_types.0 as i32 & !supported != 0 {
-            return Err(unsupported("sharing memory pools"));
+            return Err(device.unsupported("sharing memory pools"));
         }
         let properties = CUmemPoolProps {
             allocType: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -181,9 +180,7 @@ impl Device {
     /// ```
     pub fn default_memory_pool(self) -> Result<MemoryPool> {
         driver::ensure()?;
-        let raw = self
-            .default_pool()?
-            .ok_or(Error::Unsupported { feature: "memory pools", device: self.ordinal() })?;
+        let raw = self.default_pool()?.ok_or_else(|| self.unsupported("memory pools"))?;
         Ok(MemoryPool::new(raw.0, self, PoolKind::Default))
     }
 
@@ -229,10 +226,7 @@ impl Device {
     /// ```
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
-        if pool.device() != self {
-            let (memory, stream) = (pool.device().ordinal(), self.ordinal());
-            return Err(Error::WrongDevice { op: "cuDeviceSetMemPool", memory, stream });
-        }
+        self.require_same("cuDeviceSetMemPool", pool.device())?;
         pool.can_allocate()?;
         // SAFETY: the pool is live, and the driver goes back to the default pool when it is
         // destroyed.
@@ -286,9 +280,7 @@ impl MemoryPool {
 
     fn can_allocate(&self) -> Result<()> {
         if self.0.kind == PoolKind::Imported {
-            let (feature, device) =
-                ("allocating from another process's pool", self.device().ordinal());
-            return Err(Error::Unsupported { feature, device });
+            return Err(self.device().unsupported("allocating from another process's pool"));
         }
         Ok(())
     }
@@ -309,12 +301,8 @@ impl MemoryPool {
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
-        if own && access != PeerAccess::ReadWrite {
-            return Err(Error::invalid(
-                "cuMemPoolSetAccess",
-                "a device always reads and writes its own pools",
-            ));
-        }
+        let why = "a device always reads and writes its own pools";
+        Error::unless(!own || access == PeerAccess::ReadWrite, "cuMemPoolSetAccess", why)?;
         // An imported pool may have to be opened to its own device first.
         if own && self.0.kind != PoolKind::Imported {
             return Ok(());

@@ -47,9 +47,8 @@ impl Event {
     pub fn ipc_handle(&self) -> Result<IpcEventHandle> {
         let op = "cuIpcGetEventHandle";
         let event = self.live()?;
-        if !self.flags().contains(EventFlags::INTERPROCESS) {
-            return Err(Error::invalid(op, "the event was created without INTERPROCESS"));
-        }
+        let why = "the event was created without INTERPROCESS";
+        Error::unless(self.flags().contains(EventFlags::INTERPROCESS), op, why)?;
         // Older drivers depend on the current context.
         let _entered = self.context().enter_briefly()?;
         let mut handle = [0; 64];
