@@ -1,7 +1,6 @@
 //! The range that a profiler records, if it was started to wait for one.
 
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::mem;
 use std::ptr;
 
@@ -12,6 +11,7 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 
 impl Context {
     /// Starts what profilers record of the context, if they were started with recording off:
@@ -123,8 +123,4 @@ impl Release for ProfiledContext {
     }
 }
 
-impl fmt::Debug for ProfilerRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ProfilerRange").field(&self.0.0).finish()
-    }
-}
+debug_by! { [] ProfilerRange: |it| "ProfilerRange"(it.0.0) }

@@ -1,8 +1,6 @@
 //! Devices and their properties. Asking about a device creates no context.
 
 use std::ffi::{c_char, c_int};
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -11,6 +9,7 @@ use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, symbol as cu};
 use crate::device::default_pool::RawPool;
 use crate::error::{Error, Result, asked, c_string, c_text, check};
 use crate::process::driver;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::pocket::Pocket;
 
 pub(crate) mod attributes;
@@ -341,23 +340,7 @@ impl Error {
     }
 }
 
-impl PartialEq for Device {
-    fn eq(&self, other: &Self) -> bool {
-        // Each device has one state.
-        ptr::eq(self.state, other.state)
-    }
-}
+// Each device has one state.
+compare_by! { Device: |it| ptr::from_ref(it.state) }
 
-impl Eq for Device {}
-
-impl Hash for Device {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.ordinal().hash(state);
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({})", self.ordinal())
-    }
-}
+debug_by! { [] Device: |it| "Device({})", it.ordinal() }

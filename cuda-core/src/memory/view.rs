@@ -1,6 +1,5 @@
 //! Views: a part of a buffer, borrowed like a slice.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -11,6 +10,7 @@ use crate::memory::{Block, Memory, Place, Storage, recast};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 use crate::util::from::from;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
@@ -404,14 +404,9 @@ from! {
     ['b, T: Pod, M: Memory] &'b mut SliceMut<'_, T, M> => SliceMut<'b, T, M>: |it| it.reborrow();
 }
 
-impl<T: Pod, M: Memory> fmt::Debug for Slice<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slice({:?} of {} bytes)", self.range(), self.block().bytes)
-    }
+debug_by! {
+    [T: Pod, M: Memory] Slice<'_, T, M>:
+        |it| "Slice({:?} of {} bytes)", it.range(), it.block().bytes
 }
 
-impl<T: Pod, M: Memory> fmt::Debug for SliceMut<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SliceMut of {:?}", self.as_view())
-    }
-}
+debug_by! { [T: Pod, M: Memory] SliceMut<'_, T, M>: |it| "SliceMut of {:?}", it.as_view() }
