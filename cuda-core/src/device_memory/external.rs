@@ -250,7 +250,7 @@ struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 
 impl MemoryOwner for MappedExternal {
     /// "The returned pointer must be freed using cuMemFree", and before the memory is destroyed.
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         plain::free(address)?;
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())

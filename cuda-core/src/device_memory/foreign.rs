@@ -22,7 +22,7 @@ use crate::util::panic::Contained;
 struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
 
 impl MemoryOwner for Foreign {
-    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
     }

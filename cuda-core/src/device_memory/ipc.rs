@@ -39,7 +39,7 @@ sent_bytes! {
 struct Opened(Context);
 
 impl MemoryOwner for Opened {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         self.0.release("cuIpcCloseMemHandle", || {
             // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
             // process uses it any more.
@@ -135,7 +135,7 @@ impl<T: Pod> DeviceBuffer<T> {
             Err(error) => Some(error.clone()),
         };
         if let Some(refused) = refused {
-            if let Err(error) = opened.release(address, bytes) {
+            if let Err(error) = opened.release(address) {
                 let bytes = room.unwrap_or(bytes);
                 drop_hook::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
             }

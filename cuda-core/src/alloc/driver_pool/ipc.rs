@@ -54,7 +54,7 @@ struct ImportedBlock {
 }
 
 impl MemoryOwner for ImportedBlock {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         plain::free(address)
     }
 }
