@@ -1,6 +1,5 @@
 //! Allocators as values.
 
-use std::fmt;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -12,6 +11,7 @@ use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::{self, CachingPool};
 use crate::error::Result;
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::Contained;
 
 /// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
@@ -134,8 +134,4 @@ unsafe impl DeviceAllocator for Allocator {
     }
 }
 
-impl fmt::Debug for Allocator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Allocator").field(&self.name()).finish()
-    }
-}
+debug_by! { [] Allocator: |it| "Allocator"(it.name()) }

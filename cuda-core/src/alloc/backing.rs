@@ -28,7 +28,7 @@ pub(crate) enum DeviceBacking {
 pub(crate) trait MemoryOwner: Send + Sync {
     /// Frees the block. No work uses it any more. This crate has made no context current on the
     /// thread before the call. Called again only if it returned [`Kept`](FailedRelease::Kept).
-    fn release(&mut self, address: CUdeviceptr, bytes: usize) -> Result<(), FailedRelease>;
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease>;
 
     /// Whether streams of the device use the memory as if it were their own device's.
     fn usable_from(&self, device: Device) -> bool {

@@ -134,10 +134,8 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
 fn may_change(op: &'static str) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
-    if inside.unwrap_or(false) {
-        return Err(Error::invalid(op, "called inside `with_allocator`, which decides for now"));
-    }
-    Ok(())
+    let why = "called inside `with_allocator`, which decides for now";
+    Error::unless(!inside.unwrap_or(false), op, why)
 }
 
 /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses, on every thread and

@@ -52,11 +52,7 @@ pub(crate) unsafe fn free(
     fences: &Fences,
 ) -> Result<(), FailedRelease> {
     if !fences.is_empty() {
-        let bound = home.bind("cuStreamWaitEvent")?;
-        if fences.wait_on(&bound).is_err() {
-            // The stream could not be made to wait, so the calling thread waits.
-            fences.wait_host()?;
-        }
+        fences.wait_on_or_host(&home.bind("cuStreamWaitEvent")?)?;
     }
     let stream = Stream::new(home.clone());
     let mut returned = false;

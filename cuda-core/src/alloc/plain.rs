@@ -42,7 +42,7 @@ unsafe impl DeviceAllocator for PlainMemory {
 pub(crate) struct Plain;
 
 impl MemoryOwner for Plain {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         free(address)
     }
 

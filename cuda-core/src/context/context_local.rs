@@ -1,7 +1,6 @@
 //! Library handles: one for each thread and context that uses a library.
 
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
@@ -11,6 +10,7 @@ use crate::context::{Context, thread};
 use crate::error::{Error, Result};
 use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 use crate::util::panic::contain;
 
 /// A value for each thread and context, created on first use: for libraries like cuBLAS, whose
@@ -95,11 +95,7 @@ impl<H: 'static, F> Drop for ContextLocal<H, F> {
     }
 }
 
-impl<H: 'static, F> fmt::Debug for ContextLocal<H, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ContextLocal")
-    }
-}
+debug_by! { [H: 'static, F] ContextLocal<H, F>: |_it| "ContextLocal" }
 
 /// One value.
 struct Local<H> {

@@ -1,6 +1,5 @@
 //! Green contexts: a part of a device's multiprocessors, used like a context of its own.
 
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -12,6 +11,7 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::release::{FailedRelease, released};
+use crate::util::by_parts::debug_by;
 
 /// A green context's own handle, beside the `CUcontext` that is used for everything else.
 pub(crate) type RawGreenContext = Handle<cuda_sys::CUgreenCtx>;
@@ -142,11 +142,7 @@ impl SmResource {
     }
 }
 
-impl fmt::Debug for SmResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SmResource({} of {:?})", self.count(), self.device)
-    }
-}
+debug_by! { [] SmResource: |it| "SmResource({} of {:?})", it.count(), it.device }
 
 /// # Green contexts
 impl Context {

@@ -1,6 +1,5 @@
 //! The guard makes a context current for a scope, then restores what was current before.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
@@ -10,6 +9,7 @@ use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::process::{driver, drop_hook};
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 
 /// Makes a context current until it is dropped; then it restores what was current before, *none*
 /// included.
@@ -195,14 +195,7 @@ impl Drop for Guard {
     }
 }
 
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard")
-            .field("entered", &self.entered)
-            .field("saved", &self.saved.0)
-            .finish()
-    }
-}
+debug_by! { [] Guard: |it| "Guard" { entered: it.entered, saved: it.saved.0 } }
 
 /// A context made current around calls of this crate only.
 ///

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
@@ -16,6 +15,7 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::resource::Resource;
+use crate::util::by_parts::compare_by;
 use crate::util::panic::{Contained, ForeignOwner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
@@ -321,19 +321,7 @@ impl ContextInner {
     }
 }
 
-impl PartialEq for Context {
-    fn eq(&self, other: &Self) -> bool {
-        ptr::eq(self.inner(), other.inner())
-    }
-}
-
-impl Eq for Context {}
-
-impl Hash for Context {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        ptr::from_ref(self.inner()).hash(state);
-    }
-}
+compare_by! { Context: |it| ptr::from_ref(it.inner()) }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,16 +1,17 @@
 //! The range that a profiler records, if it was started to wait for one.
 
 use std::ffi::{CStr, c_void};
-use std::fmt;
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 use std::ptr;
 
 use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::{deferred, drop_hook};
+use crate::process::owned::{Owned, Release};
+use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 
 /// # Profiling
 impl Context {
@@ -59,7 +60,7 @@ impl Context {
     /// ```
     pub fn profile(&self) -> Result<ProfilerRange> {
         self.start_profiler()?;
-        Ok(ProfilerRange(self.clone()))
+        Ok(ProfilerRange(Owned::new(ProfiledContext(self.clone()))))
     }
 }
 
@@ -96,7 +97,10 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[must_use = "the profiler records only while the range lives"]
-pub struct ProfilerRange(Context);
+pub struct ProfilerRange(Owned<ProfiledContext>);
+
+/// A context that profilers record.
+struct ProfiledContext(Context);
 
 impl ProfilerRange {
     /// Ends the range. Dropping it reports a failure to the hook of
@@ -104,30 +108,22 @@ impl ProfilerRange {
     ///
     /// # Errors
     /// The driver's, with the range itself.
-    pub fn close(self) -> Result<(), Rejected<Self>> {
-        if let Err(error) = self.0.stop_profiler() {
-            return Err(Rejected::new(error, self));
-        }
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never touched again, so the context is moved out once.
-        drop(unsafe { ptr::read(&this.0) });
-        Ok(())
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.0.release().map_err(|error| Rejected::new(error, self))
     }
 }
 
-impl Drop for ProfilerRange {
-    fn drop(&mut self) {
-        let context = self.0.clone();
-        deferred::run_or_defer(move || {
-            if let Err(error) = context.stop_profiler() {
-                drop_hook::report(Resource::ProfilerRange, 0, 0, Some(error));
-            }
-        });
+impl Release for ProfiledContext {
+    const RESOURCE: Resource = Resource::ProfilerRange;
+
+    fn number(&self) -> u64 {
+        0
+    }
+
+    /// After a failure profilers still record, as far as this crate knows.
+    fn release(&mut self) -> Result<(), FailedRelease> {
+        Ok(self.0.stop_profiler()?)
     }
 }
 
-impl fmt::Debug for ProfilerRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ProfilerRange").field(&self.0).finish()
-    }
-}
+debug_by! { [] ProfilerRange: |it| "ProfilerRange"(it.0.0) }

@@ -76,35 +76,27 @@ impl<T: Pod> Clone for HostSlice<'_, T> {
 
 impl<T: Pod> Copy for HostSlice<'_, T> {}
 
-impl<T: Pod> HostSlice<'_, T> {
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Pinned(slice) => slice.len(),
-            Self::Borrowed(slice) => slice.len(),
-        }
-    }
+/// The length of memory that is of one form or of another.
+macro_rules! either_len {
+    ($($slice:ident: $one:ident, $other:ident;)*) => {$(
+        impl<T: Pod> $slice<'_, T> {
+            /// The number of elements.
+            pub fn len(&self) -> usize {
+                match self {
+                    Self::$one(slice) => slice.len(),
+                    Self::$other(slice) => slice.len(),
+                }
+            }
 
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+            /// Whether there are no elements.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+        }
+    )*};
 }
 
-impl<T: Pod> HostSliceMut<'_, T> {
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Pinned(slice) => slice.len(),
-            Self::Borrowed(slice) => slice.len(),
-        }
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
+either_len! { HostSlice: Pinned, Borrowed; HostSliceMut: Pinned, Borrowed; }
 
 /// Host memory of every form, as a type that has a `From` for each: `$of` makes it of a
 /// [`HostSlice`], `$of_mut` of a [`HostSliceMut`].
@@ -144,6 +136,6 @@ macro_rules! from_host_memory {
     };
 }
 
-pub(crate) use from_host_memory;
+pub(crate) use {either_len, from_host_memory};
 
 from_host_memory! { HostSlice: std::convert::identity, HostSliceMut: std::convert::identity }

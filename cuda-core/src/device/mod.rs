@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 use std::ffi::c_int;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::OnceLock;
@@ -13,6 +11,7 @@ use cuda_sys::{CUdevice, CUdevice_attribute, symbol as cu};
 use crate::device::default_pool::RawPool;
 use crate::error::{Error, Result, asked};
 use crate::process::driver;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::pocket::Pocket;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
@@ -136,6 +135,15 @@ impl Device {
         Error::Unsupported { feature, device: self.ordinal() }
     }
 
+    /// Refuses memory of another device than this one, which is a stream's.
+    #[inline]
+    pub(crate) fn require_same(self, op: &'static str, memory: Self) -> Result<()> {
+        if self == memory {
+            return Ok(());
+        }
+        Err(Error::wrong_device(op, memory.ordinal(), self.ordinal()))
+    }
+
     #[inline]
     pub(crate) fn primary_pocket(self) -> &'static <PrimaryContext as Pocket>::Content {
         &self.state.primary
@@ -153,14 +161,8 @@ impl Error {
     }
 }
 
-impl PartialEq for Device {
-    fn eq(&self, other: &Self) -> bool {
-        // Each device has one state.
-        ptr::eq(self.state, other.state)
-    }
-}
-
-impl Eq for Device {}
+// Each device has one state.
+compare_by! { Device: |it| ptr::from_ref(it.state) }
 
 /// By ordinal.
 impl PartialOrd for Device {
@@ -180,14 +182,4 @@ impl Ord for Device {
 impl UnwindSafe for Device {}
 impl RefUnwindSafe for Device {}
 
-impl Hash for Device {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.ordinal().hash(state);
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({})", self.ordinal())
-    }
-}
+debug_by! { [] Device: |it| "Device({})", it.ordinal() }

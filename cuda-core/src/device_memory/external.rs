@@ -170,9 +170,7 @@ impl ExternalMemory {
         let op = "cuExternalMemoryGetMappedBuffer";
         self.0.live()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if bytes == 0 {
-            return Err(Error::invalid(op, "no elements were given"));
-        }
+        Error::unless(bytes != 0, op, "no elements were given")?;
         let end = offset.saturating_add(bytes);
         if end > self.0.size {
             return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });
@@ -255,7 +253,7 @@ struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 
 impl MemoryOwner for MappedExternal {
     /// "The returned pointer must be freed using cuMemFree", and before the memory is destroyed.
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         plain::free(address)?;
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())

@@ -22,7 +22,7 @@ use crate::util::panic::Contained;
 struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
 
 impl MemoryOwner for Foreign {
-    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
     }
@@ -69,9 +69,7 @@ impl<T: Pod> DeviceBuffer<T> {
             byte_len::<T>(len, ALIGNMENT)?;
             return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
         }
-        if address == 0 {
-            return Err(Error::invalid("DeviceBuffer::from_raw", "no addresses were given"));
-        }
+        Error::unless(address != 0, "DeviceBuffer::from_raw", "no addresses were given")?;
         if address % align_of::<T>() as u64 != 0 {
             return Err(recast::<T>(bytes, address));
         }

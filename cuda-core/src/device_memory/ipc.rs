@@ -1,7 +1,5 @@
 //! Device memory shared between processes.
 
-use std::fmt;
-
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
@@ -16,54 +14,32 @@ use crate::process::release::FailedRelease;
 use crate::process::{driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::sent_bytes::sent_bytes;
 
-/// A name of device memory that another process of the machine can open: plain bytes, to be sent by
-/// any means.
-///
-/// It names the memory for as long as the process that created it keeps it allocated.
-///
-/// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::interop::IpcMemoryHandle;
-///
-/// let buffer = device.context()?.alloc::<f32>(1 << 20)?;
-/// let bytes: [u8; 64] = buffer.ipc_handle()?.to_bytes();
-/// // In another process:
-/// let handle = IpcMemoryHandle::from_bytes(bytes);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct IpcMemoryHandle([u8; SIZE]);
-
-/// `CU_IPC_HANDLE_SIZE`.
-const SIZE: usize = 64;
-
-const _: () = assert!(size_of::<CUipcMemHandle>() == SIZE);
-const _: () = assert!(align_of::<CUipcMemHandle>() == 1);
-
-impl IpcMemoryHandle {
-    /// The handle with these bytes.
-    pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes to send.
-    pub fn to_bytes(self) -> [u8; SIZE] {
-        self.0
-    }
-}
-
-impl fmt::Debug for IpcMemoryHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IpcMemoryHandle(..)")
-    }
+sent_bytes! {
+    /// A name of device memory that another process of the machine can open: plain bytes, to be sent by
+    /// any means.
+    ///
+    /// It names the memory for as long as the process that created it keeps it allocated.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::interop::IpcMemoryHandle;
+    ///
+    /// let buffer = device.context()?.alloc::<f32>(1 << 20)?;
+    /// let bytes: [u8; 64] = buffer.ipc_handle()?.to_bytes();
+    /// // In another process:
+    /// let handle = IpcMemoryHandle::from_bytes(bytes);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    IpcMemoryHandle: CUipcMemHandle
 }
 
 /// Closes memory of another process.
 struct Opened(Context);
 
 impl MemoryOwner for Opened {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         self.0.release("cuIpcCloseMemHandle", || {
             // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
             // process uses it any more.
@@ -97,7 +73,7 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
             _ => return refused("only memory of `Context::alloc` has a handle"),
         }
         let _entered = self.context().enter_briefly()?;
-        let mut handle = [0; SIZE];
+        let mut handle = [0; 64];
         // SAFETY: the call writes a handle, as large as this local, which outlives it, and aligned
         // to one byte; the address is that of a live allocation of cuMemAlloc.
         check("cuIpcGetMemHandle", unsafe {
@@ -141,14 +117,12 @@ impl<T: Pod> DeviceBuffer<T> {
     #[doc(alias("cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle"))]
     pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if bytes == 0 {
-            return Err(Error::invalid("cuIpcOpenMemHandle", "no elements were given"));
-        }
+        Error::unless(bytes != 0, "cuIpcOpenMemHandle", "no elements were given")?;
         let entered = context.enter_briefly()?;
         let relaxed = RelaxedCaptureMode::enter()?;
         let mut raw = CUipcMemHandle::default();
         // SAFETY: a handle is 64 opaque bytes, whatever type they have.
-        unsafe { (&raw mut raw).cast::<[u8; SIZE]>().write(handle.0) };
+        unsafe { (&raw mut raw).cast::<[u8; 64]>().write(handle.0) };
         let flags = cuda_sys::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
         let mut address = 0;
         // SAFETY: the call writes one address, to a local that outlives it; a live context is
@@ -165,7 +139,7 @@ impl<T: Pod> DeviceBuffer<T> {
             Err(error) => Some(error.clone()),
         };
         if let Some(refused) = refused {
-            if let Err(error) = opened.release(address, bytes) {
+            if let Err(error) = opened.release(address) {
                 let bytes = room.unwrap_or(bytes);
                 drop_hook::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
             }

@@ -67,7 +67,7 @@ struct ManagedOwner {
 }
 
 impl MemoryOwner for ManagedOwner {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         plain::free(address)
     }
 

@@ -64,7 +64,7 @@ impl memory::MemoryKind for DeviceMemory {
             },
             DeviceBacking::Owned { owner, .. } => {
                 fences.wait_host()?;
-                owner.release(block.address, block.bytes)
+                owner.release(block.address)
             }
         }
     }
@@ -110,10 +110,7 @@ fn free_in_order(
     fences: &Fences,
 ) -> Result<(), FailedRelease> {
     let bound = home.bind("cuMemFreeAsync")?;
-    if fences.wait_on(&bound).is_err() {
-        // The stream could not be made to wait, so the calling thread waits.
-        fences.wait_host()?;
-    }
+    fences.wait_on_or_host(&bound)?;
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
     // comes before this point of the stream.
     unsafe { stream_ordered::free(&bound, address) }

@@ -316,6 +316,12 @@ impl Error {
         }
     }
 
+    /// Refuses an argument unless this holds.
+    #[inline]
+    pub(crate) fn unless(holds: bool, op: &'static str, reason: &'static str) -> Result<()> {
+        if holds { Ok(()) } else { Err(Self::invalid(op, reason)) }
+    }
+
     /// The error for a text, such as that of an environment variable, that has another form than
     /// the one expected.
     #[cold]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Error;
+use crate::util::by_parts::debug_by;
 
 /// The error of an operation that takes a value by value, and that value: nothing is lost.
 ///
@@ -48,12 +49,8 @@ impl<X> From<Rejected<X>> for Error {
     }
 }
 
-/// Of the error alone: the value need not have any.
-impl<X> fmt::Debug for Rejected<X> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Rejected").field(&self.error).finish()
-    }
-}
+// Of the error alone: the value need not have any.
+debug_by! { [X] Rejected<X>: |it| "Rejected"(it.error) }
 
 impl<X> fmt::Display for Rejected<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

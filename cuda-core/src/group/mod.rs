@@ -130,9 +130,7 @@ impl DeviceGroup {
     /// ```
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
-        if streams.is_empty() {
-            return Err(Error::invalid("device group", "no devices were given"));
-        }
+        Error::unless(!streams.is_empty(), "device group", "no devices were given")?;
         let lane = |stream: &Stream| {
             let lane = stream.context().create_stream();
             lane.map_err(|error| error.on(stream.device()))
@@ -253,11 +251,7 @@ impl DeviceGroup {
 
     /// Refuses memory of another device than the member's.
     fn on_member(&self, op: &'static str, rank: usize, memory: Device) -> Result<()> {
-        let device = self.streams[rank].device();
-        if device == memory {
-            return Ok(());
-        }
-        Err(Error::wrong_device(op, memory.ordinal(), device.ordinal()))
+        self.streams[rank].device().require_same(op, memory)
     }
 }
 

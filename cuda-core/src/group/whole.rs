@@ -1,6 +1,6 @@
 //! Memory whose parts belong to the members of a group.
 
-use crate::copy::host_slice::{HostSlice, HostSliceMut, from_host_memory};
+use crate::copy::host_slice::{HostSlice, HostSliceMut, either_len, from_host_memory};
 use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
@@ -47,35 +47,7 @@ pub enum WholeMut<'a, T: Pod> {
     Host(HostSliceMut<'a, T>),
 }
 
-impl<T: Pod> Whole<'_, T> {
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Device(slice) => slice.len(),
-            Self::Host(slice) => slice.len(),
-        }
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<T: Pod> WholeMut<'_, T> {
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Device(slice) => slice.len(),
-            Self::Host(slice) => slice.len(),
-        }
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
+either_len! { Whole: Device, Host; WholeMut: Device, Host; }
 
 from_host_memory! { Whole: Whole::Host, WholeMut: WholeMut::Host }
 

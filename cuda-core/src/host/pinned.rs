@@ -200,13 +200,8 @@ flags! {
 impl PinnedFlags {
     fn check(self) -> Result<()> {
         let known = Self::PORTABLE | Self::MAPPED | Self::WRITE_COMBINED;
-        if known.contains(self) {
-            return Ok(());
-        }
-        Err(Error::invalid(
-            "cuMemHostAlloc",
-            "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED",
-        ))
+        let why = "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED";
+        Error::unless(known.contains(self), "cuMemHostAlloc", why)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Existing host memory, pinned for as long as it is needed.
 
-use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, RangeBounds};
 
@@ -12,6 +11,7 @@ use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::{Block, Storage};
 use crate::process::deferred;
+use crate::util::by_parts::debug_by;
 use crate::util::flags::flags;
 use crate::util::from::from;
 use crate::util::panic::Contained;
@@ -256,8 +256,4 @@ from! {
         |it| it.as_view_mut();
 }
 
-impl<H: StableHost> fmt::Debug for Registered<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&**self).finish()
-    }
-}
+debug_by! { [H: StableHost] Registered<H>: |it| "Registered"(**it) }

@@ -1,6 +1,5 @@
 //! Views: a part of a buffer, borrowed like a slice.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -12,6 +11,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 use crate::util::from::from;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
@@ -145,9 +145,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         &self,
         len: usize,
     ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
-        if len == 0 {
-            return Err(Error::invalid("chunks", "no elements for a chunk were given"));
-        }
+        Error::unless(len != 0, "chunks", "no elements for a chunk were given")?;
         let view = *self;
         let part = move |index| {
             // `before` is at most the view's length, so neither computation overflows.
@@ -444,14 +442,9 @@ from! {
     ['b, T: Pod, M: Memory] &'b mut SliceMut<'_, T, M> => SliceMut<'b, T, M>: |it| it.reborrow();
 }
 
-impl<T: Pod, M: Memory> fmt::Debug for Slice<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slice({:?} of {} bytes)", self.range(), self.block().bytes)
-    }
+debug_by! {
+    [T: Pod, M: Memory] Slice<'_, T, M>:
+        |it| "Slice({:?} of {} bytes)", it.range(), it.block().bytes
 }
 
-impl<T: Pod, M: Memory> fmt::Debug for SliceMut<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SliceMut of {:?}", self.as_view())
-    }
-}
+debug_by! { [T: Pod, M: Memory] SliceMut<'_, T, M>: |it| "SliceMut of {:?}", it.as_view() }

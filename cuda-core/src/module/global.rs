@@ -108,7 +108,7 @@ struct GlobalLease {
 
 impl MemoryOwner for GlobalLease {
     /// The memory belongs to the code; this only lets another buffer take the variable.
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         self.code.users().give_global_back(address);
         self.given_back = true;
         Ok(())

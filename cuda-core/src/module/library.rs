@@ -1,7 +1,6 @@
 //! Libraries: kernels loaded once for all contexts.
 
 use std::ffi::c_void;
-use std::fmt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
-use crate::util::by_parts::compare_by;
+use crate::util::by_parts::{compare_by, debug_by};
 
 /// Kernels and global variables that belong to no particular context: loaded once, and used in any
 /// context of any device. From CUDA 12.0 on.
@@ -309,11 +308,7 @@ impl Release for LoadedLibrary {
 
 compare_by! { Library: |it| Arc::as_ptr(&it.0) }
 
-impl fmt::Debug for Library {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Library").field(&self.as_raw()).finish()
-    }
-}
+debug_by! { [] Library: |it| "Library"(it.as_raw()) }
 
 /// A kernel of a [`Library`], not tied to a context. From CUDA 12.0 on.
 ///
@@ -384,8 +379,4 @@ impl Kernel {
 
 compare_by! { Kernel: |it| (it.as_raw(), Arc::as_ptr(&it.0.library)) }
 
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kernel").field(&self.name()).finish()
-    }
-}
+debug_by! { [] Kernel: |it| "Kernel"(it.name()) }

@@ -224,9 +224,7 @@ impl Linker {
         image: &[u8],
         name: CString,
     ) -> Result<&mut Self> {
-        if image.is_empty() {
-            return Err(Error::invalid("cuLinkAddData", "no bytes were given"));
-        }
+        Error::unless(!image.is_empty(), "cuLinkAddData", "no bytes were given")?;
         let copy = aligned(image);
         // SAFETY: an image by the caller's promise, as long as it says, alive during the call.
         unsafe { self.add(kind.as_raw(), copy.as_ptr().cast(), image.len(), name) }
@@ -279,9 +277,7 @@ impl Linker {
     #[doc(alias("cuLinkComplete", "cuLinkDestroy"))]
     pub fn complete(mut self) -> Result<Cubin> {
         let op = "cuLinkComplete";
-        if self.inputs == 0 {
-            return Err(Error::invalid(op, "no inputs were given"));
-        }
+        Error::unless(self.inputs != 0, op, "no inputs were given")?;
         let (mut image, mut bytes) = (ptr::null_mut(), 0);
         self.call(op, |raw| {
             // SAFETY: the call writes an address and a size, to two locals that outlive it; the state

@@ -316,9 +316,7 @@ impl Module {
 fn ptx_text(op: &'static str, ptx: &str) -> Result<CString> {
     // The driver distinguishes texts from binaries by their first bytes, and reads a binary as far
     // as its headers say. So text that could pass for a binary must not reach it.
-    if !begins_as_ptx(ptx) {
-        return Err(Error::invalid(op, "this is no PTX: it does not begin with .version"));
-    }
+    Error::unless(begins_as_ptx(ptx), op, "this is no PTX: it does not begin with .version")?;
     c_string(op, ptx)
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod semaphore;
 pub(crate) mod value;
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::Debug;
 use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
@@ -19,6 +19,7 @@ use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads
@@ -243,11 +244,7 @@ impl<T: StreamValue> Drop for Signal<T> {
     }
 }
 
-impl<T: StreamValue + fmt::Debug> fmt::Debug for Signal<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Signal").field(&self.get()).finish()
-    }
-}
+debug_by! { [T: StreamValue + Debug] Signal<T>: |it| "Signal"(it.get()) }
 
 impl Word {
     fn as_ptr(self) -> *mut u8 {

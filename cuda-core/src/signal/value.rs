@@ -13,8 +13,8 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::Touch;
 use crate::types::pod::Pod;
-use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
+use crate::util::tree::Tree;
 
 /// A value that a stream can write and wait for: `u32`, and `u64` if the device supports it.
 /// Sealed.
@@ -303,13 +303,7 @@ impl<T: StreamValue> WaitValue<T> {
             Self::Nor(bits) => bits == T::ONES,
             Self::Geq(_) | Self::Eq(_) => false,
         };
-        if endless {
-            return Err(Error::invalid(
-                op,
-                "no value fulfils the condition, so the wait would never end",
-            ));
-        }
-        Ok(())
+        Error::unless(!endless, op, "no value fulfils the condition, so the wait would never end")
     }
 }
 
@@ -337,14 +331,15 @@ pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>
 
 /// Asks the driver once for each device.
 fn abilities(device: Device) -> Result<Abilities> {
-    static KNOWN: Mutex<FlatMap<u32, Abilities>> = Mutex::new(FlatMap::new());
-    if let Some(able) = lock(&KNOWN).get(device.ordinal()) {
+    static KNOWN: Mutex<Tree<u64, Abilities>> = Mutex::new(Tree::new());
+    let ordinal = u64::from(device.ordinal());
+    if let Some(able) = lock(&KNOWN).get(ordinal) {
         return Ok(*able);
     }
     let able = Abilities {
         wide: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
         nor: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0,
     };
-    lock(&KNOWN).insert(device.ordinal(), able);
+    lock(&KNOWN).insert(ordinal, able);
     Ok(able)
 }

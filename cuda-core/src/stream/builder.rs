@@ -159,12 +159,7 @@ impl StreamBuilder<'_> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
-        if len == 0 {
-            return Err(Error::invalid(
-                "StreamPool::new",
-                "a stream pool needs at least one stream",
-            ));
-        }
+        Error::unless(len != 0, "StreamPool::new", "a stream pool needs at least one stream")?;
         let streams: Result<_> = (0..len).map(|_| self.build()).collect();
         Ok(StreamPool { streams: streams?, turn: AtomicUsize::new(0) })
     }

@@ -77,9 +77,7 @@ impl Stream {
         // SAFETY: the stream is live by the caller's promise; the call writes one handle, to a
         // local that outlives it.
         check("cuStreamGetCtx", unsafe { cu::cuStreamGetCtx(raw, &mut found) })?;
-        if found != context.as_raw() {
-            return Err(Error::invalid(op, "the stream belongs to another context"));
-        }
+        Error::unless(found == context.as_raw(), op, "the stream belongs to another context")?;
         capture::refuse_captured(Handle(raw), op)?;
         // SAFETY: the stream is live by the caller's promise, and no default stream.
         let order = unsafe { implicit_order(raw) }?;

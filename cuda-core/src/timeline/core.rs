@@ -341,10 +341,7 @@ impl<'a> Bound<'a> {
 
 /// Refuses memory of another device than the stream's.
 pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
-    if core.device() == memory {
-        return Ok(());
-    }
-    Err(Error::wrong_device(op, memory.ordinal(), core.device().ordinal()))
+    core.device().require_same(op, memory)
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this

@@ -10,27 +10,27 @@ use crate::error::{Error, Result};
 use crate::process::handle::Handle;
 use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
-use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
+use crate::util::tree::Tree;
 
 /// Created and foreign streams, keyed by their handles, which are unique among the live streams of
 /// a process.
-static STREAMS: Mutex<FlatMap<usize, Weak<StreamCore>>> = Mutex::new(FlatMap::new());
+static STREAMS: Mutex<Tree<u64, Weak<StreamCore>>> = Mutex::new(Tree::new());
 
 /// Adds a stream, in place of any earlier one with the same handle.
 pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
-    lock(&STREAMS).insert(core.raw().addr(), Arc::downgrade(&core));
+    lock(&STREAMS).insert(Handle(core.raw()).number(), Arc::downgrade(&core));
     core
 }
 
 /// The stream with that handle, or the one that `new` creates for it. `new` makes no driver call.
 pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
     let mut streams = lock(&STREAMS);
-    if let Some(core) = streams.get(raw.addr()).and_then(Weak::upgrade) {
+    if let Some(core) = streams.get(Handle(raw).number()).and_then(Weak::upgrade) {
         return core;
     }
     let core = new();
-    streams.insert(raw.addr(), Arc::downgrade(&core));
+    streams.insert(Handle(raw).number(), Arc::downgrade(&core));
     core
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
 pub(crate) fn forget(raw: CUstream) {
     let mut streams = lock(&STREAMS);
     let dead = |core: &Weak<StreamCore>| core.strong_count() == 0;
-    if streams.get(raw.addr()).is_some_and(dead) {
-        streams.remove(raw.addr());
+    if streams.get(Handle(raw).number()).is_some_and(dead) {
+        streams.remove(Handle(raw).number());
     }
 }
 

@@ -1,9 +1,11 @@
 //! `Debug`, `Eq` and `Hash` by what a type chooses to show or compare.
 
-/// Implements `Debug`: named parts, with `; ..` behind them if there are others, or a text.
+/// Implements `Debug`: named parts, with `; ..` behind them if there are others, one part without a
+/// name, or a text.
 ///
 /// ```text
 /// debug_by! { [A: Debug] Hooks<A>: |it| "Hooks" { inner: it.inner; .. } }
+/// debug_by! { [] Kernel: |it| "Kernel"(it.name()) }
 /// debug_by! { [] Cubin: |it| "Cubin({} bytes)", it.image.len() }
 /// ```
 macro_rules! debug_by {
@@ -16,6 +18,14 @@ macro_rules! debug_by {
                 let mut parts = f.debug_struct($name);
                 $(parts.field(stringify!($part), &$value);)*
                 $crate::util::by_parts::debug_by!(@finish parts $($others)?)
+            }
+        }
+    };
+    ([$($generics:tt)*] $type:ty: |$it:ident| $name:literal($part:expr)) => {
+        impl<$($generics)*> std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $it = self;
+                f.debug_tuple($name).field(&$part).finish()
             }
         }
     };

@@ -2,13 +2,14 @@
 
 pub(crate) mod by_parts;
 pub(crate) mod flags;
-pub(crate) mod flat_map;
 pub(crate) mod from;
 pub(crate) mod inline_vec;
 pub(crate) mod panic;
 pub(crate) mod pocket;
 pub(crate) mod process_state;
 pub(crate) mod raw_enum;
+pub(crate) mod sent_bytes;
+pub(crate) mod size_class;
 pub(crate) mod sync;
 pub(crate) mod tree;
 pub(crate) mod turns;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
-type Numbers = [u64; 3];
+type Numbers = [u64; 2];
 
 /// What a [`Tree`] is ordered by.
 pub(crate) trait TreeKey: Copy {
@@ -19,52 +19,28 @@ pub(crate) trait TreeKey: Copy {
     fn of(numbers: Numbers) -> Self;
 }
 
-impl TreeKey for u64 {
-    #[inline]
-    fn numbers(self) -> Numbers {
-        [self, 0, 0]
-    }
+macro_rules! tree_keys {
+    ($($key:ty: |$from:pat_param| $numbers:expr, |$to:pat_param| $back:expr;)*) => {$(
+        impl TreeKey for $key {
+            #[inline]
+            fn numbers(self) -> Numbers {
+                let $from = self;
+                $numbers
+            }
 
-    #[inline]
-    fn of([key, ..]: Numbers) -> Self {
-        key
-    }
+            #[inline]
+            fn of($to: Numbers) -> Self {
+                $back
+            }
+        }
+    )*};
 }
 
-impl TreeKey for (u64, u64) {
-    #[inline]
-    fn numbers(self) -> Numbers {
-        [self.0, self.1, 0]
-    }
-
-    #[inline]
-    fn of([first, second, _]: Numbers) -> Self {
-        (first, second)
-    }
-}
-
-impl TreeKey for (usize, u64) {
-    #[inline]
-    fn numbers(self) -> Numbers {
-        [self.0 as u64, self.1, 0]
-    }
-
-    #[inline]
-    fn of([first, second, _]: Numbers) -> Self {
-        (first as usize, second)
-    }
-}
-
-impl TreeKey for (u64, u64, u64) {
-    #[inline]
-    fn numbers(self) -> Numbers {
-        [self.0, self.1, self.2]
-    }
-
-    #[inline]
-    fn of([first, second, third]: Numbers) -> Self {
-        (first, second, third)
-    }
+tree_keys! {
+    u64: |key| [key, 0], |[key, _]| key;
+    (u64, u64): |(first, second)| [first, second], |[first, second]| (first, second);
+    (usize, u64): |(first, second)| [first as u64, second],
+        |[first, second]| (first as usize, second);
 }
 
 /// A map from keys to values, in the order of the keys. With `()` for values it is a set.
@@ -142,6 +118,14 @@ impl<K: TreeKey, V> Tree<K, V> {
         found.filter_map(|(key, at)| Some((K::of(*key), self.values.get(*at)?.as_ref()?)))
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
         self.range(Unbounded, Unbounded)
     }
@@ -195,6 +179,7 @@ mod tests {
                 _ => assert_eq!(tree.insert(key, value), model.insert(key, value)),
             }
             assert_eq!(tree.len(), model.len());
+            assert!(tree.keys().eq(model.keys().copied()) && tree.values().eq(model.values()));
             let key = (random(8) as usize, random(8));
             assert_eq!(tree.get(key), model.get(&key));
             assert_eq!(tree.get_mut(key), model.get_mut(&key));

@@ -1,6 +1,7 @@
 //! Maps whose entries go out of date.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::{Deref, DerefMut};
 
 use super::tree::Tree;
 
@@ -16,39 +17,6 @@ pub(crate) struct Turns<V> {
 impl<V> Turns<V> {
     pub(crate) const fn new() -> Self {
         Self { entries: Tree::new(), next: 0 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub(crate) fn get(&self, key: u64) -> Option<&V> {
-        self.entries.get(key)
-    }
-
-    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
-        self.entries.get_mut(key)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
-        self.entries.iter()
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.entries.iter().map(|(_, value)| value)
-    }
-
-    /// The value of the key; created if there is none.
-    pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
-        self.entries.get_or_insert_with(key, make)
-    }
-
-    pub(crate) fn remove(&mut self, key: u64) -> Option<V> {
-        self.entries.remove(key)
-    }
-
-    pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
-        self.entries.into_values()
     }
 
     /// The keys from `from` on, then those from the start: at most `most`, each once.
@@ -81,6 +49,20 @@ impl<V> Turns<V> {
             }
         }
         over
+    }
+}
+
+impl<V> Deref for Turns<V> {
+    type Target = Tree<u64, V>;
+
+    fn deref(&self) -> &Tree<u64, V> {
+        &self.entries
+    }
+}
+
+impl<V> DerefMut for Turns<V> {
+    fn deref_mut(&mut self) -> &mut Tree<u64, V> {
+        &mut self.entries
     }
 }
 

@@ -188,9 +188,8 @@ impl<T: Pod> VirtualBuffer<T> {
     #[doc(alias("cuMemMap"))]
     pub fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         driver::ensure()?;
-        if memory.device() != self.device() {
-            return Err(Error::invalid("cuMemMap", "memory of another device than the buffer's"));
-        }
+        let why = "memory of another device than the buffer's";
+        Error::unless(memory.device() == self.device(), "cuMemMap", why)?;
         self.mapping().append(memory)?;
         self.set_len(self.capacity());
         Ok(())
@@ -213,9 +212,8 @@ impl<T: Pod> VirtualBuffer<T> {
     #[doc(alias("cuMemSetAccess"))]
     pub fn set_access(&mut self, peer: Device, access: PeerAccess) -> Result<()> {
         driver::ensure()?;
-        if peer == self.device() {
-            return Err(Error::invalid("cuMemSetAccess", "the memory's own device has all access"));
-        }
+        let why = "the memory's own device has all access";
+        Error::unless(peer != self.device(), "cuMemSetAccess", why)?;
         if access != PeerAccess::None && !peer.can_access_peer(self.device())? {
             return Err(peer.unsupported("access to the memory of that device"));
         }

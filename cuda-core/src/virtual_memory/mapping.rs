@@ -252,7 +252,7 @@ impl VirtualMapping {
 pub(super) struct SharedMapping(pub(super) Arc<Mutex<VirtualMapping>>);
 
 impl MemoryOwner for SharedMapping {
-    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
         // The buffer may still refer to the mapping, which is empty from here on.
         lock(&self.0).release()
     }

@@ -101,8 +101,8 @@ impl<T> IntoIterator for Awaiting<T> {
     type Item = (T, Fences);
     type IntoIter = std::vec::IntoIter<(T, Fences)>;
 
-    fn into_iter(self) -> Self::IntoIter {
-        let lines = self.lines.into_values();
+    fn into_iter(mut self) -> Self::IntoIter {
+        let lines = std::mem::take(&mut *self.lines).into_values();
         let all: Vec<_> = lines.flat_map(Tree::into_values).collect();
         all.into_iter()
     }

@@ -1,6 +1,8 @@
 //! Size classes: what a request is rounded to, which bin a block belongs in, and which segments it
 //! is cut from.
 
+use crate::util::size_class;
+
 /// Blocks up to this size are packed in segments of their own, so that a small block does not keep
 /// a large segment from being given back.
 const SMALL: usize = 1 << 20;
@@ -14,9 +16,6 @@ const SHARED: usize = 20 << 20;
 /// Blocks of at least this size get a segment each.
 const LARGE: usize = 10 << 20;
 
-/// Below this, sizes are multiples of [`GRAIN`]; from here on there are eight to each power of two.
-const LINEAR: usize = 8 * GRAIN;
-
 /// The alignment of all blocks: that of `cuMemAlloc`, which textures ask for.
 const GRAIN: usize = 512;
 
@@ -28,7 +27,7 @@ pub(super) const BINS: usize = bin(1 << 39);
 
 /// Kinds of segments, by the blocks cut from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SegmentKind {
+pub(crate) enum SegmentKind {
     Small,
     Large,
 }
@@ -50,10 +49,11 @@ impl SegmentKind {
         if bytes <= SMALL { Self::Small } else { Self::Large }
     }
 
-    /// The smallest remainder that is cut off as a block of its own.
+    /// The smallest remainder that is cut off as a block of its own. In small segments that is any:
+    /// blocks are multiples of [`GRAIN`], and chunks of pinned memory of half as much.
     pub(super) const fn spare(self) -> usize {
         match self {
-            Self::Small => GRAIN,
+            Self::Small => 1,
             Self::Large => LARGE_SPARE,
         }
     }
@@ -62,32 +62,20 @@ impl SegmentKind {
 /// Size of the block that serves a request for `bytes`, which are at most `isize::MAX`.
 #[inline]
 pub(super) const fn rounded(bytes: usize) -> usize {
-    let step = if bytes <= LINEAR {
-        GRAIN
-    } else if bytes <= SMALL {
-        1 << ((bytes - 1).ilog2() - 3)
-    } else {
-        // Large sizes are rounded no further: an eighth of a gibibyte is a lot.
-        GRAIN
-    };
-    bytes.next_multiple_of(step)
+    // Large sizes are rounded no further: an eighth of a gibibyte is a lot.
+    if bytes > SMALL { bytes.next_multiple_of(GRAIN) } else { size_class::rounded(bytes, GRAIN) }
 }
 
 /// The bin of blocks of `bytes` (already rounded).
 #[inline]
 pub(super) const fn bin(bytes: usize) -> usize {
-    if bytes < LINEAR {
-        return bytes / GRAIN;
-    }
-    let power = bytes.ilog2();
-    let eighth = (bytes >> (power - 3)) & 7;
-    8 * (power - LINEAR.ilog2() + 1) as usize + eighth
+    size_class::class_of(bytes, GRAIN)
 }
 
 /// Size of the largest block that serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn most(needed: usize) -> usize {
-    needed + SegmentKind::of(needed).spare() - GRAIN
+    needed + (SegmentKind::of(needed).spare() - 1) / GRAIN * GRAIN
 }
 
 /// Whether a block of `bytes` serves a request for `needed` uncut.
@@ -108,7 +96,7 @@ mod tests {
 
     #[test]
     fn eight_sizes_to_each_power_of_two() {
-        assert_eq!(rounded(1), 512);
+        assert_eq!((rounded(0), rounded(1)), (0, 512));
         assert_eq!(rounded(4096), 4096);
         assert_eq!(rounded(4097), 4608);
         assert_eq!(rounded(8193), 9216);

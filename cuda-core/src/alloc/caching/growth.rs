@@ -99,8 +99,7 @@ impl Request<'_> {
         }
         let streams: Vec<_> = awaited.iter().map(|mark| mark.timeline.id()).collect();
         self.heap.collect(self.core, |bins| bins.take_reached_of(&streams));
-        let spent = self.heap.with(|state| state.reclaim_of(&streams));
-        drop(spent);
+        self.heap.with(|state| state.reclaim_of(&streams));
         self.heap.take(self.core, self.bytes)
     }
 
@@ -320,10 +319,11 @@ impl Heap {
     /// Gives unused segments back until no more than `keep` bytes are free; returns the bytes given
     /// back.
     pub(super) fn release(&self, keep: usize) -> Result<usize> {
-        let spent = self.with(|state| state.reclaim(ALL));
-        drop(spent);
-        self.with(|state| state.space.settle(ALL));
-        let mut refused = self.with(|state| state.space.take_refused());
+        let mut refused = self.with(|state| {
+            state.reclaim(ALL);
+            state.space.settle(ALL);
+            state.space.take_refused()
+        });
         let (mut went, mut failed) = (0, None);
         loop {
             let unused = refused.pop().or_else(|| {
@@ -378,8 +378,7 @@ impl Heap {
         let is_lost = |mark: &Mark| {
             owners.contains(&mark.timeline.id()) && !mark.timeline.has_completed(mark.seq)
         };
-        let (given_up, spent) = self.with(|state| {
-            let mut spent = Vec::new();
+        let given_up = self.with(|state| {
             let mut given_up = state.space.give_up(&owners);
             let pending = state.pending.iter();
             let lost = pending.filter(|(_, pending, fences)| {
@@ -390,12 +389,12 @@ impl Heap {
                 if let Some((pending, fences)) = state.take_pending(place) {
                     given_up.extend(state.space.give_up_around(pending.address));
                     state.space.give(pending.address, None);
-                    spent.push((pending, fences));
+                    state.space.spent.push(pending.home.timeline);
+                    state.spent.push(fences);
                 }
             }
-            (given_up, spent)
+            given_up
         });
-        drop(spent);
         self.leave_behind(given_up);
     }
 

@@ -1,5 +1,6 @@
 //! One context's address space of a pool, behind its streams' caches.
 
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
@@ -48,6 +49,8 @@ pub(super) struct HeapState {
     pub(super) reserved_peak: usize,
     /// Counters of blocks that no stream cache counts, and the totals of dropped stream caches.
     pub(super) counts: BlockCounts,
+    /// Fences that are needed no more, and dropped after unlocking.
+    pub(super) spent: Vec<Fences>,
 }
 
 /// A block that was freed while other streams used it.
@@ -128,7 +131,7 @@ impl Heap {
 
     #[inline(never)]
     fn unlock(mut state: MutexGuard<'_, HeapState>) {
-        let spent = std::mem::take(&mut state.space.spent);
+        let spent = (mem::take(&mut state.space.spent), mem::take(&mut state.spent));
         drop(state);
         drop(spent);
     }
@@ -173,22 +176,20 @@ impl Heap {
         if gone.is_empty() {
             return;
         }
-        let spent = self.with(|state| {
+        self.with(|state| {
             for (address, mark) in free {
                 state.space.give_beside(address, Some(mark), rest);
             }
-            let mut spent = state.reclaim(LOOKED_AT);
+            state.reclaim(LOOKED_AT);
             for ((address, home), fences) in pending {
                 if fences.are_known_reached() {
                     state.space.give_beside(address, Some(home), rest);
-                    spent.push(fences);
+                    state.spent.push(fences);
                 } else {
                     state.keep_pending(address, home, fences);
                 }
             }
-            spent
         });
-        drop(spent);
         drop(gone);
     }
 
@@ -210,13 +211,12 @@ impl Heap {
 
     /// Takes back a block that this heap itself, and no stream cache, counts.
     pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
-        let spent = self.with(|state| {
+        self.with(|state| {
             let bytes = state.space.taken(address).unwrap_or(0);
             state.counts.used -= bytes.min(state.counts.used);
             state.space.give(address, Some(home));
-            state.reclaim(LOOKED_AT)
+            state.reclaim(LOOKED_AT);
         });
-        drop(spent);
     }
 
     /// A free block for the stream, without driver calls: from its own ranges and the idle ones,
@@ -228,17 +228,13 @@ impl Heap {
         streams: usize,
     ) -> Option<TakenRange> {
         let (id, kind) = (core.timeline().id(), SegmentKind::of(bytes));
-        let (found, spent) = self.with(|state| {
-            let mut spent = Vec::new();
-            let found = state.space.take(id, kind, bytes).or_else(|| {
-                spent = state.reclaim(streams);
+        self.with(|state| {
+            state.space.take(id, kind, bytes).or_else(|| {
+                state.reclaim(streams);
                 state.space.settle(streams);
                 state.space.take(id, kind, bytes)
-            });
-            (found, spent)
-        });
-        drop(spent);
-        found
+            })
+        })
     }
 
     /// [`find`](Self::find) without looking at other streams' progress again.
@@ -266,21 +262,19 @@ impl HeapState {
     }
 
     /// Frees the blocks that other streams are known to have finished with, looking at no more than
-    /// `streams` streams. Drop the result where no lock is held.
-    pub(super) fn reclaim(&mut self, streams: usize) -> Vec<Fences> {
+    /// `streams` streams.
+    pub(super) fn reclaim(&mut self, streams: usize) {
         let streams = self.pending.in_turn(streams);
-        self.reclaim_of(&streams)
+        self.reclaim_of(&streams);
     }
 
     /// [`reclaim`](Self::reclaim) for the given streams.
-    pub(super) fn reclaim_of(&mut self, streams: &[u64]) -> Vec<Fences> {
-        let mut spent = Vec::new();
+    pub(super) fn reclaim_of(&mut self, streams: &[u64]) {
         for (pending, fences) in self.pending.take_reached(streams) {
             self.pending_bytes -= pending.bytes;
             self.space.give(pending.address, Some(pending.home));
-            spent.push(fences);
+            self.spent.push(fences);
         }
-        spent
     }
 
     pub(super) fn take_pending(&mut self, place: AwaitingKey) -> Option<(PendingBlock, Fences)> {
@@ -324,10 +318,10 @@ impl Drop for Leaving {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        let mut state = std::mem::take(&mut self.state);
+        let mut state = mem::take(&mut self.state);
         if driver::is_gone() {
             // Dropping the state may run arbitrary user code, or call the driver.
-            std::mem::forget(state);
+            mem::forget(state);
             return;
         }
         let inner = state.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -34,14 +34,14 @@ use crate::timeline::{Mark, Timeline};
 mod awaiting;
 mod bins;
 pub(crate) mod builder;
-mod class;
+pub(crate) mod class;
 mod growth;
 mod heap;
 pub(crate) mod limit;
-mod owners;
+pub(crate) mod owners;
 pub(crate) mod pool;
 pub(crate) mod segments;
-mod space;
+pub(crate) mod space;
 mod stream_cache;
 
 use bins::{Bins, Cached};

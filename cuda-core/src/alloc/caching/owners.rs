@@ -11,7 +11,7 @@ use crate::util::tree::Tree;
 use crate::util::turns::Turns;
 
 /// The owner of idle ranges, which no work uses.
-pub(super) const NO_OWNER: u64 = 0;
+pub(crate) const NO_OWNER: u64 = 0;
 
 /// Owners of free ranges. All streams may use those of [`NO_OWNER`].
 #[derive(Default)]

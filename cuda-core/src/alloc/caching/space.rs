@@ -15,18 +15,17 @@ use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Mark, Timeline};
-use crate::util::flat_map::FlatMap;
 use crate::util::tree::Tree;
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]
-pub(super) struct Space {
-    pub(super) segments: FlatMap<CUdeviceptr, Segment>,
+pub(crate) struct Space {
+    pub(super) segments: Tree<CUdeviceptr, Segment>,
     ranges: Tree<CUdeviceptr, Range>,
     /// The free ranges by the stream that may use them at once.
     pub(super) owners: Owners,
     pub(super) reserved: usize,
-    pub(super) free: usize,
+    pub(crate) free: usize,
     /// Bytes of segments that are not [kept](Fate::Kept), except those still allocated to a user.
     pub(super) lost: usize,
     /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
@@ -35,18 +34,18 @@ pub(super) struct Space {
 }
 
 /// One allocation of the upstream allocator.
-pub(super) struct Segment {
-    pub(super) base: CUdeviceptr,
-    pub(super) bytes: usize,
-    pub(super) kind: SegmentKind,
+pub(crate) struct Segment {
+    pub(crate) base: CUdeviceptr,
+    pub(crate) bytes: usize,
+    pub(crate) kind: SegmentKind,
     /// The stream in whose order it is given back, if the upstream allocator is stream-ordered.
-    pub(super) home: Option<Arc<StreamCore>>,
-    pub(super) fate: Fate,
+    pub(crate) home: Option<Arc<StreamCore>>,
+    pub(crate) fate: Fate,
 }
 
 /// What becomes of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// Blocks are cut from it; when none of them is in use, it is given back.
     Kept,
     /// The upstream allocator did not take it back: it is offered once more.
@@ -85,9 +84,9 @@ pub(super) enum Rest {
 }
 
 /// A range that was taken.
-pub(super) struct TakenRange {
-    pub(super) address: CUdeviceptr,
-    pub(super) bytes: usize,
+pub(crate) struct TakenRange {
+    pub(crate) address: CUdeviceptr,
+    pub(crate) bytes: usize,
     /// The point of the new owner's timeline behind which others may use it.
     pub(super) seq: u64,
 }
@@ -123,7 +122,7 @@ impl Space {
     }
 
     /// Adds a new segment as one taken range.
-    pub(super) fn add(&mut self, segment: Segment) {
+    pub(crate) fn add(&mut self, segment: Segment) {
         let (base, bytes) = (segment.base, segment.bytes);
         self.reserved += bytes;
         self.segments.insert(base, segment);
@@ -132,7 +131,7 @@ impl Space {
     }
 
     /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         stream: u64,
         kind: SegmentKind,
@@ -168,7 +167,7 @@ impl Space {
     }
 
     /// Takes a free range; what is not needed of it stays with its owner.
-    fn cut(&mut self, address: CUdeviceptr, needed: usize) -> TakenRange {
+    pub(crate) fn cut(&mut self, address: CUdeviceptr, needed: usize) -> TakenRange {
         let (owner, seq) = self.owner_of(address).unwrap_or((NO_OWNER, 0));
         let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
         let (segment, bytes) = self.remove(address);
@@ -198,7 +197,7 @@ impl Space {
     /// Frees a taken range: usable by the mark's stream at once, by others behind the mark; by all
     /// at once if there is no mark. Joins it with its neighbours, unless they wait for other
     /// streams.
-    pub(super) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
+    pub(crate) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
         self.give_beside(address, mark, Rest::Joins);
     }
 
@@ -220,7 +219,7 @@ impl Space {
         self.join(address, |one, other| one == other || idle(one, other));
     }
 
-    fn is_given_up(&self, address: CUdeviceptr) -> bool {
+    pub(crate) fn is_given_up(&self, address: CUdeviceptr) -> bool {
         let range = self.ranges.get(address);
         let segment = range.and_then(|range| self.segments.get(range.segment));
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
@@ -243,7 +242,7 @@ impl Space {
     }
 
     /// Removes and returns the largest segment that is idle as a whole.
-    pub(super) fn take_segment(&mut self) -> Option<Segment> {
+    pub(crate) fn take_segment(&mut self) -> Option<Segment> {
         let unused = |segment: &&Segment| {
             let whole = self.ranges.get(segment.base);
             whole.is_some_and(|r| r.bytes == segment.bytes)
@@ -293,7 +292,7 @@ impl Space {
 
     /// Gives up the segment around the address, unless it already is: nothing is allocated from it
     /// any more.
-    pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
+    pub(crate) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         let base = self.ranges.get(address)?.segment;
         let segment = self.segments.get_mut(base)?;
         if segment.fate != Fate::Kept {
@@ -414,3 +413,6 @@ impl Space {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

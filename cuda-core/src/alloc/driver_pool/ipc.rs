@@ -24,47 +24,29 @@ use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
-use crate::util::by_parts::debug_by;
+use crate::util::sent_bytes::sent_bytes;
 
-/// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be
-/// sent by any means.
-///
-/// ```no_run
-/// # fn send(_: impl Sized) {}
-/// use cuda_core::{Device, MemoryPool, interop::{PoolPointer, ShareableHandle}};
-///
-/// let device = Device::get(0)?;
-/// let stream = device.create_stream()?;
-/// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
-/// # #[cfg(unix)]
-/// send(pool.export_fd()?); // over a socket of Unix
-/// let buffer = stream.alloc_from::<f32>(&pool, 1000)?;
-/// stream.synchronize()?; // it is there
-/// send(pool.export_pointer(&buffer)?.to_bytes());
-/// // The other process: `MemoryPool::import_fd`, `PoolPointer::from_bytes`, `import_pointer`.
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PoolPointer([u8; SIZE]);
-
-const SIZE: usize = 64;
-
-const _: () = assert!(size_of::<CUmemPoolPtrExportData>() == SIZE);
-const _: () = assert!(align_of::<CUmemPoolPtrExportData>() == 1);
-
-impl PoolPointer {
-    /// The name with these bytes.
-    pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes to send.
-    pub fn to_bytes(self) -> [u8; SIZE] {
-        self.0
-    }
+sent_bytes! {
+    /// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be
+    /// sent by any means.
+    ///
+    /// ```no_run
+    /// # fn send(_: impl Sized) {}
+    /// use cuda_core::{Device, MemoryPool, interop::{PoolPointer, ShareableHandle}};
+    ///
+    /// let device = Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
+    /// # #[cfg(unix)]
+    /// send(pool.export_fd()?); // over a socket of Unix
+    /// let buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+    /// stream.synchronize()?; // it is there
+    /// send(pool.export_pointer(&buffer)?.to_bytes());
+    /// // The other process: `MemoryPool::import_fd`, `PoolPointer::from_bytes`, `import_pointer`.
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    PoolPointer: CUmemPoolPtrExportData
 }
-
-debug_by! { [] PoolPointer: |_it| "PoolPointer(..)" }
 
 /// Frees memory of another process's pool.
 struct ImportedBlock {
@@ -72,7 +54,7 @@ struct ImportedBlock {
 }
 
 impl MemoryOwner for ImportedBlock {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         plain::free(address)
     }
 }
@@ -165,16 +147,10 @@ impl MemoryPool {
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
         self.live()?;
         let block = buffer.storage.block();
-        if block.bytes == 0 {
-            return Err(Error::invalid("cuMemPoolExportPointer", "the buffer is empty"));
-        }
-        if block.backing.is_cached() {
-            return Err(Error::invalid(
-                "cuMemPoolExportPointer",
-                "a caching pool cut the memory from a larger block: use `Stream::alloc_from`",
-            ));
-        }
-        let mut data = [0; SIZE];
+        Error::unless(block.bytes != 0, "cuMemPoolExportPointer", "the buffer is empty")?;
+        let why = "a caching pool cut the memory from a larger block: use `Stream::alloc_from`";
+        Error::unless(!block.backing.is_cached(), "cuMemPoolExportPointer", why)?;
+        let mut data = [0; 64];
         // SAFETY: the call writes a structure of this size, aligned to one byte, to a local that
         // outlives it; the address is that of a live allocation.
         check("cuMemPoolExportPointer", unsafe {
@@ -203,13 +179,8 @@ impl MemoryPool {
     ) -> Result<DeviceBuffer<T>> {
         let op = "cuMemPoolImportPointer";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if bytes == 0 {
-            return Err(Error::invalid(op, "no elements were given"));
-        }
-        if context.device() != self.device() {
-            let (memory, stream) = (self.device().ordinal(), context.device().ordinal());
-            return Err(Error::wrong_device(op, memory, stream));
-        }
+        Error::unless(bytes != 0, op, "no elements were given")?;
+        context.device().require_same(op, self.device())?;
         let pool = self.live()?;
         let mut data = pointer.0;
         let mut address = 0;

@@ -14,10 +14,11 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::memory::device::NOWHERE;
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
+use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
-use crate::process::{deferred, driver, drop_hook};
 use crate::stream::Stream;
 use crate::timeline::core::{StreamCore, same_device};
 use crate::types::resource::Resource;
@@ -41,11 +42,11 @@ use crate::util::sync::lock;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct MemoryPool(Arc<PoolInner>);
+pub struct MemoryPool(Arc<Owned<LivePool>>);
 
-struct PoolInner {
-    // INVARIANT: a live pool for as long as this value exists: the device's default pool, which
-    // lives as long as the driver, or one that only `Drop` destroys; null if it is `Closed`.
+struct LivePool {
+    // INVARIANT: a live pool: the device's default pool, which lives as long as the driver, or one
+    // that only `release` destroys.
     raw: RawPool,
     device: Device,
     kind: PoolKind,
@@ -57,36 +58,31 @@ pub(super) enum PoolKind {
     Created,
     /// Another process's: this process allocates nothing from it.
     Imported,
-    /// Destroyed, or given up.
-    Closed,
 }
 
 /// Pools that this crate owns, by handle.
-static POOLS: Mutex<Vec<(RawPool, Weak<PoolInner>)>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<(RawPool, Weak<Owned<LivePool>>)>> = Mutex::new(Vec::new());
 
-/// `cuMemPoolDestroy`.
-fn destroy(raw: RawPool) -> Result<(), FailedRelease> {
-    // If the mode cannot be set, the pool is destroyed nevertheless.
-    let _relaxed = RelaxedCaptureMode::enter();
-    // Removed first: the handle may be reused for another pool as soon as this one is destroyed.
-    lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
-    peer::forget_pool(raw);
-    // SAFETY: created by this crate, destroyed once. Memory allocated from it stays valid: its
-    // resources "will be released automatically once there are no more outstanding allocations".
-    released("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
-}
+impl Release for LivePool {
+    const RESOURCE: Resource = Resource::MemoryPool;
 
-impl Drop for PoolInner {
-    fn drop(&mut self) {
-        if !matches!(self.kind, PoolKind::Created | PoolKind::Imported) {
-            return;
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    fn release(&mut self) -> Result<(), FailedRelease> {
+        if self.kind == PoolKind::Default {
+            return Ok(());
         }
-        let raw = self.raw;
-        deferred::run_or_defer(move || {
-            if let Err(error) = destroy(raw) {
-                drop_hook::report(Resource::MemoryPool, raw.0.addr() as u64, 0, Some(error.into()));
-            }
-        });
+        // If the mode cannot be set, the pool is destroyed nevertheless.
+        let _relaxed = RelaxedCaptureMode::enter();
+        // Removed first: the handle may be reused for another pool as soon as this one is destroyed.
+        lock(&POOLS).retain(|(known, _)| *known != self.raw);
+        peer::forget_pool(self.raw);
+        // SAFETY: created or imported by this crate, destroyed once. Memory allocated from it stays
+        // valid: its resources "will be released automatically once there are no more outstanding
+        // allocations".
+        released("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(self.raw.0) })
     }
 }
 
@@ -140,15 +136,14 @@ impl MemoryPoolBuilder {
     #[doc(alias("cudaMemPoolCreate", "cudaMemPoolSetAttribute"))]
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
-        let unsupported = |feature| Error::Unsupported { feature, device: device.ordinal() };
         if device.default_pool()?.is_none() {
-            return Err(unsupported("memory pools"));
+            return Err(device.unsupported("memory pools"));
         }
         let handle_types = self.shareable.as_raw();
         let supported =
             device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)?;
         if handle_types.0 as i32 & !supported != 0 {
-            return Err(unsupported("sharing memory pools"));
+            return Err(device.unsupported("sharing memory pools"));
         }
         let properties = CUmemPoolProps {
             allocType: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -186,9 +181,7 @@ impl Device {
     #[doc(alias("cuDeviceGetDefaultMemPool", "cudaDeviceGetDefaultMemPool"))]
     pub fn default_memory_pool(self) -> Result<MemoryPool> {
         driver::ensure()?;
-        let raw = self
-            .default_pool()?
-            .ok_or(Error::Unsupported { feature: "memory pools", device: self.ordinal() })?;
+        let raw = self.default_pool()?.ok_or_else(|| self.unsupported("memory pools"))?;
         Ok(MemoryPool::new(raw.0, self, PoolKind::Default))
     }
 
@@ -237,10 +230,7 @@ impl Device {
     #[doc(alias("cudaMallocAsync", "cudaDeviceSetMemPool"))]
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
-        if pool.device() != self {
-            let (memory, stream) = (pool.device().ordinal(), self.ordinal());
-            return Err(Error::wrong_device("cuDeviceSetMemPool", memory, stream));
-        }
+        self.require_same("cuDeviceSetMemPool", pool.device())?;
         pool.can_allocate()?;
         // SAFETY: the pool is live, and the driver goes back to the default pool when it is
         // destroyed.
@@ -270,7 +260,7 @@ impl MemoryPool {
 
     fn new(raw: CUmemoryPool, device: Device, kind: PoolKind) -> Self {
         let raw = Handle(raw);
-        Self(Arc::new(PoolInner { raw, device, kind }))
+        Self(Arc::new(Owned::new(LivePool { raw, device, kind })))
     }
 
     /// A pool that this crate destroys.
@@ -288,16 +278,12 @@ impl MemoryPool {
     /// The driver's handle, valid while `self` or a clone of it lives; null for a pool that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmemoryPool {
-        self.0.raw.0
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// The handle; an error if it was given up.
     pub(super) fn live(&self) -> Result<CUmemoryPool> {
-        driver::ensure()?;
-        if self.0.kind == PoolKind::Closed {
-            return Err(Error::GivenUp { what: Resource::MemoryPool });
-        }
-        Ok(self.as_raw())
+        Ok(self.0.live()?.raw.0)
     }
 
     /// Whether it is the device's default pool.
@@ -307,9 +293,7 @@ impl MemoryPool {
 
     fn can_allocate(&self) -> Result<()> {
         if self.0.kind == PoolKind::Imported {
-            let (feature, device) =
-                ("allocating from another process's pool", self.device().ordinal());
-            return Err(Error::Unsupported { feature, device });
+            return Err(self.device().unsupported("allocating from another process's pool"));
         }
         Ok(())
     }
@@ -331,12 +315,8 @@ impl MemoryPool {
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
-        if own && access != PeerAccess::ReadWrite {
-            return Err(Error::invalid(
-                "cuMemPoolSetAccess",
-                "a device always reads and writes its own pools",
-            ));
-        }
+        let why = "a device always reads and writes its own pools";
+        Error::unless(!own || access == PeerAccess::ReadWrite, "cuMemPoolSetAccess", why)?;
         // An imported pool may have to be opened to its own device first.
         if own && self.0.kind != PoolKind::Imported {
             return Ok(());
@@ -385,22 +365,7 @@ impl MemoryPool {
     /// The driver's, with a pool that is [given up](Error::GivenUp).
     #[doc(alias("cuMemPoolDestroy", "cudaMemPoolDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
-        if let Err(error) = self.live() {
-            return Err(Rejected::new(error, self));
-        }
-        let mut inner = match Arc::try_unwrap(self.0) {
-            Ok(inner) => inner,
-            Err(_shared) => return Ok(()),
-        };
-        let kind = std::mem::replace(&mut inner.kind, PoolKind::Closed);
-        if !matches!(kind, PoolKind::Created | PoolKind::Imported) {
-            return Ok(());
-        }
-        let (raw, device) = (inner.raw, inner.device);
-        destroy(raw).map_err(|why| {
-            let error = why.into_reported(Resource::MemoryPool, raw.0.addr() as u64, 0);
-            Rejected::new(error, Self::new(ptr::null_mut(), device, PoolKind::Closed))
-        })
+        owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
 }
 

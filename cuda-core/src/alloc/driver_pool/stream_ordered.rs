@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::alloc::DeviceAllocator;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::device::NOWHERE;
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::FailedRelease;
@@ -50,10 +50,7 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
     let op = "cuMemAllocAsync";
     let bound = core.bind(op)?;
     if core.device().default_pool()?.is_none() {
-        return Err(Error::Unsupported {
-            feature: "stream-ordered allocation (memory pools)",
-            device: core.device().ordinal(),
-        });
+        return Err(core.device().unsupported("stream-ordered allocation (memory pools)"));
     }
     enqueue(bound, op, bytes, |address, stream| {
         // SAFETY: the call writes one address, to an exclusive borrow; the stream is live while it is

@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Mutex;
 
+use cuda_sys::CUdeviceptr;
+
 use super::PinnedChunk;
 use super::class::{CLASSES, Class};
 use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
-use super::spans::{SlabId, Span, Spans};
+use crate::alloc::caching::class::SegmentKind;
+use crate::alloc::caching::owners::NO_OWNER;
+use crate::alloc::caching::space::Space;
 use crate::context::kept;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
@@ -27,8 +31,9 @@ pub(super) struct Cache {
     /// By [`NumaNode::index`], as far as slabs exist.
     shelves: Vec<Shelf>,
     slabs: Vec<Slab>,
-    /// Slabs that were given up; chunks of them may still be given back.
-    retired: Vec<SlabId>,
+    /// The number of slabs that were given up; chunks of them may still be given back.
+    retired: usize,
+    /// What is used and reserved; [`Cache::usage`] adds the rest.
     pub(super) counts: PoolUsage,
     /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver,
     /// so [`with`] drops them after unlocking.
@@ -48,26 +53,24 @@ pub(super) fn with<R>(f: impl FnOnce(&mut Cache) -> R) -> R {
 pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
-    retired: Vec::new(),
+    retired: 0,
     counts: PoolUsage::NONE,
     spent: Vec::new(),
 });
 
-/// Chunks and free stretches near one NUMA node.
+/// Chunks and slabs near one NUMA node.
 struct Shelf {
     /// By [`Class::index`]; the last bin holds all large chunks.
     bins: Vec<Bin>,
-    /// Free stretches of slabs for chunks that have a class.
-    small: Spans,
-    /// Free stretches of slabs for large chunks: a small chunk in the middle would split them.
-    large: Spans,
+    /// The slabs, and the ranges they are cut into, by their addresses. A chunk is a taken range.
+    space: Space,
 }
 
 /// Chunks of one class.
 #[derive(Default)]
 struct Bin {
     /// The last one was used last, and is the most likely to be in the processor's caches. Idle
-    /// large chunks are among the stretches instead.
+    /// large chunks are free ranges instead.
     idle: Vec<PinnedChunk>,
     /// Chunks that devices may still use.
     pending: VecDeque<(PinnedChunk, Fences)>,
@@ -79,49 +82,45 @@ impl Cache {
     pub(super) fn pop(&mut self, node: NumaNode, class: Class) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let chunk = shelf.bins[class.index()].idle.pop()?;
-        self.counts.free -= chunk.bytes;
         self.counts.hand_out(chunk.bytes);
         Some(chunk)
     }
 
     /// Takes back a chunk that no work uses any more.
     #[inline]
-    pub(super) fn put(&mut self, chunk: PinnedChunk, slab: SlabId) {
+    pub(super) fn put(&mut self, chunk: PinnedChunk) {
         self.counts.used -= chunk.bytes;
-        self.keep(chunk, slab);
+        self.keep(chunk);
     }
 
     /// Takes back a chunk that devices may use until the fences are reached.
-    pub(super) fn put_pending(&mut self, chunk: PinnedChunk, slab: SlabId, fences: Fences) {
+    pub(super) fn put_pending(&mut self, chunk: PinnedChunk, fences: Fences) {
         self.counts.used -= chunk.bytes;
-        if self.is_retired(slab) {
+        if self.is_retired(&chunk) {
             return self.spent.push(fences);
         }
         let (node, bin) = (chunk.node.index(), Class::of(chunk.bytes).index());
         self.settle(node, bin, FEW);
-        self.counts.pending += chunk.bytes;
         if let Some(shelf) = self.shelves.get_mut(node) {
             shelf.bins[bin].pending.push_back((chunk, fences));
         }
     }
 
     /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
-    /// bin, or cut from a free stretch.
+    /// bin, or cut from a free range.
     pub(super) fn find(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let class = Class::of(bytes);
         self.settle(node.index(), class.index(), MANY);
         self.pop(node, class).or_else(|| self.carve(node, bytes))
     }
 
-    /// Cuts a chunk from the smallest stretch with room for it.
+    /// Cuts a chunk from the smallest range with room for it.
     fn carve(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
-        let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
-        let slab = self.slabs.iter().find(|slab| slab.id == span.slab)?;
-        let chunk = slab.chunk(span);
-        self.counts.free -= bytes;
+        let range = shelf.space.take(NO_OWNER, Class::of(bytes).kind(), bytes)?;
+        let slab = self.slabs.iter().find(|slab| slab.has(range.address))?;
         self.counts.hand_out(bytes);
-        Some(chunk)
+        Some(slab.chunk(&range))
     }
 
     /// Makes pending chunks of a bin idle whose fences are known to be reached; looks at `most` of
@@ -142,10 +141,7 @@ impl Cache {
                 continue;
             }
             self.spent.push(fences);
-            self.counts.pending -= chunk.bytes;
-            if let Some(slab) = chunk.slab {
-                self.keep(chunk, slab);
-            }
+            self.keep(chunk);
         }
     }
 
@@ -158,7 +154,6 @@ impl Cache {
     ) -> Option<(PinnedChunk, Fences)> {
         let shelf = self.shelves.get_mut(node)?;
         let taken = shelf.bins[bin].pending.pop_front()?;
-        self.counts.pending -= taken.0.bytes;
         self.counts.used += taken.0.bytes;
         Some(taken)
     }
@@ -176,27 +171,26 @@ impl Cache {
         all
     }
 
-    /// Puts an idle chunk into its bin, or among the stretches if it is large.
+    /// Puts an idle chunk into its bin, or among the free ranges if it is large.
     #[inline]
-    fn keep(&mut self, chunk: PinnedChunk, slab: SlabId) {
-        if self.is_retired(slab) {
+    fn keep(&mut self, chunk: PinnedChunk) {
+        if self.is_retired(&chunk) {
             return;
         }
         let Some(shelf) = self.shelves.get_mut(chunk.node.index()) else {
             return;
         };
-        self.counts.free += chunk.bytes;
         let class = Class::of(chunk.bytes);
-        if class.is_large() {
-            shelf.large.insert(chunk.span(slab));
-        } else {
-            shelf.bins[class.index()].idle.push(chunk);
+        match class.kind() {
+            SegmentKind::Small => shelf.bins[class.index()].idle.push(chunk),
+            SegmentKind::Large => shelf.space.give(chunk.address(), None),
         }
     }
 
     #[inline]
-    fn is_retired(&self, slab: SlabId) -> bool {
-        !self.retired.is_empty() && self.retired.contains(&slab)
+    fn is_retired(&self, chunk: &PinnedChunk) -> bool {
+        let given_up = |shelf: &Shelf| shelf.space.is_given_up(chunk.address());
+        self.retired > 0 && self.shelves.get(chunk.node.index()).is_some_and(given_up)
     }
 
     /// Makes all pending chunks idle whose fences are known to be reached. No driver call.
@@ -208,16 +202,12 @@ impl Cache {
         }
     }
 
-    /// Turns all idle chunks into stretches, so that they can be cut to other sizes.
+    /// Turns all idle chunks into free ranges, so that they can be cut to other sizes.
     pub(super) fn merge(&mut self) {
         self.settle_all();
         for shelf in &mut self.shelves {
-            for bin in shelf.bins.iter_mut().filter(|bin| !bin.idle.is_empty()) {
-                for chunk in bin.idle.drain(..) {
-                    if let Some(slab) = chunk.slab {
-                        shelf.small.insert(chunk.span(slab));
-                    }
-                }
+            for chunk in shelf.bins.iter_mut().flat_map(|bin| bin.idle.drain(..)) {
+                shelf.space.give(chunk.address(), None);
             }
         }
     }
@@ -225,80 +215,83 @@ impl Cache {
     /// Adds a new slab, and cuts its first chunk.
     pub(super) fn adopt(&mut self, slab: Slab, bytes: usize) -> PinnedChunk {
         let _ = kept::PINNED.set(prune);
-        let span = slab.whole();
-        let (first, rest) = span.split(bytes);
-        let chunk = slab.chunk(first);
-        self.insert(slab, rest);
+        let first = self.shelve(&slab).cut(slab.address(), bytes);
+        let chunk = slab.chunk(&first);
+        self.slabs.push(slab);
         self.counts.hand_out(bytes);
         chunk
     }
 
     /// Adds a slab again that is wholly unused.
     pub(super) fn readopt(&mut self, slab: Slab) {
-        let whole = slab.whole();
-        self.insert(slab, Some(whole));
+        self.shelve(&slab);
+        self.slabs.push(slab);
     }
 
-    /// Adds a slab of which only `free` is free.
-    fn insert(&mut self, slab: Slab, free: Option<Span>) {
+    /// Makes a slab one free range of its node's space, which is returned.
+    fn shelve(&mut self, slab: &Slab) -> &mut Space {
         let node = slab.node.index();
         while self.shelves.len() <= node {
             self.shelves.push(Shelf::new());
         }
-        if let Some(free) = free {
-            self.shelves[node].spans(slab.is_large).insert(free);
-            self.counts.free += free.bytes;
-        }
         self.counts.reserved += slab.bytes;
         self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
-        self.slabs.push(slab);
+        let space = &mut self.shelves[node].space;
+        space.add(slab.segment());
+        space.give(slab.address(), None);
+        space
     }
 
     /// Removes and returns a wholly unused slab, if there is one. To be called after
     /// [`Cache::merge`].
     pub(super) fn disown(&mut self) -> Option<Slab> {
-        let shelves = &mut self.shelves;
-        let at = self.slabs.iter().position(|slab| {
-            let shelf = shelves.get_mut(slab.node.index());
-            shelf.is_some_and(|shelf| shelf.spans(slab.is_large).take_whole(slab.whole()))
-        })?;
+        let unused = self.shelves.iter_mut().find_map(|shelf| shelf.space.take_segment())?;
+        self.remove(unused.base)
+    }
+
+    /// Removes and returns the slab that has this address.
+    fn remove(&mut self, address: CUdeviceptr) -> Option<Slab> {
+        let at = self.slabs.iter().position(|slab| slab.has(address))?;
         let slab = self.slabs.swap_remove(at);
-        self.counts.free -= slab.bytes;
         self.counts.reserved -= slab.bytes;
         Some(slab)
     }
 
-    /// Gives up a slab permanently: nothing of it is handed out again.
-    pub(super) fn retire(&mut self, id: SlabId) -> Option<Slab> {
-        let at = self.slabs.iter().position(|slab| slab.id == id)?;
-        let slab = self.slabs.swap_remove(at);
-        self.retired.push(id);
-        self.counts.reserved -= slab.bytes;
-        let (mut idle, mut pending) = (0, 0);
+    /// Gives up a chunk's slab permanently: nothing of it is handed out again.
+    pub(super) fn retire(&mut self, chunk: &PinnedChunk) -> Option<Slab> {
+        let slab = self.remove(chunk.address())?;
+        self.retired += 1;
         if let Some(shelf) = self.shelves.get_mut(slab.node.index()) {
-            idle += shelf.spans(slab.is_large).take_rest(id);
+            shelf.space.give_up_around(chunk.address());
             for bin in &mut shelf.bins {
-                bin.idle.retain(|chunk| {
-                    let gone = chunk.slab == Some(id);
-                    idle += if gone { chunk.bytes } else { 0 };
-                    !gone
-                });
+                bin.idle.retain(|chunk| !slab.has(chunk.address()));
                 let (gone, kept) = mem::take(&mut bin.pending)
                     .into_iter()
-                    .partition::<Vec<_>, _>(|(chunk, _)| chunk.slab == Some(id));
+                    .partition::<Vec<_>, _>(|(chunk, _)| slab.has(chunk.address()));
                 bin.pending = kept.into();
-                pending += gone.iter().map(|(chunk, _)| chunk.bytes).sum::<usize>();
                 self.spent.extend(gone.into_iter().map(|(_, fences)| fences));
             }
         }
-        self.counts.free -= idle;
-        self.counts.pending -= pending;
         Some(slab)
+    }
+
+    /// The usage of all slabs. What is free or pending is summed on demand, so that no allocation
+    /// pays for a counter.
+    pub(super) fn usage(&self) -> PoolUsage {
+        let (mut free, mut pending) = (0, 0);
+        for shelf in &self.shelves {
+            free += shelf.space.free;
+            for bin in &shelf.bins {
+                free += bin.idle.iter().map(|chunk| chunk.bytes).sum::<usize>();
+                pending += bin.pending.iter().map(|(chunk, _)| chunk.bytes).sum::<usize>();
+            }
+        }
+        PoolUsage { free, pending, ..self.counts }
     }
 
     /// Bytes of the slabs for chunks that have a class.
     pub(super) fn reserved_for_classes(&self) -> usize {
-        let small = self.slabs.iter().filter(|slab| !slab.is_large);
+        let small = self.slabs.iter().filter(|slab| slab.kind == SegmentKind::Small);
         small.map(|slab| slab.bytes).sum()
     }
 
@@ -319,14 +312,6 @@ impl PoolUsage {
 
 impl Shelf {
     fn new() -> Self {
-        Self {
-            bins: (0..=CLASSES).map(|_| Bin::default()).collect(),
-            small: Spans::default(),
-            large: Spans::default(),
-        }
-    }
-
-    fn spans(&mut self, large: bool) -> &mut Spans {
-        if large { &mut self.large } else { &mut self.small }
+        Self { bins: (0..=CLASSES).map(|_| Bin::default()).collect(), space: Space::default() }
     }
 }

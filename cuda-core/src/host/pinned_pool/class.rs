@@ -1,6 +1,9 @@
 //! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than the
 //! request.
 
+use crate::alloc::caching::class::SegmentKind;
+use crate::util::size_class;
+
 /// The smallest chunk, and what all of them are aligned to.
 pub(super) const GRANULE: usize = 256;
 
@@ -11,10 +14,7 @@ pub(super) const LARGEST: usize = 32 << 20;
 const STEP: usize = 2 << 20;
 
 /// The number of classes; the index [`CLASSES`] itself stands for everything larger.
-pub(super) const CLASSES: usize = 8 * (1 + (LARGEST / LINEAR).ilog2() as usize);
-
-/// Eight granules: up to here each class is one granule larger than the one before.
-const LINEAR: usize = 8 * GRANULE;
+pub(super) const CLASSES: usize = size_class::class_of(LARGEST, GRANULE);
 
 /// A set of sizes whose chunks are kept together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,18 +24,7 @@ impl Class {
     /// The class of chunks for `bytes`, which are not zero.
     #[inline]
     pub(super) const fn of(bytes: usize) -> Self {
-        let last = bytes - 1;
-        if bytes <= LINEAR {
-            return Self(last / GRANULE);
-        }
-        if bytes > LARGEST {
-            return Self(CLASSES);
-        }
-        let log = last.ilog2();
-        let octave = (log - LINEAR.ilog2()) as usize;
-        // The three bits behind the most significant one.
-        let eighth = (last >> (log - 3)) - 8;
-        Self(8 + 8 * octave + eighth)
+        Self(if bytes > LARGEST { CLASSES } else { size_class::class_of(bytes - 1, GRANULE) })
     }
 
     #[inline]
@@ -43,25 +32,21 @@ impl Class {
         self.0
     }
 
-    /// Whether it is the class of everything beyond [`LARGEST`].
+    /// The kind of slab that such chunks are cut from: large ones have their own, since a small chunk
+    /// in the middle would split them.
     #[inline]
-    pub(super) fn is_large(self) -> bool {
-        self.0 == CLASSES
+    pub(super) fn kind(self) -> SegmentKind {
+        if self.0 == CLASSES { SegmentKind::Large } else { SegmentKind::Small }
     }
 }
 
 /// Size of the chunk for `bytes`, which are not zero and at most `isize::MAX`.
 #[inline]
 pub(super) fn rounded(bytes: usize) -> usize {
-    if bytes <= LINEAR {
-        return bytes.next_multiple_of(GRANULE);
-    }
     if bytes > LARGEST {
         return bytes.next_multiple_of(STEP);
     }
-    let last = bytes - 1;
-    let shift = last.ilog2() - 3;
-    ((last >> shift) + 1) << shift
+    size_class::rounded(bytes, GRANULE)
 }
 
 #[cfg(test)]
@@ -80,7 +65,7 @@ mod tests {
         for bytes in sizes() {
             let size = rounded(bytes);
             assert!(size >= bytes && size % GRANULE == 0, "{bytes}: {size}");
-            let most = if bytes <= LINEAR { bytes + GRANULE - 1 } else { bytes + bytes / 8 };
+            let most = if bytes <= 8 * GRANULE { bytes + GRANULE - 1 } else { bytes + bytes / 8 };
             assert!(bytes > LARGEST || size <= most, "{bytes}: {size}");
         }
     }
@@ -90,12 +75,12 @@ mod tests {
         for bytes in sizes().filter(|bytes| *bytes <= LARGEST) {
             let (class, size) = (Class::of(bytes), rounded(bytes));
             assert_eq!(class, Class::of(size), "{bytes} and {size}");
-            assert!(class.index() < CLASSES && !class.is_large(), "{bytes}");
+            assert!(class.index() < CLASSES && class.kind() == SegmentKind::Small, "{bytes}");
             if size < LARGEST {
                 assert_eq!(Class::of(size + 1).index(), class.index() + 1, "{size}");
             }
         }
         assert_eq!(Class::of(1).index(), 0);
-        assert!(Class::of(LARGEST + 1).is_large());
+        assert_eq!(Class::of(LARGEST + 1).kind(), SegmentKind::Large);
     }
 }

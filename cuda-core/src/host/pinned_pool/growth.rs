@@ -9,6 +9,7 @@ use super::host_mapping::UNIT;
 use super::node::NumaNode;
 use super::source::Slab;
 use super::{PinnedChunk, ask_about_all};
+use crate::alloc::caching::class::SegmentKind;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::util::sync::lock;
@@ -33,14 +34,14 @@ static TURN: Mutex<()> = Mutex::new(());
 pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
     let bytes = class::rounded(asked);
     let primary = context.device().primary()?;
-    let is_large = Class::of(bytes).is_large();
+    let kind = Class::of(bytes).kind();
     let least = bytes.next_multiple_of(UNIT);
     let turn = match TURN.try_lock() {
         Ok(turn) => Some(turn),
         Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     };
-    let wanted = if is_large || turn.is_none() {
+    let wanted = if kind == SegmentKind::Large || turn.is_none() {
         least
     } else {
         least.max(lock(&CACHE).reserved_for_classes().clamp(FIRST, MOST))
@@ -50,14 +51,14 @@ pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<Pi
         // Slabs that cannot be given back stay, which is no reason to fail.
         let _ = release_idle(limit.saturating_sub(wanted));
     }
-    let slab = Slab::acquire(primary, node, wanted, is_large)
+    let slab = Slab::acquire(primary, node, wanted, kind)
         .or_else(|error| {
             if !error.is_out_of_memory() {
                 return Err(error);
             }
             ask_about_all();
             let _ = release_idle(0);
-            Slab::acquire(primary, node, least, is_large)
+            Slab::acquire(primary, node, least, kind)
         })
         .map_err(|error| match error {
             // Reports the size that was requested instead of the slab's.

@@ -18,15 +18,15 @@ mod node;
 mod room;
 mod settings;
 mod source;
-mod spans;
 
 pub use backend::PinnedBackend;
 pub use settings::PinnedPool;
 
+use cuda_sys::CUdeviceptr;
+
 use cache::{CACHE, Cache};
 use class::Class;
 use node::NumaNode;
-use spans::{SlabId, Span};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -44,20 +44,19 @@ pub(crate) struct PinnedChunk {
     pub(crate) base: HostAddress,
     /// At least the requested size.
     pub(crate) bytes: usize,
-    offset: usize,
-    /// [`None`]: allocated by the driver, which also frees it.
-    slab: Option<SlabId>,
+    /// It is part of a slab rather than an allocation of the driver's, which the driver frees.
+    is_cached: bool,
     node: NumaNode,
 }
 
 impl PinnedChunk {
-    fn span(&self, slab: SlabId) -> Span {
-        Span { slab, offset: self.offset, bytes: self.bytes }
+    fn address(&self) -> CUdeviceptr {
+        self.base.0.addr().get() as CUdeviceptr
     }
 
     /// Whether it is part of a slab rather than an allocation of the driver's.
     pub(crate) fn is_cached(&self) -> bool {
-        self.slab.is_some()
+        self.is_cached
     }
 }
 
@@ -86,21 +85,21 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 /// [`Kept`](FailedRelease::Kept), the caller still owns it, otherwise it must not be used any more.
 #[inline]
 pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
-    let Some(slab) = chunk.slab else {
+    if !chunk.is_cached {
         fences.wait_host().map_err(FailedRelease::Kept)?;
         return pinned::free_raw(chunk.base);
-    };
+    }
     if fences.is_empty() {
-        lock(&CACHE).put(chunk, slab);
+        lock(&CACHE).put(chunk);
     } else {
-        give_pending(chunk, slab, fences);
+        give_pending(chunk, fences);
     }
     Ok(())
 }
 
 #[cold]
-fn give_pending(chunk: PinnedChunk, slab: SlabId, fences: Fences) {
-    cache::with(|cache| cache.put_pending(chunk, slab, fences));
+fn give_pending(chunk: PinnedChunk, fences: Fences) {
+    cache::with(|cache| cache.put_pending(chunk, fences));
 }
 
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver
@@ -115,8 +114,7 @@ fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     Ok(PinnedChunk {
         base: pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
         bytes,
-        offset: 0,
-        slab: None,
+        is_cached: false,
         node: NumaNode::ANY,
     })
 }
@@ -199,12 +197,9 @@ fn ask_about(chunk: PinnedChunk, fences: Fences) -> bool {
 /// Gives up the slab of a chunk that a device may still use, since its stream is lost. Other chunks
 /// of that slab stay valid while they are in use.
 fn set_aside(chunk: PinnedChunk) {
-    let Some(id) = chunk.slab else {
-        return;
-    };
     let retired = cache::with(|cache| {
-        let retired = cache.retire(id);
-        cache.put(chunk, id);
+        let retired = cache.retire(&chunk);
+        cache.put(chunk);
         retired
     });
     if let Some(slab) = retired {

@@ -45,7 +45,7 @@ impl PinnedPool {
     /// ```
     pub fn usage() -> Result<PoolUsage> {
         driver::gone().map_or(Ok(()), Err)?;
-        Ok(PoolUsage { limit: Self::limit(), ..lock(&CACHE).counts })
+        Ok(PoolUsage { limit: Self::limit(), ..lock(&CACHE).usage() })
     }
 
     /// Sets the peaks of [`PinnedPool::usage`] to the present values. No driver call.

@@ -1,14 +1,15 @@
 //! Allocating and freeing a slab.
 
 use std::mem;
-use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use cuda_sys::CUdeviceptr;
 
 use super::PinnedChunk;
 use super::host_mapping::HostMapping;
 use super::node::NumaNode;
 use super::room;
-use super::spans::{SlabId, Span};
+use crate::alloc::caching::class::SegmentKind;
+use crate::alloc::caching::space::{Fate, Segment, TakenRange};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
@@ -20,20 +21,16 @@ use crate::types::resource::Resource;
 
 /// One contiguous range of pinned memory.
 pub(super) struct Slab {
-    pub(super) id: SlabId,
     // INVARIANT: the first of `bytes` bytes that are initialised, pinned in `context`, portable,
     // and accessed only by holders of chunks.
     base: HostAddress,
     pub(super) bytes: usize,
-    /// For chunks that have no class.
-    pub(super) is_large: bool,
+    pub(super) kind: SegmentKind,
     pub(super) node: NumaNode,
     context: Context,
     /// The registered mapping; [`None`] if the driver allocated the memory.
     mapping: Option<HostMapping>,
 }
-
-static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Slab {
     /// Memory that every context can use, near `node`. `context` is a primary one, which outlives
@@ -42,22 +39,14 @@ impl Slab {
         context: &Context,
         node: NumaNode,
         bytes: usize,
-        is_large: bool,
+        kind: SegmentKind,
     ) -> Result<Self> {
         let mapping = map(context, node, bytes);
         let base = match &mapping {
             Some(mapping) => mapping.base,
             None => pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
         };
-        Ok(Self {
-            id: NonZeroU64::new(IDS.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX),
-            base,
-            bytes,
-            is_large,
-            node,
-            context: context.clone(),
-            mapping,
-        })
+        Ok(Self { base, bytes, kind, node, context: context.clone(), mapping })
     }
 
     /// Unregisters or frees an unused slab (`cuMemHostUnregister` or `cuMemFreeHost`); returns the
@@ -82,27 +71,33 @@ impl Slab {
     /// driver may have released it already. A mapping stays mapped, so that no other is placed at
     /// an address that the driver may still consider pinned.
     pub(super) fn leak(self, why: Error) {
-        let address = self.base.0.addr().get() as u64;
-        let bytes = self.bytes;
+        let (address, bytes) = (self.address(), self.bytes);
         mem::forget(self);
         drop_hook::report(Resource::PinnedMemory, address, bytes, Some(why));
     }
 
-    /// A chunk of a stretch that is allocated to no other chunk.
-    pub(super) fn chunk(&self, span: Span) -> PinnedChunk {
-        // SAFETY: the stretch is one of this slab's, so it begins within it.
-        let base = unsafe { self.base.0.add(span.offset) };
-        PinnedChunk {
-            base: HostAddress(base),
-            bytes: span.bytes,
-            offset: span.offset,
-            slab: Some(self.id),
-            node: self.node,
-        }
+    /// The chunk of a range of this slab's.
+    pub(super) fn chunk(&self, range: &TakenRange) -> PinnedChunk {
+        let offset = (range.address - self.address()) as usize;
+        // SAFETY: the range is one of this slab's, so it begins within it.
+        let base = HostAddress(unsafe { self.base.0.add(offset) });
+        PinnedChunk { base, bytes: range.bytes, is_cached: true, node: self.node }
     }
 
-    pub(super) fn whole(&self) -> Span {
-        Span { slab: self.id, offset: 0, bytes: self.bytes }
+    /// Identifies the slab: it stays mapped if it is given up, so no other gets the same.
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.base.0.addr().get() as CUdeviceptr
+    }
+
+    /// Whether the address is within the slab.
+    pub(super) fn has(&self, address: CUdeviceptr) -> bool {
+        (self.address()..self.address() + self.bytes as CUdeviceptr).contains(&address)
+    }
+
+    /// The slab as a segment that chunks are cut from.
+    pub(super) fn segment(&self) -> Segment {
+        let (base, bytes, kind) = (self.address(), self.bytes, self.kind);
+        Segment { base, bytes, kind, home: None, fate: Fate::Kept }
     }
 }
 

@@ -57,12 +57,9 @@ impl<T: Texel> MipmappedArray<T> {
         let op = "cuMipmappedArrayCreate";
         flags.check(op)?;
         shape.check::<T>(op)?;
-        if levels == 0 || levels > shape.most_levels() {
-            return Err(Error::invalid(
-                op,
-                "a mipmap has one level at least, and none behind that of one texel",
-            ));
-        }
+        let exist = (1..=shape.most_levels()).contains(&levels);
+        let why = "a mipmap has one level at least, and none behind that of one texel";
+        Error::unless(exist, op, why)?;
         let mut bytes = 0_usize;
         let mut places = Vec::new();
         for extent in (0..levels).map(|level| shape.level(level)) {

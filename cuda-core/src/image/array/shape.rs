@@ -104,13 +104,9 @@ flags! {
 impl ArrayFlags {
     /// Refuses flags that would make another kind of array, or one without memory.
     pub(super) fn check(self, op: &'static str) -> Result<()> {
-        if (Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER).contains(self) {
-            return Ok(());
-        }
-        Err(Error::invalid(
-            op,
-            "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither",
-        ))
+        let known = Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER;
+        let why = "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither";
+        Error::unless(known.contains(self), op, why)
     }
 }
 
@@ -220,9 +216,7 @@ impl ArrayShape {
     /// Refuses shapes that no array can have.
     pub(super) fn check<T: Texel>(self, op: &'static str) -> Result<()> {
         let extent = self.extent();
-        if extent.is_empty() {
-            return Err(Error::invalid(op, "an array has at least one texel in each dimension"));
-        }
+        Error::unless(!extent.is_empty(), op, "an array has at least one texel in each dimension")?;
         let texels = extent.texels().unwrap_or(usize::MAX);
         let bytes = texels.checked_mul(size_of::<T>());
         match bytes.filter(|bytes| *bytes <= isize::MAX as usize) {

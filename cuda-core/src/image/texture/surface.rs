@@ -53,9 +53,8 @@ impl<T: Texel> Surface<T> {
     pub fn new(array: &CudaArray<T>) -> Result<Self> {
         driver::ensure()?;
         let op = "cuSurfObjectCreate";
-        if !array.flags().contains(ArrayFlags::SURFACE_LOAD_STORE) {
-            return Err(Error::invalid(op, "the array was made without SURFACE_LOAD_STORE"));
-        }
+        let why = "the array was made without SURFACE_LOAD_STORE";
+        Error::unless(array.flags().contains(ArrayFlags::SURFACE_LOAD_STORE), op, why)?;
         array.storage().ensure()?;
         let made = Made::Array(array.storage().clone());
         let (resource, mut handle) = (made.description::<T>(), 0);

@@ -86,12 +86,9 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     pub fn plane(rows: Pitched<'a, T, DeviceMemory>) -> Result<Self> {
         let (bytes, geometry) = rows.into_parts();
         let Extent { width, height, depth } = geometry.extent;
-        if width == 0 || height == 0 || depth != 1 {
-            return Err(Error::invalid(
-                "cuTexObjectCreate",
-                "a plane has at least one texel and exactly one slice",
-            ));
-        }
+        let is_plane = width > 0 && height > 0 && depth == 1;
+        let why = "a plane has at least one texel and exactly one slice";
+        Error::unless(is_plane, "cuTexObjectCreate", why)?;
         let plane = Plane { width, height, pitch: geometry.pitch };
         Ok(Self::linear(bytes, Some(plane)))
     }

@@ -9,34 +9,18 @@ use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::stream::event::{Event, EventFlags};
 use crate::timeline::event::RawEvent;
+use crate::util::sent_bytes::sent_bytes;
 
-/// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.
-///
-/// ```
-/// use cuda_core::interop::IpcEventHandle;
-///
-/// let handle = IpcEventHandle::from_bytes([7; 64]);
-/// assert_eq!(handle.to_bytes(), [7; 64]);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct IpcEventHandle([u8; BYTES]);
-
-/// `CU_IPC_HANDLE_SIZE`.
-const BYTES: usize = 64;
-
-const _: () = assert!(size_of::<CUipcEventHandle>() == BYTES);
-
-impl IpcEventHandle {
-    /// The handle with these bytes, which [`IpcEventHandle::to_bytes`] returned, usually in another
-    /// process.
-    pub const fn from_bytes(bytes: [u8; 64]) -> Self {
-        Self(bytes)
-    }
-
-    /// The handle's bytes.
-    pub const fn to_bytes(self) -> [u8; 64] {
-        self.0
-    }
+sent_bytes! {
+    /// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.
+    ///
+    /// ```
+    /// use cuda_core::interop::IpcEventHandle;
+    ///
+    /// let handle = IpcEventHandle::from_bytes([7; 64]);
+    /// assert_eq!(handle.to_bytes(), [7; 64]);
+    /// ```
+    IpcEventHandle: CUipcEventHandle
 }
 
 impl Event {
@@ -64,12 +48,11 @@ impl Event {
     pub fn ipc_handle(&self) -> Result<IpcEventHandle> {
         let op = "cuIpcGetEventHandle";
         let event = self.live()?;
-        if !self.flags().contains(EventFlags::INTERPROCESS) {
-            return Err(Error::invalid(op, "the event was created without INTERPROCESS"));
-        }
+        let why = "the event was created without INTERPROCESS";
+        Error::unless(self.flags().contains(EventFlags::INTERPROCESS), op, why)?;
         // Older drivers depend on the current context.
         let _entered = self.context().enter_briefly()?;
-        let mut handle = [0; BYTES];
+        let mut handle = [0; 64];
         // SAFETY: the call writes a handle of this size, which is an array of bytes, to a local
         // that outlives it; the caller holds the event.
         check(op, unsafe { cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw()) })?;

@@ -58,17 +58,15 @@ impl Event {
     /// ```
     #[doc(alias("cuEventCreate", "cudaEventCreate", "cudaEventCreateWithFlags"))]
     pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
-        if flags.contains(EventFlags::INTERPROCESS) && !flags.contains(EventFlags::DISABLE_TIMING) {
-            return Err(Error::invalid(
-                "cuEventCreate",
-                "an INTERPROCESS event takes no times: add DISABLE_TIMING",
-            ));
-        }
+        let shared = flags.contains(EventFlags::INTERPROCESS);
+        let goes = !shared || flags.contains(EventFlags::DISABLE_TIMING);
+        let why = "an INTERPROCESS event takes no times: add DISABLE_TIMING";
+        Error::unless(goes, "cuEventCreate", why)?;
         Ok(Self {
             raw: RawEvent::create(context, flags)?,
             flags,
             // Other processes may record an interprocess event behind any work.
-            held_up: AtomicBool::new(flags.contains(EventFlags::INTERPROCESS)),
+            held_up: AtomicBool::new(shared),
         })
     }
 
@@ -227,9 +225,8 @@ impl Event {
         let (start, end) = (earlier.live()?, self.live()?);
         let op = "cuEventElapsedTime";
         for event in [earlier, self] {
-            if event.flags.contains(EventFlags::DISABLE_TIMING) {
-                return Err(Error::invalid(op, "the event was created with DISABLE_TIMING"));
-            }
+            let timed = !event.flags.contains(EventFlags::DISABLE_TIMING);
+            Error::unless(timed, op, "the event was created with DISABLE_TIMING")?;
         }
         let mut milliseconds = 0.0;
         let _relaxed = RelaxedCaptureMode::enter()?;

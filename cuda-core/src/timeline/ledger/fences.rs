@@ -49,6 +49,11 @@ impl Fences {
         self.0.iter().try_for_each(|mark| stream.wait_for(mark))
     }
 
+    /// [`wait_on`](Self::wait_on); if the stream cannot be made to wait, the calling thread waits.
+    pub(crate) fn wait_on_or_host(&self, stream: &Bound<'_>) -> Result<()> {
+        self.wait_on(stream).or_else(|_| self.wait_host())
+    }
+
     /// Blocks the calling thread until all of them have been reached.
     pub(crate) fn wait_host(&self) -> Result<()> {
         let wait = |mark: &Mark| mark.timeline.wait_host(mark.seq);

@@ -1,0 +1,30 @@
+//! Names of things by which other processes open them.
+
+/// Defines a name of 64 bytes that the driver makes and reads, as the type `$raw`.
+macro_rules! sent_bytes {
+    ($(#[$about:meta])* $name:ident: $raw:ty) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name([u8; 64]);
+
+        const _: () = assert!(size_of::<$raw>() == 64 && align_of::<$raw>() == 1);
+
+        impl $name {
+            /// The name with these bytes, which `to_bytes` returned, usually in another process.
+            pub const fn from_bytes(bytes: [u8; 64]) -> Self {
+                Self(bytes)
+            }
+
+            /// The bytes to send.
+            pub const fn to_bytes(self) -> [u8; 64] {
+                self.0
+            }
+        }
+
+        $crate::util::by_parts::debug_by! {
+            [] $name: |_it| concat!(stringify!($name), "(..)")
+        }
+    };
+}
+
+pub(crate) use sent_bytes;
