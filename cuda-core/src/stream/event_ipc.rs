@@ -7,8 +7,8 @@ use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::stream::event::{Event, EventFlags};
-use crate::timeline::event::RawEvent;
+use crate::stream::event::Event;
+use crate::timeline::event::{EventFlags, RawEvent};
 
 /// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.
 ///
@@ -39,6 +39,7 @@ impl IpcEventHandle {
     }
 }
 
+/// # Sharing with other processes
 impl Event {
     /// A handle by which another process can open the event: `cuIpcGetEventHandle`. On Linux, and
     /// with limits on Windows.
