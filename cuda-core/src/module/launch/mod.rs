@@ -2,6 +2,7 @@
 
 use cuda_sys::{CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
+use crate::context::Context;
 use crate::error::{Error, Result, asked};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
@@ -70,6 +71,37 @@ struct Prepared<'a> {
     touched: Touched<'a>,
 }
 
+impl<'a> Prepared<'a> {
+    /// One block of one thread, without arguments. Constructed in its box: on the way there, most
+    /// of a kibibyte that is not initialised would be copied.
+    #[inline]
+    fn boxed(context: &'a Context) -> Box<Self> {
+        let mut memory = Box::new_uninit();
+        let place: *mut Self = memory.as_mut_ptr();
+        macro_rules! write {
+            ($($field:ident: $value:expr,)*) => {
+                // Does not compile if a field is missing.
+                let _all = |Self { $($field: _,)* }: Self| ();
+                $(
+                // SAFETY: the field is within the box's memory, which is not initialised.
+                let field = unsafe { &raw mut (*place).$field };
+                // SAFETY: the field is aligned, and not shared.
+                unsafe { field.write($value) };
+            )*};
+        }
+        write! {
+            grid: Dimensions::ONE,
+            block: Dimensions::ONE,
+            dynamic_shared: 0,
+            attributes: Attributes::default(),
+            arguments: Arguments::new(),
+            touched: Touched::new(context),
+        }
+        // SAFETY: each field was written just now.
+        unsafe { memory.assume_init() }
+    }
+}
+
 /// The driver call of a launch, as errors name it.
 const OP: &str = "cuLaunchKernelEx";
 
@@ -88,15 +120,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
-        let prepared = Prepared {
-            grid: Dimensions::ONE,
-            block: Dimensions::ONE,
-            dynamic_shared: 0,
-            attributes: Attributes::default(),
-            arguments: Arguments::new(),
-            touched: Touched::new(self.context()),
-        };
-        Launch { stream: self, function, prepared: Box::new(prepared) }
+        Launch { stream: self, function, prepared: Prepared::boxed(self.context()) }
     }
 }
 
@@ -177,14 +201,15 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let shared = limits.check_shared(self.function, self.prepared.dynamic_shared)?;
         limits.check_arguments(self.function, self.prepared.arguments.sizes())?;
         self.prepared.touched.check(self.function)?;
-        let attributes = self.prepared.attributes.as_mut_slice();
+        let Prepared { grid, block, attributes, .. } = &mut *self.prepared;
+        let attributes = attributes.as_mut_slice();
         Ok(CUlaunchConfig {
-            gridDimX: self.prepared.grid.x,
-            gridDimY: self.prepared.grid.y,
-            gridDimZ: self.prepared.grid.z,
-            blockDimX: self.prepared.block.x,
-            blockDimY: self.prepared.block.y,
-            blockDimZ: self.prepared.block.z,
+            gridDimX: grid.x,
+            gridDimY: grid.y,
+            gridDimZ: grid.z,
+            blockDimX: block.x,
+            blockDimY: block.y,
+            blockDimZ: block.z,
             sharedMemBytes: shared,
             hStream: std::ptr::null_mut(),
             numAttrs: attributes.len() as u32,
