@@ -294,7 +294,7 @@ pub mod interop {
     pub use crate::device_memory::external::{ExternalMemory, ExternalMemoryKind};
     pub use crate::device_memory::ipc::IpcMemoryHandle;
     pub use crate::signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
-    pub use crate::stream::event::IpcEventHandle;
+    pub use crate::stream::event_ipc::IpcEventHandle;
     pub use crate::types::shareable::ShareableHandle;
 }
 

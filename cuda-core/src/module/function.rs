@@ -110,6 +110,7 @@ impl FoundFunction {
     }
 }
 
+/// # The function and its attributes
 impl Function {
     /// The function of a module with that name, which the driver is asked for once.
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {

@@ -15,6 +15,7 @@ use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
+/// # Global variables
 impl Module {
     /// The global or constant variable with that name, as a buffer over all of it:
     /// `cuModuleGetGlobal_v2`, and `cuPointerGetAttributes` to learn whether it is a managed

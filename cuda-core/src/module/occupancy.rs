@@ -62,6 +62,7 @@ unsafe extern "C" fn ask(threads: i32) -> usize {
     answer.unwrap_or(TOO_MUCH)
 }
 
+/// # Occupancy
 impl Function {
     /// How many blocks of `threads` threads, with `dynamic_shared` bytes of shared memory each, one
     /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.

@@ -24,6 +24,7 @@ mod callback;
 mod current;
 mod default;
 
+pub(crate) mod event_ipc;
 mod foreign;
 mod pool;
 

@@ -258,6 +258,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
+/// # Futures
 impl Event {
     /// Waits, without blocking, until the point is reached that is recorded now. An event that was
     /// never recorded counts as reached.

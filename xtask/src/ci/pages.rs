@@ -7,7 +7,7 @@ use fs_err as fs;
 
 /// The first methods of types, in the order of their pages. rustdoc shows `impl` blocks in the order of the
 /// `mod` lines in `lib.rs` and in the rooms, so these decide it.
-const FIRST: [(&str, &[&str]); 5] = [
+const FIRST: [(&str, &[&str]); 8] = [
     (
         "struct.Stream",
         &["alloc", "alloc_with", "alloc_zeroed", "alloc_from", "upload", "download", "copy"],
@@ -15,6 +15,9 @@ const FIRST: [(&str, &[&str]); 5] = [
     ("struct.Device", &["get", "all", "count", "is_available"]),
     ("struct.Context", &["create_stream", "stream_builder"]),
     ("struct.Buffer", &["len", "is_empty", "byte_len"]),
+    ("struct.Event", &["new"]),
+    ("struct.Module", &["from_ptx"]),
+    ("struct.Launch", &["grid", "block", "elements", "dynamic_shared", "arg"]),
     ("type.PinnedBuffer", &["new", "with_flags", "from_slice", "zeroed", "as_slice"]),
 ];
 

@@ -323,9 +323,9 @@ pub struct Touched<'a> {
     /// The stream's context.
     context: &'a Context,
     /// Memory of other devices, to which the context needs access.
-    far: Vec<PassedAs<Confined>>,
+    far: Vec<ByParameter<Confined>>,
     /// Why some memory cannot be reached.
-    error: Option<PassedAs<Error>>,
+    error: Option<ByParameter<Error>>,
     /// Whether one of the two has an entry whose parameter is not known yet.
     pub(super) unnamed: bool,
 }
@@ -334,7 +334,7 @@ pub struct Touched<'a> {
 type Parameter = Option<usize>;
 
 /// Something with the parameter by which the launch was given it, once that is known.
-struct PassedAs<T> {
+struct ByParameter<T> {
     what: T,
     by: Option<Parameter>,
 }
@@ -381,7 +381,7 @@ impl<'a> Touched<'a> {
         if memory.device == self.device() {
             self.fail(wrong_context());
         } else if self.far.iter().all(|far| far.what != memory) {
-            self.far.push(PassedAs { what: memory, by: None });
+            self.far.push(ByParameter { what: memory, by: None });
             self.unnamed = true;
         }
     }
@@ -410,7 +410,7 @@ impl<'a> Touched<'a> {
 
     #[cold]
     fn fail(&mut self, error: Error) {
-        self.error.get_or_insert(PassedAs { what: error, by: None });
+        self.error.get_or_insert(ByParameter { what: error, by: None });
         self.unnamed = true;
     }
 
@@ -433,7 +433,7 @@ impl<'a> Touched<'a> {
 
     #[cold]
     fn cross_all(&self, function: &Function) -> Result<Vec<Crossing>> {
-        let crossing = |far: &PassedAs<Confined>| {
+        let crossing = |far: &ByParameter<Confined>| {
             let crossing = peer::crossing(self.device(), far.what.device);
             if peer::has_access(self.context, far.what) {
                 return Ok(crossing);

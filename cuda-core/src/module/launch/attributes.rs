@@ -57,6 +57,7 @@ impl Attributes {
     }
 }
 
+/// # Attributes
 impl<K: StreamKind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
     /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid must be a

@@ -13,10 +13,6 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::util::by_parts::debug_by;
 
-mod ipc;
-
-pub use ipc::IpcEventHandle;
-
 /// A point of a stream, recorded by the caller.
 ///
 /// Copies, fills and buffers of this crate need no events: the crate orders them. Events are for
@@ -36,12 +32,13 @@ pub use ipc::IpcEventHandle;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Event {
-    raw: RawEvent,
-    flags: EventFlags,
+    pub(super) raw: RawEvent,
+    pub(super) flags: EventFlags,
     /// It was recorded, at some time, behind work that may take any time.
-    held_up: AtomicBool,
+    pub(super) held_up: AtomicBool,
 }
 
+/// # Recording, waiting, measuring
 impl Event {
     /// A new event of `context`: `cuEventCreate`.
     ///

@@ -7,8 +7,8 @@ use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::stream::event::{Event, EventFlags};
-use crate::timeline::event::RawEvent;
+use crate::stream::event::Event;
+use crate::timeline::event::{EventFlags, RawEvent};
 use crate::util::sent_bytes::sent_bytes;
 
 sent_bytes! {
@@ -23,6 +23,7 @@ sent_bytes! {
     IpcEventHandle: CUipcEventHandle
 }
 
+/// # Sharing with other processes
 impl Event {
     /// A handle by which another process can open the event: `cuIpcGetEventHandle`. On Linux, and
     /// with limits on Windows.

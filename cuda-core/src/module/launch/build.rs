@@ -1,0 +1,130 @@
+//! The shape and the arguments of a launch.
+
+use super::argument::sealed::{PushArgument as _, TouchMemory as _};
+use super::{Argument, DeviceVisible, Dimensions, Launch};
+use crate::stream::StreamKind;
+
+/// Threads per block that [`Launch::elements`] chooses.
+const BLOCK: u32 = 256;
+
+/// # Shape and arguments
+impl<'a, K: StreamKind> Launch<'a, K> {
+    /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut image = stream.alloc_zeroed::<f32>(1024 * 768)?;
+    /// // SAFETY: scale(float *x) is compiled for images of 1024 by 768 elements, a thread for each.
+    /// unsafe { stream.kernel(&function).grid((64, 48)).block((16, 16)).arg(&mut image).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
+        self.prepared.grid = blocks.into();
+        self
+    }
+
+    /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let threads = function.block_size(None, 0)?.threads; // of the fullest occupancy
+    /// let mut x = stream.alloc_zeroed::<f32>(threads as usize)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each thread.
+    /// unsafe { stream.kernel(&function).block(threads).arg(&mut x).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn block(mut self, threads: impl Into<Dimensions>) -> Self {
+        self.prepared.block = threads.into();
+        self
+    }
+
+    /// At least as many threads as elements: blocks of 256 threads in one dimension. The kernel
+    /// must ignore threads beyond the last element. Zero elements make a grid of zero blocks, which
+    /// [`Launch::launch`] refuses.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
+    /// // SAFETY: scale(float *x, unsigned n) leaves the elements from the `n`th on alone: the four
+    /// // blocks have 1024 threads.
+    /// unsafe { stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn elements(mut self, elements: usize) -> Self {
+        let blocks = elements.div_ceil(BLOCK as usize);
+        // A number that does not fit exceeds any device's limit, and is refused as such.
+        self.prepared.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
+        self.prepared.block = BLOCK.into();
+        self
+    }
+
+    /// Dynamic shared memory in bytes per block. More than 48 KiB must be allowed first, with
+    /// [`Function::set_max_dynamic_shared`](crate::Function::set_max_dynamic_shared).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let bytes = 100 << 10;
+    /// function.set_max_dynamic_shared(bytes)?;
+    /// let mut launch = stream.kernel(&function).grid(16).block(256).dynamic_shared(bytes);
+    /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn dynamic_shared(mut self, bytes: usize) -> Self {
+        self.prepared.dynamic_shared = bytes;
+        self
+    }
+
+    /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
+    /// (`&mut buffer`), or a value. See [`Argument`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let n = 1000;
+    /// let x = stream.upload_new(&vec![1.0f32; n])?;
+    /// let mut y = stream.alloc_zeroed::<f32>(n)?;
+    /// // SAFETY: scale(const float *x, float *y, float by, unsigned n) reads `n` elements of `x` and
+    /// // writes as many of `y`.
+    /// unsafe {
+    ///     stream.kernel(&function).elements(n).arg(&x).arg(&mut y).arg(2.0f32).arg(n as u32).launch()
+    /// }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn arg<A: Argument<'a>>(mut self, argument: A) -> Self {
+        let prepared = &mut *self.prepared;
+        argument.into_argument().push(&mut prepared.arguments, &mut prepared.touched);
+        if prepared.touched.unnamed {
+            prepared.touched.name(Some(prepared.arguments.count() - 1));
+        }
+        self
+    }
+
+    /// Memory that the kernel uses without being passed it as an argument: through an address in
+    /// another argument, or as a [global](crate::Module::global) of its module. As with
+    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let x = stream.alloc_zeroed::<f32>(256)?;
+    /// let mut launch = stream.kernel(&function).block(256).arg(x.as_raw()).uses(&x);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn uses<A>(mut self, memory: A) -> Self
+    where
+        A: Argument<'a, As: DeviceVisible<'a>>,
+    {
+        memory.into_argument().touch(&mut self.prepared.touched);
+        if self.prepared.touched.unnamed {
+            self.prepared.touched.name(None);
+        }
+        self
+    }
+}

@@ -1,0 +1,219 @@
+//! Modules from PTX and images, and their functions.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::Arc;
+
+use cuda_sys::symbol as cu;
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::module::code::Users;
+use crate::module::function::{FoundFunctions, Function};
+use crate::module::jit::{JitOptions, Outputs};
+use crate::module::nvrtc::Cubin;
+use crate::module::{Loaded, Module, aligned, ptx_text, read_image};
+use crate::process::handle::Handle;
+use crate::process::owned::Owned;
+
+/// # Loading, and the kernels
+impl Module {
+    /// Compiles PTX text for the context's device, with the options of [`JitOptions::new`]:
+    /// `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
+    /// [`Error::Invalid`](crate::Error::Invalid) for text that does not begin as PTX does or holds
+    /// a NUL byte, before any driver call.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let ptx = std::fs::read_to_string("kernels.ptx").expect("nvcc --ptx kernels.cu");
+    /// let module = Module::from_ptx(&context, ptx)?;
+    /// let scale = module.function("scale")?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
+    pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
+        Self::from_ptx_with(context, ptx, &JitOptions::new())
+    }
+
+    /// Compiles PTX text with the given options: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// As [`Module::from_ptx`].
+    ///
+    /// ```no_run
+    /// use cuda_core::{Module, jit::JitOptions};
+    ///
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let ptx = String::new();
+    /// let options = JitOptions::new().max_registers(32).line_info(true).verbose(true);
+    /// let module = Module::from_ptx_with(&context, &ptx, &options)?;
+    /// println!("{} (in {:?})", module.log(), module.wall_time());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx"))]
+    pub fn from_ptx_with(
+        context: &Context,
+        ptx: impl AsRef<str>,
+        options: &JitOptions,
+    ) -> Result<Self> {
+        let text = ptx_text("cuModuleLoadDataEx", ptx.as_ref())?;
+        // SAFETY: PTX text, NUL-terminated, alive during the call.
+        unsafe { Self::load(context, text.as_ptr().cast(), options) }
+    }
+
+    /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for a binary of another compute
+    /// capability than the device's.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module, nvrtc::Program};
+    ///
+    /// let device = Device::get(0)?;
+    /// let source = r#"extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= 2; }"#;
+    /// let cubin = Program::new(source).device(device)?.compile_cubin()?;
+    /// let module = Module::from_cubin(&device.context()?, &cubin)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
+    pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
+        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
+        unsafe { Self::from_image(context, cubin.as_bytes()) }
+    }
+
+    /// Loads a binary image, a cubin or a fatbin, with the options of [`JitOptions::new`]:
+    /// `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) if the image holds nothing for the
+    /// context's device, or is none.
+    ///
+    /// # Safety
+    /// `image` is a whole image, written by a compiler of NVIDIA's: the driver reads as far as the
+    /// headers in it say. A NUL byte is appended, so PTX text is an image too.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let image = std::fs::read("kernels.cubin").expect("nvcc --cubin kernels.cu");
+    /// // SAFETY: nvcc wrote the file.
+    /// let module = unsafe { Module::from_image(&context, &image) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
+    pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::from_image_with(context, image, &JitOptions::new()) }
+    }
+
+    /// Loads an image, with the given options for compiling its PTX: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// As [`Module::from_image`].
+    ///
+    /// # Safety
+    /// As [`Module::from_image`].
+    #[doc(alias("cuModuleLoadDataEx"))]
+    pub unsafe fn from_image_with(
+        context: &Context,
+        image: &[u8],
+        options: &JitOptions,
+    ) -> Result<Self> {
+        let image = aligned(image);
+        // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
+        // during the call.
+        unsafe { Self::load(context, image.as_ptr().cast(), options) }
+    }
+
+    /// Loads an image from a file: [`Module::from_image`] of its contents.
+    ///
+    /// # Errors
+    /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile).
+    ///
+    /// # Safety
+    /// As [`Module::from_image`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::Module;
+    ///
+    /// // SAFETY: nvcc wrote the file.
+    /// let module = unsafe { Module::from_file(&context, "kernels.fatbin") }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoad"))]
+    pub unsafe fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::from_file_with(context, path, &JitOptions::new()) }
+    }
+
+    /// Loads an image from a file: [`Module::from_image_with`] of its contents.
+    ///
+    /// # Errors
+    /// As [`Module::from_file`].
+    ///
+    /// # Safety
+    /// As [`Module::from_image`].
+    pub unsafe fn from_file_with(
+        context: &Context,
+        path: impl AsRef<Path>,
+        options: &JitOptions,
+    ) -> Result<Self> {
+        let image = read_image(path.as_ref())?;
+        // SAFETY: these are the file's bytes, for which the caller promised what is required.
+        unsafe { Self::from_image_with(context, &image, options) }
+    }
+
+    /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
+    ///
+    /// The module remembers it, with what its launches are checked against: asking for a name again
+    /// makes no driver call.
+    ///
+    /// # Errors
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound);
+    /// [`Error::Invalid`](crate::Error::Invalid) for a name with a NUL byte.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// let module = cuda_core::Module::from_ptx(&context, PTX)?;
+    /// let function = module.function("scale")?;
+    /// drop(module); // the function keeps it loaded
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleGetFunction"))]
+    pub fn function(&self, name: &str) -> Result<Function> {
+        Function::find(&self.0, name)
+    }
+
+    /// # Safety
+    /// `image` is what `cuModuleLoadDataEx` accepts: NUL-terminated PTX text, or a whole binary
+    /// image.
+    unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
+        let op = "cuModuleLoadDataEx";
+        let mut raw = std::ptr::null_mut();
+        let mut call = options.prepare();
+        let (keys, values, count) = call.pairs();
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; the image is the
+            // caller's promise; there are `count` keys with a value each, which stay where they are
+            // for as long as the module, with the buffers among them; a live context is current.
+            unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) }
+        })?;
+        Ok(Self(Arc::new(Owned::new(Loaded {
+            raw: Handle(raw),
+            context: context.clone(),
+            users: Users::default(),
+            functions: FoundFunctions::default(),
+            outputs: Outputs::of(op, code, call)?,
+        }))))
+    }
+}
