@@ -3,8 +3,8 @@
 //! `cargo xtask headers` builds and runs this with each header.
 
 use cuda_core::{
-    AnyThread, Context, Device, Kernel, Launch, Library, ManagedBuffer, MemoryLocation,
-    MemorySyncDomain, Module, Result, SmSplit,
+    AnyThread, Context, Device, Kernel, Launch, Library, MemorySyncDomain, Module, Result, SmSplit,
+    managed::{ManagedBuffer, MemoryLocation},
 };
 use support::kernels;
 
@@ -25,7 +25,7 @@ fn s47_the_header_takes_nothing_away() {
         let module: Module = kernels::load(&context)?;
         let nothing = module.function("nothing")?;
         let mut launch: Launch<'_, AnyThread> = stream.kernel(&nothing);
-        launch.memory_sync_domain(MemorySyncDomain::Remote);
+        launch = launch.memory_sync_domain(MemorySyncDomain::Remote);
         // SAFETY: no parameter.
         unsafe { launch.launch() }?;
         // 12.2.
@@ -41,7 +41,7 @@ fn s47_the_header_takes_nothing_away() {
         stream.synchronize()
     };
     all().expect("the simulated driver has it all");
-    cuda_core::trim_staging().expect("no fault was injected");
+    cuda_core::staging::trim().expect("no fault was injected");
     session.settle();
     session.assert_clean();
 }

@@ -6,7 +6,8 @@ mod shared;
 use std::process::ExitCode;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, FilterMode, Module, Texture, TextureDescriptor,
+    Device, Module,
+    image::{ArrayFlags, ArrayShape, CudaArray, FilterMode, Texture, TextureDescriptor},
 };
 
 /// Texels per row, and rows.
@@ -49,11 +50,10 @@ fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
     let descriptor = TextureDescriptor::default().with_filter(FilterMode::Linear);
     let texture = Texture::new(image, &descriptor)?;
     let mut large = stream.alloc::<f32>(LEN)?;
-    let mut launch = stream.kernel(&magnify);
-    launch.elements(LEN);
+    let mut launch = stream.kernel(&magnify).elements(LEN);
     // The launch borrows the image, so the program cannot write to it until the launch is made.
-    launch.arg(texture.bind(image)?).arg(&mut large);
-    launch.arg(WIDTH as u32).arg(1.0 / SCALE as f32).arg(LEN as u32);
+    launch = launch.arg(texture.bind(image)?).arg(&mut large);
+    launch = launch.arg(WIDTH as u32).arg(1.0 / SCALE as f32).arg(LEN as u32);
     // SAFETY: magnify(cudaTextureObject_t image, float *to, unsigned width, float scale, unsigned n)
     // writes n elements of `to`, which has as many.
     unsafe { launch.launch() }?;

@@ -4,7 +4,7 @@ mod shared;
 
 use std::process::ExitCode;
 
-use cuda_core::{RegisterFlags, Registered};
+use cuda_core::{Registered, pinned::RegisterFlags};
 
 const LEN: usize = 1 << 20;
 

@@ -6,7 +6,10 @@ mod shared;
 use std::env;
 use std::process::{Command, ExitCode};
 
-use cuda_core::{DeviceBuffer, Event, EventFlags, IpcEventHandle, IpcMemoryHandle};
+use cuda_core::{
+    DeviceBuffer, Event, EventFlags,
+    interop::{IpcEventHandle, IpcMemoryHandle},
+};
 
 /// Elements: 2 MiB, so that no other allocation shares the block that the handle opens.
 const LEN: usize = 1 << 19;

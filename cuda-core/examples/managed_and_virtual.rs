@@ -4,7 +4,12 @@ mod shared;
 
 use std::process::ExitCode;
 
-use cuda_core::{Advice, Device, ManagedBuffer, MemoryLocation, VirtualBuffer, sys};
+use cuda_core::{
+    Device,
+    managed::{Advice, ManagedBuffer, MemoryLocation},
+    sys,
+    virtual_memory::VirtualBuffer,
+};
 
 fn managed(device: Device) -> shared::Result {
     let stream = device.create_stream()?;

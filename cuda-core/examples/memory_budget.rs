@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cuda_core::adaptors::{Limiting, Statistics};
 use cuda_core::{
-    Allocator, AllocatorError, CachingPool, Error, PoolLimit, Result, Stream, with_allocator,
+    Allocator, AllocatorError, CachingPool, Error, Result, Stream, pools::PoolLimit, with_allocator,
 };
 
 const MIB: usize = 1 << 20;

@@ -4,9 +4,14 @@ mod shared;
 
 use std::process::ExitCode;
 
-use cuda_core::{Device, Module, nvrtc};
+use cuda_core::{Device, Module, kernel, nvrtc};
 
 const LEN: usize = 100_000;
+
+kernel! {
+    /// `saxpy(float a, const float *x, float *y, unsigned n)`: y[i] += a * x[i]
+    fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+}
 
 const DOUBLE: &str = r#"
 extern "C" __global__ void twice(float *x, unsigned n) {
@@ -18,15 +23,13 @@ extern "C" __global__ void twice(float *x, unsigned n) {
 fn ptx(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let module = Module::from_ptx(stream.context(), include_str!("saxpy.ptx"))?;
-    let saxpy = module.function("saxpy")?;
+    let saxpy = saxpy::load(&module)?;
     let mut x = stream.alloc::<f32>(LEN)?;
     let mut y = stream.alloc::<f32>(LEN)?;
     stream.fill(&mut x, 3.0)?;
     stream.fill(&mut y, 1.0)?;
-    let mut launch = stream.kernel(&saxpy);
-    launch.elements(LEN).arg(2.0f32).arg(&x).arg(&mut y).arg(LEN as u32);
-    // SAFETY: saxpy(float a, const float *x, float *y, unsigned n) reads n elements of x, and reads
-    // and writes n of y; both have as many.
+    let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, LEN as u32).elements(LEN);
+    // SAFETY: the kernel reads n elements of x, and reads and writes n of y; both have as many.
     unsafe { launch.launch() }?;
     let mut back = vec![0.0; LEN];
     stream.download(&y, &mut back)?;
@@ -41,8 +44,7 @@ fn cuda_cpp(device: Device) -> shared::Result {
     let ptx = program.compile()?; // its error has the compiler's log
     let twice = Module::from_ptx(stream.context(), &ptx)?.function("twice")?;
     let mut x = stream.upload_new(&vec![21.0f32; LEN])?;
-    let mut launch = stream.kernel(&twice);
-    launch.elements(LEN).arg(&mut x).arg(LEN as u32);
+    let mut launch = stream.kernel(&twice).elements(LEN).arg(&mut x).arg(LEN as u32);
     // SAFETY: twice(float *x, unsigned n) reads and writes n elements of x, which has as many.
     unsafe { launch.launch() }?;
     let back = stream.download_vec(&x)?;

@@ -14,6 +14,26 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 //!
+//! A kernel is declared with its types. To launch it is `unsafe`, since nothing checks its body:
+//!
+//! ```no_run
+//! use cuda_core::{Device, Module, kernel};
+//!
+//! kernel! {
+//!     fn saxpy(n: u32, a: f32, x: &[f32], y: &mut [f32]);
+//! }
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! # let ptx = "";
+//! let saxpy = saxpy::load(&Module::from_ptx(stream.context(), ptx)?)?; // text, or by `nvrtc`
+//! let x = stream.upload_new(&[1.0f32; 1000])?;
+//! let mut y = stream.upload_new(&[2.0f32; 1000])?;
+//! // SAFETY: `saxpy` reads and writes elements below `n`, which both have.
+//! unsafe { saxpy.on(&stream, 1000, 3.0, &x, &mut y).elements(1000).launch() }?;
+//! assert_eq!(stream.download_vec(&y)?, [5.0; 1000]); // waits
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
+//!
 //! * **Safe and asynchronous.** Copies, fills and frees return at once. Safe code can neither reach
 //!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
 //!   a ledger of the streams that use it, so work on several streams and devices is ordered without
@@ -43,44 +63,49 @@
 //! other work.
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
-//! full speed. Their elements are [`Pod`], and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
-//! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
-//! [`Registered`] pins existing memory, and a [`VirtualBuffer`] of [`PhysicalMemory`] grows without
-//! moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels read through a
-//! [`Texture`] or access through a [`Surface`]. [`PointerAttributes`] describe an address,
-//! [`IpcMemoryHandle`] and [`IpcEventHandle`] reach other processes, and [`ExternalMemory`] and
-//! [`ExternalSemaphore`] are those of Vulkan.
+//! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and
+//! structs by [`pod!`] among them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
+//! parts. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
+//! [`PitchedBuffer`] has padded rows, [`Registered`] pins existing memory, and a
+//! [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
+//! [`PhysicalMemory`](virtual_memory::PhysicalMemory) grows without moving. A
+//! [`CudaArray`](image::CudaArray) or [`MipmappedArray`](image::MipmappedArray) holds images, which
+//! kernels read through a [`Texture`](image::Texture) or access through a
+//! [`Surface`](image::Surface). [`PointerAttributes`] describe an address,
+//! [`IpcMemoryHandle`](interop::IpcMemoryHandle) and [`IpcEventHandle`](interop::IpcEventHandle)
+//! reach other processes, and [`ExternalMemory`](interop::ExternalMemory) and
+//! [`ExternalSemaphore`](interop::ExternalSemaphore) are those of Vulkan.
 //!
 //! **Allocators.** Device memory comes from a [`CachingPool`] that all streams share. An
 //! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
-//! [`PinnedPool::usage`], [`PinnedPool::set_limit`] and [`PinnedPool::trim`] manage the cache behind pinned
-//! buffers, and [`trim()`] gives everything back that is kept for reuse.
+//! [`PinnedPool`] manages the cache behind pinned buffers, and [`trim()`] gives everything back
+//! that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
-//! on buffers, of one device or two. [`Stream::upload`], [`Stream::download`] and
-//! [`Stream::scope`] take borrowed slices, and [`Stream::upload_new`], [`Stream::download_vec`] and
-//! [`Stream::copy_new`] make what they copy to; [`Stream::upload_owned`] and
-//! [`Stream::download_owned`] take host memory that an [`InFlight`] gives back.
-//! [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between them,
-//! [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
-//! [`StagingOptions`] say which threads help with large slices.
+//! on buffers, of one device or two; the host's side may be any slice, and [`Stream::scope`] waits
+//! once for many. [`Stream::upload_new`], [`Stream::download_vec`] and [`Stream::copy_new`] make
+//! what they copy to; [`Stream::upload_owned`] and [`Stream::download_owned`] take host memory that
+//! an [`InFlight`] gives back. [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between
+//! them, [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
+//! [`StagingOptions`](staging::StagingOptions) say which threads help with large slices.
 //!
 //! **Several devices.** A [`DeviceGroup`] does one thing on all of them at once: an upload to all,
 //! a ring of copies, access to each other's memory. [`Context::enable_peer_access`] gives such
 //! access to one pair, and [`PeerAccess`] says how far it goes.
 //!
 //! **Kernels.** A [`Module`] is code, from PTX or a binary; [`nvrtc`] compiles CUDA C++ while the
-//! program runs, a [`Linker`] joins code that comes in pieces, and a `Library` is a module for all
-//! contexts at once. A [`Function`] is a kernel with its attributes and occupancy, and
-//! [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot check
-//! what a kernel does.
+//! program runs, a [`Linker`](jit::Linker) joins code that comes in pieces, and a [`Library`] is a
+//! module for all contexts at once. A [`Function`] is a kernel with its attributes and occupancy,
+//! and [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot
+//! check what a kernel does. [`kernel!`] declares a kernel's parameters once, and the compiler
+//! checks the arguments of each launch.
 //!
-//! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are
-//! futures for any executor. An [`Error`] names the operation and the cause. What a `Drop` could
-//! not do is counted by [`drop_failures`] and reported to the hook of [`set_drop_hook`]; owners
-//! also have a fallible `close`.
+//! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are futures
+//! for any executor. An [`Error`] names the operation and the cause. What a `Drop` could not do is
+//! counted by [`drops::failures`] and reported to the hook of [`drops::set_hook`]; owners also have
+//! a fallible `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
 //! libraries. [`sys`] has their types and everything else of the driver API.
@@ -96,7 +121,8 @@
 
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
-// Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
+// The rooms. Rustdoc shows the `impl`s of a type in the order of their modules, so what a program needs
+// first is first here, apart from the ground. Which room may use which, the picture in ARCHITECTURE.md says.
 
 // Containers, locks and macros, and whether the process may call the driver.
 mod util;
@@ -113,20 +139,29 @@ mod process;
 // What devices are and can do.
 mod device;
 
-// Contexts, and what is current on a thread.
-mod context;
+// Blocks, buffers and views of any kind of memory.
+mod memory;
 
-// Access of devices to each other's memory.
-mod peer;
+// Device, managed and imported memory.
+mod device_memory;
 
-// The order of each stream's work, and the ledgers of who uses which bytes.
-mod timeline;
+// Pinned and registered memory of the host.
+mod host;
+
+// Copies and fills.
+mod copy;
+
+// Device code: compiling, loading, launching.
+mod module;
 
 // Streams, events and host functions.
 mod stream;
 
-// Blocks, buffers and views of any kind of memory.
-mod memory;
+// The order of each stream's work, and the ledgers of who uses which bytes.
+mod timeline;
+
+// Contexts, and what is current on a thread.
+mod context;
 
 // Futures, and the threads that wait for devices.
 mod wait;
@@ -134,23 +169,15 @@ mod wait;
 // Allocators of device memory: caching, the driver's, one's own.
 mod alloc;
 
-// Device, managed, virtual and imported memory.
-mod device_memory;
+// Access of devices to each other's memory.
+mod peer;
 
-// Pinned and registered memory of the host.
-mod host;
+pub mod virtual_memory;
 
 // Signals, values in memory, semaphores.
 mod signal;
 
-// Copies and fills.
-mod copy;
-
-// Arrays, textures and surfaces.
-mod image;
-
-// Device code: compiling, loading, launching.
-mod module;
+pub mod image;
 
 // Several devices as one.
 mod group;
@@ -162,15 +189,11 @@ mod trim;
 pub use cuda_sys as sys;
 
 pub use alloc::allocator::Allocator;
-pub use alloc::caching::builder::CachingPoolBuilder;
-pub use alloc::caching::limit::PoolLimit;
 pub use alloc::caching::pool::CachingPool;
-pub use alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use alloc::choice::{set_default_allocator, with_allocator};
-pub use alloc::driver_pool::attributes::PoolReuse;
-pub use alloc::driver_pool::ipc::PoolPointer;
-pub use alloc::driver_pool::memory_pool::{MemoryPool, MemoryPoolBuilder};
+pub use alloc::driver_pool::memory_pool::MemoryPool;
 pub use alloc::functions::{AllocFunction, FreeFunction};
+pub use alloc::pitched::PitchedBuffer;
 pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
@@ -182,8 +205,6 @@ pub use context::profiler::ProfilerRange;
 pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
 pub use copy::borrowed::Scope;
-pub use copy::borrowed::staging::options::{StagingOptions, set_staging_options, staging_options};
-pub use copy::borrowed::staging::trim_staging;
 pub use copy::host_slice::{HostSlice, HostSliceMut};
 pub use copy::in_flight::{InFlight, InFlightFuture};
 pub use copy::pitched::{Pitched, PitchedMut};
@@ -192,33 +213,11 @@ pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
-pub use device_memory::external::{ExternalMemory, ExternalMemoryKind};
-pub use device_memory::ipc::IpcMemoryHandle;
-pub use device_memory::managed::{Managed, ManagedBuffer};
-pub use device_memory::pitched::PitchedBuffer;
-pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
-pub use device_memory::virtual_memory::Granularity;
-pub use device_memory::virtual_memory::buffer::{Virtual, VirtualBuffer};
-pub use device_memory::virtual_memory::physical::PhysicalMemory;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
-pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use host::pinned_pool::{PinnedBackend, PinnedPool};
-pub use host::registered::{RegisterFlags, Registered};
-pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
-pub use image::array::mipmap::{MipLevels, MipmappedArray};
-pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
-pub use image::array::texel::{Half, Texel};
-pub use image::array::texel_side::{TexelDestination, TexelSource};
-pub use image::array::view::{ArraySlice, ArraySliceMut};
-pub use image::array::{CudaArray, OneLevel, TexelArray};
-pub use image::texture::descriptor::{
-    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
-};
-pub use image::texture::object::{BoundObject, ImageObject};
-pub use image::texture::surface::{BoundSurface, Surface, SurfaceKind};
-pub use image::texture::view::TextureSource;
-pub use image::texture::{BoundTexture, Texture, TextureKind};
+pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use host::pinned_pool::PinnedPool;
+pub use host::registered::Registered;
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
@@ -226,16 +225,14 @@ pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
 pub use module::{
-    BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
-    Kernel, Library, LinkInput, Linker, Module, nvrtc,
+    BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
+    nvrtc,
 };
 pub use peer::PeerAccess;
 pub use process::driver::driver_version;
-pub use process::drop_hook::{DropFailure, DropHook, drop_failures, set_drop_hook, take_drop_hook};
 pub use signal::Signal;
-pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
 pub use signal::value::{StreamValue, WaitValue};
-pub use stream::event::{Event, IpcEventHandle};
+pub use stream::event::Event;
 pub use stream::{
     AnyThread, OneThread, PerThreadStream, Stream, StreamBuilder, StreamGuard, StreamKind,
     StreamPool,
@@ -243,12 +240,166 @@ pub use stream::{
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use trim::trim;
+pub use types::complex::{Complex32, Complex64};
 pub use types::extent::{Extent, Origin};
+pub use types::half::{bf16, f16};
 pub use types::pod::Pod;
 pub use types::resource::Resource;
-pub use types::shareable::ShareableHandle;
 pub use types::usage::{MemoryInfo, PoolUsage};
 pub use types::uuid::Uuid;
 pub use types::version::Version;
-pub use wait::flush::flush_deferred_drops;
 pub use wait::future::Ready;
+
+/// What a `Drop` could not release, and what is still to be released.
+///
+/// `Drop` cannot return an error. A release that fails is counted, and reported to a
+/// [hook](drops::set_hook), if the program has set one. Where the driver must not be called, as in a
+/// host function, drops are deferred to a thread of the library; [`flush`](drops::flush) waits for
+/// them. To get errors as values, call `close` instead.
+///
+/// ```no_run
+/// use cuda_core::drops;
+///
+/// drops::set_hook(|failure| eprintln!("{failure}"));
+/// // …
+/// drops::flush();
+/// assert_eq!(drops::failures(), 0);
+/// ```
+pub mod drops {
+    pub use crate::process::drop_hook::{
+        DropFailure, DropHook, drop_failures as failures, set_drop_hook as set_hook,
+        take_drop_hook as take_hook,
+    };
+    pub use crate::wait::flush::flush_deferred_drops as flush;
+}
+
+/// Memory, events and semaphores of other processes and other interfaces.
+///
+/// Another process opens memory and events by handles, which are bytes to be sent by any means:
+/// [`IpcMemoryHandle`](interop::IpcMemoryHandle), [`IpcEventHandle`](interop::IpcEventHandle), and
+/// for memory of the driver's pools [`PoolPointer`](interop::PoolPointer). Vulkan and others pass
+/// file descriptors, of which [`ExternalMemory`](interop::ExternalMemory) and
+/// [`ExternalSemaphore`](interop::ExternalSemaphore) are made. Opening is `unsafe`: what the other
+/// side does with the memory is not known here.
+///
+/// ```no_run
+/// # fn send(_bytes: &[u8]) {}
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let shared = context.alloc::<f32>(1 << 20)?;
+/// send(&shared.ipc_handle()?.to_bytes()); // the receiver calls `DeviceBuffer::open_ipc`
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod interop {
+    pub use crate::alloc::driver_pool::ipc::PoolPointer;
+    pub use crate::device_memory::external::{ExternalMemory, ExternalMemoryKind};
+    pub use crate::device_memory::ipc::IpcMemoryHandle;
+    pub use crate::signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
+    pub use crate::stream::event::IpcEventHandle;
+    pub use crate::types::shareable::ShareableHandle;
+}
+
+/// Options of the driver's compiler, and its linker.
+///
+/// The driver compiles PTX when a module is loaded. [`JitOptions`](jit::JitOptions) say how, and ask
+/// for its log. A [`Linker`](jit::Linker) joins code that comes in several pieces.
+///
+/// ```no_run
+/// use cuda_core::{Device, Module, jit::JitOptions};
+///
+/// # let ptx = "";
+/// let context = Device::get(0)?.context()?;
+/// let module = Module::from_ptx_with(&context, ptx, &JitOptions::new().verbose(true))?;
+/// println!("{}", module.log()); // registers, shared memory, spills
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod jit {
+    pub use crate::module::{JitCache, JitFallback, JitOptions, LinkInput, Linker};
+}
+
+/// Memory that the host and all devices use by the same address, and that moves between them.
+///
+/// A [`ManagedBuffer`](managed::ManagedBuffer) is a buffer of device memory that the host also
+/// reads and writes, once the devices are done with it. The driver moves pages to where they are
+/// used; prefetching and [`Advice`](managed::Advice) say in advance where that will be.
+///
+/// ```no_run
+/// use cuda_core::{Device, managed::ManagedBuffer};
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// let mut values = ManagedBuffer::<f32>::new(stream.context(), 1000)?;
+/// values.as_mut_slice()?.fill(1.0);
+/// stream.fill(values.slice_mut(..500)?, 2.0)?;
+/// assert_eq!(values.as_slice()?[499..501], [2.0, 1.0]); // waits for the fill
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod managed {
+    pub use crate::device_memory::managed::{Managed, ManagedBuffer};
+    pub use crate::device_memory::placement::{
+        Advice, ManagedAttach, ManagedAttributes, MemoryLocation,
+    };
+}
+
+/// Flags and traits of pinned and registered memory.
+///
+/// A [`PinnedBuffer`] needs none of them. [`PinnedFlags`](pinned::PinnedFlags) make memory that
+/// kernels reach in place, or that the host writes around its caches.
+/// [`StableHost`](pinned::StableHost) is implemented by owners whose memory stays where it is, such
+/// as [`Vec`], which [`Registered`] pins and [`Stream::upload_owned`] copies from.
+///
+/// ```no_run
+/// use cuda_core::{Device, PinnedBuffer, pinned::PinnedFlags};
+///
+/// let context = Device::get(0)?.context()?;
+/// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
+/// let in_place = PinnedBuffer::<f32>::with_flags(&context, 1000, flags)?; // an argument of kernels
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod pinned {
+    pub use crate::host::pinned::PinnedFlags;
+    pub use crate::host::pinned_pool::PinnedBackend;
+    pub use crate::host::registered::RegisterFlags;
+    pub use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
+}
+
+/// What pools of device memory are built of, and report.
+///
+/// A [`CachingPool`] and a [`MemoryPool`] are made by builders, which set limits and say what is to
+/// be kept. A caching pool lists its [segments](pools::CacheSegment), the allocations of the driver
+/// that it cuts its blocks from.
+///
+/// ```no_run
+/// use cuda_core::{CachingPool, Device, pools::PoolLimit};
+///
+/// let pool = CachingPool::builder().limit(PoolLimit::Bytes(1 << 30)).build()?;
+/// let stream = Device::get(0)?.create_stream()?;
+/// let scratch = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod pools {
+    pub use crate::alloc::caching::builder::CachingPoolBuilder;
+    pub use crate::alloc::caching::limit::PoolLimit;
+    pub use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
+    pub use crate::alloc::driver_pool::attributes::PoolReuse;
+    pub use crate::alloc::driver_pool::memory_pool::MemoryPoolBuilder;
+}
+
+/// How copies of borrowed slices are staged in pinned memory.
+///
+/// [`Stream::upload`] and [`Stream::download`] copy plain slices through pinned chunks, which the
+/// process keeps for reuse. [`StagingOptions`](staging::StagingOptions) set how large the chunks
+/// are and how many threads help with large slices; [`trim`](staging::trim) gives the chunks back.
+///
+/// ```no_run
+/// use cuda_core::staging::{self, StagingOptions};
+///
+/// staging::set_options(StagingOptions::new(3, 4 << 20))?; // three helpers, chunks of 4 MiB
+/// // …
+/// println!("{} bytes given back", staging::trim()?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub mod staging {
+    pub use crate::copy::borrowed::staging::options::{
+        StagingOptions, set_staging_options as set_options, staging_options as options,
+    };
+    pub use crate::copy::borrowed::staging::trim_staging as trim;
+}

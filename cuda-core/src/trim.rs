@@ -5,14 +5,14 @@ use crate::copy::borrowed::staging::trim_staging;
 use crate::error::Result;
 use crate::wait::flush::flush_deferred_drops;
 
-/// Gives back all memory that the library keeps for reuse and that no work uses any more, and returns
-/// its bytes: [`flush_deferred_drops`], then
-/// [`CachingPool::trim`]`(0)` of the [shared pool](CachingPool::shared), [`PinnedPool::trim`](crate::PinnedPool::trim)
-/// and [`trim_staging`].
+/// Gives back all memory that the library keeps for reuse and that no work uses any more, and
+/// returns its bytes: [`drops::flush`](crate::drops::flush), then [`CachingPool::trim`]`(0)` of the
+/// [shared pool](CachingPool::shared), [`PinnedPool::trim`](crate::PinnedPool::trim) and
+/// [`staging::trim`](crate::staging::trim).
 ///
 /// For a program that leaves the devices to others for a while, and for the end of a test that must
-/// have released everything. Each segment is freed by `cuMemFree`, which waits for all work of its device.
-/// Pools of the program's own are trimmed by their own methods.
+/// have released everything. Each segment is freed by `cuMemFree`, which waits for all work of its
+/// device. Pools of the program's own are trimmed by their own methods.
 ///
 /// # Errors
 /// The first error of those functions; the others run regardless.

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, Error, Extent, Half, ManagedBuffer, MipmappedArray,
-    Origin, PinnedBuffer, RegisterFlags, Registered, Result, Shape, Stream, Texel, VirtualBuffer,
+    Device, Error, Extent, Origin, PinnedBuffer, Registered, Result, Shape, Stream, f16,
+    image::{ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Texel},
+    managed::ManagedBuffer,
+    pinned::RegisterFlags,
+    virtual_memory::VirtualBuffer,
 };
 use support::{gpu_test, pattern, report, stall};
 
@@ -111,8 +114,9 @@ gpu_test! {
         round_trip(&stream, |b| half(b, 0))?;
         round_trip(&stream, |b| [half(b, 0), half(b, 2)])?;
         round_trip(&stream, |b| [half(b, 0) as i16, half(b, 2) as i16, 0, -1])?;
-        round_trip(&stream, |b| Half(half(b, 0)))?;
-        round_trip(&stream, |b| [Half(half(b, 0)), Half(half(b, 2))])?;
+        // Without NaN, which equals nothing.
+        round_trip(&stream, |b| f16::from_bits(half(b, 0) & 0xbfff))?;
+        round_trip(&stream, |b| [f16::from_bits(half(b, 0) & 0xbfff), f16::from_bits(half(b, 2) & 0xbfff)])?;
         round_trip(&stream, |b| word(b, 0))?;
         round_trip(&stream, |b| [word(b, 0) as i32, word(b, 4) as i32])?;
         round_trip(&stream, |b| [word(b, 0), word(b, 4), word(b, 8), word(b, 12)])?;

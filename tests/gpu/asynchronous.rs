@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Ready, Rejected, Result,
-    StableHost, Stream,
+    Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Ready, Rejected, Result, Stream,
+    pinned::StableHost,
 };
 use support::{Alarm, block_on, gpu_test, pattern, stall};
 
@@ -110,7 +110,7 @@ gpu_test! {
             held.release_after(Duration::from_millis(20));
             same(host.as_slice()?, &pattern(4, LEN), "the access waits all the same");
         }
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(alarm.wakes(), 0, "a dropped future wakes no task");
         assert_eq!(Arc::strong_count(&alarm), 1, "its waker is gone");
         Ok(())
@@ -477,7 +477,7 @@ gpu_test! {
             } else {
                 drop(flight);
             }
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             assert!(dropped.load(Ordering::Acquire), "dropped when the copy was done");
             let mut back = vec![0; LEN];
             stream.download(&buffer, &mut back)?;

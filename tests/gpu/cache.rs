@@ -3,7 +3,8 @@
 mod order;
 
 use cuda_core::{
-    Allocator, CachingPool, Device, DeviceBuffer, Error, PoolLimit, Result, Stream, with_allocator,
+    Allocator, CachingPool, Device, DeviceBuffer, Error, Result, Stream, pools::PoolLimit,
+    with_allocator,
 };
 use cuda_sys::cuStreamIsCapturing;
 use support::{check, gpu_test, pattern, report};

@@ -330,7 +330,7 @@ gpu_test! {
         let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
         stream.synchronize()?;
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
-            cuda_core::trim_staging()?;
+            cuda_core::staging::trim()?;
             let capture = Capture::begin(device, mode)?;
             let uploaded = device.create_stream()?.upload(&[7; 1000], &mut buffer);
             capture.end();

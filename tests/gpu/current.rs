@@ -151,8 +151,7 @@ gpu_test! {
             assert_eq!(current.id(), id);
             let mut buffer = current.alloc::<u32>(1000)?;
             current.fill(&mut buffer, 7)?;
-            let mut launch = current.kernel(&add_one);
-            launch.elements(1000).arg(&mut buffer).arg(1000u32);
+            let mut launch = current.kernel(&add_one).elements(1000).arg(&mut buffer).arg(1000u32);
             // SAFETY: as many elements as threads.
             unsafe { launch.launch() }?;
             let mut back = [0; 1000];

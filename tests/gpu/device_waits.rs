@@ -93,7 +93,7 @@ gpu_test! {
             let mut buffer = stream.alloc::<u8>(LEN)?;
             let flight = stream.upload_owned(vec![7; LEN], &mut buffer);
             drop(flight?);
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             // Through chunks of the process, small and large, and with pinned memory of its own.
             stream.upload(&[7; 1000], buffer.slice_mut(..1000)?)?;
             stream.upload(&vec![7; LEN], &mut buffer)?;
@@ -106,7 +106,7 @@ gpu_test! {
             context.synchronize()?;
             // The stream's cached blocks are freed after one of the library's threads has seen its
             // work end.
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             context.close()?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use cuda_core::{
-    Device, DeviceAttribute, DeviceAttributes, Error, P2pAttribute, Result, Uuid, Version,
+    Current, Device, DeviceAttribute, DeviceAttributes, Error, P2pAttribute, Result, Uuid, Version,
     driver_version, runtime_version,
 };
 use cuda_sys::{
@@ -18,6 +18,24 @@ fn raw_attribute(device: Device, attribute: DeviceAttribute) -> std::result::Res
     // SAFETY: the pointer is valid for a write; an unknown attribute is an error.
     let code = unsafe { cuDeviceGetAttribute(&mut value, attribute, device.as_raw()) };
     if code == cuda_sys::CUDA_SUCCESS { Ok(value) } else { Err(code) }
+}
+
+gpu_test! {
+    needs 2;
+    fn b_devices_sort_and_cross_unwinding_and_become_current() -> Result<()> {
+        let (first, second) = (Device::get(0)?, Device::get(1)?);
+        assert!(first < second && [second, first].iter().min() == Some(&first));
+        let device = std::panic::catch_unwind(|| second.ordinal());
+        assert_eq!(device.ok(), Some(1));
+        assert_eq!(context::current(), ptr::null_mut());
+        let before = second.set_current()?;
+        assert_eq!(context::current(), second.context()?.as_raw());
+        assert!(matches!(before, Current::None));
+        first.set_current()?;
+        assert_eq!(context::current(), first.context()?.as_raw());
+        context::set_current(ptr::null_mut());
+        Ok(())
+    }
 }
 
 gpu_test! {

@@ -1,8 +1,8 @@
 //! The driver's pools as values, and access of other devices to them.
 
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result,
-    ShareableHandle,
+    Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, Result,
+    interop::ShareableHandle, pools::PoolReuse, with_allocator,
 };
 use cuda_sys::symbol as cu;
 use support::{check, context, gpu_test, hash, pattern};
@@ -31,6 +31,34 @@ gpu_test! {
         drop(buffer);
         every_form(&stream, &stream, 100)?;
         stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_a_pool_is_an_allocator() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = MemoryPool::builder(device).build()?;
+        let before = format!("{:?}", device.allocator()?);
+        let mut buffer = with_allocator(&pool.allocator(), || {
+            assert_ne!(format!("{:?}", device.allocator()?), before);
+            stream.alloc::<u8>(100_000)
+        })?;
+        assert_eq!(format!("{:?}", device.allocator()?), before);
+        assert!(pool.usage()?.used >= 100_000);
+        stream.upload(&pattern(9, 100_000), &mut buffer)?;
+        same(&contents(&stream, &buffer)?, &pattern(9, 100_000), "from the pool");
+        buffer.close()?;
+        stream.synchronize()?;
+        assert_eq!(pool.usage()?.used, 0);
+        device.set_allocator(Some(&pool.allocator()))?;
+        let none = stream.alloc::<u8>(0);
+        let some = stream.alloc::<u8>(1000);
+        device.set_allocator(None)?;
+        assert!(none?.is_empty());
+        drop(some?);
+        Ok(())
     }
 }
 

@@ -76,8 +76,7 @@ fn entry(image: &Image<'_>) -> Vec<u8> {
 fn adds_one(context: &Context, add_one: &Function) -> Result<()> {
     let stream = context.create_stream()?;
     let mut x = stream.alloc_zeroed::<u32>(100)?;
-    let mut launch = stream.kernel(add_one);
-    launch.elements(100).arg(&mut x).arg(100_u32);
+    let mut launch = stream.kernel(add_one).elements(100).arg(&mut x).arg(100_u32);
     // SAFETY: the parameters of `add_one`; as many elements as the count passed to it.
     unsafe { launch.launch() }?;
     drop(launch);

@@ -186,7 +186,7 @@ gpu_test! {
         let other = context.create_stream()?;
         other.launch_host_func(move || drop(stream))?;
         other.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(destroyed.load(Ordering::SeqCst), 1, "on a thread that may call the driver");
         Ok(())
     }

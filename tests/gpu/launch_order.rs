@@ -98,10 +98,9 @@ gpu_test! {
                 .map(|_| {
                     scope.spawn(|| {
                         for _ in 0..EACH {
-                            let mut launch = stream.kernel(&increment);
                             // SAFETY: one word, which lives until the stream has been waited for,
                             // added to atomically.
-                            unsafe { launch.block(2).arg(address).launch() }?;
+                            unsafe { stream.kernel(&increment).block(2).arg(address).launch() }?;
                         }
                         Ok(())
                     })

@@ -28,8 +28,7 @@ gpu_test! {
         let mut ys = stream.alloc::<f32>(n as usize)?;
         stream.upload(&x, &mut xs)?;
         stream.fill(&mut ys, 1.0)?;
-        let mut launch = stream.kernel(&saxpy);
-        launch.elements(n as usize).arg(2.0f32).arg(&xs).arg(&mut ys).arg(n);
+        let mut launch = stream.kernel(&saxpy).elements(n as usize).arg(2.0f32).arg(&xs).arg(&mut ys).arg(n);
         // SAFETY: `n` elements of each.
         unsafe { launch.launch() }?;
         // SAFETY: the same launch, of `n` elements of each.
@@ -49,8 +48,8 @@ gpu_test! {
         let echo = kernels::get(&context, "echo")?;
         let mut to = stream.alloc_zeroed::<u64>(8)?;
         let nan = f32::from_bits(0x7FC1_2345);
-        let mut launch = stream.kernel(&echo);
-        launch
+        let mut launch = stream
+            .kernel(&echo)
             .arg(&mut to)
             .arg(0xA5u8)
             .arg(0xBEEFu16)
@@ -89,11 +88,11 @@ gpu_test! {
         let buffers: Vec<_> = (0..6).map(|_| stream.alloc::<u8>(64)).collect::<Result<_>>()?;
         let mut launch = stream.kernel(&six);
         for buffer in &buffers {
-            launch.arg(buffer);
+            launch = launch.arg(buffer);
         }
         // More arguments than are stored inline.
         for buffer in buffers.iter().cycle().take(30) {
-            launch.uses(buffer);
+            launch = launch.uses(buffer);
         }
         // SAFETY: six addresses, which the kernel ignores.
         unsafe { launch.launch() }?;
@@ -129,7 +128,7 @@ gpu_test! {
         let context = context()?;
         let stream = context.create_stream()?;
         let nothing = kernels::get(&context, "nothing")?;
-        let mut launch = stream.kernel(&nothing);
+        let launch = || stream.kernel(&nothing);
         for (block, what) in [
             ((15_000, 1, 1), "block.x"),
             ((1025, 1, 1), "block.x"),
@@ -138,18 +137,17 @@ gpu_test! {
             ((32, 32, 2), "threads a block"),
         ] {
             // SAFETY: no parameter.
-            is_limit(unsafe { launch.block(block).launch() }, what);
+            is_limit(unsafe { launch().block(block).launch() }, what);
         }
-        launch.block(1);
         // SAFETY: no parameter.
-        is_limit(unsafe { launch.grid((1, 65_536)).launch() }, "grid.y");
+        is_limit(unsafe { launch().grid((1, 65_536)).launch() }, "grid.y");
         // SAFETY: no parameter.
-        is_limit(unsafe { launch.grid(u32::MAX).launch() }, "grid.x");
+        is_limit(unsafe { launch().grid(u32::MAX).launch() }, "grid.x");
         // SAFETY: no parameter.
-        is_limit(unsafe { launch.elements(usize::MAX).launch() }, "grid.x");
+        is_limit(unsafe { launch().elements(usize::MAX).launch() }, "grid.x");
         assert!(stream.query()?, "nothing is outstanding");
         // SAFETY: no parameter.
-        unsafe { launch.grid((1, 65_535)).block((8, 8, 16)).launch() }?;
+        unsafe { launch().grid((1, 65_535)).block((8, 8, 16)).launch() }?;
         stream.synchronize()
     }
 }
@@ -165,9 +163,9 @@ gpu_test! {
             let mut sizes = [1; 6];
             sizes[zero] = 0;
             let [a, b, c, d, e, f] = sizes;
-            let mut launch = stream.kernel(&nothing);
+            let mut launch = stream.kernel(&nothing).grid((a, b, c)).block((d, e, f));
             // SAFETY: no parameter.
-            is_limit(unsafe { launch.grid((a, b, c)).block((d, e, f)).launch() }, name);
+            is_limit(unsafe { launch.launch() }, name);
         }
         // SAFETY: no parameter.
         is_limit(unsafe { stream.kernel(&nothing).elements(0).launch() }, "grid.x");
@@ -186,12 +184,11 @@ gpu_test! {
             .device()
             .attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
         let resident = multiprocessors * nothing.max_active_blocks(1024, 0)?;
-        let mut launch = stream.kernel(&nothing);
-        launch.block(1024).cooperative();
+        let launch = |blocks| stream.kernel(&nothing).block(1024).cooperative().grid(blocks);
         // SAFETY: no parameter.
-        unsafe { launch.grid(resident).launch() }?;
+        unsafe { launch(resident).launch() }?;
         // SAFETY: no parameter.
-        let error = unsafe { launch.grid(resident + 1).launch() }.expect_err("too big");
+        let error = unsafe { launch(resident + 1).launch() }.expect_err("too big");
         assert_eq!(
             error.code(),
             Some(cuda_sys::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
@@ -228,11 +225,12 @@ gpu_test! {
         let add_one = kernels::get(&near, "add_one")?;
         let (here, there) = (near.create_stream()?, far.create_stream()?);
         let mut x = there.alloc_zeroed::<u32>(64)?;
-        let mut launch = here.kernel(&add_one);
-        launch.elements(64).arg(&mut x).arg(64u32);
+        let mut launch = here.kernel(&add_one).elements(64).arg(&mut x).arg(64u32);
         // SAFETY: 64 elements, if it were launched.
         let refused = unsafe { launch.launch() };
-        assert!(matches!(refused, Err(Error::WrongDevice { memory: 1, stream: 0, .. })));
+        let error = refused.expect_err("its context has no access");
+        assert!(matches!(error, Error::WrongDevice { memory: 1, stream: 0, .. }));
+        assert!(error.to_string().contains("argument 0 of `add_one` is on device 1"), "{error}");
         if near.device().can_access_peer(far.device())? {
             near.enable_peer_access(&far)?;
             // SAFETY: 64 elements, which the device has access to now.
@@ -273,8 +271,7 @@ gpu_test! {
         let add_one = kernels::get(&context, "add_one")?;
         assert_eq!(add_one.parameters()?.as_deref(), Some(&[8, 4][..]));
         let mut x = stream.alloc_zeroed::<u32>(4)?;
-        let mut launch = stream.kernel(&add_one);
-        launch.arg(&mut x);
+        let mut launch = stream.kernel(&add_one).arg(&mut x);
         // SAFETY: refused.
         let refused = unsafe { launch.launch() };
         assert!(
@@ -389,8 +386,7 @@ gpu_test! {
         unsafe { stream.kernel(&nothing).grid(4).block(32).priority(greatest).launch() }?;
         let (major, _) = context.device().compute_capability()?;
         if major >= 9 {
-            let mut launch = stream.kernel(&nothing);
-            launch.grid(8).block(32).cluster(2).programmatic();
+            let mut launch = stream.kernel(&nothing).grid(8).block(32).cluster(2).programmatic();
             // SAFETY: no parameter.
             unsafe { launch.launch() }?;
             assert!(launch.max_cluster_size()? >= 2);

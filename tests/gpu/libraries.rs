@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, JitCache, JitOptions, Library, ModuleError, Result,
+    Context, ContextFlags, Device, Error, Library, ModuleError, Result,
+    jit::{JitCache, JitOptions},
 };
 use support::{context, gpu_test, hash, kernels, stall};
 

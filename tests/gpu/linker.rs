@@ -3,8 +3,8 @@
 use std::sync::Once;
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, Function, JitOptions, LinkInput, Linker, Module,
-    ModuleError, Result,
+    Context, ContextFlags, Device, Error, Function, Module, ModuleError, Result,
+    jit::{JitOptions, LinkInput, Linker},
 };
 use cuda_sim::register_kernel;
 use support::{context, gpu_test};

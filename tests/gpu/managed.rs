@@ -1,8 +1,8 @@
 //! G: managed memory.
 
 use cuda_core::{
-    Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, PinnedBuffer, Pod,
-    PointerAttributes, Result,
+    Device, Error, PinnedBuffer, Pod, PointerAttributes, Result,
+    managed::{Advice, ManagedAttach, ManagedBuffer, MemoryLocation},
 };
 use support::{block_on, context, gpu_test, kernels, pattern, report};
 
@@ -46,8 +46,7 @@ gpu_test! {
             if prefetched {
                 values.prefetch(&stream, .., MemoryLocation::Device(device))?;
             }
-            let mut launch = stream.kernel(&add_one);
-            launch.elements(LEN).arg(&mut values).arg(LEN as u32);
+            let mut launch = stream.kernel(&add_one).elements(LEN).arg(&mut values).arg(LEN as u32);
             // SAFETY: as many elements as the kernel writes.
             unsafe { launch.launch() }?;
             if prefetched {

@@ -42,6 +42,9 @@ fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()
     Ok(())
 }
 
+/// What a fill must not write over.
+const CANARY: u8 = 0xEE;
+
 gpu_test! {
     needs 1;
     fn e02_sizes() -> Result<()> {
@@ -111,7 +114,6 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e08_fill() -> Result<()> {
-        const CANARY: u8 = 0xEE;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(8192)?;
         for count in [1, 2, 7, 255, 256, 257, 1001] {
@@ -161,9 +163,47 @@ gpu_test! {
         filled(&stream, 0x1234_5678_1234_5678_u64)?;
         filled(&stream, [9_u8; 3])?;
         filled(&stream, [0x1234_u16; 3])?;
-        let mut wide = stream.alloc::<f64>(4)?;
-        assert!(refusal(stream.fill(&mut wide, 1.5)).contains("a value of 8 bytes"));
-        stream.fill_bytes(&mut wide, 0)
+        filled(&stream, 1.5_f64)?;
+        filled(&stream, [1.0_f32, 2.0, 3.0])?;
+        filled(&stream, [1_u32, 1, 1, 2, 2, 3])?;
+        filled(&stream, [1_u16, 2, 3])?;
+        filled(&stream, [1_u8, 2, 3, 4, 5])?;
+        filled(&stream, u128::MAX - 1)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e08_fill_of_any_width() -> Result<()> {
+        fn filled<T: Pod>(stream: &Stream, value: &[u8], start: usize) -> Result<()> {
+            let size = size_of::<T>();
+            let element: T = {
+                let mut one = stream.alloc::<u8>(size)?;
+                stream.upload(value, &mut one)?;
+                stream.download_vec(one.as_view().cast::<T>()?)?[0]
+            };
+            for len in [1, 2, 3, 511, 512, 513, 1024, 1025, 3000] {
+                let bytes = size * len;
+                let mut buffer = stream.alloc::<u8>(start + bytes + 16)?;
+                stream.fill_bytes(&mut buffer, CANARY)?;
+                stream.fill(buffer.slice_mut(start..start + bytes)?.cast::<T>()?, element)?;
+                let mut expected = vec![CANARY; start + bytes + 16];
+                expected[start..start + bytes].copy_from_slice(&value.repeat(len));
+                same(&contents(stream, &buffer)?, &expected, &format!("{len} of {value:?}"));
+            }
+            Ok(())
+        }
+        let stream = Device::get(0)?.create_stream()?;
+        let value = pattern(8, 32);
+        filled::<u64>(&stream, &value[..8], 16)?;
+        filled::<[u32; 3]>(&stream, &value[..12], 4)?;
+        filled::<[u16; 3]>(&stream, &value[..6], 2)?;
+        filled::<[u8; 3]>(&stream, &value[..3], 1)?;
+        // At an address that is no multiple of what divides the size.
+        filled::<[u8; 8]>(&stream, &value[..8], 1)?;
+        filled::<[u8; 8]>(&stream, &value[..8], 2)?;
+        filled::<[u8; 4]>(&stream, &[7; 4], 3)?;
+        filled::<[u64; 4]>(&stream, &value, 32)
     }
 }
 

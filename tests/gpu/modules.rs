@@ -1,8 +1,8 @@
 //! Modules: loading, kernels, globals, attributes.
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, Function, JitCache, JitFallback, JitOptions, Module,
-    ModuleError, Result,
+    Context, ContextFlags, Device, Error, Function, Module, ModuleError, Result,
+    jit::{JitCache, JitFallback, JitOptions},
 };
 use support::{gpu_test, hash, kernels, refusal, stall};
 

@@ -1,8 +1,10 @@
 //! F: reuse of pinned host memory.
 
 use cuda_core::{
-    Access, Context, ContextFlags, Device, DeviceBuffer, PinnedBackend, PinnedBuffer, PinnedFlags,
-    PinnedPool, PointerAttributes, PoolUsage, Result, Stream, is_pinned, trim_staging,
+    Access, Context, ContextFlags, Device, DeviceBuffer, PinnedBuffer, PinnedPool,
+    PointerAttributes, PoolUsage, Result, Stream, is_pinned,
+    pinned::{PinnedBackend, PinnedFlags},
+    staging,
 };
 use support::{gpu_test, pattern, stall};
 
@@ -20,7 +22,7 @@ fn address(buffer: &PinnedBuffer<u8>) -> Result<usize> {
 /// Releases cached memory, so that earlier allocations are not counted.
 fn from_scratch() -> Result<PoolUsage> {
     // The chunks of staging are pinned memory, too.
-    trim_staging()?;
+    staging::trim()?;
     PinnedPool::trim(0)?;
     PinnedPool::reset_peaks()?;
     PinnedPool::usage()

@@ -228,17 +228,20 @@ gpu_test! {
         filled(&stream, 0x1234_u16, &0x1234_u16.to_ne_bytes())?;
         filled(&stream, 0x1234_5678_u32, &0x1234_5678_u32.to_ne_bytes())?;
         filled(&stream, [0x1234_5678_u32; 2], &0x1234_5678_u32.to_ne_bytes().repeat(2))?;
-        let mut target = stream.alloc::<u32>(64)?;
-        let odd = Shape::plane(2, 2).with_pitch(10);
-        assert!(matches!(
-            stream.fill_pitched(target.pitched_mut(odd)?, 1),
-            Err(Error::Invalid { .. })
-        ));
-        let mut wide = stream.alloc::<u64>(64)?;
-        assert!(matches!(
-            stream.fill_pitched(wide.pitched_mut(Shape::plane(2, 2))?, 1),
-            Err(Error::Invalid { .. })
-        ));
+        // By several calls: bytes that do not repeat.
+        filled(&stream, 0x1234_5678_9abc_def0_u64, &0x1234_5678_9abc_def0_u64.to_ne_bytes())?;
+        filled(&stream, [1_u8, 2, 3], &[1, 2, 3])?;
+        filled(&stream, [1_u16, 2, 2], &[1_u16, 2, 2].map(u16::to_ne_bytes).concat())?;
+        // Rows that do not begin at multiples of the value's size.
+        let mut target = stream.alloc_zeroed::<u32>(8)?;
+        let odd = Shape::plane(2, 3).with_pitch(10);
+        stream.fill_pitched(target.pitched_mut(odd)?, 0x0403_0201)?;
+        let mut expected = [0; 32];
+        for start in [0, 4, 10, 14, 20, 24] {
+            expected[start..start + 4].copy_from_slice(&0x0403_0201_u32.to_ne_bytes());
+        }
+        let bytes = stream.download_vec(target.as_view().cast::<u8>()?)?;
+        same(&bytes, &expected, "at odd pitches");
         Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_core::{
-    Access, Allocator, Device, DeviceBuffer, Error, MemoryType, PinnedBuffer, PinnedFlags,
-    PointerAttributes, Result, host_pointer_of, is_pinned,
+    Access, Allocator, Device, DeviceBuffer, Error, MemoryType, PinnedBuffer, PointerAttributes,
+    Result, host_pointer_of, is_pinned, pinned::PinnedFlags,
 };
 use support::{gpu_test, pattern, refusal};
 

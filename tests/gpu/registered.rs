@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cuda_core::{
-    Device, Error, PinnedSlice, ReadOnly, RegisterFlags, Registered, Rejected, Result, StableHost,
-    StableHostMut, is_pinned,
+    Device, Error, PinnedSlice, Registered, Rejected, Result, is_pinned,
+    pinned::{ReadOnly, RegisterFlags, StableHost, StableHostMut},
 };
 use support::{block_on, gpu_test, pattern};
 
@@ -208,6 +208,27 @@ gpu_test! {
         stall.release();
         let back = host.into_inner()?;
         assert!(back.iter().all(|byte| *byte == 9), "the copy was waited for");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f02_registered_memory_in_parts() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let (context, pages) = (stream.context(), Pages::new(&[0; 10]));
+        let mut registered = Registered::new(context, pages, RegisterFlags::PORTABLE)?;
+        let values = stream.upload_new(&[1_u8, 2, 3, 4])?;
+        for (number, part) in registered.chunks_mut(4)?.enumerate() {
+            let len = part.len();
+            stream.download(values.slice(..len)?, part)?;
+            assert_eq!(len, [4, 4, 2][number]);
+        }
+        assert_eq!(registered.as_slice()?, [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]);
+        let (mut head, tail) = registered.split_at_mut(5)?;
+        stream.download(values.slice(..tail.len() - 1)?, head.slice_mut(..4)?)?;
+        assert_eq!((head.as_mut_slice()?.len(), tail.len()), (5, 5));
+        assert_eq!(registered.chunks(5)?.len(), 2);
         Ok(())
     }
 }

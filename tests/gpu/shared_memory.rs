@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
 use cuda_core::{
-    Device, DeviceBuffer, Error, IpcMemoryHandle, ManagedBuffer, MemoryPool, PoolPointer, Result,
-    ShareableHandle,
+    Device, DeviceBuffer, Error, MemoryPool, Result,
+    interop::{IpcMemoryHandle, PoolPointer, ShareableHandle},
+    managed::ManagedBuffer,
 };
 use support::{gpu_test, pattern, refusal};
 

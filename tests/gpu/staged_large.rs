@@ -3,7 +3,8 @@
 use std::thread;
 
 use cuda_core::{
-    Device, Error, Result, StagingOptions, Stream, StreamKind, set_staging_options, staging_options,
+    Device, Error, Result, Stream, StreamKind,
+    staging::{self, StagingOptions},
 };
 use cuda_sys::{
     CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuGraphDestroy,
@@ -18,15 +19,15 @@ struct Staged(StagingOptions);
 
 impl Staged {
     fn by(threads: usize, chunk: usize) -> Result<Self> {
-        let before = staging_options()?;
-        set_staging_options(StagingOptions::new(threads, chunk))?;
+        let before = staging::options()?;
+        staging::set_options(StagingOptions::new(threads, chunk))?;
         Ok(Self(before))
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        set_staging_options(self.0).expect("they were in use");
+        staging::set_options(self.0).expect("they were in use");
     }
 }
 
@@ -120,7 +121,7 @@ gpu_test! {
         let mut buffer = stream.alloc_zeroed::<u8>(large())?;
         stream.synchronize()?;
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
-            cuda_core::trim_staging()?;
+            cuda_core::staging::trim()?;
             let captured = device.create_stream()?;
             // SAFETY: the stream outlives the capture, and nothing is enqueued on it.
             let begun = unsafe { cuStreamBeginCapture_v2(captured.as_raw(), mode) };
@@ -162,7 +163,7 @@ gpu_test! {
         for answer in answers.into_iter().flatten() {
             assert!(matches!(answer, Err(Error::InCallback)), "{answer:?}");
         }
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         Ok(())
     }
 }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Device, DropFailure, Event, EventFlags, Resource, Result, Stream, set_drop_hook, take_drop_hook,
+    Device, Event, EventFlags, PinnedBuffer, Resource, Result, Stream,
+    drops::{self, DropFailure},
 };
 use support::{assert_bytes, context, expect_drop_failures, gpu_test, hash, stall};
 
@@ -104,7 +105,7 @@ impl DropReports {
     fn listen() -> Self {
         let reports = Arc::<Mutex<Vec<_>>>::default();
         let log = reports.clone();
-        set_drop_hook(move |failure: &DropFailure| {
+        drops::set_hook(move |failure: &DropFailure| {
             log.lock().expect("no panic").push(failure.resource);
         });
         Self(reports)
@@ -113,7 +114,7 @@ impl DropReports {
 
 impl Drop for DropReports {
     fn drop(&mut self) {
-        take_drop_hook();
+        drops::take_hook();
     }
 }
 
@@ -152,6 +153,26 @@ gpu_test! {
         stream.synchronize()?;
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         assert_eq!(drops.load(Ordering::SeqCst), 1);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s31_a_host_function_reads_what_was_downloaded() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc::<u32>(1 << 20)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(stream.context(), 1 << 20)?;
+        stream.fill(&mut buffer, 7)?;
+        stream.download(&buffer, &mut host)?;
+        let (tell, told) = mpsc::channel();
+        stream.launch_host_func(move || {
+            let seen = host.as_slice().map(|host| host.iter().all(|element| *element == 7));
+            // The receiver takes it later.
+            let _ = tell.send(seen);
+        })?;
+        stream.synchronize()?;
+        assert!(told.recv().expect("it ran")?, "all elements are there");
         Ok(())
     }
 }

@@ -3,9 +3,12 @@
 mod sampling;
 
 use cuda_core::{
-    AddressMode, ArrayFlags, ArrayShape, Context, ContextFlags, Coordinates, CudaArray, Device,
-    Error, FilterMode, ManagedBuffer, MipmapSampling, MipmappedArray, ReadMode, Result, Shape,
-    Stream, Surface, Texture, TextureDescriptor, TextureSource,
+    Context, ContextFlags, Device, Error, Result, Shape, Stream,
+    image::{
+        AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, FilterMode, MipmapSampling,
+        MipmappedArray, ReadMode, Surface, Texture, TextureDescriptor, TextureSource,
+    },
+    managed::ManagedBuffer,
 };
 use support::{gpu_test, kernels};
 

@@ -352,7 +352,7 @@ gpu_test! {
                 early = Some(usage(device)?);
             }
         }
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(pool.usage(device).used, used, "every stream cache gave its blocks back");
         flat(early.expect("more than a tenth of the threads"), usage(device)?);
         Ok(())
@@ -422,17 +422,17 @@ matrix! {
     Guard: false, false;
     Error: true, true;
     cuda_core::Buffer<u8, cuda_core::DeviceMemory>: true, true;
-    cuda_core::ManagedBuffer<u8>: true, true;
+    cuda_core::managed::ManagedBuffer<u8>: true, true;
     cuda_core::PitchedBuffer<u8>: true, true;
     cuda_core::Registered<Vec<u8>>: true, true;
-    cuda_core::VirtualBuffer<u8>: true, true;
-    cuda_core::PhysicalMemory: true, true;
+    cuda_core::virtual_memory::VirtualBuffer<u8>: true, true;
+    cuda_core::virtual_memory::PhysicalMemory: true, true;
     cuda_core::MemoryPool: true, true;
-    cuda_core::CudaArray<u8>: true, true;
-    cuda_core::MipmappedArray<u8>: true, true;
-    cuda_core::ArraySliceMut<'static, u8>: true, true;
-    cuda_core::Texture<u8>: true, true;
-    cuda_core::Surface<u8>: true, true;
+    cuda_core::image::CudaArray<u8>: true, true;
+    cuda_core::image::MipmappedArray<u8>: true, true;
+    cuda_core::image::ArraySliceMut<'static, u8>: true, true;
+    cuda_core::image::Texture<u8>: true, true;
+    cuda_core::image::Surface<u8>: true, true;
     cuda_core::Module: true, true;
     cuda_core::Function: true, true;
     cuda_core::Signal<u32>: true, true;
@@ -445,8 +445,8 @@ matrix! {
     // A value stays on its thread; the slot need not.
     cuda_core::ContextLocal<std::rc::Rc<u8>>: true, true;
     cuda_core::Current: true, true;
-    cuda_core::DropFailure: true, true;
-    cuda_core::DropHook: true, true;
+    cuda_core::drops::DropFailure: true, true;
+    cuda_core::drops::DropHook: true, true;
     CachingPool: true, true;
     Allocator: true, true;
     cuda_core::adaptors::Statistics<Allocator>: true, true;
@@ -457,7 +457,8 @@ matrix! {
     cuda_core::adaptors::Snapshot: true, true;
     cuda_core::DeviceGroup: true, true;
     cuda_core::Batch<'static>: false, false;
-    cuda_core::Launch<'static, cuda_core::AnyThread>: false, false;
+    cuda_core::Launch<'static, cuda_core::AnyThread>: true, true;
+    cuda_core::Launch<'static, cuda_core::OneThread>: false, false;
     cuda_core::Scope<'static, 'static>: false, false;
     // A control: the matrix detects it.
     *const u8: false, false;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use cuda_core::{
-    Device, DeviceSlice, Error, Granularity, PeerAccess, PhysicalMemory, Result, ShareableHandle,
-    Stream, VirtualBuffer,
+    Device, DeviceSlice, Error, PeerAccess, Result, Stream,
+    interop::ShareableHandle,
+    virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer},
 };
 use support::{block_on, gpu_test, pattern, report, stall};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use cuda_core::{Device, PinnedBuffer, Result, StableHost, Stream};
+use cuda_core::{Device, PinnedBuffer, Result, Stream, pinned::StableHost};
 use support::{Alarm, block_on, gpu_test, pattern, stall};
 
 const LEN: usize = 4096;
@@ -79,7 +79,7 @@ gpu_test! {
             drop(stream.upload_owned(host, &mut buffer)?);
         }
         held.release();
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         for waited in &waited {
             assert!(waited.load(Ordering::Acquire), "a flush waits for what drops wait for");
         }
@@ -115,7 +115,7 @@ gpu_test! {
                 while rounds.load(Ordering::Acquire) < 10 * flushes && !other.is_finished() {
                     thread::yield_now();
                 }
-                cuda_core::flush_deferred_drops();
+                cuda_core::drops::flush();
             }
             over.store(true, Ordering::Release);
             other.join().expect("it does not panic")

@@ -1,6 +1,6 @@
 //~ E0004
 // Later versions may limit a pool in another way.
-use cuda_core::PoolLimit;
+use cuda_core::pools::PoolLimit;
 
 fn bytes(limit: PoolLimit) -> Option<usize> {
     match limit {

@@ -1,21 +1,26 @@
 //~ E0277
-// Only cuda-core decides which types may be kernel arguments.
-use cuda_core::{Argument, Pod};
+// A type is passed as memory or as a value that cuda-core knows, not as itself.
+use cuda_core::{Argument, DeviceBuffer, DeviceSlice};
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Forged(u64);
+struct Tensor(DeviceBuffer<f32>);
 
 #[cfg(misuse)]
-impl<'a> Argument<'a> for Forged {}
+impl<'a> Argument<'a> for &'a Tensor {
+    type As = &'a Tensor;
+    fn into_argument(self) -> Self::As {
+        self
+    }
+}
 #[cfg(not(misuse))]
-// SAFETY: one `u64`.
-unsafe impl Pod for Forged {}
+impl<'a> Argument<'a> for &'a Tensor {
+    type As = DeviceSlice<'a, f32>;
+    fn into_argument(self) -> Self::As {
+        self.0.as_view()
+    }
+}
 
 fn is_argument<'a>(_: impl Argument<'a>) {}
 
 fn main() {
-    let _ = || is_argument(7u64);
-    #[cfg(not(misuse))]
-    let _ = || is_argument(Forged(7));
+    let _ = |tensor: &Tensor| is_argument(tensor);
 }

@@ -1,6 +1,6 @@
 //~ E0277
 // Arrays have no format for numbers of 64 bits.
-use cuda_core::CudaArray;
+use cuda_core::image::CudaArray;
 
 #[cfg(misuse)]
 struct Images(Vec<CudaArray<u64>>);

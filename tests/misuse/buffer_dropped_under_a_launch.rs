@@ -2,8 +2,7 @@
 use cuda_core::{DeviceBuffer, Function, Result, Stream};
 
 fn launch(stream: &Stream, kernel: &Function, buffer: DeviceBuffer<f32>) -> Result<()> {
-    let mut launch = stream.kernel(kernel);
-    launch.arg(&buffer);
+    let mut launch = stream.kernel(kernel).arg(&buffer);
     #[cfg(misuse)]
     drop(buffer);
     // SAFETY: none; this is about types.

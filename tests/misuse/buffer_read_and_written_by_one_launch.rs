@@ -2,12 +2,13 @@
 use cuda_core::{DeviceBuffer, Function, Result, Stream};
 
 fn launch(stream: &Stream, kernel: &Function, buffer: &mut DeviceBuffer<f32>) -> Result<()> {
-    let mut launch = stream.kernel(kernel);
+    let launch = stream.kernel(kernel);
     #[cfg(misuse)]
-    launch.arg(&*buffer);
-    launch.arg(&mut *buffer);
+    let launch = launch.arg(&*buffer);
+    let launch = launch.arg(&mut *buffer);
     #[cfg(not(misuse))]
-    launch.arg(0u64);
+    let launch = launch.arg(0u64);
+    let mut launch = launch;
     // SAFETY: none; this is about types.
     unsafe { launch.launch() }
 }

@@ -1,6 +1,6 @@
 //~ E0639
 // Later versions may have more options.
-use cuda_core::StagingOptions;
+use cuda_core::staging::StagingOptions;
 
 fn four_threads() -> StagingOptions {
     #[cfg(misuse)]

@@ -1,6 +1,6 @@
 //~ E0502
 // The host may not look at managed memory while a device has an exclusive view.
-use cuda_core::{ManagedBuffer, Result, Stream};
+use cuda_core::{Result, Stream, managed::ManagedBuffer};
 
 fn alias(stream: &Stream, values: &mut ManagedBuffer<u32>) -> Result<u32> {
     let mut view = values.as_view_mut();

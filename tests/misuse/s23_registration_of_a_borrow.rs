@@ -1,6 +1,6 @@
 //~ E0277
 // A registration must own the memory: a borrow could be forgotten while a device writes to it.
-use cuda_core::{Context, RegisterFlags, Registered};
+use cuda_core::{Context, Registered, pinned::RegisterFlags};
 
 fn register(context: &Context, mut local: Vec<u32>) {
     #[cfg(misuse)]

@@ -1,6 +1,6 @@
 //~ E0502
 // A bound texture borrows the array until the launch is made: no write may come between.
-use cuda_core::{CudaArray, Result, Stream, Texture};
+use cuda_core::{Result, Stream, image::{CudaArray, Texture}};
 
 fn write(stream: &Stream, texture: &Texture<f32>, array: &mut CudaArray<f32>) -> Result<()> {
     let bound = texture.bind(&*array)?;

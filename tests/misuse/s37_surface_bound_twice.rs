@@ -1,6 +1,6 @@
 //~ E0499
 // A launch borrows each surface that it binds exclusively, so two need two launches.
-use cuda_core::{CudaArray, Result, Surface};
+use cuda_core::{Result, image::{CudaArray, Surface}};
 
 fn twice(surface: &Surface<f32>, array: &mut CudaArray<f32>) -> Result<()> {
     let one = surface.bind_mut(&mut *array)?;

@@ -1,6 +1,6 @@
 //~ E0502
 // The memory of a view stays mapped for as long as the view lives.
-use cuda_core::{Result, VirtualBuffer};
+use cuda_core::{Result, virtual_memory::VirtualBuffer};
 
 fn shrink(buffer: &mut VirtualBuffer<u32>) -> Result<usize> {
     #[cfg(not(misuse))]

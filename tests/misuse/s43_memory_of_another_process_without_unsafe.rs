@@ -1,5 +1,5 @@
 //~ E0133
-use cuda_core::{Context, DeviceBuffer, IpcMemoryHandle, Result};
+use cuda_core::{Context, DeviceBuffer, Result, interop::IpcMemoryHandle};
 
 fn open(context: &Context, handle: IpcMemoryHandle) -> Result<DeviceBuffer<u32>> {
     #[cfg(misuse)]

@@ -4,8 +4,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Event, EventFlags, PinnedBuffer, Resource, Result,
-    Signal, drop_failures, set_drop_hook, take_drop_hook,
+    Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer, Resource, Result, Signal,
+    drops::{self, DropFailure},
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
@@ -24,14 +24,14 @@ fn devices() -> Result<[(Device, Context); 2]> {
 fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let log = reports.clone();
-    let before = drop_failures();
-    set_drop_hook(move |failure: &DropFailure| {
+    let before = drops::failures();
+    drops::set_hook(move |failure: &DropFailure| {
         log.lock().expect("no panic").push(failure.clone());
     });
     body();
-    take_drop_hook();
+    drops::take_hook();
     let reports = std::mem::take(&mut *reports.lock().expect("no panic"));
-    assert_eq!(drop_failures() - before, reports.len() as u64, "counted and reported");
+    assert_eq!(drops::failures() - before, reports.len() as u64, "counted and reported");
     reports
 }
 
@@ -284,12 +284,12 @@ fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<
     stream.write_signal(&signal, 1)?;
     drop((signal, host, buffer, stream));
     context.synchronize()?;
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     let destroyed = || session.calls("cuCtxDestroy_v2");
     let before = destroyed();
     drop(context);
     assert_eq!(destroyed(), before + 1);
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }

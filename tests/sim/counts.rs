@@ -55,7 +55,7 @@ impl Counted {
                 for device in Device::all()? {
                     device.context()?;
                 }
-                cuda_core::trim_staging()?;
+                cuda_core::staging::trim()?;
                 test(&counted)
             });
             match result.join() {
@@ -64,7 +64,7 @@ impl Counted {
             }
         });
         counted.session.settle();
-        cuda_core::trim_staging().expect("no fault was injected");
+        cuda_core::staging::trim().expect("no fault was injected");
         counted.session.assert_clean();
     }
 

@@ -13,9 +13,9 @@ fn run(mode: Mode, test: impl FnOnce(&Session) -> Result<()> + Send) {
         test.join().expect("the test passed");
     });
     session.settle();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     support::trim_cache(&session).expect("no fault was injected");
-    cuda_core::trim_staging().expect("no fault was injected");
+    cuda_core::staging::trim().expect("no fault was injected");
     session.assert_clean();
 }
 

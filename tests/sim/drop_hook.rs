@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda_core::{DropFailure, Resource, drop_failures, set_drop_hook, take_drop_hook};
+use cuda_core::{
+    Resource,
+    drops::{self, DropFailure},
+};
 
 /// Collects the hook's reports until it is dropped.
 pub(crate) struct DropReports {
@@ -14,10 +17,10 @@ impl DropReports {
     pub(crate) fn listen() -> Self {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let log = failures.clone();
-        set_drop_hook(move |failure: &DropFailure| {
+        drops::set_hook(move |failure: &DropFailure| {
             log.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
         });
-        Self { failures, before: drop_failures() }
+        Self { failures, before: drops::failures() }
     }
 
     /// The reports since the last call; asserts that their number is the counter's.
@@ -25,7 +28,7 @@ impl DropReports {
     pub(crate) fn take(&mut self) -> Vec<DropFailure> {
         let mut log = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = std::mem::take(&mut *log);
-        let count = drop_failures();
+        let count = drops::failures();
         assert_eq!(count - self.before, reports.len() as u64, "counted and reported: {reports:?}");
         self.before = count;
         reports
@@ -46,6 +49,6 @@ pub(crate) fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
 
 impl Drop for DropReports {
     fn drop(&mut self) {
-        take_drop_hook();
+        drops::take_hook();
     }
 }

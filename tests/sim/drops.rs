@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, Guard, PinnedBuffer,
-    Rejected, Resource, Result, Stream, drop_failures, set_drop_hook, take_drop_hook,
+    Rejected, Resource, Result, Stream, drops,
 };
 use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
@@ -169,7 +169,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     stream.close()?;
     assert_eq!(reports.take().len(), 0);
     session.settle();
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }
@@ -245,7 +245,7 @@ fn m15_deferred_drop_fails_quietly() -> Result<()> {
     refuse_all(&session, CUDA_ERROR_UNKNOWN);
     stream.launch_host_func(move || drop(owned))?;
     stream.synchronize()?;
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     assert_eq!(reports.resources(), everything_failed());
     assert_eq!(session.violations(), [], "none of it on the driver's thread");
     session.clear_faults();
@@ -258,20 +258,20 @@ fn m15_deferred_drop_fails_quietly() -> Result<()> {
 fn m15_hook_may_do_anything() -> Result<()> {
     let session = simulator();
     let _reports = DropReports::listen();
-    let before = drop_failures();
+    let before = drops::failures();
     let stream = Device::get(0)?.create_stream()?;
     let (a, b, c) = (stream.alloc::<u8>(1)?, stream.alloc::<u8>(2)?, stream.alloc::<u8>(3)?);
     session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuMemFreeAsync").from_then_on());
-    set_drop_hook(|_: &_| panic!("a hook that panics"));
+    drops::set_hook(|_: &_| panic!("a hook that panics"));
     drop(a);
     // A hook that drops another object, which also fails to release, and removes itself.
     let inner = Mutex::new(Some(b));
-    set_drop_hook(move |_: &_| {
-        take_drop_hook();
+    drops::set_hook(move |_: &_| {
+        drops::take_hook();
         drop(inner.lock().map(|mut inner| inner.take()));
     });
     drop(c);
-    assert_eq!(drop_failures() - before, 3, "each is counted");
+    assert_eq!(drops::failures() - before, 3, "each is counted");
     session.clear_faults();
     drop(stream);
     assert_eq!(leaked(&session), [LeakKind::Device; 3]);
@@ -326,10 +326,10 @@ fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     // Now only the buffer refers to the stream, its event and its context.
     drop((first, foreign));
     assert_eq!(Context::current()?, None);
-    set_drop_hook(move |_: &_| usurp());
+    drops::set_hook(move |_: &_| usurp());
     session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
     stream.fill(&mut buffer, 2)?;
-    take_drop_hook();
+    drops::take_hook();
     let seen = seen.lock().expect("no panic");
     assert_eq!(*seen, [None, Some(other.clone())], "the hook, then the owner");
     assert_eq!(Context::current()?, Some(other), "the library does not undo that");

@@ -4,9 +4,12 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, ExternalMemory, ExternalMemoryKind, ExternalSemaphore,
-    ExternalSemaphoreKind, Granularity, PhysicalMemory, Rejected, Result, ShareableHandle,
-    VirtualBuffer,
+    Context, ContextFlags, Device, Error, Rejected, Result,
+    interop::{
+        ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind,
+        ShareableHandle,
+    },
+    virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer},
 };
 use cuda_sim::{Fault, Mode, Session};
 use support::{kernels, simulator};
@@ -51,7 +54,7 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
     stream.download(theirs.slice(255..273)?, &mut back)?;
     assert_eq!((back[0], &back[1..17], back[17]), (1, &[0; 16][..], 1));
     drop((imported, theirs, stream));
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }
@@ -270,8 +273,7 @@ fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     let memory = import(&context, fd, theirs.len())?;
     let mut imported = memory.into_buffer::<u32>(0, 4)?;
     let increment = kernels::get(&created, "increment")?;
-    let mut launch = stream.kernel(&increment);
-    launch.arg(&mut imported);
+    let mut launch = stream.kernel(&increment).arg(&mut imported);
     // SAFETY: the buffer has the one word that the kernel writes.
     assert!(is_refused(unsafe { launch.launch() }));
     drop((imported, theirs, semaphore, increment, stream, created));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use cuda_core::{Device, Error, Rejected, Resource, Result, StableHost};
+use cuda_core::{Device, Error, Rejected, Resource, Result, pinned::StableHost};
 use cuda_sim::{Fault, Mode, Session};
 use support::{Alarm, block_on, simulator, stall};
 
@@ -41,9 +41,9 @@ fn lazily() -> Session {
 }
 
 fn end(session: &Session) {
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
-    cuda_core::trim_staging().expect("idle chunks can be freed");
+    cuda_core::staging::trim().expect("idle chunks can be freed");
     session.assert_clean();
 }
 
@@ -59,7 +59,7 @@ fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
     drop(flight);
     assert!(!dropped.load(Ordering::Acquire), "its copy has not run yet");
     held.release();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     assert!(dropped.load(Ordering::Acquire));
     drop((buffer, stream));
     end(&session);
@@ -77,7 +77,7 @@ fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
     stream.synchronize()?;
     assert!(!dropped.load(Ordering::Acquire));
     drop((buffer, stream));
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
     assert_eq!(session.violations(), []);
     Ok(())
@@ -100,7 +100,7 @@ fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_reported() -> Result<()
         Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuStreamCreateWithPriority"),
     );
     drop(flight);
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.clear_faults();
     assert!(!dropped.load(Ordering::Acquire), "never freed under a copy");
     let failures = reports.take();
@@ -156,7 +156,7 @@ fn an_owner_given_up_in_a_host_function() -> Result<()> {
     let flight = stream.upload_owned(host, &mut buffer)?;
     other.launch_host_func(move || drop(flight))?;
     other.synchronize()?;
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     assert!(dropped.load(Ordering::Acquire));
     drop((buffer, stream, other));
     end(&session);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cuda_core::{Device, Error, JitOptions, Library, Module, ModuleError, Result};
+use cuda_core::{Device, Error, Library, Module, ModuleError, Result, jit::JitOptions};
 use cuda_sys::CUDA_ERROR_INVALID_PTX;
 use support::{kernels, simulator};
 

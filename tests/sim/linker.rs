@@ -1,6 +1,9 @@
 //! The linker, with a driver that gives known answers.
 
-use cuda_core::{Device, Error, JitOptions, Linker, ModuleError, Result};
+use cuda_core::{
+    Device, Error, ModuleError, Result,
+    jit::{JitOptions, Linker},
+};
 use support::simulator;
 
 const CALLER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\

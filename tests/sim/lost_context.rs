@@ -119,7 +119,7 @@ fn m_sticky_staging_recovers() -> Result<()> {
     // A chunk that the lost context may still use is not lent to another device.
     let session = simulator();
     session.set_mode(Mode::Lazy);
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1 << 20)?;
@@ -141,7 +141,7 @@ fn m_sticky_staging_recovers() -> Result<()> {
     session.clear_faults();
     drop((buffer, stream, there, other));
     session.settle();
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     assert_eq!(session.violations(), []);
     Ok(())
 }
@@ -172,7 +172,7 @@ fn m_transient_is_not_sticky() -> Result<()> {
     }
     drop((buffer, stream));
     session.settle();
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }

@@ -7,11 +7,13 @@ mod counts;
 mod crowds;
 mod drop_hook;
 mod drops;
+mod elements;
 // A file descriptor needs an operating system.
 #[cfg(all(unix, not(miri)))]
 mod external;
 mod faults;
 mod in_flight;
+mod kernels;
 mod libraries;
 mod linker;
 mod lost_context;

@@ -22,7 +22,7 @@ fn asks_nothing(session: &Session, what: &str, operation: impl FnOnce() -> Resul
 #[track_caller]
 fn end(session: &Session) -> Result<()> {
     session.settle();
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }
@@ -90,7 +90,7 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
     assert!(failures >= 12, "{failures} constructors failed");
     drop((stream, context, chunks));
     session.settle();
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     // What is left is what could not be freed, and each object was reported.
     let reports = reports.take();
     let leaks = session.leaks();

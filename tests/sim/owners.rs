@@ -4,11 +4,16 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cuda_core::{
-    Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
-    DeviceBuffer, DropFailure, Error, Event, EventFlags, IpcMemoryHandle, ManagedBuffer,
-    MemoryPool, MipmappedArray, Module, PhysicalMemory, PinnedBuffer, PinnedFlags, RegisterFlags,
-    Registered, Resource, Result, ShareableHandle, Stream, Surface, Texture, TextureDescriptor,
-    VirtualBuffer,
+    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags,
+    MemoryPool, Module, PinnedBuffer, Registered, Resource, Result, Stream,
+    drops::DropFailure,
+    image::{
+        ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
+    },
+    interop::{IpcMemoryHandle, ShareableHandle},
+    managed::ManagedBuffer,
+    pinned::{PinnedFlags, RegisterFlags},
+    virtual_memory::{PhysicalMemory, VirtualBuffer},
 };
 use cuda_sim::{Fault, Leak, LeakKind, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -65,7 +70,7 @@ fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) 
         } else {
             drop(owner);
         }
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         session.clear_faults();
         let failures = reports.take();
         let lost: Vec<_> = failures.iter().map(|failure| failure.resource).collect();

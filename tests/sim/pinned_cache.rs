@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, PinnedBackend, PinnedBuffer, PinnedPool, Pod, Rejected,
-    Result,
+    Context, ContextFlags, Device, Error, PinnedBuffer, PinnedPool, Pod, Rejected, Result,
+    pinned::PinnedBackend,
 };
 use cuda_sim::{Mode, Session};
 use support::{simulator, stall};
@@ -36,8 +36,8 @@ fn cached() -> Session {
 fn finish(session: &Session) -> Result<()> {
     session.clear_faults();
     session.settle();
-    cuda_core::flush_deferred_drops();
-    cuda_core::trim_staging()?;
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
     PinnedPool::trim(0)?;
     let usage = PinnedPool::usage()?;
     assert_eq!(usage.reserved, 0, "{usage:?}");
@@ -60,7 +60,7 @@ fn a_context_that_was_waited_for_can_be_closed() -> Result<()> {
     let Rejected { error, value: context } = context.close().expect_err("its copy may run");
     assert!(matches!(error, Error::ContextInUse), "{error}");
     context.synchronize()?;
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     context.close()?;
     finish(&session)
 }

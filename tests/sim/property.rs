@@ -17,7 +17,7 @@ mod world;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use cuda_core::{Context, Resource, StagingOptions};
+use cuda_core::{Context, Resource, staging::StagingOptions};
 use cuda_sim::{Mode, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -153,7 +153,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     crate::faults::harness::prepare();
     let session = support::simulator();
     session.set_mode(mode);
-    let settings = cuda_core::staging_options().map_err(|error| error.to_string())?;
+    let settings = cuda_core::staging::options().map_err(|error| error.to_string())?;
     let before = cuda_sim::context_stack();
     let in_steps = program.steps.iter().filter_map(|step| step.failure);
     let failures = in_steps.chain(program.failures.iter().copied());
@@ -168,7 +168,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     let mut threads = Threads::start();
     let outcome = run.enact(&mut threads, program);
     let ended = threads.end();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     run.clear_faults();
     let outcome = outcome.and_then(|forgotten| {
         run.excuse(forgotten.compare())?;
@@ -177,7 +177,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     // The last drop may have recorded an event.
     for _ in 0..2 {
         session.settle();
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
     }
     let peers = outcome.as_ref().map_or(&[][..], |left| &left.peers);
     let tidied = tidy(&session, settings, peers).map_err(|error| format!("afterwards: {error}"));
@@ -218,8 +218,8 @@ fn tidy(
     for (from, to) in peers {
         from.disable_peer_access(to)?;
     }
-    cuda_core::set_staging_options(settings)?;
-    cuda_core::trim_staging()?;
+    cuda_core::staging::set_options(settings)?;
+    cuda_core::staging::trim()?;
     cuda_core::PinnedPool::trim(0)?;
     support::trim_cache(session)
 }

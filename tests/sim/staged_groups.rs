@@ -128,7 +128,7 @@ fn n_several_callers_of_one_group() {
 #[cfg_attr(miri, ignore = "needs many chunks")]
 fn s06_a_chunk_that_another_device_lost_fails_no_other_device() {
     clean_but_for(1, Mode::Lazy, 0, |session| {
-        cuda_core::trim_staging()?;
+        cuda_core::staging::trim()?;
         let here = Device::get(0)?.create_stream()?;
         let there = Device::get(1)?.create_stream()?;
         let mut buffer = here.alloc::<u8>(LEN)?;

@@ -4,7 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::thread;
 
-use cuda_core::{Device, Error, Result, StagingOptions, set_staging_options, staging_options};
+use cuda_core::{
+    Device, Error, Result,
+    staging::{self, StagingOptions},
+};
 use cuda_sim::{Mode, Session};
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use proptest::prelude::*;
@@ -22,15 +25,15 @@ pub(crate) struct Staged(StagingOptions);
 
 impl Staged {
     pub(crate) fn by(threads: usize, chunk: usize) -> Result<Self> {
-        let before = staging_options()?;
-        set_staging_options(StagingOptions::new(threads, chunk))?;
+        let before = staging::options()?;
+        staging::set_options(StagingOptions::new(threads, chunk))?;
         Ok(Self(before))
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        set_staging_options(self.0).expect("they were in use");
+        staging::set_options(self.0).expect("they were in use");
     }
 }
 
@@ -49,17 +52,17 @@ pub(crate) fn clean_but_for(
 ) {
     let session = support::simulator();
     session.set_mode(mode);
-    let failures = cuda_core::drop_failures();
+    let failures = cuda_core::drops::failures();
     let staged = Staged::by(threads, CHUNK).expect("a size that chunks may have");
     thread::scope(|scope| {
         let body = scope.spawn(|| body(&session).expect("no operation of the test fails"));
         body.join().unwrap_or_else(|panic| resume_unwind(panic));
     });
     drop(staged);
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
-    cuda_core::trim_staging().expect("idle chunks can be freed");
-    assert_eq!(cuda_core::drop_failures() - failures, chunks as u64, "other drops failed");
+    cuda_core::staging::trim().expect("idle chunks can be freed");
+    assert_eq!(cuda_core::drops::failures() - failures, chunks as u64, "other drops failed");
     assert_eq!(session.leaks().len(), chunks, "{:?}", session.leaks());
     assert_eq!(session.violations(), []);
 }
@@ -195,7 +198,7 @@ fn f10_a_copy_goes_on_with_the_chunks_it_has() {
             let mut buffer = stream.alloc::<u8>(LEN)?;
             let bytes = pattern(9, LEN);
             for nth in 2..5 {
-                cuda_core::trim_staging()?;
+                cuda_core::staging::trim()?;
                 session.inject(
                     cuda_sim::Fault::new(CUDA_ERROR_OUT_OF_MEMORY)
                         .function("cuMemHostAlloc")
@@ -295,12 +298,12 @@ fn s33_scope_of_large_slices_panics() {
 #[test]
 fn settings_that_cannot_be_are_refused() {
     let session = support::simulator();
-    let before = staging_options().expect("the environment sets none");
+    let before = staging::options().expect("the environment sets none");
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
-        let refused = set_staging_options(StagingOptions::new(threads, chunk));
+        let refused = staging::set_options(StagingOptions::new(threads, chunk));
         assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
     }
-    assert_eq!(staging_options().ok(), Some(before));
+    assert_eq!(staging::options().ok(), Some(before));
     assert_eq!(session.trace().len(), 0, "the driver is asked nothing");
 }
 
@@ -325,7 +328,7 @@ fn workers() -> usize {
 #[cfg(all(target_os = "linux", not(miri)))]
 fn threads_are_started_once_and_not_for_small_copies() {
     clean(Mode::Lazy, 3, |_| {
-        cuda_core::trim_staging()?;
+        cuda_core::staging::trim()?;
         let stream = device().create_stream()?;
         let mut buffer = stream.alloc::<u8>(LEN)?;
         let mut back = vec![0; LEN];
@@ -339,7 +342,7 @@ fn threads_are_started_once_and_not_for_small_copies() {
             stream.download(&buffer, &mut back)?;
             expect_workers(3);
         }
-        cuda_core::trim_staging()?;
+        cuda_core::staging::trim()?;
         expect_workers(0);
         stream.upload(&back, &mut buffer)?;
         expect_workers(3);

@@ -67,8 +67,8 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
         alarm.block_on(finished)?;
     }
     drop((all, streams, free));
-    cuda_core::flush_deferred_drops();
-    cuda_core::trim_staging()?;
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }
@@ -100,8 +100,8 @@ fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
         never.block_on(finished)?;
     }
     drop((all, streams, signal, those, second, second_signal));
-    cuda_core::flush_deferred_drops();
-    cuda_core::trim_staging()?;
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }
@@ -127,8 +127,8 @@ fn a_future_says_its_error_again() -> Result<()> {
         stream.synchronize()?;
     }
     drop((buffer, stream));
-    cuda_core::flush_deferred_drops();
-    cuda_core::trim_staging()?;
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
 }

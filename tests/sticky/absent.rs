@@ -28,7 +28,7 @@ fn m14_no_driver() {
         absent("Device::by_pci_bus_id", Device::by_pci_bus_id("0000:00:00.0"));
         absent("Context::current", Context::current());
         absent("Context::pop", Context::pop());
-        absent("trim_staging", cuda_core::trim_staging());
+        absent("trim_staging", cuda_core::staging::trim());
         absent("PinnedPool::trim", cuda_core::PinnedPool::trim(0));
         absent("Device::by_uuid", Device::by_uuid(Uuid::from_bytes([1; 16])));
         absent("Device::of_pointer", Device::of_pointer(4096));
@@ -47,9 +47,9 @@ fn m14_no_driver() {
         set_default_allocator(&Allocator::cache()).expect("no scope");
         let group = with_allocator(&pool.allocator(), DeviceGroup::all);
         absent("in a scope", group.map(drop));
-        cuda_core::flush_deferred_drops();
-        cuda_core::take_drop_hook();
-        assert_eq!(cuda_core::drop_failures(), 0);
+        cuda_core::drops::flush();
+        cuda_core::drops::take_hook();
+        assert_eq!(cuda_core::drops::failures(), 0);
     }
     // From any thread.
     std::thread::scope(|scope| {

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{Device, Error, PinnedBackend, PinnedBuffer, PinnedFlags, PinnedPool, Result};
+use cuda_core::{
+    Device, Error, PinnedBuffer, PinnedPool, Result,
+    pinned::{PinnedBackend, PinnedFlags},
+};
 use support::{gpu_test, pattern};
 
 use support::child;
@@ -136,7 +139,7 @@ gpu_test! {
         // Small copies do not depend on the chunks' backing.
         stream.upload(&bytes[..1000], buffer.slice_mut(..1000)?)?;
         let answers = [
-            cuda_core::staging_options().err(),
+            cuda_core::staging::options().err(),
             stream.upload(&bytes, &mut buffer).err(),
             stream.download(&buffer, &mut bytes).err(),
         ];
@@ -144,8 +147,8 @@ gpu_test! {
             assert!(matches!(answer, Some(Error::Invalid { .. })), "{answer:?}");
         }
         // A call by the program overrides the environment.
-        let options = cuda_core::StagingOptions::new(1, 1 << 20);
-        cuda_core::set_staging_options(options)?;
+        let options = cuda_core::staging::StagingOptions::new(1, 1 << 20);
+        cuda_core::staging::set_options(options)?;
         stream.upload(&bytes, &mut buffer)?;
         let mut back = vec![0; LEN];
         stream.download(&buffer, &mut back)?;

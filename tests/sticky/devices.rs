@@ -65,7 +65,7 @@ gpu_test! {
         stream.synchronize()?;
         drop(stream);
         cuda_core::CachingPool::shared()?.trim(0)?;
-        cuda_core::trim_staging()?;
+        cuda_core::staging::trim()?;
         // SAFETY: everything created in the context is gone, and it is current on no thread.
         match unsafe { device.reset_primary() } {
             // The same context, and usable.

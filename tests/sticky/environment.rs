@@ -1,8 +1,8 @@
 //! H14, I, F: what the environment sets for the allocator and for pinned memory.
 
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, PinnedBackend, PinnedBuffer, PinnedPool, PoolLimit,
-    Result, set_default_allocator,
+    Allocator, CachingPool, Device, Error, PinnedBuffer, PinnedPool, Result, pinned::PinnedBackend,
+    pools::PoolLimit, set_default_allocator,
 };
 use cuda_sim::{Config, Session};
 

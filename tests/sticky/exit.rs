@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use cuda_core::{
     CachingPool, Context, ContextFlags, ContextLocal, Device, DeviceBuffer, DeviceGroup, Error,
-    Event, EventFlags, MemoryPool, PerThreadStream, PinnedBuffer, RegisterFlags, Registered,
-    Result, Signal, StableHost, Stream, StreamPool, WaitValue,
+    Event, EventFlags, MemoryPool, PerThreadStream, PinnedBuffer, Registered, Result, Signal,
+    Stream, StreamPool, WaitValue,
+    pinned::{RegisterFlags, StableHost},
 };
 use cuda_sim::{Config, Session};
 use support::{gpu_test, kernels, pattern};
@@ -180,7 +181,7 @@ extern "C" fn use_statics() {
     }
     drop(statics);
     let refused = |answer: &Option<Error>| matches!(answer, Some(Error::Exiting));
-    if answers.is_empty() || !answers.iter().all(refused) || cuda_core::drop_failures() != 0 {
+    if answers.is_empty() || !answers.iter().all(refused) || cuda_core::drops::failures() != 0 {
         eprintln!("while the process exits: {answers:?}");
         std::process::abort();
     }
@@ -314,7 +315,7 @@ gpu_test! {
         // SAFETY: registered above, and no work uses it.
         let code = unsafe { cuda_sys::cuMemHostUnregister(address.cast()) };
         assert_eq!(code, cuda_sys::CUDA_SUCCESS);
-        cuda_core::set_drop_hook(|_: &_| leave());
+        cuda_core::drops::set_hook(|_: &_| leave());
         drop_elsewhere(&stream, registered)
     }
 }

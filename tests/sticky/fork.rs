@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cuda_core::{
     Access, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer,
-    Result, StagingOptions, Stream,
+    Result, Stream, staging::StagingOptions,
 };
 use support::{gpu_test, pattern};
 
@@ -128,9 +128,9 @@ impl Alive {
             self.pinned.as_slice().err(),
             self.pinned.as_mut_slice().err(),
             PinnedBuffer::<u8>::new(&self.context, 1).err(),
-            cuda_core::trim_staging().err(),
-            cuda_core::staging_options().err(),
-            cuda_core::set_staging_options(StagingOptions::new(0, 4096)).err(),
+            cuda_core::staging::trim().err(),
+            cuda_core::staging::options().err(),
+            cuda_core::staging::set_options(StagingOptions::new(0, 4096)).err(),
         ];
         let forked = |answer: &Option<Error>| matches!(answer, Some(Error::Forked));
         let wrong = answers.iter().position(|answer| !forked(answer));
@@ -175,8 +175,8 @@ gpu_test! {
         in_a_fork(|| {
             let closes = closed.take().is_some_and(Alive::close);
             drop((dropped.take(), guard.take()));
-            cuda_core::flush_deferred_drops();
-            match (closes, cuda_core::drop_failures()) {
+            cuda_core::drops::flush();
+            match (closes, cuda_core::drops::failures()) {
                 (true, 0) => 0,
                 (false, _) => 1,
                 (true, _) => 2,
@@ -201,7 +201,7 @@ gpu_test! {
                 alive.stream.upload(&large, &mut buffer)?;
                 alive.stream.upload(&[2; 4096], &mut alive.buffer)?;
                 drop(alive.created.enter()?);
-                cuda_core::trim_staging()?;
+                cuda_core::staging::trim()?;
             }
             Ok::<(), Error>(())
         };

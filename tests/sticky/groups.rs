@@ -1,6 +1,8 @@
 //! Groups, and what a process does once for all devices.
 
-use cuda_core::{Device, DeviceGroup, Error, MemoryPool, PeerAccess, Result, VirtualBuffer};
+use cuda_core::{
+    Device, DeviceGroup, Error, MemoryPool, PeerAccess, Result, virtual_memory::VirtualBuffer,
+};
 use cuda_sim::{Config, Fault, Session};
 use support::context;
 

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use cuda_core::{Device, Event, EventFlags, IpcEventHandle, Result};
+use cuda_core::{Device, Event, EventFlags, Result, interop::IpcEventHandle};
 use support::{gpu_test, refusal, stall};
 
 /// The handle, in hexadecimal, for the process that opens it.

@@ -48,7 +48,7 @@ fn values_unsupported() -> Result<()> {
     stream.synchronize()?;
     assert_eq!(narrow.get(), 6);
     drop((stream, narrow, wide, word, long));
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     child::done();
     Ok(())

@@ -62,7 +62,7 @@ fn e11_async_unsupported() -> Result<()> {
     drop((stream, plain, cached, pinned, event));
     session.settle();
     CachingPool::shared()?.trim(0)?;
-    cuda_core::trim_staging()?;
+    cuda_core::staging::trim()?;
     session.assert_clean();
     child::done();
     Ok(())

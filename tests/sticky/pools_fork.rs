@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, PoolLimit, PoolUsage, Result, set_default_allocator,
+    Allocator, CachingPool, Device, Error, PoolUsage, Result, pools::PoolLimit,
+    set_default_allocator,
 };
 use support::gpu_test;
 

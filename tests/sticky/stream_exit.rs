@@ -100,7 +100,7 @@ gpu_test! {
     fn n06_threads_that_end_with_a_current_stream() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let rounds = if cfg!(miri) { 3 } else { 200 };
-        let before = cuda_core::drop_failures();
+        let before = cuda_core::drops::failures();
         for _ in 0..rounds {
             let id = std::thread::scope(|scope| {
                 let thread = scope.spawn(|| current(&context).map(|stream| stream.id()));
@@ -108,7 +108,7 @@ gpu_test! {
             })?;
             assert_ne!(context.current_stream()?.id(), id);
         }
-        assert_eq!(cuda_core::drop_failures(), before);
+        assert_eq!(cuda_core::drops::failures(), before);
         Ok(())
     }
 }

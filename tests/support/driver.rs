@@ -3,7 +3,9 @@
 use std::env;
 use std::sync::OnceLock;
 
-use cuda_core::{Allocator, CachingPool, PinnedBackend, set_default_allocator, with_allocator};
+use cuda_core::{
+    Allocator, CachingPool, pinned::PinnedBackend, set_default_allocator, with_allocator,
+};
 use cuda_sim::{Config, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuda_core::{DropFailure, Resource};
+use cuda_core::{Resource, drops::DropFailure};
 use cuda_sim::{Leak, LeakKind};
 use cuda_sys::symbol as cu;
 
@@ -33,10 +33,10 @@ impl DropFailures {
     pub fn begin() -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let hook = Arc::clone(&seen);
-        cuda_core::set_drop_hook(move |failure: &DropFailure| {
+        cuda_core::drops::set_hook(move |failure: &DropFailure| {
             locked(&hook).push(failure.clone());
         });
-        Self { seen, counted: cuda_core::drop_failures() }
+        Self { seen, counted: cuda_core::drops::failures() }
     }
 
     /// How often the hook has reported that such a resource could not be released.
@@ -50,10 +50,10 @@ impl DropFailures {
     /// Removes the hook and returns what it received.
     #[must_use]
     pub fn end(self) -> Reported {
-        cuda_core::take_drop_hook();
+        cuda_core::drops::take_hook();
         Reported {
             failures: std::mem::take(&mut *locked(&self.seen)),
-            counted: cuda_core::drop_failures() - self.counted,
+            counted: cuda_core::drops::failures() - self.counted,
         }
     }
 }

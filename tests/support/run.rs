@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use cuda_core::PinnedBackend;
+use cuda_core::pinned::PinnedBackend;
 
 use crate::context;
 use crate::driver::{
@@ -70,7 +70,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     require_devices(needs);
     require_libraries(path);
     EXPECTED_DROP_FAILURES.store(0, Ordering::Relaxed);
-    let failures = cuda_core::drop_failures();
+    let failures = cuda_core::drops::failures();
     let thread = thread::Builder::new().name(path.into()).spawn(move || {
         let before = context::current();
         body().check();
@@ -83,23 +83,23 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     if let Err(panic) = thread.expect("the system starts a thread").join() {
         resume_unwind(panic);
     }
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     assert_eq!(
-        cuda_core::drop_failures() - failures,
+        cuda_core::drops::failures() - failures,
         EXPECTED_DROP_FAILURES.load(Ordering::Relaxed),
         "drops that failed, and drops that were expected to"
     );
     if let Some(session) = session {
         session.settle();
         // What the library caches for later copies is no leak.
-        cuda_core::trim_staging().expect("the simulated driver frees pinned memory");
+        cuda_core::staging::trim().expect("the simulated driver frees pinned memory");
         trim_cache(&session).expect("the simulated driver frees memory");
         cuda_core::PinnedPool::trim(0).expect("the simulated driver unregisters memory");
         session.assert_clean();
     }
 }
 
-/// Declares, in the body of a GPU test, exactly how many failures `cuda_core::drop_failures` will
+/// Declares, in the body of a GPU test, exactly how many failures `cuda_core::drops::failures` will
 /// have counted when the test ends.
 pub fn expect_drop_failures(count: u64) {
     EXPECTED_DROP_FAILURES.store(count, Ordering::Relaxed);

@@ -214,7 +214,7 @@ impl<O: Outcome> Scenario<O> {
         let drops = DropFailures::begin();
         let seen = self.enact(&session, fault);
         session.settle();
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         trim(&session).map_err(|error| format!("trimming fails, though no call does: {error}"))?;
         let reported = drops.end();
 
@@ -263,7 +263,7 @@ impl<O: Outcome> Scenario<O> {
             });
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.body)().check()));
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         let fired = session.fault_fired();
         session.clear_faults();
         session.end_waits_for_values(Duration::ZERO);
@@ -284,7 +284,7 @@ fn trim(session: &Session) -> cuda_core::Result<()> {
     const POLLS: u32 = 4;
     (0..POLLS).try_for_each(|_| {
         session.settle();
-        cuda_core::trim_staging().map(drop)
+        cuda_core::staging::trim().map(drop)
     })?;
     trim_cache(session)
 }

@@ -2,6 +2,7 @@
 
 mod full_run;
 pub(crate) mod named;
+mod pages;
 mod steps;
 mod tidy;
 

@@ -16,6 +16,13 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
     Ok(root.context("a manifest lies in a directory")?.to_owned())
 }
 
+/// The directory that cargo builds the workspace in.
+pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
+    let mut cargo = cargo("metadata --no-deps --offline --format-version=1");
+    let metadata: serde_json::Value = serde_json::from_str(&output(cargo.current_dir(root))?)?;
+    Ok(metadata["target_directory"].as_str().context("cargo names its target")?.into())
+}
+
 /// What git answers, if it succeeds.
 pub(crate) fn git(root: &Path, words: &str) -> Option<String> {
     let answer = output(command(&format!("git {words}")).current_dir(root)).ok()?;

@@ -55,12 +55,30 @@ impl Allocator {
 
     /// The driver's pool of the stream's device, which is the one of
     /// [`Device::memory_pool`](crate::Device::memory_pool): `cuMemAllocAsync`, `cuMemFreeAsync`.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::Allocator;
+    ///
+    /// device.set_allocator(Some(&Allocator::driver_pool()))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocAsync", "cuMemFreeAsync", "cudaMallocAsync", "cudaFreeAsync"))]
     pub const fn driver_pool() -> Self {
         Self(Choice::Driver)
     }
 
     /// A driver call for each allocation, and one that stops the device for each free:
     /// `cuMemAlloc_v2`, `cuMemFree_v2`. For finding errors, and for devices without memory pools.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::Allocator;
+    ///
+    /// device.set_allocator(Some(&Allocator::plain()))?; // each buffer is an allocation of the driver
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAlloc", "cuMemFree", "cudaMalloc", "cudaFree"))]
     pub const fn plain() -> Self {
         Self(Choice::Plain)
     }

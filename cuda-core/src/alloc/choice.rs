@@ -166,7 +166,23 @@ pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
     Ok(before.unwrap_or(initial))
 }
 
+/// # The allocator
 impl Device {
+    /// The allocator that [`Stream::alloc`](crate::Stream::alloc) uses on this device now, on this
+    /// thread: that of [`with_allocator`], else the device's own, else the
+    /// [default](set_default_allocator). No driver call.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides and names none.
+    ///
+    /// ```no_run
+    /// println!("{:?}", cuda_core::Device::get(0)?.allocator()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn allocator(self) -> Result<Allocator> {
+        current(self)
+    }
+
     /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses on this device;
     /// [`None`] for the [default](set_default_allocator). Returns the one before. No driver call.
     ///
@@ -174,7 +190,7 @@ impl Device {
     /// [`Error::Invalid`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
     ///
     /// ```no_run
-    /// use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
+    /// use cuda_core::{Allocator, CachingPool, Device, pools::PoolLimit};
     ///
     /// // The first device is shared with others: no more than a quarter of it.
     /// let pool = CachingPool::builder().limit(PoolLimit::Fraction(0.25)).build()?;

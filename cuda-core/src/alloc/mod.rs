@@ -7,15 +7,20 @@ use cuda_sys::CUdeviceptr;
 use crate::error::Result;
 use crate::stream::Stream;
 
+// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+pub(crate) mod plain;
+
+pub(crate) mod pitched;
+
+pub(crate) mod choice;
+
 pub mod adaptors;
 pub(crate) mod allocator;
 pub(crate) mod backing;
 pub(crate) mod caching;
-pub(crate) mod choice;
 pub(crate) mod custom;
 pub(crate) mod driver_pool;
 pub(crate) mod functions;
-pub(crate) mod plain;
 
 /// An allocator of device memory in stream order.
 ///

@@ -70,6 +70,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
     released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
 }
 
+/// # Allocating without a stream
 impl Context {
     /// `len` elements of unspecified value that belong to no stream: `cuMemAlloc_v2`; no driver
     /// call if `len` is zero.
@@ -89,6 +90,7 @@ impl Context {
     /// stream.fill(&mut buffer, 1.0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         self.live()?;

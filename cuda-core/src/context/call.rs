@@ -57,8 +57,8 @@ impl Context {
         Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
     }
 
-    /// Makes one call with this context current, for what it writes to the place that it is passed, which
-    /// holds `to` before.
+    /// Makes one call with this context current, for what it writes to the place that it is passed,
+    /// which holds `to` before.
     pub(crate) fn ask<R>(
         &self,
         op: &'static str,

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::process::driver;
 use crate::process::effect::attempt;
 
+/// # Creating contexts
 impl Context {
     /// Creates a context beside the primary one and leaves the thread's current context unchanged:
     /// `cuCtxCreate_v2`, then `cuCtxPopCurrent_v2`.
@@ -29,6 +30,7 @@ impl Context {
     /// let stream = context.create_stream()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxCreate", "cuCtxPopCurrent"))]
     pub fn new(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         // Popped again if the pop fails and the context is still current: in any case the caller's
@@ -46,7 +48,16 @@ impl Context {
     /// [`Context::pop`] makes what was current before current again.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create); nothing is pushed then.
+    /// Those of [`Context::new`]; nothing is pushed then.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Context, ContextFlags, Device};
+    ///
+    /// let context = Context::new_current(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// assert_eq!(Context::current()?, Some(context));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuCtxCreate"))]
     pub fn new_current(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         current::keep_pushed(&context);

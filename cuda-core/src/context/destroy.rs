@@ -17,10 +17,11 @@ use crate::process::{deferred, driver, drop_hook, foreign_code};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
+/// # Closing
 impl Context {
     /// Waits for the context's work and destroys it, if this crate created it: `cuCtxSynchronize`,
     /// then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// A primary context lives on until the process ends. Closing a foreign context drops its
     /// owner.
@@ -29,10 +30,10 @@ impl Context {
     /// [`Error::ContextInUse`], with the context unchanged, while it is kept alive by clones,
     /// streams, buffers, events or guards, by a thread on which it is current, or by work that is
     /// not known to be done: after [`Context::synchronize`] none is, and after
-    /// [`flush_deferred_drops`] nothing waits for it any more. The driver's of the call that
-    /// destroys it, with a context that is [given up](Error::GivenUp).
+    /// [`drops::flush`](crate::drops::flush) nothing waits for it any more. The driver's of the
+    /// call that destroys it, with a context that is [given up](Error::GivenUp).
     ///
-    /// [`flush_deferred_drops`]: crate::flush_deferred_drops
+    /// [`drops::flush`](crate::drops::flush): crate::drops::flush
     ///
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
@@ -44,6 +45,7 @@ impl Context {
     /// rejected.value.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSynchronize", "cuCtxDestroy", "cuGreenCtxDestroy", "cudaDeviceSynchronize"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         let raw = match self.live() {
             Ok(raw) => raw,

@@ -77,12 +77,14 @@ pub struct SmSplit {
     pub remaining: SmResource,
 }
 
+/// # Multiprocessors for green contexts
 impl Device {
     /// All multiprocessors of the device: `cuDeviceGetDevResource`, of drivers from CUDA 12.4
     /// on. Creates no context.
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuDeviceGetDevResource"))]
     pub fn sm_resource(self) -> Result<SmResource> {
         driver::ensure()?;
         let mut raw = zeroed();
@@ -112,6 +114,7 @@ impl SmResource {
     ///
     /// # Errors
     /// The driver's: `INVALID_RESOURCE_CONFIGURATION` if there are not that many.
+    #[doc(alias("cuDevSmResourceSplitByCount"))]
     pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
         driver::ensure()?;
         // There cannot be more groups than multiprocessors.
@@ -141,6 +144,7 @@ impl SmResource {
 
 debug_by! { [] SmResource: |it| "SmResource({} of {:?})", it.count(), it.device }
 
+/// # Green contexts
 impl Context {
     /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
     /// `cuGreenCtxGetDevResource` of a [green](Context::new_green) one, of drivers from CUDA
@@ -157,6 +161,7 @@ impl Context {
     /// assert_eq!(green.sm_resource()?.count(), split.groups[0].count());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_resource(&self) -> Result<SmResource> {
         let of = self.live()?.0;
         let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
@@ -187,6 +192,7 @@ impl Context {
     /// # Errors
     /// [`Error::Invalid`] for multiprocessors of several devices, and
     /// for none at all; the driver's.
+    #[doc(alias("cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuCtxFromGreenCtx"))]
     pub fn new_green(resources: &[&SmResource]) -> Result<Context> {
         driver::ensure()?;
         let op = "cuGreenCtxCreate";

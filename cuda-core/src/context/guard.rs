@@ -96,7 +96,7 @@ impl Guard {
     }
 
     /// Ends the scope now; dropping reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// If the driver cannot be called, in the closure of
     /// [`Function::block_size_with`](crate::Function::block_size_with), the scope ends with that

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUcontext, symbol as cu};
 
-use crate::context::current::Current;
-use crate::context::guard::{Entered, Guard};
+use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
@@ -21,17 +20,23 @@ use crate::util::panic::{Contained, ForeignOwner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
+// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+mod switch;
+
+pub(crate) mod primary;
+
+mod create;
+
+pub(crate) mod settings;
+
 pub(crate) mod call;
 pub(crate) mod context_local;
-mod create;
 pub(crate) mod current;
 pub(crate) mod destroy;
 pub(crate) mod green;
 pub(crate) mod guard;
 pub(crate) mod kept;
-pub(crate) mod primary;
 pub(crate) mod profiler;
-pub(crate) mod settings;
 mod thread;
 
 /// A context of the driver.
@@ -114,6 +119,7 @@ pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
     known
 }
 
+/// # The context itself
 impl Context {
     pub(crate) fn retain_primary(device: Device) -> Result<Self> {
         let mut raw = ptr::null_mut();
@@ -169,39 +175,6 @@ impl Context {
         }
         device.default_pool()?;
         Ok(Self::register(raw, device, ContextKind::Foreign(owner)))
-    }
-
-    /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
-    ///
-    /// A device's primary context is recognised even if other code made it current.
-    ///
-    /// # Errors
-    /// [`Error::UnknownContext`] for a context that other code created: this crate cannot keep it
-    /// alive, so its owner has to be given to [`Context::from_raw`].
-    ///
-    /// ```no_run
-    /// use cuda_core::Context;
-    ///
-    /// match Context::current()? {
-    ///     Some(context) => println!("device {} is current", context.device().ordinal()),
-    ///     None => println!("nothing is current"),
-    /// }
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn current() -> Result<Option<Self>> {
-        driver::ensure()?;
-        let raw = current::get()?;
-        if raw.0.is_null() {
-            return Ok(None);
-        }
-        if let Some(context) = known(raw) {
-            return Ok(Some(context));
-        }
-        let device = current::device()?;
-        match active_primary(device)? {
-            Some(primary) if primary.raw() == raw => Ok(Some(primary.clone())),
-            _ => Err(Error::UnknownContext),
-        }
     }
 
     /// [`Context::current`], but also accepts a context that other code created, without an owner
@@ -306,108 +279,10 @@ impl Context {
         matches!(self.0, Ref::Primary(_))
     }
 
-    /// Makes the context current until the guard is dropped; see [`Guard`].
-    ///
-    /// # Errors
-    /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
-    #[inline]
-    pub fn enter(&self) -> Result<Guard> {
-        Guard::enter(self)
-    }
-
     /// [`Context::enter`] around calls of this crate only.
     #[inline]
     pub(crate) fn enter_briefly(&self) -> Result<Entered> {
         Entered::enter(self)
-    }
-
-    /// Makes the context current on this thread in place of what was, and returns what was current:
-    /// `cuCtxGetCurrent`, then `cuCtxSetCurrent` if it differs.
-    ///
-    /// The thread keeps the context alive until another call of this crate replaces or pops it, or
-    /// the thread ends. Prefer [`Context::enter`], which restores what was current. There is an
-    /// example at [`Current`].
-    ///
-    /// # Errors
-    /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
-    pub fn set_current(&self) -> Result<Current> {
-        let raw = self.live()?;
-        let before = current::get()?;
-        if before != raw {
-            current::replace(before, raw, self)?;
-            current::keep_replaced(before, Some(self));
-        } else {
-            // Other code may have made it current without keeping it alive.
-            current::keep_present(self);
-        }
-        Ok(Current::new(before))
-    }
-
-    /// Pushes the context on this thread's stack: `cuCtxPushCurrent_v2`. This crate keeps it alive
-    /// while it is there.
-    ///
-    /// # Errors
-    /// [`Error::GivenUp`]; the driver's, with nothing pushed.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::Context;
-    ///
-    /// context.push()?;
-    /// // … a library that goes by the current context …
-    /// assert_eq!(Context::pop()?, context); // what was current before is current again
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn push(&self) -> Result<()> {
-        let raw = self.live()?;
-        match current::push(raw) {
-            Ok(()) => {
-                current::keep_pushed(self);
-                Ok(())
-            }
-            Err(failed) => Err(failed.undo(|| {
-                // It may be on the stack despite the error.
-                if current::get().is_ok_and(|now| now == raw) {
-                    current::keep_pushed(self);
-                }
-            })),
-        }
-    }
-
-    /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. It is then
-    /// *floating*: any thread may push it.
-    ///
-    /// # Errors
-    /// The driver's `INVALID_CONTEXT` on an empty stack; [`Error::UnknownContext`], with nothing
-    /// popped, for a context that other code created.
-    pub fn pop() -> Result<Self> {
-        let Some(top) = Self::current()? else {
-            return Err(Error::Driver {
-                op: "cuCtxPopCurrent",
-                code: cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
-            });
-        };
-        current::release_popped(current::pop()?);
-        Ok(top)
-    }
-
-    /// Runs `f` with the context current, and restores what was current before, also if `f` panics:
-    /// [`Context::enter`] for a closure.
-    ///
-    /// # Errors
-    /// Those of `f`, of [`Context::enter`] and of [`Guard::restore`], with which the value of `f` is
-    /// lost.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let range = context.with(|context| context.stream_priority_range())?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn with<R>(&self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
-        let guard = self.enter()?;
-        let value = f(self)?;
-        guard.restore()?;
-        Ok(value)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use cuda_sys::symbol as cu;
 
 use crate::context::Context;
+use crate::context::current::Current;
 use crate::context::guard::Guard;
 use crate::context::settings::ContextFlags;
 use crate::device::{self, Device, PrimaryContext};
@@ -52,6 +53,7 @@ pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
     device::known().filter_map(Device::retained_primary)
 }
 
+/// # The primary context
 impl Device {
     /// The primary context, retained at its first use and kept for the life of the process:
     /// `cuDevicePrimaryCtxRetain`. The thread's current context stays unchanged.
@@ -67,6 +69,7 @@ impl Device {
     /// assert_eq!(device.context()?, context); // the same one for ever
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxRetain"))]
     pub fn context(self) -> Result<Context> {
         self.primary().cloned()
     }
@@ -106,8 +109,24 @@ impl Device {
     /// // What was current before is current again.
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn enter(self) -> Result<Guard> {
         self.primary()?.enter()
+    }
+
+    /// Makes the primary context current to this thread until something else is made current:
+    /// [`Context::set_current`] of it, and what `cudaSetDevice` does.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`] and [`Context::set_current`].
+    ///
+    /// ```no_run
+    /// let _before = cuda_core::Device::get(1)?.set_current()?;
+    /// // Whatever looks at the current context sees the second device from now on.
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_current(self) -> Result<Current> {
+        self.primary()?.set_current()
     }
 
     /// Runs `f` with the primary context current, and restores what was current before, also if `f`
@@ -122,6 +141,7 @@ impl Device {
     /// let free = device.with(|context| context.memory_info())?.free;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn with<R>(self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
         self.primary()?.with(f)
     }
@@ -130,6 +150,15 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::context`] and [`Context::synchronize`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let zeros = stream.alloc_zeroed::<f32>(1 << 20)?;
+    /// device.synchronize()?; // waits for all streams of the device's primary context
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(self) -> Result<()> {
         self.primary()?.synchronize()
     }
@@ -146,6 +175,7 @@ impl Device {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo"))]
     pub fn memory_info(self) -> Result<MemoryInfo> {
         self.primary()?.memory_info()
     }
@@ -162,6 +192,7 @@ impl Device {
     /// println!("active: {}, flags: {:?}", state.is_active, state.flags);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxGetState"))]
     pub fn primary_state(self) -> Result<PrimaryState> {
         driver::ensure()?;
         let (mut flags, mut active) = (0, 0);
@@ -187,6 +218,7 @@ impl Device {
     /// assert!(device.is_primary_active()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxGetState"))]
     pub fn is_primary_active(self) -> Result<bool> {
         self.primary_state().map(|state| state.is_active)
     }
@@ -205,6 +237,7 @@ impl Device {
     /// assert_eq!(device.context()?.flags()?, ContextFlags::SCHED_BLOCKING_SYNC);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxSetFlags", "cudaSetDeviceFlags"))]
     pub fn set_primary_flags(self, flags: ContextFlags) -> Result<()> {
         driver::ensure()?;
         // SAFETY: takes no pointer; flags that exclude each other are an error.
@@ -221,13 +254,15 @@ impl Device {
     /// event, buffer, module or other object of this crate, the runtime API's or another library's,
     /// no green context of the device; no memory that a caching pool keeps
     /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
-    /// including what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging))
-    /// and for pinned buffers ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects
-    /// dangle, and even dropping them is undefined. No thread has the context on its stack.
+    /// including what is kept for copies of borrowed slices
+    /// ([`staging::trim`](crate::staging::trim)) and for pinned buffers
+    /// ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects dangle, and even
+    /// dropping them is undefined. No thread has the context on its stack.
     ///
     /// # Errors
     /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this
     /// process can then not use the device any more.
+    #[doc(alias("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRetain", "cudaDeviceReset"))]
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
         let _relaxed = RelaxedCaptureMode::enter()?;

@@ -13,6 +13,7 @@ use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 
+/// # Profiling
 impl Context {
     /// Starts what profilers record of the context, if they were started with recording off:
     /// `cuProfilerStart`. Does nothing without a profiler.
@@ -27,6 +28,7 @@ impl Context {
     /// context.stop_profiler()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuProfilerStart", "cudaProfilerStart"))]
     pub fn start_profiler(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         call("cuProfilerStart", c"cuProfilerStart")
@@ -36,6 +38,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuProfilerStop", "cudaProfilerStop"))]
     pub fn stop_profiler(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         call("cuProfilerStop", c"cuProfilerStop")
@@ -101,7 +104,7 @@ struct ProfiledContext(Context);
 
 impl ProfilerRange {
     /// Ends the range. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's, with the range itself.

@@ -37,12 +37,13 @@ flags! {
         /// A core dump can be requested through a pipe: `CU_CTX_USER_COREDUMP_ENABLE`, from CUDA
         /// 12.1 on.
         USER_COREDUMP_ENABLE = 0x40;
-        /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`, from
-        /// CUDA 12.1 on.
+        /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`,
+        /// from CUDA 12.1 on.
         SYNC_MEMOPS = 0x80;
     }
 }
 
+/// # Settings
 impl Context {
     /// Free and total memory of the device: `cuMemGetInfo_v2`.
     ///
@@ -55,6 +56,7 @@ impl Context {
     /// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemGetInfo", "cudaMemGetInfo"))]
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let _entered = self.enter_briefly()?;
         let (mut free, mut total) = (0, 0);
@@ -75,6 +77,7 @@ impl Context {
     /// assert!(greatest <= least);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxGetStreamPriorityRange", "cudaDeviceGetStreamPriorityRange"))]
     pub fn stream_priority_range(&self) -> Result<(i32, i32)> {
         let _entered = self.enter_briefly()?;
         let (mut least, mut greatest) = (0, 0);
@@ -96,6 +99,7 @@ impl Context {
     /// context.set_limit(cuda_core::sys::CU_LIMIT_PRINTF_FIFO_SIZE, 2 * before)?; // in bytes
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxGetLimit", "cudaDeviceGetLimit"))]
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
         let _entered = self.enter_briefly()?;
         let mut value = 0;
@@ -110,6 +114,7 @@ impl Context {
     /// # Errors
     /// The driver's: `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know or
     /// that cannot be set, `OUT_OF_MEMORY` if the device has no room for what it reserves.
+    #[doc(alias("cuCtxSetLimit", "cudaDeviceSetLimit"))]
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
         self.call("cuCtxSetLimit", || {
             // SAFETY: takes no pointer; an unknown limit is an error.
@@ -121,6 +126,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, if earlier work has failed.
+    #[doc(alias("cuCtxGetCacheConfig", "cudaDeviceGetCacheConfig"))]
     pub fn cache_config(&self) -> Result<CUfunc_cache> {
         let _entered = self.enter_briefly()?;
         let mut config = CUfunc_cache(0);
@@ -134,6 +140,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
+    #[doc(alias("cuCtxSetCacheConfig", "cudaDeviceSetCacheConfig"))]
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         self.call("cuCtxSetCacheConfig", || {
             // SAFETY: takes no pointer; an unknown value is an error.
@@ -145,6 +152,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuCtxGetFlags", "cudaGetDeviceFlags"))]
     pub fn flags(&self) -> Result<ContextFlags> {
         let _entered = self.enter_briefly()?;
         let mut flags = 0;
@@ -159,6 +167,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuCtxGetId"))]
     pub fn driver_id(&self) -> Result<u64> {
         let raw = self.live()?.0;
         let mut id = 0;
@@ -172,6 +181,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuCtxGetApiVersion"))]
     pub fn api_version(&self) -> Result<u32> {
         let raw = self.live()?.0;
         let mut version = 0;
@@ -185,6 +195,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuCtxResetPersistingL2Cache", "cudaCtxResetPersistingL2Cache"))]
     pub fn reset_persisting_l2_cache(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes nothing; a live context is current.

@@ -15,9 +15,9 @@ use crate::context::{Context, context_local, current};
 pub(crate) struct Thread {
     /// Values of [`ContextLocal`](crate::ContextLocal)s, of all slots.
     pub(crate) values: RefCell<Vec<context_local::ThreadValue>>,
-    /// Reference-counted contexts that this crate left on the thread's context stack, from its bottom
-    /// to its top. An entry may outlast that of the stack, if other code popped it; never the other
-    /// way round.
+    /// Reference-counted contexts that this crate left on the thread's context stack, from its
+    /// bottom to its top. An entry may outlast that of the stack, if other code popped it; never
+    /// the other way round.
     pub(crate) contexts: RefCell<Vec<Context>>,
     /// Guards that were dropped in a function of this crate that the driver called on this thread.
     /// Another thread could not end their scopes.

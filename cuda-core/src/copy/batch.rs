@@ -73,6 +73,18 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Batch, PinnedBuffer};
+    ///
+    /// let host = PinnedBuffer::from_slice(stream.context(), &[1u32; 64])?;
+    /// let mut buffer = stream.alloc(64)?;
+    /// let mut batch = Batch::new();
+    /// batch.upload(&host, &mut buffer)?;
+    /// stream.enqueue(batch)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn upload<T: Pod>(
         &mut self,
         source: impl Into<PinnedSlice<'a, T>>,
@@ -136,6 +148,7 @@ impl BatchCopy {
     }
 }
 
+/// # Many copies at once
 impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
     ///
@@ -157,6 +170,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.enqueue(batch)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyBatchAsync", "cudaMemcpyBatchAsync"))]
     pub fn enqueue(&self, batch: Batch<'_>) -> Result<()> {
         let Batch { copies, mut touches } = batch;
         let core = self.core();

@@ -1,9 +1,19 @@
-//! Fills: a pattern of 1, 2 or 4 bytes over device memory.
+//! Fills: a value of any width over device memory.
+//!
+//! The driver repeats patterns of 1, 2 and 4 bytes. A value of another width is written to the first
+//! elements part by part, by memsets of rows as far apart as the elements are, and from there to the
+//! others by copies, each of all the elements that are written before. A copy runs at the memory's
+//! bandwidth, and the number of copies grows with the logarithm of the length; a memset of such
+//! rows writes a few bytes of each row, which is slow for many.
 
-use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
+use cuda_sys::{
+    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUDA_SUCCESS, CUdeviceptr, CUresult, CUstream,
+    symbol as cu,
+};
 
 use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
+use crate::copy::shape::Geometry;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::stream::{Stream, StreamKind};
@@ -27,19 +37,13 @@ impl Pattern {
         }
     }
 
-    /// The pattern whose repetition gives `bytes`, a value of the element type.
-    fn of(bytes: &[u8]) -> Option<Self> {
-        let repeats = |width: usize| bytes.chunks(width).all(|chunk| chunk == &bytes[..width]);
-        match *bytes {
-            // A value of more than four bytes only if it repeats a narrower pattern, as zero does.
-            [a, b, c, d, ..] if bytes.len() % 4 == 0 && repeats(4) => {
-                Some(Self::D32(u32::from_ne_bytes([a, b, c, d])))
-            }
-            [a, b, ..] if bytes.len() % 2 == 0 && repeats(2) => {
-                Some(Self::D16(u16::from_ne_bytes([a, b])))
-            }
-            [a, ..] if repeats(1) => Some(Self::D8(a)),
-            _ => None,
+    /// The first `width` of the bytes: 1, 2 or 4.
+    #[inline]
+    fn of(bytes: &[u8], width: usize) -> Self {
+        match (width, bytes) {
+            (4, &[a, b, c, d, ..]) => Self::D32(u32::from_ne_bytes([a, b, c, d])),
+            (2, &[a, b, ..]) => Self::D16(u16::from_ne_bytes([a, b])),
+            _ => Self::D8(bytes[0]),
         }
     }
 
@@ -97,20 +101,143 @@ impl Pattern {
     }
 }
 
+/// The bytes of a value, and the width of the patterns that they are written by.
+#[derive(Clone, Copy)]
+struct FillValue<'a> {
+    // INVARIANT: not empty, and a multiple of `width`.
+    bytes: &'a [u8],
+    // INVARIANT: 1, 2 or 4.
+    width: usize,
+}
+
+/// Elements that are written by memsets; the others are copies of them.
+const SEED: usize = 512;
+
+impl<'a> FillValue<'a> {
+    /// A value whose repetitions begin at multiples of its size behind multiples of what divides
+    /// `at`.
+    #[inline]
+    fn of(bytes: &'a [u8], at: u64) -> Self {
+        let width = match bytes.len() as u64 | at {
+            both if both & 3 == 0 => 4,
+            both if both & 1 == 0 => 2,
+            _ => 1,
+        };
+        Self { bytes, width }
+    }
+
+    /// The pattern whose repetition it is: of more than four bytes only some values are, as zero.
+    #[inline]
+    fn pattern(self) -> Option<Pattern> {
+        let (first, rest) = self.bytes.split_at(self.width);
+        let repeats = rest.chunks_exact(self.width).all(|part| part == first);
+        repeats.then(|| Pattern::of(first, self.width))
+    }
+
+    /// The first call of a fill by several, as errors name it.
+    fn op(self) -> &'static str {
+        let (_, _, op) = Pattern::of(self.bytes, self.width).parts();
+        op
+    }
+
+    /// Enqueues the fill of `len` elements: a memset for each run of equal patterns in the value,
+    /// then copies. Stops at the first that fails.
+    ///
+    /// # Safety
+    /// They are at `to`, a multiple of the patterns' width, and stay allocated until the fill is
+    /// done.
+    unsafe fn fill(self, to: CUdeviceptr, len: usize, stream: CUstream) -> CUresult {
+        let size = self.bytes.len();
+        let address = |element: usize| to + (element * size) as u64;
+        let mut done = len.min(SEED);
+        let mut offset = 0;
+        let units = self.bytes.chunks_exact(self.width).collect::<Vec<_>>();
+        for run in units.chunk_by(PartialEq::eq) {
+            let pattern = Pattern::of(run[0], self.width);
+            // SAFETY: the first `done` elements have these patterns, `size` bytes apart, aligned to
+            // their width since `to` and `size` are; they stay allocated by the caller's promise.
+            let code = unsafe { pattern.fill_rows((to + offset, size), (run.len(), done), stream) };
+            if code != CUDA_SUCCESS {
+                return code;
+            }
+            offset += (run.len() * self.width) as u64;
+        }
+        while done < len {
+            let more = done.min(len - done);
+            // SAFETY: the elements up to `done`, and `more` behind them, are among `len`, which stay
+            // allocated by the caller's promise. They do not overlap, as `more` is at most `done`.
+            let code = unsafe { cu::cuMemcpyDtoDAsync_v2(address(done), to, more * size, stream) };
+            if code != CUDA_SUCCESS {
+                return code;
+            }
+            done += more;
+        }
+        CUDA_SUCCESS
+    }
+
+    /// Enqueues the fill of rows: of the first one, then copies of all that are written before, and
+    /// of the first plane to each other one. Stops at the first that fails.
+    ///
+    /// # Safety
+    /// The rows are at `to`, a multiple of the patterns' width, as `geometry` says, which has at
+    /// least one element; they stay allocated until the fill is done.
+    unsafe fn fill_rows(self, to: CUdeviceptr, geometry: Geometry, stream: CUstream) -> CUresult {
+        let Geometry { row, pitch, .. } = geometry;
+        // SAFETY: the first row has as many elements, and stays allocated by the caller's promise.
+        let code = unsafe { self.fill(to, row / self.bytes.len(), stream) };
+        if code != CUDA_SUCCESS {
+            return code;
+        }
+        for (plane, rows) in geometry.planes() {
+            let (mut done, whole) = if plane == 0 { (1, 1) } else { (0, rows) };
+            while done < rows {
+                let more = whole.max(done).min(rows - done);
+                let copy = CUDA_MEMCPY2D {
+                    srcMemoryType: CU_MEMORYTYPE_DEVICE,
+                    srcDevice: to,
+                    srcPitch: pitch,
+                    dstMemoryType: CU_MEMORYTYPE_DEVICE,
+                    dstDevice: to + (plane + done * pitch) as u64,
+                    dstPitch: pitch,
+                    WidthInBytes: row,
+                    Height: more,
+                    ..Default::default()
+                };
+                // SAFETY: both sides have `more` rows, which stay allocated by the caller's promise:
+                // those of the first plane up to `done`, or all of it, and those not written yet.
+                let code = unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
+                if code != CUDA_SUCCESS {
+                    return code;
+                }
+                done += more;
+            }
+        }
+        CUDA_SUCCESS
+    }
+}
+
+/// # Fills
 impl<K: StreamKind> Stream<K> {
     /// Sets every element to `value`, asynchronously: `cuMemsetD8Async`, `cuMemsetD16Async` or
-    /// `cuMemsetD32Async`.
+    /// `cuMemsetD32Async`, one call for a value of 1, 2 or 4 bytes and for one that repeats such a
+    /// pattern, as zero does.
+    ///
+    /// Another value, such as `1.0f64` or `[1.0f32, 2.0, 3.0]`, takes a `cuMemsetD2D32Async` for
+    /// each 4 bytes of it that differ from those before, and a `cuMemcpyDtoDAsync_v2` each time
+    /// that the length doubles beyond 512 elements: 13 calls for a million of `f64`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a value of more than 4 bytes that is no repeated pattern of 1, 2
-    /// or 4; [`Error::WrongDevice`].
+    /// [`Error::WrongDevice`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let mut buffer = stream.alloc::<f32>(1000)?;
     /// stream.fill(&mut buffer, 1.5)?;
+    /// let mut colours = stream.alloc::<[f32; 3]>(1000)?;
+    /// stream.fill(&mut colours, [1.0, 0.5, 0.0])?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cudaMemsetAsync"))]
     pub fn fill<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -120,10 +247,12 @@ impl<K: StreamKind> Stream<K> {
         if destination.byte_len() == 0 {
             return Ok(());
         }
-        let Some(pattern) = Pattern::of(bytes_of(&[value])) else {
-            return Err(unfillable("cuMemsetAsync", size_of::<T>()));
-        };
-        self.fill_with(destination, pattern)
+        let value = [value];
+        let value = FillValue::of(bytes_of(&value), destination.as_raw());
+        match value.pattern() {
+            Some(pattern) => self.fill_with(destination, pattern),
+            None => self.fill_wide(destination, value),
+        }
     }
 
     /// Sets every byte to `value`, asynchronously: `cuMemsetD8Async`.
@@ -137,6 +266,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_bytes(&mut buffer, 0xff)?; // NaN, all of them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD8Async", "cudaMemset", "cudaMemsetAsync"))]
     pub fn fill_bytes<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -157,6 +287,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_u16(&mut halves, 0x3c00)?; // 1.0 as a half
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD16Async", "cudaMemsetAsync"))]
     pub fn fill_u16<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -177,6 +308,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_u32(&mut buffer, 1.0f32.to_bits())?; // each of the three
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD32Async", "cudaMemsetAsync"))]
     pub fn fill_u32<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -189,9 +321,11 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemsetD2D16Async` or `cuMemsetD2D32Async`, once for each slice if there are gaps between
     /// slices. The gaps between rows are not written.
     ///
+    /// A value that [`Stream::fill`] writes by several calls is written so to the first row, and
+    /// from there by a `cuMemcpy2DAsync_v2` each time that the number of rows doubles.
+    ///
     /// # Errors
-    /// [`Error::Invalid`] as [`Stream::fill`], and if the rows do not begin at multiples of the
-    /// pattern's width; [`Error::WrongDevice`].
+    /// [`Error::WrongDevice`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -199,28 +333,33 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill_pitched(image.pitched_mut()?, 0.5)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async"))]
+    #[doc(alias("cudaMemset2DAsync"))]
     pub fn fill_pitched<T: Pod>(
         &self,
         mut destination: PitchedMut<'_, T, DeviceMemory>,
         value: T,
     ) -> Result<()> {
         let (bytes, geometry) = destination.parts();
-        let pattern = match geometry.span {
-            0 => Pattern::D8(0),
-            _ => Pattern::of(bytes_of(&[value]))
-                .ok_or_else(|| unfillable("cuMemsetD2DAsync", size_of::<T>()))?,
-        };
-        let (width, _, op) = pattern.parts();
         let core = self.core();
-        at_home(op, core, &bytes.as_view())?;
         let address = bytes.as_raw();
         if geometry.span == 0 {
-            return Ok(());
+            return at_home("cuMemsetD2D8Async", core, &bytes.as_view());
         }
-        let (pitch, columns) = (geometry.pitch, geometry.row / width);
-        pattern.check(op, pitch, address)?;
+        let value = [value];
+        // A pattern is repeated row by row, so rows must begin at multiples of its width.
+        let value = FillValue::of(bytes_of(&value), address | geometry.pitch as u64);
+        let pattern = value.pattern();
+        let op = value.op();
+        at_home(op, core, &bytes.as_view())?;
         let stream = core.bind(op)?;
         let call = |stream| {
+            let Some(pattern) = pattern else {
+                // SAFETY: the destination has these rows, aligned to the value's patterns, and stays
+                // allocated until the mark that is made of this fill has completed.
+                return unsafe { value.fill_rows(address, geometry, stream) };
+            };
+            let (pitch, columns) = (geometry.pitch, geometry.row / value.width);
             let mut codes = geometry.planes().map(|(start, rows)| {
                 // SAFETY: the destination has these rows, each of `columns` elements of this width,
                 // aligned to it, and stays allocated until the mark that is made of this fill has
@@ -229,29 +368,49 @@ impl<K: StreamKind> Stream<K> {
                     pattern.fill_rows((address + start as u64, pitch), (columns, rows), stream)
                 }
             });
-            let failed = codes.find(|code| *code != cuda_sys::CUDA_SUCCESS);
-            failed.unwrap_or(cuda_sys::CUDA_SUCCESS)
+            codes.find(|code| *code != CUDA_SUCCESS).unwrap_or(CUDA_SUCCESS)
         };
         stream.submit_copy(op, &mut [bytes.write()], call).1
     }
 
     fn fill_with<T: Pod>(
         &self,
-        mut destination: DeviceSliceMut<'_, T>,
+        destination: DeviceSliceMut<'_, T>,
         pattern: Pattern,
     ) -> Result<()> {
         let (width, op, _) = pattern.parts();
-        let core = self.core();
-        at_home(op, core, &destination.as_view())?;
         let (address, bytes) = (destination.as_raw(), destination.byte_len());
-        pattern.check(op, bytes, address)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let stream = core.bind(op)?;
         // SAFETY: the destination has as many elements of this width, aligned to it, and stays
         // allocated until the mark that is made of this fill has completed.
         let call = |stream| unsafe { pattern.fill(address, bytes / width, stream) };
+        self.submit_fill(op, destination, || pattern.check(op, bytes, address), call)
+    }
+
+    /// A fill by several calls: one operation, of which the ledger has one mark.
+    #[cold]
+    fn fill_wide<T: Pod>(&self, to: DeviceSliceMut<'_, T>, value: FillValue<'_>) -> Result<()> {
+        let (address, len) = (to.as_raw(), to.len());
+        // SAFETY: the destination has `len` elements of the value's size, aligned to its patterns,
+        // and stays allocated until the mark that is made of this fill has completed.
+        let call = |stream| unsafe { value.fill(address, len, stream) };
+        self.submit_fill(value.op(), to, || Ok(()), call)
+    }
+
+    #[inline]
+    fn submit_fill<T: Pod>(
+        &self,
+        op: &'static str,
+        mut destination: DeviceSliceMut<'_, T>,
+        check: impl FnOnce() -> Result<()>,
+        call: impl FnMut(CUstream) -> CUresult,
+    ) -> Result<()> {
+        let core = self.core();
+        at_home(op, core, &destination.as_view())?;
+        check()?;
+        if destination.byte_len() == 0 {
+            return Ok(());
+        }
+        let stream = core.bind(op)?;
         stream.submit_copy(op, &mut [destination.write()], call).1
     }
 }
@@ -260,13 +419,5 @@ impl<K: StreamKind> Stream<K> {
 fn indivisible(op: &'static str, width: usize, bytes: usize, address: CUdeviceptr) -> Error {
     let why =
         format!("a pattern of {width} bytes does not tile {bytes} bytes at address {address:#x}");
-    Error::invalid(op, why)
-}
-
-#[cold]
-fn unfillable(op: &'static str, width: usize) -> Error {
-    let why = format!(
-        "cannot fill with a value of {width} bytes that is not a repeated pattern of 1, 2 or 4 bytes"
-    );
     Error::invalid(op, why)
 }

@@ -29,7 +29,7 @@ use crate::wait::future::Ready;
 ///
 /// If it is dropped before the copy is done, the owner is kept until then and dropped on a thread
 /// of this crate; nothing blocks. If it cannot be proven that the copy is done, the owner is leaked
-/// and that is reported to the hook of [`set_drop_hook`](crate::set_drop_hook): memory is never
+/// and that is reported to the hook of [`drops::set_hook`](crate::drops::set_hook): memory is never
 /// freed under a copy. If it is forgotten, the owner is leaked and nothing else.
 ///
 /// ```no_run
@@ -136,6 +136,7 @@ impl<H: StableHost> InFlight<H> {
     }
 }
 
+/// # Copies that own their memory
 impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device, and owns it until that is done:
     /// `cuMemcpyHtoDAsync_v2`.
@@ -154,6 +155,7 @@ impl<K: StreamKind> Stream<K> {
     /// let vector = upload.wait()?; // the same one
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_owned<'b, H: StableHost>(
         &self,
         source: H,
@@ -186,6 +188,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(download.wait()?, [0; 1000]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_owned<'a, H: StableHostMut>(
         &self,
         source: impl Into<DeviceSlice<'a, H::Element>>,

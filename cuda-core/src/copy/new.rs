@@ -9,6 +9,7 @@ use crate::memory::device::{DeviceBuffer, DeviceSlice};
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
 
+/// # Copies that allocate
 impl Stream {
     /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload`].
     /// The slice may be changed at once.
@@ -22,6 +23,7 @@ impl Stream {
     /// assert_eq!(stream.download_vec(&buffer)?, [1, 2, 3]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_new<T: Pod>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(source.len())?;
         self.upload(source, &mut buffer)?;
@@ -41,6 +43,7 @@ impl Stream {
     /// stream.fill(&mut head, 2.0)?; // `buffer` stays as it is
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy_new<'a, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -66,6 +69,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(tail, [0.0; 10]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_vec<'a, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,

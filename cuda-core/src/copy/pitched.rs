@@ -5,11 +5,11 @@ use std::ptr;
 
 use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
+use crate::alloc::pitched::PitchedBuffer;
 use crate::context::Context;
 use crate::copy::shape::{Geometry, Shape, same_extent};
 use crate::copy::side::Side;
 use crate::copy::{at_one_end, crossing_of};
-use crate::device_memory::pitched::PitchedBuffer;
 use crate::error::Result;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
@@ -78,6 +78,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     }
 }
 
+/// # Rows
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows: see [`Slice::pitched`].
     ///
@@ -164,6 +165,7 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
     }
 }
 
+/// # Copies of rows
 impl<K: StreamKind> Stream<K> {
     /// Copies elements that lie in rows, asynchronously, between any two of device and pinned
     /// memory: `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume,
@@ -191,6 +193,8 @@ impl<K: StreamKind> Stream<K> {
     /// )?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy2DAsync", "cuMemcpy3DAsync", "cuMemcpy3DPeerAsync"))]
+    #[doc(alias("cudaMemcpy2DAsync", "cudaMemcpy3DAsync", "cudaMemcpy3DPeerAsync"))]
     pub fn copy_pitched<T: Pod, A: Memory, B: Memory>(
         &self,
         source: Pitched<'_, T, A>,

@@ -19,6 +19,7 @@ use crate::process::driver;
 /// ```
 pub type P2pAttribute = CUdevice_P2PAttribute;
 
+/// # Attributes of a pair of devices
 impl Device {
     /// One attribute of the link from this device to `peer`: `cuDeviceGetP2PAttribute`. Creates no
     /// context.
@@ -35,6 +36,7 @@ impl Device {
     /// println!("link {a:?} → {b:?}: rank {rank}, the smaller the faster");
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetP2PAttribute", "cudaDeviceGetP2PAttribute"))]
     pub fn p2p_attribute(self, peer: Device, attribute: P2pAttribute) -> Result<i32> {
         driver::ensure()?;
         // SAFETY: the call writes one number, to a borrow of one; an unknown attribute is an error.

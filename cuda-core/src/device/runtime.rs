@@ -14,6 +14,7 @@ use crate::types::version::Version;
 ///     println!("CUDA runtime {version}");
 /// }
 /// ```
+#[doc(alias("cudaRuntimeGetVersion"))]
 pub fn runtime_version() -> Option<Version> {
     os::version().map(Version::of)
 }

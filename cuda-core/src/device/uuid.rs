@@ -1,13 +1,8 @@
-//! Devices by their identifiers.
+//! Identifiers of devices as text.
 
-use std::mem::MaybeUninit;
 use std::str::FromStr;
 
-use cuda_sys::{CUuuid, symbol as cu};
-
-use crate::device::Device;
-use crate::error::{Error, Result, check};
-use crate::process::driver;
+use crate::error::{Error, Result};
 use crate::types::uuid::Uuid;
 
 impl FromStr for Uuid {
@@ -33,51 +28,6 @@ impl FromStr for Uuid {
             return Err(refused());
         }
         Ok(Self::from_bytes(bytes))
-    }
-}
-
-impl Device {
-    /// The device's unique identifier: `cuDeviceGetUuid_v2`.
-    ///
-    /// # Errors
-    /// The driver's.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// println!("{}", device.uuid()?); // GPU-1f3c…, as nvidia-smi writes it
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn uuid(self) -> Result<Uuid> {
-        driver::ensure()?;
-        let mut uuid = MaybeUninit::<CUuuid>::zeroed();
-        // SAFETY: the call writes one structure of this type, to a local that outlives it.
-        check("cuDeviceGetUuid", unsafe {
-            cu::cuDeviceGetUuid_v2(uuid.as_mut_ptr(), self.as_raw())
-        })?;
-        // SAFETY: zeroed at first, which is a valid CUuuid, then written by the driver.
-        let uuid = unsafe { uuid.assume_init() };
-        Ok(Uuid::from_bytes(uuid.bytes.map(|byte| byte as u8)))
-    }
-
-    /// The device with this identifier.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchUuid`] if no visible device has it.
-    ///
-    /// ```no_run
-    /// use cuda_core::Device;
-    ///
-    /// let device = Device::get(0)?;
-    /// assert_eq!(Device::by_uuid(device.uuid()?)?, device);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn by_uuid(uuid: Uuid) -> Result<Self> {
-        for device in Self::all()? {
-            if device.uuid()? == uuid {
-                return Ok(device);
-            }
-        }
-        Err(Error::NoSuchUuid { uuid, count: Self::count()? })
     }
 }
 

@@ -25,7 +25,7 @@ use crate::util::by_parts::debug_by;
 /// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///
 /// ```
-/// use cuda_core::ExternalMemoryKind;
+/// use cuda_core::interop::ExternalMemoryKind;
 ///
 /// # let has_dedicated_allocate_info = false;
 /// let kind = match has_dedicated_allocate_info {
@@ -58,7 +58,7 @@ impl ExternalMemoryKind {
 /// ```no_run
 /// # #[cfg(unix)]
 /// # fn import(fd: std::os::fd::OwnedFd, size: usize) -> cuda_core::Result<()> {
-/// use cuda_core::{Device, ExternalMemory, ExternalMemoryKind};
+/// use cuda_core::{Device, interop::{ExternalMemory, ExternalMemoryKind}};
 ///
 /// let stream = Device::get(0)?.create_stream()?;
 /// // SAFETY: from vkGetMemoryFdKHR, of an allocation of `size` bytes on the same device, which Vulkan
@@ -97,6 +97,7 @@ impl ExternalMemory {
     /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind`
     /// says. CUDA does not order its work with the other interface's: the caller makes sure that no
     /// user of that interface accesses the memory while work of this process may, and orders both.
+    #[doc(alias("cuImportExternalMemory", "cudaImportExternalMemory"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(
         context: &Context,
@@ -143,12 +144,13 @@ impl ExternalMemory {
     /// of its parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits
     /// for the work that uses it, then unmaps and destroys the memory: `cuMemFree_v2`,
     /// `cuDestroyExternalMemory`. A failure of the second call is reported to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
     /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OutOfBounds`], in bytes, and
     /// [`Error::Invalid`] for no elements and for an offset that is not aligned for `T`, before any
     /// driver call; the driver's.
+    #[doc(alias("cuExternalMemoryGetMappedBuffer", "cudaExternalMemoryGetMappedBuffer"))]
     pub fn into_buffer<T: Pod>(
         self,
         offset: usize,
@@ -212,11 +214,12 @@ impl ExternalMemory {
     }
 
     /// Destroys the imported memory: `cuDestroyExternalMemory`. Dropping it reports a failure to
-    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's. If the destroying call failed, the memory returned is
     /// [given up](Error::GivenUp).
+    #[doc(alias("cuDestroyExternalMemory", "cudaDestroyExternalMemory"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.0.release().map_err(|error| Rejected::new(error, self))
     }

@@ -28,6 +28,7 @@ impl MemoryOwner for Foreign {
     }
 }
 
+/// # Memory of other code
 impl<T: Pod> DeviceBuffer<T> {
     /// Creates a buffer from `len` elements of device memory that other code allocated, with the
     /// owner that keeps it allocated. No driver call.

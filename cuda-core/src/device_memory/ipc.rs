@@ -24,7 +24,7 @@ sent_bytes! {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::IpcMemoryHandle;
+    /// use cuda_core::interop::IpcMemoryHandle;
     ///
     /// let buffer = device.context()?.alloc::<f32>(1 << 20)?;
     /// let bytes: [u8; 64] = buffer.ipc_handle()?.to_bytes();
@@ -52,6 +52,7 @@ impl MemoryOwner for Opened {
     }
 }
 
+/// # Sharing with other processes
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
     ///
@@ -61,6 +62,7 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// # Errors
     /// [`Error::Invalid`] for memory that did not come from [`Context::alloc`], and for an
     /// empty buffer.
+    #[doc(alias("cuIpcGetMemHandle", "cudaIpcGetMemHandle"))]
     pub fn ipc_handle(&self) -> Result<IpcMemoryHandle> {
         driver::ensure()?;
         let refused = |why| Err(Error::invalid("cuIpcGetMemHandle", why));
@@ -103,7 +105,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{DeviceBuffer, IpcMemoryHandle};
+    /// use cuda_core::{DeviceBuffer, interop::IpcMemoryHandle};
     ///
     /// let handle = IpcMemoryHandle::from_bytes(receive());
     /// // SAFETY: the sender keeps its buffer of as many elements until this process says that it
@@ -111,6 +113,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// let buffer = unsafe { DeviceBuffer::<f32>::open_ipc(&context, handle, 1 << 20) }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuIpcOpenMemHandle", "cuIpcCloseMemHandle"))]
+    #[doc(alias("cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle"))]
     pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         Error::unless(bytes != 0, "cuIpcOpenMemHandle", "no elements were given")?;

@@ -36,7 +36,7 @@ use crate::util::by_parts::debug_by;
 /// caller's risk.
 ///
 /// ```no_run
-/// use cuda_core::{Device, ManagedBuffer, MemoryLocation};
+/// use cuda_core::{Device, managed::{ManagedBuffer, MemoryLocation}};
 ///
 /// let device = Device::get(0)?;
 /// let stream = device.create_stream()?;
@@ -76,6 +76,7 @@ impl MemoryOwner for ManagedOwner {
     }
 }
 
+/// # Managed memory
 impl<T: Pod> ManagedBuffer<T> {
     /// `len` elements of unspecified value, which every device can use: `cuMemAllocManaged` with
     /// `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.
@@ -85,6 +86,16 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::Invalid`](crate::Error::Invalid);
     /// [`Error::Unsupported`](crate::Error::Unsupported) on a device without managed memory;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::managed::ManagedBuffer;
+    ///
+    /// let mut values = ManagedBuffer::<f32>::new(&context, 1000)?;
+    /// values.as_mut_slice()?.fill(1.0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Global)
     }
@@ -99,6 +110,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Safety
     /// No device without `CONCURRENT_MANAGED_ACCESS` uses the memory while it is attached to the
     /// host.
+    #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
     pub unsafe fn new_attached_to_host(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Host)
     }
@@ -127,6 +139,16 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::Unsupported`](crate::Error::Unsupported) if a device cannot use managed memory
     /// while the host does and the buffer is not attached to the host: another thread could start
     /// work on the device at any time. The driver's errors about the work waited for.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::managed::ManagedBuffer;
+    ///
+    /// let mut values = ManagedBuffer::<f32>::new(stream.context(), 1000)?;
+    /// stream.fill(&mut values, 2.0f32)?;
+    /// assert_eq!(values.as_slice()?[999], 2.0); // waits for the fill
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_slice(&self) -> Result<&[T]> {
         self.require_lendable()?;
         // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
@@ -142,7 +164,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut values = cuda_core::ManagedBuffer::<u32>::new(&context, 1000)?;
+    /// let mut values = cuda_core::managed::ManagedBuffer::<u32>::new(&context, 1000)?;
     /// values.as_mut_slice()?.fill(1);
     /// stream.fill(values.slice_mut(..500)?, 2)?;
     /// assert_eq!(values.as_slice()?[499..501], [2, 1]); // waits for the device

@@ -1,13 +1,15 @@
 //! Device memory, and its stream-ordered allocation.
 
-pub(crate) mod external;
-mod foreign;
-pub(crate) mod ipc;
-pub(crate) mod managed;
-pub(crate) mod pitched;
-pub(crate) mod placement;
+// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod resize;
-pub(crate) mod virtual_memory;
+
+pub(crate) mod managed;
+pub(crate) mod placement;
+
+mod foreign;
+
+pub(crate) mod external;
+pub(crate) mod ipc;
 
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use crate::alloc::allocator::{Allocator, Choice};
 use crate::alloc::backing::DeviceBacking;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::shared;
+use crate::alloc::driver_pool::memory_pool::MemoryPool;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
@@ -159,6 +162,7 @@ fn allocate_from(
     Ok(Block { address, bytes, ledger, backing })
 }
 
+/// # Allocating
 impl Stream {
     /// `len` elements of unspecified value, from the process's
     /// [caching pool](crate::CachingPool::shared): no driver call if that has a free block for the
@@ -183,6 +187,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     // Inlined: a block from the cache is then moved directly to where the caller wants it.
+    #[doc(alias("cuMemAllocAsync", "cudaMalloc", "cudaMallocAsync"))]
     #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
@@ -237,18 +242,57 @@ impl Stream {
     /// assert_eq!(back, [0; 3]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemsetD8Async", "cudaMemset", "cudaMemsetAsync"))]
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(len)?;
         self.fill_bytes(&mut buffer, 0)?;
         Ok(buffer)
     }
+
+    /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
+    /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`](crate::Error::WrongDevice) for a pool of another device;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for an imported one.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let pool = cuda_core::MemoryPool::builder(device).build()?;
+    /// let mut buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocFromPoolAsync", "cudaMallocFromPoolAsync"))]
+    pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let core = self.core();
+        let (address, ledger) = match pool.allocate_on(core, bytes)? {
+            Some((address, seq)) => {
+                // Another stream may use the memory only when the allocation has happened.
+                (address, Ledger::allocated(0..bytes, core.timeline(), seq))
+            }
+            None => (NOWHERE, Ledger::default()),
+        };
+        let block = Block { address, bytes, ledger, backing: DeviceBacking::Home(core.clone()) };
+        Ok(Buffer::from_storage(Storage::new(block), len))
+    }
 }
 
+/// # The address
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// The device address of the first element, valid while `self` lives; for an empty buffer not
     /// null, but otherwise meaningless. The host has managed memory at the same address.
     ///
     /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(1000)?;
+    /// println!("at {:#x}", buffer.as_raw()); // for calls of another library
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
     }

@@ -19,7 +19,7 @@ use crate::util::raw_enum::raw_enum;
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
 /// # let stream = device.create_stream()?;
-/// use cuda_core::{ManagedBuffer, MemoryLocation};
+/// use cuda_core::managed::{ManagedBuffer, MemoryLocation};
 ///
 /// let values = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
 /// values.prefetch(&stream, .., MemoryLocation::Device(device))?;
@@ -68,7 +68,7 @@ impl MemoryLocation {
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{Advice, ManagedBuffer, MemoryLocation};
+/// use cuda_core::managed::{Advice, ManagedBuffer, MemoryLocation};
 ///
 /// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
 /// table.advise(.., Advice::SetReadMostly)?;
@@ -118,7 +118,7 @@ impl Advice {
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{Advice, ManagedBuffer};
+/// use cuda_core::managed::{Advice, ManagedBuffer};
 ///
 /// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
 /// table.advise(.., Advice::SetReadMostly)?;
@@ -146,7 +146,7 @@ raw_enum! {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{ManagedAttach, ManagedBuffer};
+    /// use cuda_core::managed::{ManagedAttach, ManagedBuffer};
     ///
     /// let mut values = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
     /// // SAFETY: no other stream uses it until it is attached to all again.
@@ -163,6 +163,7 @@ raw_enum! {
     }
 }
 
+/// # Where managed memory is
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of some elements to where they will be used, asynchronously:
     /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call
@@ -175,7 +176,7 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::{ManagedBuffer, MemoryLocation};
+    /// use cuda_core::managed::{ManagedBuffer, MemoryLocation};
     ///
     /// let stream = device.create_stream()?;
     /// let mut table = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
@@ -183,6 +184,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// table.prefetch(&stream, ..1 << 19, MemoryLocation::Device(device))?; // and half of them the device's
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPrefetchAsync", "cudaMemPrefetchAsync"))]
     pub fn prefetch<K: StreamKind>(
         &self,
         stream: &Stream<K>,
@@ -217,7 +219,7 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::{Advice, ManagedBuffer, MemoryLocation};
+    /// use cuda_core::managed::{Advice, ManagedBuffer, MemoryLocation};
     ///
     /// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
     /// table.advise(.., Advice::SetReadMostly)?;
@@ -225,6 +227,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// assert!(table.attributes(..)?.read_mostly);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAdvise", "cudaMemAdvise"))]
     pub fn advise(&self, range: impl RangeBounds<usize>, advice: Advice) -> Result<()> {
         let part = self.slice(range)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
@@ -252,13 +255,14 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{Advice, ManagedBuffer};
+    /// use cuda_core::managed::{Advice, ManagedBuffer};
     ///
     /// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
     /// table.advise(.., Advice::SetReadMostly)?;
     /// assert!(table.attributes(..)?.read_mostly);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemRangeGetAttribute", "cudaMemRangeGetAttribute"))]
     pub fn attributes(&self, range: impl RangeBounds<usize>) -> Result<ManagedAttributes> {
         let part = self.slice(range)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
@@ -293,6 +297,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Safety
     /// Until it is attached again, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
     /// unless it is attached to a stream: then only that stream, which outlives the use.
+    #[doc(alias("cuStreamAttachMemAsync", "cudaStreamAttachMemAsync"))]
     pub unsafe fn attach<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,

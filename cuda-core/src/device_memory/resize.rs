@@ -5,6 +5,7 @@ use crate::memory::device::DeviceBuffer;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
+/// # Growing and shrinking
 /// A buffer has room for at least as many elements as its length. If more room is needed, or less
 /// is wanted, the elements move to memory that is allocated on the stream that the caller names,
 /// which is the buffer's home from then on. Addresses are invalid after that; views cannot exist
@@ -54,6 +55,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// assert!(buffer.capacity() >= 1000);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn reserve(&mut self, stream: &Stream, additional: usize) -> Result<()> {
         let wanted = self.len().checked_add(additional);
         let wanted =

@@ -74,11 +74,9 @@ impl fmt::Display for Error {
             ),
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
-            Self::WrongDevice { op, memory, stream } => write!(
-                f,
-                "{op}: the memory is on device {memory}, the stream on device \
-                 {stream}"
-            ),
+            Self::WrongDevice { op, what, memory, stream } => {
+                write!(f, "{op}: {what} is on device {memory}, the stream on device {stream}")
+            }
             Self::ContextInUse => f.write_str("the context is still in use"),
             Self::GivenUp { what } => {
                 write!(f, "{what} was given up: whether the driver has released it is unknown")

@@ -10,8 +10,7 @@ use std::fmt;
 /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
 /// use cuda_core::{Error, LaunchError};
 ///
-/// let mut launch = stream.kernel(&function);
-/// launch.block(4096);
+/// let mut launch = stream.kernel(&function).block(4096);
 /// // SAFETY: the kernel has no parameter and touches nothing.
 /// match unsafe { launch.launch() } {
 ///     Err(Error::Launch(LaunchError::Limit { what, asked, limit, .. })) => {

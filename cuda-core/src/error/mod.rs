@@ -203,6 +203,8 @@ pub enum Error {
     WrongDevice {
         /// The operation.
         op: &'static str,
+        /// What was given: "the memory", or which argument of which kernel.
+        what: Cow<'static, str>,
         /// The device that holds the memory.
         memory: u32,
         /// The device that the stream belongs to.
@@ -214,7 +216,7 @@ pub enum Error {
 
     /// An earlier `close` failed in the very call that releases this. CUDA does not say whether
     /// such a call took effect, so the resource is neither used nor released again, and counts
-    /// among [`drop_failures`](crate::drop_failures). A buffer is empty afterwards.
+    /// among [`drops::failures`](crate::drops::failures). A buffer is empty afterwards.
     #[non_exhaustive]
     GivenUp {
         /// The resource.
@@ -263,8 +265,8 @@ pub enum Error {
     WrongContext {
         /// The operation.
         op: &'static str,
-        /// What was given.
-        what: &'static str,
+        /// What was given: "the semaphore", or which argument of which kernel.
+        what: Cow<'static, str>,
     },
 
     /// Other code created the current context, so this crate cannot keep it alive.
@@ -300,6 +302,24 @@ impl Error {
     #[inline]
     pub(crate) fn unless(holds: bool, op: &'static str, reason: &'static str) -> Result<()> {
         if holds { Ok(()) } else { Err(Self::invalid(op, reason)) }
+    }
+
+    /// The error for memory on one device and a stream on another.
+    #[cold]
+    pub(crate) fn wrong_device(op: &'static str, memory: u32, stream: u32) -> Self {
+        Self::WrongDevice { op, what: "the memory".into(), memory, stream }
+    }
+
+    /// The error for an argument of a kernel that the stream cannot be given.
+    #[cold]
+    pub(crate) fn of_argument(self, which: Cow<'static, str>) -> Self {
+        match self {
+            Self::WrongDevice { op, memory, stream, .. } => {
+                Self::WrongDevice { op, what: which, memory, stream }
+            }
+            Self::WrongContext { op, .. } => Self::WrongContext { op, what: which },
+            other => other,
+        }
     }
 
     /// The error for a text, such as that of an environment variable, that has another form than

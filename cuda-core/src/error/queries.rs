@@ -73,7 +73,7 @@ impl Error {
         .contains(code)
     }
 
-    /// Whether work is still pending: `cuEventElapsedTime` before the events have completed.
+    /// Whether work is still pending, as when time is taken before the events have completed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::process::driver;
 use crate::util::sync::lock;
 
+/// # Several devices
 impl Device {
     /// The primary contexts of several devices, in their order. Those not retained yet are retained
     /// at the same time, each on a thread of its own: `cuDevicePrimaryCtxRetain`, which takes a
@@ -30,6 +31,7 @@ impl Device {
     /// assert_eq!(contexts[0], Device::get(0)?.context()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDevicePrimaryCtxRetain"))]
     pub fn contexts(devices: impl IntoIterator<Item = Device>) -> Result<Vec<Context>> {
         // Called on this thread: the new threads cannot tell that this one may be the driver's
         // callback thread.

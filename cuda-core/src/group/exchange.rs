@@ -40,6 +40,7 @@ impl DeviceGroup {
     /// group.broadcast(0, &mut weights)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn broadcast<'b, T: Pod>(
         &self,
         root: usize,
@@ -104,6 +105,7 @@ impl DeviceGroup {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn rotate<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
@@ -124,8 +126,8 @@ impl DeviceGroup {
         run(copies.collect::<Result<_>>()?, Stream::copy)
     }
 
-    /// Cuts each member's elements into as many equal parts as there are members, and copies part *j*
-    /// of member *i* to part *i* of member *j*, asynchronously and all at the same time:
+    /// Cuts each member's elements into as many equal parts as there are members, and copies part
+    /// *j* of member *i* to part *i* of member *j*, asynchronously and all at the same time:
     /// `cuMemcpyPeerAsync`. What MPI calls `MPI_Alltoall`; [`DeviceGroup::exchange`] takes parts of
     /// any length.
     ///
@@ -143,6 +145,7 @@ impl DeviceGroup {
     /// group.all_to_all(&sources, &mut destinations)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn all_to_all<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
@@ -179,6 +182,7 @@ impl DeviceGroup {
     /// group.exchange(&sources, &mut destinations)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn exchange<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>>,

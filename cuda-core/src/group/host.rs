@@ -37,6 +37,7 @@ impl DeviceGroup {
     /// group.upload_all(&[1u32, 2, 3], &mut copies)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_all<'a, 'b, T: Pod>(
         &self,
         source: impl Into<HostSlice<'a, T>>,
@@ -60,11 +61,11 @@ impl DeviceGroup {
     }
 
     /// Copies the first elements of `source` to the first device, the next ones to the second, and
-    /// so on, all at the same time. Each device gets as many as its destination holds; together they
-    /// hold as many as `source`. A destination may be empty.
+    /// so on, all at the same time. Each device gets as many as its destination holds; together
+    /// they hold as many as `source`. A destination may be empty.
     ///
-    /// Memory of a device and pinned memory are copied asynchronously; a borrowed slice is staged in
-    /// pinned memory, and may be changed when the method returns.
+    /// Memory of a device and pinned memory are copied asynchronously; a borrowed slice is staged
+    /// in pinned memory, and may be changed when the method returns.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) unless there is one destination for each member,
@@ -82,6 +83,7 @@ impl DeviceGroup {
     /// group.gather(&shares, &mut host)?; // and back, in order
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn scatter<'a, 'b, T: Pod>(
         &self,
         source: impl Into<Whole<'a, T>>,
@@ -123,6 +125,7 @@ impl DeviceGroup {
     /// println!("{}", whole.as_slice()?[0]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn gather<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,

@@ -90,8 +90,8 @@ impl DeviceGroup {
         Self::new(Device::all()?)
     }
 
-    /// These devices, with a new non-blocking stream on each. Their contexts are retained at the same
-    /// time: [`Device::contexts`].
+    /// These devices, with a new non-blocking stream on each. Their contexts are retained at the
+    /// same time: [`Device::contexts`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for no device at all; those of [`Device::contexts`]; the driver's.
@@ -225,6 +225,7 @@ impl DeviceGroup {
     /// group.synchronize()?; // all of them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamSynchronize", "cudaStreamSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let wait = |stream: &Stream| {
             let waited = stream.synchronize();

@@ -61,6 +61,7 @@ impl DeviceGroup {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
     pub fn enable_all_peers(&self) -> Result<PeerReport> {
         let mut report = PeerReport::default();
         for (context, peer) in self.pairs() {

@@ -14,7 +14,6 @@ use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::release::{FailedRelease, released};
-use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -179,7 +178,7 @@ flags! {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
     ///
     /// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
     /// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
@@ -219,8 +218,9 @@ impl PinnedFlags {
 /// that use it are done, for a buffer of about the same size in any context. Allocating that makes
 /// no driver call either. [`PinnedPool::trim`](crate::PinnedPool::trim) gives back what is kept,
 /// [`PinnedPool::set_limit`](crate::PinnedPool::set_limit) bounds it, and
-/// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or registered, the driver
-/// allocates one; with [`PinnedBackend::Driver`](crate::PinnedBackend) it allocates each buffer.
+/// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or
+/// registered, the driver allocates one; with
+/// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
 ///
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
 /// for the copies that use it, then calls `cuMemFreeHost`.
@@ -239,6 +239,7 @@ impl PinnedFlags {
 /// ```
 pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
+/// # Pinned memory
 impl<T: Pod> PinnedBuffer<T> {
     /// `len` elements of unspecified value, possibly left by an earlier buffer of the process. No
     /// driver call if `len` is zero, or if memory of about this size was used before and is idle.
@@ -246,6 +247,16 @@ impl<T: Pod> PinnedBuffer<T> {
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::Invalid`] before the driver is asked;
     /// [`Error::OutOfMemory`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let mut host = PinnedBuffer::<f32>::new(stream.context(), 1000)?;
+    /// host.as_mut_slice()?.fill(1.0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
     }
@@ -258,13 +269,14 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
     ///
     /// // The host only writes it, and devices read it in place.
     /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
     /// let mut commands = PinnedBuffer::<u32>::with_flags(&context, 1024, flags)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
         driver::ensure()?;
         flags.check()?;
@@ -286,6 +298,16 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// As [`PinnedBuffer::new`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let host = PinnedBuffer::from_slice(stream.context(), &[1.0f32, 2.0])?;
+    /// let mut buffer = stream.alloc(2)?;
+    /// stream.upload(&host, &mut buffer)?; // returns at once
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn from_slice(context: &Context, elements: &[T]) -> Result<Self> {
         let mut buffer = Self::new(context, elements.len())?;
         buffer.as_mut_slice()?.copy_from_slice(elements);
@@ -296,6 +318,14 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// As [`PinnedBuffer::new`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// assert_eq!(PinnedBuffer::<u32>::zeroed(&context, 2)?.as_slice()?, [0, 0]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
         let buffer = Self::new(context, len)?;
         let block = buffer.storage.block();
@@ -309,6 +339,17 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's errors about those copies.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let buffer = stream.alloc_zeroed::<u32>(3)?;
+    /// let mut host = PinnedBuffer::new(stream.context(), 3)?;
+    /// stream.download(&buffer, &mut host)?; // returns at once
+    /// assert_eq!(host.as_slice()?, [0, 0, 0]); // waits for the download
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_slice(&self) -> Result<&[T]> {
         self.as_view().as_slice()
     }
@@ -358,6 +399,7 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's; it knows no flags of registered memory.
+    #[doc(alias("cuMemHostGetFlags", "cudaHostGetFlags"))]
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
@@ -387,6 +429,17 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, pinned::PinnedFlags};
+    ///
+    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
+    /// let host = PinnedBuffer::<u32>::with_flags(&context, 64, flags)?;
+    /// println!("devices find it at {:#x}", host.device_ptr()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemHostGetDevicePointer", "cudaHostGetDevicePointer"))]
     pub fn device_ptr(&self) -> Result<CUdeviceptr> {
         device_ptr_of(self.storage.block(), self.context())
     }
@@ -404,64 +457,6 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
     asked("cuMemHostGetDevicePointer", |address| unsafe {
         cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0)
     })
-}
-
-impl<'a, T: Pod> PinnedSlice<'a, T> {
-    /// The host's address of the first element.
-    pub(crate) fn as_ptr(&self) -> *mut T {
-        // SAFETY: `start` is within the allocation, by the view's invariant.
-        let first = unsafe { self.block().address.0.as_ptr().add(self.range().start) };
-        first.cast()
-    }
-
-    /// The elements, once the copies that write them have completed.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn as_slice(&self) -> Result<&'a [T]> {
-        self.fences(Access::Read)?.wait_host()?;
-        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; not written meanwhile: the device's copies were waited for, and new
-        // ones and the host need exclusive access, which the borrow `'a` rules out.
-        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
-    }
-
-    /// The elements, or [`None`] while copies that write them are pending.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
-        if !self.fences(Access::Read)?.query()? {
-            return Ok(None);
-        }
-        self.as_slice().map(Some)
-    }
-
-    fn fences(&self, access: Access) -> Result<Fences> {
-        driver::ensure()?;
-        self.storage().ensure()?;
-        Ok(self.ledger().conflicts(&self.range(), access, None))
-    }
-}
-
-impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// The elements, to be changed, once all copies that use them have completed.
-    ///
-    /// # Errors
-    /// The driver's errors about those copies.
-    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
-        self.reborrow().into_mut_slice()
-    }
-
-    fn into_mut_slice(self) -> Result<&'a mut [T]> {
-        let view = self.into_view();
-        view.fences(Access::Write)?.wait_host()?;
-        view.ledger().prune(&view.range());
-        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; nothing else accesses it: the device's copies were waited for, and the
-        // view is exclusive for `'a`.
-        Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
-    }
 }
 
 debug_by! {

@@ -22,7 +22,7 @@ flags! {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{RegisterFlags, Registered};
+    /// use cuda_core::{Registered, pinned::RegisterFlags};
     ///
     /// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
     /// let host = Registered::new(&context, vec![0u32; 1024], flags)?;
@@ -56,7 +56,7 @@ flags! {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{RegisterFlags, Registered};
+/// use cuda_core::{Registered, pinned::RegisterFlags};
 ///
 /// let values = vec![1.0f32; 1 << 20];
 /// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)?;
@@ -105,6 +105,7 @@ impl<H: StableHost> Registered<H> {
     /// # Errors
     /// [`Error::Invalid`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
     /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
+    #[doc(alias("cuMemHostRegister", "cudaHostRegister"))]
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
         if !known.contains(flags) {
@@ -144,6 +145,7 @@ impl<H: StableHost> Registered<H> {
     /// Those of the wait, with the value unchanged; the driver's of the call that unregisters it,
     /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its
     /// memory may stay pinned permanently.
+    #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn into_inner(mut self) -> Result<H, Rejected<Self>> {
         if let Err(error) = self.parts.buffer.free() {
             return Err(Rejected::new(error, self));
@@ -159,10 +161,13 @@ impl<H: StableHost> Registered<H> {
     ///
     /// # Errors
     /// Those of [`Registered::into_inner`].
+    #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         self.into_inner().map(drop)
     }
 }
+
+type TwoViews<'a, T> = (PinnedSliceMut<'a, T>, PinnedSliceMut<'a, T>);
 
 impl<H: StableHostMut> Registered<H> {
     /// The elements, to be changed, once all copies that use them have completed.
@@ -187,6 +192,27 @@ impl<H: StableHostMut> Registered<H> {
         range: impl RangeBounds<usize>,
     ) -> Result<PinnedSliceMut<'_, H::Element>> {
         self.parts.buffer.slice_mut(range)
+    }
+
+    /// Two exclusive views, of the elements before `mid` and from it on; see
+    /// [`SliceMut::split_at_mut`](crate::SliceMut::split_at_mut).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    pub fn split_at_mut(&mut self, mid: usize) -> Result<TwoViews<'_, H::Element>> {
+        self.parts.buffer.split_at_mut(mid)
+    }
+
+    /// Consecutive exclusive views of `len` elements each; see
+    /// [`SliceMut::chunks_mut`](crate::SliceMut::chunks_mut).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `len` is zero.
+    pub fn chunks_mut(
+        &mut self,
+        len: usize,
+    ) -> Result<impl ExactSizeIterator<Item = PinnedSliceMut<'_, H::Element>>> {
+        self.parts.buffer.chunks_mut(len)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::types::pod::Pod;
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use std::ptr::NonNull;
 ///
-/// use cuda_core::StableHost;
+/// use cuda_core::pinned::StableHost;
 ///
 /// /// Samples of a recording, which no method of its own changes.
 /// struct Recording(Vec<i16>);
@@ -60,7 +60,7 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{DeviceBuffer, Error, Result, StableHostMut, Stream};
+/// use cuda_core::{DeviceBuffer, Error, Result, Stream, pinned::StableHostMut};
 ///
 /// /// Fills whatever holds bytes.
 /// fn fetch<H>(stream: &Stream, from: &DeviceBuffer<u8>, into: H) -> Result<H>
@@ -134,7 +134,7 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 /// # let stream = context.create_stream()?;
 /// use std::sync::Arc;
 ///
-/// use cuda_core::{RegisterFlags, Registered};
+/// use cuda_core::{Registered, pinned::RegisterFlags};
 ///
 /// let shared: Arc<[f32]> = vec![1.0; 1 << 20].into();
 /// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)?;

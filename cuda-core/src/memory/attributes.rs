@@ -95,6 +95,7 @@ impl PointerAttributes {
     ///
     /// # Errors
     /// The driver's. An unknown address is no error: `memory_type` is then [`None`].
+    #[doc(alias("cuPointerGetAttributes", "cudaPointerGetAttributes"))]
     pub fn of_device(address: CUdeviceptr) -> Result<Self> {
         driver::ensure()?;
         // Initialised to what the driver reports for an unknown address, since it may leave some
@@ -157,6 +158,7 @@ impl PointerAttributes {
     ///
     /// # Errors
     /// Those of [`PointerAttributes::of_device`].
+    #[doc(alias("cuPointerGetAttributes", "cudaPointerGetAttributes"))]
     pub fn of_host<T>(pointer: *const T) -> Result<Self> {
         Self::of_device(pointer.addr() as CUdeviceptr)
     }
@@ -180,6 +182,7 @@ const UNKNOWN_DEVICE: i32 = -2;
 /// assert!(!cuda_core::is_pinned(&0)?);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cuPointerGetAttributes", "cudaPointerGetAttributes"))]
 pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
     let attributes = PointerAttributes::of_host(pointer)?;
     Ok(attributes.memory_type == Some(MemoryType::Host) && !attributes.is_managed)
@@ -195,6 +198,7 @@ pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
 /// assert!(cuda_core::host_pointer_of(buffer.as_raw()).is_err());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
 pub fn host_pointer_of(address: CUdeviceptr) -> Result<*mut c_void> {
     driver::ensure()?;
     let mut pointer: *mut c_void = ptr::null_mut();

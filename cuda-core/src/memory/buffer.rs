@@ -16,12 +16,13 @@ use crate::util::from::from;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
-/// [`ManagedBuffer`](crate::ManagedBuffer) and [`VirtualBuffer`](crate::VirtualBuffer): buffers of
-/// device memory with a third parameter, which has what their allocation needs beyond that.
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer) and
+/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer): buffers of device memory with a third
+/// parameter, which has what their allocation needs beyond that.
 ///
-/// This type has what all of them share: length, views, waiting, freeing. A buffer knows which streams use
-/// which of its bytes, on whatever thread the work was enqueued, so it is safe to drop or to forget
-/// it meanwhile.
+/// This type has what all of them share: length, views, waiting, freeing. A buffer knows which
+/// streams use which of its bytes, on whatever thread the work was enqueued, so it is safe to drop
+/// or to forget it meanwhile.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -43,35 +44,7 @@ pub struct Buffer<T: Pod, M: Memory, X = ()> {
     _elements: PhantomData<T>,
 }
 
-impl<T: Pod, M: Memory> Buffer<T, M> {
-    /// All of `storage`, which has room for `len` elements and is aligned for them.
-    #[inline]
-    pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
-        Self::with_extra(storage, len, ())
-    }
-
-    /// The same bytes as elements of another type, whose size must divide them and whose alignment
-    /// must not exceed the memory's. No copy, no driver call.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are no whole number of elements of
-    /// the new type, or not aligned for them; with the buffer itself.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let words = stream.alloc_zeroed::<u32>(256)?;
-    /// let bytes = words.cast::<u8>()?;
-    /// assert_eq!(bytes.len(), 1024);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
-        match self.as_view().cast::<U>().map(|view| view.len()) {
-            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
-    }
-}
-
+/// # Every buffer
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
     #[inline]
@@ -223,7 +196,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
     /// `access` says. It writes [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::StableHostMut).
+    /// [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -240,7 +213,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        self.storage.note_use(stream, access)
+        self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
     /// Blocks the thread until no stream uses the buffer any more.
@@ -261,7 +234,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     }
 
     /// Frees the memory behind all work that uses it. Dropping the buffer does the same, but
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
     /// Those of the wait for that work, with the buffer unchanged; the driver's when the freeing
@@ -275,6 +248,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.free().map_err(|error| Rejected::new(error, self))
     }
@@ -287,6 +261,36 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
             self.len = 0;
         }
         freed
+    }
+}
+
+/// # Other element types
+impl<T: Pod, M: Memory> Buffer<T, M> {
+    /// All of `storage`, which has room for `len` elements and is aligned for them.
+    #[inline]
+    pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
+        Self::with_extra(storage, len, ())
+    }
+
+    /// The same bytes as elements of another type, whose size must divide them and whose alignment
+    /// must not exceed the memory's. No copy, no driver call.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the bytes are no whole number of elements of
+    /// the new type, or not aligned for them; with the buffer itself.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let words = stream.alloc_zeroed::<u32>(256)?;
+    /// let bytes = words.cast::<u8>()?;
+    /// assert_eq!(bytes.len(), 1024);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
+        match self.as_view().cast::<U>().map(|view| view.len()) {
+            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
+            Err(error) => Err(Rejected::new(error, self)),
+        }
     }
 }
 

@@ -200,9 +200,14 @@ impl<M: MemoryKind> Storage<M> {
         Ok(())
     }
 
-    /// [`note_use`] of all bytes.
-    pub(crate) fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        note_use(stream.core(), &self.block.ledger, &self.block.whole(), access)
+    /// [`note_use`] of these bytes.
+    pub(crate) fn note_use<K: StreamKind>(
+        &self,
+        stream: &Stream<K>,
+        range: &Bytes,
+        access: Access,
+    ) -> Result<()> {
+        note_use(stream.core(), &self.block.ledger, range, access)
     }
 
     /// What `Drop` does, but returns the error. Unless the block was kept, nothing of it is left.

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Place, Storage, recast};
+use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
@@ -98,6 +99,14 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(1000)?;
+    /// let half = buffer.slice(500..)?;
+    /// assert_eq!(half.slice(..10)?.len(), 10); // of the half
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (start, end) = bounds(range, self.len)?;
         Ok(Self { start: self.start + start * size_of::<T>(), len: end - start, ..*self })
@@ -171,6 +180,35 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
             return Err(recast::<U>(bytes, address));
         }
         Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
+    }
+
+    /// Notes that work enqueued on `stream` behind this crate's back uses these elements:
+    /// [`Buffer::note_use`](crate::Buffer::note_use) for a part of a buffer. Work on other parts is
+    /// neither waited for nor made to wait.
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use), for these elements.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # fn library_call(_stream: cuda_core::sys::CUstream, _address: u64) {}
+    /// use cuda_core::Access;
+    ///
+    /// let mut buffer = stream.alloc_zeroed::<f32>(1024)?;
+    /// let half = buffer.slice_mut(..512)?;
+    /// let (noted, access) = (half.as_view(), Access::Write);
+    /// // SAFETY: until the second call nothing but the library's kernel uses this half.
+    /// unsafe { noted.note_use(&stream, access) }?;
+    /// library_call(stream.as_raw(), noted.as_raw()); // enqueues a kernel that writes the half
+    /// // SAFETY: since the first call nothing else has used it.
+    /// unsafe { noted.note_use(&stream, access) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        self.storage.note_use(stream, &self.range(), access)
     }
 
     /// The context that the memory belongs to.

@@ -1,19 +1,21 @@
 //! Kernels of a module: their attributes and settings.
 
+use std::collections::HashMap;
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 
 use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::error::{Result, c_string, check};
+use crate::error::{Result, asked, c_string, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::util::by_parts::{compare_by, debug_by};
+use crate::util::sync::lock;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -41,16 +43,23 @@ pub type FunctionAttribute = CUfunction_attribute;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Function(Arc<FunctionInner>);
+pub struct Function {
+    // INVARIANT: of `code`, which stays while this value exists.
+    found: Arc<FoundFunction>,
+    code: Code,
+}
 
-struct FunctionInner {
-    // INVARIANT: a function of `code` in `context`, both of which stay while this value exists.
+/// What is known of a function; a module keeps it for the next one who asks for the name.
+pub(super) struct FoundFunction {
+    // INVARIANT: a function in `context` for as long as its code is loaded, which a `Function` sees to.
     raw: Handle<CUfunction>,
     context: Context,
-    code: Code,
     name: String,
     limits: OnceLock<LaunchLimits>,
 }
+
+/// The functions of a module that were asked for, by name.
+pub(super) type FoundFunctions = Mutex<HashMap<String, Arc<FoundFunction>>>;
 
 /// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
@@ -81,7 +90,7 @@ pub struct FunctionAttributes {
     /// Compute capability that it was compiled for, 90 for 9.0.
     pub binary_version: u32,
     /// Whether it was compiled with the cache mode
-    /// [`JitCache::All`](crate::JitCache::All).
+    /// [`JitCache::All`](crate::jit::JitCache::All).
     pub caches_all: bool,
     /// Dynamic shared memory that a launch may request, in bytes per block.
     pub max_dynamic_shared: usize,
@@ -90,39 +99,54 @@ pub struct FunctionAttributes {
     pub preferred_carveout: Option<u32>,
 }
 
+impl FoundFunction {
+    fn new(raw: CUfunction, context: &Context, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            raw: Handle(raw),
+            context: context.clone(),
+            name: name.to_owned(),
+            limits: OnceLock::new(),
+        })
+    }
+}
+
 impl Function {
+    /// The function of a module with that name, which the driver is asked for once.
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
         let symbol = c_string("cuModuleGetFunction", name)?;
-        let handle = module.live()?.raw.0;
-        let found = module.context().ask("cuModuleGetFunction", ptr::null_mut(), |raw| {
-            // SAFETY: the call writes one handle, to an exclusive borrow; the name is NUL-terminated
-            // and read during the call only; the caller holds the module, whose context is current.
-            unsafe { cu::cuModuleGetFunction(raw, handle, symbol.as_ptr()) }
-        });
-        let raw = found.map_err(|error| error.naming(name))?;
-        let code = Code::Module(module.clone());
-        Ok(Self::new(raw, code, module.context(), name))
+        let loaded = module.live()?;
+        driver::ensure()?;
+        let known = lock(&loaded.functions).get(name).cloned();
+        let found = match known {
+            Some(found) => found,
+            None => {
+                let asked = loaded.context.ask("cuModuleGetFunction", ptr::null_mut(), |raw| {
+                    // SAFETY: the call writes one handle, to an exclusive borrow; the name is
+                    // NUL-terminated and read during the call only; the caller holds the module,
+                    // whose context is current.
+                    unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
+                });
+                let raw = asked.map_err(|error| error.naming(name))?;
+                let new = || FoundFunction::new(raw, &loaded.context, name);
+                lock(&loaded.functions).entry(name.to_owned()).or_insert_with(new).clone()
+            }
+        };
+        Ok(Self { found, code: Code::Module(module.clone()) })
     }
 
     /// A function of `code` in `context`.
     pub(super) fn new(raw: CUfunction, code: Code, context: &Context, name: &str) -> Self {
-        Self(Arc::new(FunctionInner {
-            raw: Handle(raw),
-            context: context.clone(),
-            code,
-            name: name.to_owned(),
-            limits: OnceLock::new(),
-        }))
+        Self { found: FoundFunction::new(raw, context, name), code }
     }
 
     /// The name by which it was looked up.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.found.name
     }
 
     /// The module that it belongs to; [`None`] for a kernel of a library.
     pub fn module(&self) -> Option<Module> {
-        match &self.0.code {
+        match &self.code {
             Code::Module(loaded) => Some(Module(loaded.clone())),
             Code::Library(_) => None,
         }
@@ -131,7 +155,7 @@ impl Function {
     /// The context that it was loaded into.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.0.context
+        &self.found.context
     }
 
     /// The driver's handle, valid while `self` or a clone lives.
@@ -139,22 +163,22 @@ impl Function {
     /// The module and the buffers it uses do not know of a launch made with it.
     #[inline]
     pub fn as_raw(&self) -> CUfunction {
-        self.0.raw.0
+        self.found.raw.0
     }
 
     #[inline]
     pub(crate) fn users(&self) -> &Users {
-        self.0.code.users()
+        self.code.users()
     }
 
     /// The limits that launches are checked against; queried from the driver once.
     #[inline]
     pub(crate) fn limits(&self) -> Result<&LaunchLimits> {
-        match self.0.limits.get() {
+        match self.found.limits.get() {
             Some(limits) => Ok(limits),
             None => {
                 let limits = LaunchLimits::of(self)?;
-                Ok(self.0.limits.get_or_init(|| limits))
+                Ok(self.found.limits.get_or_init(|| limits))
             }
         }
     }
@@ -163,18 +187,38 @@ impl Function {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for an attribute that it does not know.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let bytes = function.attribute(cuda_core::sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuFuncGetAttribute", "cudaFuncGetAttributes"))]
     pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {
-        self.context().ask("cuFuncGetAttribute", 0, |value| {
+        let _entered = self.context().enter_briefly()?;
+        self.attribute_entered(attribute)
+    }
+
+    /// [`Function::attribute`] with the context current.
+    fn attribute_entered(&self, attribute: FunctionAttribute) -> Result<i32> {
+        asked("cuFuncGetAttribute", |value| {
             // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded
             // while `self` is; an unknown attribute is an error.
             unsafe { cu::cuFuncGetAttribute(value, attribute, self.as_raw()) }
         })
     }
 
+    /// An attribute that is never negative, with the context current.
+    pub(super) fn number(&self, attribute: FunctionAttribute) -> Result<u32> {
+        Ok(u32::try_from(self.attribute_entered(attribute)?).unwrap_or(0))
+    }
+
     /// Sets one attribute: `cuFuncSetAttribute`.
     ///
     /// # Errors
     /// The driver's, for an attribute that cannot be set or a value that it cannot have.
+    #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
         self.context().ask("cuFuncSetAttribute", (), |()| {
             // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
@@ -186,13 +230,21 @@ impl Function {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let attributes = function.attributes()?;
+    /// println!("{} registers, {} bytes shared", attributes.registers, attributes.static_shared);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuFuncGetAttribute", "cudaFuncGetAttributes"))]
     pub fn attributes(&self) -> Result<FunctionAttributes> {
-        let number = |attribute| -> Result<u32> {
-            Ok(u32::try_from(self.attribute(attribute)?).unwrap_or(0))
-        };
+        let _entered = self.context().enter_briefly()?;
+        let number = |attribute| self.number(attribute);
         let bytes = |attribute| -> Result<usize> { Ok(number(attribute)? as usize) };
         let carveout =
-            self.attribute(cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)?;
+            self.attribute_entered(cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)?;
         Ok(FunctionAttributes {
             max_threads_per_block: number(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: bytes(cuda_sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
@@ -219,10 +271,10 @@ impl Function {
     /// # const PTX: &str = "";
     /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("transpose")?;
     /// function.set_max_dynamic_shared(100 << 10)?; // once; more than 48 KiB need it
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(64).block(256).dynamic_shared(100 << 10);
+    /// let mut launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(100 << 10);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
         let limits = self.limits()?;
         let value = limits.check_dynamic(bytes)?;
@@ -236,6 +288,7 @@ impl Function {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` above 100.
+    #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_preferred_carveout(&self, percent: Option<u32>) -> Result<()> {
         let value = percent.map_or(-1, |percent| i32::try_from(percent).unwrap_or(i32::MAX));
         self.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, value)
@@ -253,6 +306,7 @@ impl Function {
     /// function.set_cache_config(cuda_core::sys::CU_FUNC_CACHE_PREFER_L1)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFuncSetCacheConfig", "cudaFuncSetCacheConfig"))]
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         let _entered = self.context().enter_briefly()?;
         // SAFETY: the function is loaded while `self` is; an unknown value is an error.
@@ -273,9 +327,14 @@ impl Function {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFuncGetParamInfo"))]
     pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
-        driver::ensure()?;
         let _entered = self.context().enter_briefly()?;
+        self.parameters_entered()
+    }
+
+    /// [`Function::parameters`] with the context current.
+    pub(super) fn parameters_entered(&self) -> Result<Option<Vec<usize>>> {
         let mut sizes = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
@@ -294,8 +353,27 @@ impl Function {
             }
         }
     }
+
+    /// Checks that the kernel was compiled with parameters of these sizes, in bytes, if the driver
+    /// [reports](Function::parameters) those. The driver is asked once for a function, and not
+    /// again by its launches.
+    ///
+    /// # Errors
+    /// [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount) and
+    /// [`LaunchError::ArgumentSize`](crate::LaunchError::ArgumentSize); the driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let module = cuda_core::Module::from_ptx(stream.context(), "")?;
+    /// let scale = module.function("scale")?; // scale(float *x, float by)
+    /// scale.check_parameters(&[size_of::<u64>(), size_of::<f32>()])?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn check_parameters(&self, sizes: &[usize]) -> Result<()> {
+        self.limits()?.check_arguments(self, sizes.iter().copied())
+    }
 }
 
 compare_by! { Function: |it| (it.as_raw(), std::ptr::from_ref(it.users())) }
 
-debug_by! { [] Function: |it| "Function" { name: it.0.name, raw: it.as_raw() } }
+debug_by! { [] Function: |it| "Function" { name: it.name(), raw: it.as_raw() } }

@@ -26,8 +26,9 @@ impl Module {
     /// with [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer lives, if the variable is no
-    /// whole number of elements or not aligned for them, and for a name with a NUL byte.
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Invalid`] while its buffer
+    /// lives, if the variable is no whole number of elements or not aligned for them, and for a
+    /// name with a NUL byte.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -37,6 +38,8 @@ impl Module {
     /// stream.upload(&[1.0; 256], &mut table)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleGetGlobal", "cuPointerGetAttributes"))]
+    #[doc(alias("cudaGetSymbolAddress", "cudaPointerGetAttributes"))]
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
         let symbol = c_string("cuModuleGetGlobal", name)?;
         let handle = self.0.live()?.raw.0;

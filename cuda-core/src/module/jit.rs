@@ -14,7 +14,7 @@ use crate::error::{Result, c_text};
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # const PTX: &str = "";
-/// use cuda_core::{JitFallback, JitOptions, Module};
+/// use cuda_core::{Module, jit::{JitFallback, JitOptions}};
 ///
 /// let options = JitOptions::new().fallback(JitFallback::PreferBinary).verbose(true);
 /// let module = Module::from_ptx_with(&context, PTX, &options)?;
@@ -33,7 +33,7 @@ pub enum JitFallback {
 /// Which cache the compiler prefers for loads from global memory.
 ///
 /// ```
-/// use cuda_core::{JitCache, JitOptions};
+/// use cuda_core::jit::{JitCache, JitOptions};
 ///
 /// let streaming = JitOptions::new().cache(JitCache::Global); // every element is read once
 /// ```
@@ -49,14 +49,14 @@ pub enum JitCache {
 }
 
 /// Options of the driver's PTX compiler, for a [`Module`](crate::Module), a `Library` or a
-/// [`Linker`](crate::Linker).
+/// [`Linker`](crate::jit::Linker).
 ///
 /// Options that are not set are left to the driver. The compiler's logs and its time are always
 /// requested: [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time` of
 /// [modules](crate::Module::log) and libraries.
 ///
 /// ```
-/// use cuda_core::{JitCache, JitOptions};
+/// use cuda_core::jit::{JitCache, JitOptions};
 ///
 /// let options = JitOptions::new().max_registers(64).optimization_level(3).cache(JitCache::All);
 /// ```
@@ -229,7 +229,8 @@ unsafe impl Send for Outputs {}
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
-    /// The outputs of `op`, which was called with these buffers and returned `code`: fails if it did.
+    /// The outputs of `op`, which was called with these buffers and returned `code`: fails if it
+    /// did.
     pub(super) fn of(op: &'static str, code: CUresult, call: JitCall) -> Result<Self> {
         let JitOutcome { info, errors, wall_time } = call.outcome();
         compiled(op, code, errors)?;

@@ -68,6 +68,16 @@ impl Library {
     /// a NUL byte, before any driver call; [`ModuleError::Compile`](crate::ModuleError::Compile) if
     /// the driver compiles it at once; the driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA
     /// 12.0.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Library};
+    ///
+    /// let library = Library::from_ptx(".version 7.0 …")?;
+    /// let kernel = library.kernel("scale")?; // for every context
+    /// let function = kernel.function(&Device::get(0)?.context()?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::new())
     }
@@ -78,7 +88,7 @@ impl Library {
     /// As [`Library::from_ptx`].
     ///
     /// ```no_run
-    /// use cuda_core::{JitOptions, Library};
+    /// use cuda_core::{Library, jit::JitOptions};
     ///
     /// # const PTX: &str = "";
     /// let options = JitOptions::new().max_registers(32).verbose(true);
@@ -86,6 +96,7 @@ impl Library {
     /// println!("{} (in {:?})", library.log(), library.wall_time());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_ptx_with(ptx: impl AsRef<str>, options: &JitOptions) -> Result<Self> {
         let text = ptx_text("cuLibraryLoadData", ptx.as_ref())?;
         // SAFETY: PTX text, NUL-terminated, alive during the call.
@@ -96,6 +107,7 @@ impl Library {
     ///
     /// # Errors
     /// Those of [`Library::from_ptx`].
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub fn from_cubin(cubin: &Cubin) -> Result<Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { Self::from_image(cubin.as_bytes()) }
@@ -109,6 +121,7 @@ impl Library {
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_image_with(image, &JitOptions::new()) }
@@ -121,6 +134,7 @@ impl Library {
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
+    #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
     pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         let image = aligned(image);
         // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
@@ -136,6 +150,7 @@ impl Library {
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
+    #[doc(alias("cuLibraryLoadFromFile", "cudaLibraryLoadFromFile"))]
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_file_with(path, &JitOptions::new()) }
@@ -205,6 +220,7 @@ impl Library {
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound);
     /// [`Error::Invalid`](crate::Error::Invalid) for a name with a NUL byte.
+    #[doc(alias("cuLibraryGetKernel", "cudaLibraryGetKernel"))]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
         let library = self.live()?;
@@ -229,6 +245,7 @@ impl Library {
     /// # Errors
     /// Those of [`Module::global`](crate::Module::global);
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
+    #[doc(alias("cuLibraryGetGlobal", "cudaLibraryGetGlobal"))]
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuLibraryGetGlobal";
         let symbol = c_string(op, name)?;
@@ -244,8 +261,8 @@ impl Library {
         global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
     }
 
-    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
-    /// library that was [given up](crate::Error::GivenUp).
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for
+    /// a library that was [given up](crate::Error::GivenUp).
     pub fn as_raw(&self) -> CUlibrary {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
@@ -257,13 +274,14 @@ impl Library {
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
     /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// A library that has clones, kernels or globals lives on with them.
     ///
     /// # Errors
     /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
     /// that unloads it, with a library that is [given up](crate::Error::GivenUp).
+    #[doc(alias("cuLibraryUnload", "cudaLibraryUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
@@ -320,14 +338,15 @@ struct KernelInner {
 
 impl Kernel {
     /// The kernel in a context, to be launched on the context's streams with
-    /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context may
-    /// load the code there, so keep the function.
+    /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context
+    /// may load the code there, so keep the function.
     ///
     /// The function keeps the context alive.
     ///
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, if the library has
     /// nothing for the context's device; the driver's.
+    #[doc(alias("cuKernelGetFunction"))]
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
         let mut raw = ptr::null_mut();

@@ -22,7 +22,7 @@ use crate::util::by_parts::debug_by;
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{LinkInput, Linker};
+/// use cuda_core::jit::{LinkInput, Linker};
 ///
 /// let mut linker = Linker::new(&context)?;
 /// // SAFETY: nvcc wrote the archive.
@@ -64,7 +64,7 @@ impl LinkInput {
 /// linker.
 ///
 /// ```no_run
-/// use cuda_core::{Device, Linker, Module};
+/// use cuda_core::{Device, Module, jit::Linker};
 ///
 /// # const KERNEL: &str = "";
 /// # const FUNCTIONS: &str = "";
@@ -98,6 +98,7 @@ impl Linker {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuLinkCreate"))]
     pub fn new(context: &Context) -> Result<Self> {
         Self::new_with(context, &JitOptions::new())
     }
@@ -110,7 +111,7 @@ impl Linker {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # const PTX: &str = "";
-    /// use cuda_core::{JitOptions, Linker};
+    /// use cuda_core::jit::{JitOptions, Linker};
     ///
     /// let options = JitOptions::new().max_registers(32).verbose(true);
     /// let mut linker = Linker::new_with(&context, &options)?;
@@ -118,6 +119,7 @@ impl Linker {
     /// println!("{}", linker.complete()?.log());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLinkCreate"))]
     pub fn new_with(context: &Context, options: &JitOptions) -> Result<Self> {
         let op = "cuLinkCreate";
         let mut raw = ptr::null_mut();
@@ -140,6 +142,18 @@ impl Linker {
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
     /// [`Error::Invalid`] for text that does not begin as PTX does or holds a NUL byte, before any
     /// driver call.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// use cuda_core::{Module, jit::Linker};
+    ///
+    /// let mut linker = Linker::new(&context)?;
+    /// linker.add_ptx(PTX)?;
+    /// let module = Module::from_cubin(&context, &linker.complete()?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLinkAddData"))]
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
         let text = ptx_text("cuLinkAddData", ptx.as_ref())?;
         let (data, bytes) = (text.as_ptr().cast(), text.as_bytes_with_nul().len());
@@ -153,6 +167,7 @@ impl Linker {
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile), among others for a binary of another
     /// architecture.
+    #[doc(alias("cuLinkAddData"))]
     pub fn add_cubin(&mut self, cubin: &Cubin) -> Result<&mut Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { self.add_image(LinkInput::Cubin, cubin.as_bytes()) }
@@ -167,6 +182,7 @@ impl Linker {
     /// # Safety
     /// `image` is a whole image of that kind, written by a compiler of NVIDIA's: the driver reads
     /// as far as the headers in it say.
+    #[doc(alias("cuLinkAddData"))]
     pub unsafe fn add_image(&mut self, kind: LinkInput, image: &[u8]) -> Result<&mut Self> {
         let name = self.next_name();
         // SAFETY: the caller's promise is the same.
@@ -182,6 +198,7 @@ impl Linker {
     ///
     /// # Safety
     /// As [`Linker::add_image`].
+    #[doc(alias("cuLinkAddFile"))]
     pub unsafe fn add_file(
         &mut self,
         kind: LinkInput,
@@ -256,7 +273,8 @@ impl Linker {
     /// [`Error::Invalid`] if nothing was added, before any driver call;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions
     /// that are defined nowhere or twice, among others. A failure to destroy the linker is reported
-    /// to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// to the hook of [`drops::set_hook`](crate::drops::set_hook).
+    #[doc(alias("cuLinkComplete", "cuLinkDestroy"))]
     pub fn complete(mut self) -> Result<Cubin> {
         let op = "cuLinkComplete";
         Error::unless(self.inputs != 0, op, "no inputs were given")?;
@@ -289,11 +307,12 @@ impl Linker {
     }
 
     /// Destroys the linker without linking: `cuLinkDestroy`. Dropping it reports a failure to the
-    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's. If it failed to destroy the linker, the linker returned is
     /// [given up](Error::GivenUp).
+    #[doc(alias("cuLinkDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.state.release().map_err(|error| Rejected::new(error, self))
     }

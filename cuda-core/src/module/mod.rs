@@ -22,6 +22,7 @@ mod code;
 mod function;
 mod global;
 mod jit;
+pub mod kernel;
 pub(crate) mod launch;
 mod library;
 mod linker;
@@ -35,6 +36,7 @@ pub use linker::{LinkInput, Linker};
 pub use occupancy::BlockSize;
 
 use code::Users;
+use function::FoundFunctions;
 use jit::Outputs;
 
 /// Kernels and global variables, loaded into a context.
@@ -68,6 +70,7 @@ pub(crate) struct Loaded {
     raw: Handle<CUmodule>,
     context: Context,
     users: Users,
+    functions: FoundFunctions,
     outputs: Outputs,
 }
 
@@ -78,6 +81,17 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Compile`] with the compiler's log; [`Error::Invalid`] for text that does not
     /// begin as PTX does or holds a NUL byte, before any driver call.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let ptx = std::fs::read_to_string("kernels.ptx").expect("nvcc --ptx kernels.cu");
+    /// let module = Module::from_ptx(&context, ptx)?;
+    /// let scale = module.function("scale")?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
     }
@@ -88,7 +102,7 @@ impl Module {
     /// As [`Module::from_ptx`].
     ///
     /// ```no_run
-    /// use cuda_core::{JitOptions, Module};
+    /// use cuda_core::{Module, jit::JitOptions};
     ///
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let ptx = String::new();
@@ -97,6 +111,7 @@ impl Module {
     /// println!("{} (in {:?})", module.log(), module.wall_time());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleLoadDataEx"))]
     pub fn from_ptx_with(
         context: &Context,
         ptx: impl AsRef<str>,
@@ -111,6 +126,17 @@ impl Module {
     ///
     /// # Errors
     /// [`ModuleError::Compile`] for a binary of another compute capability than the device's.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module, nvrtc::Program};
+    ///
+    /// let device = Device::get(0)?;
+    /// let source = r#"extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= 2; }"#;
+    /// let cubin = Program::new(source).device(device)?.compile_cubin()?;
+    /// let module = Module::from_cubin(&device.context()?, &cubin)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { Self::from_image(context, cubin.as_bytes()) }
@@ -125,6 +151,17 @@ impl Module {
     /// # Safety
     /// `image` is a whole image, written by a compiler of NVIDIA's: the driver reads as far as the
     /// headers in it say. A NUL byte is appended, so PTX text is an image too.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Module};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let image = std::fs::read("kernels.cubin").expect("nvcc --cubin kernels.cu");
+    /// // SAFETY: nvcc wrote the file.
+    /// let module = unsafe { Module::from_image(&context, &image) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleLoadDataEx", "cuModuleLoadData"))]
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_image_with(context, image, &JitOptions::new()) }
@@ -137,6 +174,7 @@ impl Module {
     ///
     /// # Safety
     /// As [`Module::from_image`].
+    #[doc(alias("cuModuleLoadDataEx"))]
     pub unsafe fn from_image_with(
         context: &Context,
         image: &[u8],
@@ -164,6 +202,7 @@ impl Module {
     /// let module = unsafe { Module::from_file(&context, "kernels.fatbin") }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleLoad"))]
     pub unsafe fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_file_with(context, path, &JitOptions::new()) }
@@ -204,11 +243,15 @@ impl Module {
             raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
+            functions: FoundFunctions::default(),
             outputs: Outputs::of(op, code, call)?,
         }))))
     }
 
     /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
+    ///
+    /// The module remembers it, with what its launches are checked against: asking for a name again
+    /// makes no driver call.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`]; [`Error::Invalid`] for a name with a NUL byte.
@@ -221,6 +264,7 @@ impl Module {
     /// drop(module); // the function keeps it loaded
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuModuleGetFunction"))]
     pub fn function(&self, name: &str) -> Result<Function> {
         Function::find(&self.0, name)
     }
@@ -255,13 +299,14 @@ impl Module {
 
     /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
     /// completed: `cuModuleUnload`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// A module that has clones, functions or globals lives on with them.
     ///
     /// # Errors
     /// Those of the wait for those kernels, with the module unchanged; the driver's of the call
     /// that unloads it, with a module that is [given up](Error::GivenUp).
+    #[doc(alias("cuModuleUnload"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
@@ -331,13 +376,6 @@ fn begins_as_ptx(text: &str) -> bool {
             Some((_, behind)) => rest = behind.trim_start(),
             None => return false,
         }
-    }
-}
-
-impl Loaded {
-    #[inline]
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
     }
 }
 

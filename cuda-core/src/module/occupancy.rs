@@ -21,8 +21,7 @@ use crate::util::panic::unless_panic;
 /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
 /// let size = function.block_size(None, 0)?; // no limit, no dynamic shared memory
 /// let blocks = (x.len() as u32).div_ceil(size.threads);
-/// let mut launch = stream.kernel(&function);
-/// launch.grid(blocks).block(size.threads).arg(&mut x);
+/// let mut launch = stream.kernel(&function).grid(blocks).block(size.threads).arg(&mut x);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,6 +77,8 @@ impl Function {
     /// let resident = kernel.max_active_blocks(256, 0)? * multiprocessors;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyMaxActiveBlocksPerMultiprocessor"))]
+    #[doc(alias("cudaOccupancyMaxActiveBlocksPerMultiprocessor"))]
     pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
         let (kernel, threads) = (self.as_raw(), int(threads));
         let blocks = self.context().ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, |n| {
@@ -102,12 +103,13 @@ impl Function {
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// // As much as there is when two blocks of 256 threads share a multiprocessor.
     /// let bytes = function.available_dynamic_shared(2, 256)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(64).block(256).dynamic_shared(bytes);
+    /// let mut launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(bytes);
     /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyAvailableDynamicSMemPerBlock"))]
+    #[doc(alias("cudaOccupancyAvailableDynamicSMemPerBlock"))]
     pub fn available_dynamic_shared(&self, blocks: u32, threads: u32) -> Result<usize> {
         let (kernel, blocks, threads) = (self.as_raw(), int(blocks), int(threads));
         self.context().ask("cuOccupancyAvailableDynamicSMemPerBlock", 0, |bytes| {
@@ -128,10 +130,10 @@ impl Function {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let best = function.block_size(None, 0)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
+    /// let mut launch = stream.kernel(&function).grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
     pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
         // Without a callback all blocks take `dynamic_shared`.
         self.potential_block_size(None, dynamic_shared, limit)
@@ -155,6 +157,7 @@ impl Function {
     /// let best = kernel.block_size_with(None, |threads| threads as usize * size_of::<f32>())?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
     pub fn block_size_with(
         &self,
         limit: Option<u32>,

@@ -21,7 +21,7 @@ raw_enum! {
     /// What another device may do with memory.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, PeerAccess, VirtualBuffer};
+    /// use cuda_core::{Device, PeerAccess, virtual_memory::VirtualBuffer};
     ///
     /// let (one, two) = (Device::get(0)?, Device::get(1)?);
     /// let mut table = VirtualBuffer::<f32>::new(&one.context()?, 1 << 30)?;
@@ -40,6 +40,7 @@ raw_enum! {
     }
 }
 
+/// # Access to other devices
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
     /// device is no peer of itself.
@@ -56,6 +57,7 @@ impl Device {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceCanAccessPeer", "cudaDeviceCanAccessPeer"))]
     pub fn can_access_peer(self, peer: Device) -> Result<bool> {
         driver::ensure()?;
         if self == peer {
@@ -69,6 +71,7 @@ impl Device {
     }
 }
 
+/// # Access to other devices
 impl Context {
     /// Gives this context access to the memory of `peer`, which is of another device:
     /// `cuCtxEnablePeerAccess`; and gives its device access to the default pool of `peer`'s device:
@@ -93,6 +96,8 @@ impl Context {
     /// b.enable_peer_access(&a)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxEnablePeerAccess", "cuMemPoolSetAccess"))]
+    #[doc(alias("cudaDeviceEnablePeerAccess", "cudaMemPoolSetAccess"))]
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         let _changes = Changes::begin();
@@ -138,6 +143,8 @@ impl Context {
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] if
     /// other threads keep enqueuing such work. After another error of the driver's, launches count
     /// the access as gone until it is enabled again.
+    #[doc(alias("cuCtxDisablePeerAccess", "cuMemPoolSetAccess"))]
+    #[doc(alias("cudaDeviceDisablePeerAccess", "cudaMemPoolSetAccess"))]
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         // Begun first, so that it ends last: a drop hook may copy between these very devices.

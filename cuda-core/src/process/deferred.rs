@@ -95,8 +95,8 @@ pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     waited
 }
 
-/// Makes a call on a thread of this crate that does not wait for the device. Does not return once the
-/// process exits.
+/// Makes a call on a thread of this crate that does not wait for the device. Does not return once
+/// the process exits.
 pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     Gate::enter();
     let result = call();

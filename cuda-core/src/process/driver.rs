@@ -33,6 +33,16 @@ pub(crate) fn ensure() -> Result<()> {
     ensure_slow()
 }
 
+/// [`ensure`] for what may need no driver call: in a host function, where `Ok(false)` says that
+/// none can be made.
+#[inline]
+pub(crate) fn ensure_or_in_callback() -> Result<bool> {
+    match ensure() {
+        Err(Error::InCallback) => gone().map_or(Ok(false), Err),
+        result => result.map(|()| true),
+    }
+}
+
 /// Whether [`ensure`] has nothing to do and nothing to refuse.
 #[inline]
 pub(crate) fn is_ready() -> bool {
@@ -97,6 +107,7 @@ pub(crate) fn gone() -> Option<Error> {
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cuDriverGetVersion", "cudaDriverGetVersion"))]
 pub fn driver_version() -> Result<Version> {
     ensure()?;
     ask_version()

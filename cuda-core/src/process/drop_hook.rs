@@ -25,7 +25,7 @@ use crate::types::resource::Resource;
 ///
 /// let lost = Arc::new(Mutex::new(0));
 /// let count = Arc::clone(&lost);
-/// cuda_core::set_drop_hook(move |failure| {
+/// cuda_core::drops::set_hook(move |failure| {
 ///     if failure.resource == Resource::DeviceMemory {
 ///         *count.lock().unwrap() += failure.bytes;
 ///     }
@@ -60,12 +60,13 @@ impl fmt::Display for DropFailure {
     }
 }
 
-/// Called with whatever [`drop_failures`] counts; see [`set_drop_hook`].
+/// Called with whatever [`drops::failures`](crate::drops::failures) counts; see
+/// [`drops::set_hook`](crate::drops::set_hook).
 ///
 /// ```
 /// // Calls the hook that was there before, too.
-/// let before = cuda_core::take_drop_hook();
-/// cuda_core::set_drop_hook(move |failure| {
+/// let before = cuda_core::drops::take_hook();
+/// cuda_core::drops::set_hook(move |failure| {
 ///     eprintln!("{failure}");
 ///     if let Some(before) = &before {
 ///         before(failure);
@@ -83,38 +84,40 @@ static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
 /// counted, but not reported to the hook.
 ///
 /// ```
-/// assert_eq!(cuda_core::drop_failures(), 0, "something could not be freed");
+/// assert_eq!(cuda_core::drops::failures(), 0, "something could not be freed");
 /// ```
 pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before,
-/// which [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
+/// Calls `hook` for whatever [`drops::failures`](crate::drops::failures) counts from now on, in
+/// place of the hook before, which [`drops::take_hook`](crate::drops::take_hook) returns. Does
+/// nothing in a fork's child, where nothing is counted.
 ///
 /// The hook runs on the thread that drops or closes, after this crate has restored that thread's
 /// current context. A panic in the hook is caught and ignored.
 ///
 /// ```
-/// cuda_core::set_drop_hook(|failure| eprintln!("{failure}"));
-/// # cuda_core::take_drop_hook();
+/// cuda_core::drops::set_hook(|failure| eprintln!("{failure}"));
+/// # cuda_core::drops::take_hook();
 /// ```
 pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
     // Dropping the old hook's captures may run any code: not under the lock.
     drop(replace_hook(Some(Arc::new(hook))));
 }
 
-/// Removes the hook of [`set_drop_hook`] and returns it: to end it, or for the next hook to call.
+/// Removes the hook of [`drops::set_hook`](crate::drops::set_hook) and returns it: to end it, or
+/// for the next hook to call.
 ///
 /// ```
-/// let earlier = cuda_core::take_drop_hook();
-/// cuda_core::set_drop_hook(move |failure| {
+/// let earlier = cuda_core::drops::take_hook();
+/// cuda_core::drops::set_hook(move |failure| {
 ///     eprintln!("{failure}");
 ///     if let Some(earlier) = &earlier {
 ///         earlier(failure);
 ///     }
 /// });
-/// # cuda_core::take_drop_hook();
+/// # cuda_core::drops::take_hook();
 /// ```
 pub fn take_drop_hook() -> Option<DropHook> {
     replace_hook(None)

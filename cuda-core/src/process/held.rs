@@ -31,7 +31,7 @@ pub(crate) fn keep(job: impl FnOnce() + Send + 'static) {
 
 /// Runs the jobs that were kept. A job that still finds a stream captured is kept again. Called
 /// wherever memory is freed by driver calls, and by
-/// [`flush_deferred_drops`](crate::flush_deferred_drops).
+/// [`drops::flush`](crate::drops::flush).
 #[inline]
 pub(crate) fn retry() {
     if COUNT.load(Ordering::Acquire) > 0 && !driver::is_gone() {

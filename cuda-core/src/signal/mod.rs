@@ -22,8 +22,8 @@ use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
-/// A value in host memory that streams of any device write and wait for, and that the host reads and
-/// changes at any time, inside host functions too.
+/// A value in host memory that streams of any device write and wait for, and that the host reads
+/// and changes at any time, inside host functions too.
 ///
 /// Reading and changing it neither blocks nor calls the driver. What a thread did before
 /// [`Signal::set`] is visible to every thread that then reads the value, and to the work that
@@ -114,6 +114,16 @@ impl<T: StreamValue> Signal<T> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of [`Device::context`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Signal, WaitValue};
+    ///
+    /// let (stream, go) = (device.create_stream()?, Signal::new(device, 0u32)?);
+    /// stream.wait_signal(&go, WaitValue::Geq(1))?;
+    /// go.set(1); // the stream goes on
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn new(device: Device, value: T) -> Result<Self> {
         driver::ensure()?;
         let signal = Self { word: take(device)?, ledger: Ledger::default(), initial: value };
@@ -143,8 +153,8 @@ impl<T: StreamValue> Signal<T> {
         unsafe { value.store(self.word.as_ptr()) }
     }
 
-    /// The address of the value, for kernels and other libraries, valid while `self` lives. Host and
-    /// devices reach it by the same address.
+    /// The address of the value, for kernels and other libraries, valid while `self` lives. Host
+    /// and devices reach it by the same address.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.word.as_ptr().addr() as CUdeviceptr
     }
@@ -156,6 +166,7 @@ impl<T: StreamValue> Signal<T> {
     }
 }
 
+/// # Signals
 impl<K: StreamKind> Stream<K> {
     /// Sets the signal when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
@@ -176,6 +187,7 @@ impl<K: StreamKind> Stream<K> {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
         // SAFETY: pinned memory "is always directly accessible from all contexts on all devices that
         // support unified addressing" at the host's address; the word is aligned to 64 bytes and
@@ -203,6 +215,7 @@ impl<K: StreamKind> Stream<K> {
     /// other.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
     pub fn wait_signal<T: StreamValue>(
         &self,
         signal: &Signal<T>,

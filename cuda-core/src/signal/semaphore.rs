@@ -24,7 +24,7 @@ raw_enum! {
     /// What kind of semaphore an [`ExternalSemaphore`] imports.
     ///
     /// ```
-    /// use cuda_core::ExternalSemaphoreKind;
+    /// use cuda_core::interop::ExternalSemaphoreKind;
     ///
     /// # let has_type_create_info = true;
     /// let kind = match has_type_create_info {
@@ -49,7 +49,7 @@ raw_enum! {
 /// ```no_run
 /// # #[cfg(unix)]
 /// # fn draw(stream: &cuda_core::Stream, fd: std::os::fd::OwnedFd) -> cuda_core::Result<()> {
-/// use cuda_core::{ExternalSemaphore, ExternalSemaphoreKind};
+/// use cuda_core::interop::{ExternalSemaphore, ExternalSemaphoreKind};
 ///
 /// let kind = ExternalSemaphoreKind::Timeline;
 /// // SAFETY: from vkGetSemaphoreFdKHR, of a timeline semaphore on the same device.
@@ -87,6 +87,7 @@ impl ExternalSemaphore {
     /// `fd` is of a semaphore of that kind on the context's device, which is used as the other
     /// interface demands: each signal of a binary semaphore is followed by one wait, the value of a
     /// timeline only grows.
+    #[doc(alias("cuImportExternalSemaphore", "cudaImportExternalSemaphore"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(
         context: &Context,
@@ -150,7 +151,7 @@ impl ExternalSemaphore {
         self.0.live()?;
         same_device(op, core, self.device())?;
         if core.context() != self.context() {
-            return Err(Error::WrongContext { op, what: "the semaphore" });
+            return Err(Error::WrongContext { op, what: "the semaphore".into() });
         }
         let stream = core.bind(op)?;
         let entered = match stream.entered() {
@@ -166,16 +167,18 @@ impl ExternalSemaphore {
     }
 
     /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that
     /// destroys it, with one that is [given up](Error::GivenUp).
+    #[doc(alias("cuDestroyExternalSemaphore", "cudaDestroyExternalSemaphore"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.0.release().map_err(|error| Rejected::new(error, self))
     }
 }
 
+/// # Semaphores of other interfaces
 impl<K: StreamKind> Stream<K> {
     /// Signals a semaphore of another interface when everything enqueued so far has completed:
     /// `cuSignalExternalSemaphoresAsync`. A timeline then has the value.
@@ -183,6 +186,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
     /// device imported, before any driver call; the driver's.
+    #[doc(alias("cuSignalExternalSemaphoresAsync", "cudaSignalExternalSemaphoresAsync"))]
     pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuSignalExternalSemaphoresAsync";
         let core = self.core();
@@ -197,13 +201,14 @@ impl<K: StreamKind> Stream<K> {
         stream.submit(op, &mut [semaphore.touch()], call).1
     }
 
-    /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or a
-    /// timeline has reached the value: `cuWaitExternalSemaphoresAsync`, after a
+    /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or
+    /// a timeline has reached the value: `cuWaitExternalSemaphoresAsync`, after a
     /// [checkpoint](Stream::checkpoint).
     ///
     /// # Errors
     /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
     /// device imported, before any driver call; the driver's.
+    #[doc(alias("cuWaitExternalSemaphoresAsync", "cudaWaitExternalSemaphoresAsync"))]
     pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuWaitExternalSemaphoresAsync";
         let core = self.core();

@@ -89,8 +89,9 @@ pub(crate) mod sealed {
         unsafe fn store(self, at: *mut u8);
 
         /// # Safety
-        /// The stream is live, its context current if it needs that. `address` is of a value of this
-        /// type, aligned to its size, that the stream's device reaches until the write is done.
+        /// The stream is live, its context current if it needs that. `address` is of a value of
+        /// this type, aligned to its size, that the stream's device reaches until the write is
+        /// done.
         unsafe fn write(self, stream: CUstream, address: CUdeviceptr) -> CUresult;
 
         /// # Safety
@@ -150,6 +151,7 @@ pub(crate) mod sealed {
     }
 }
 
+/// # Values in memory
 impl<K: StreamKind> Stream<K> {
     /// Writes one element when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
@@ -173,6 +175,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.write_value(progress.slice_mut(1..)?, 7)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     pub fn write_value<'b, T: StreamValue>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -218,6 +221,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.wait_value(&arrived, WaitValue::Geq(1))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
     pub fn wait_value<'a, T: StreamValue>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,

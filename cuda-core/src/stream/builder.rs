@@ -14,17 +14,20 @@ use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder, registry};
 
+/// # Streams
 impl Device {
     /// A new non-blocking stream in the primary context; see
     /// [`Context::create_stream`](crate::Context::create_stream).
     ///
     /// # Errors
     /// Those of [`Device::context`]; the driver's.
+    #[doc(alias("cuStreamCreate", "cudaStreamCreate", "cudaStreamCreateWithFlags"))]
     pub fn create_stream(self) -> Result<Stream> {
         self.primary()?.create_stream()
     }
 }
 
+/// # Streams
 impl Context {
     /// A new stream that does not synchronise with the legacy default stream:
     /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
@@ -38,6 +41,8 @@ impl Context {
     /// assert_ne!(upload.id(), compute.id());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamCreateWithPriority", "cuStreamCreate"))]
+    #[doc(alias("cudaStreamCreate", "cudaStreamCreateWithPriority", "cudaStreamCreateWithFlags"))]
     pub fn create_stream(&self) -> Result<Stream> {
         self.stream_builder().build()
     }
@@ -50,6 +55,7 @@ impl Context {
     /// assert!(!blocking.is_non_blocking()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamCreateWithPriority", "cudaStreamCreateWithPriority"))]
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
         StreamBuilder { context: self, order: ImplicitOrder::NonBlocking, priority: 0 }
     }
@@ -74,6 +80,13 @@ pub struct StreamBuilder<'a> {
 
 impl StreamBuilder<'_> {
     /// Makes the stream synchronise with the legacy default stream, as `CU_STREAM_DEFAULT` does.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let stream = context.stream_builder().blocking().build()?;
+    /// assert!(!stream.is_non_blocking()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn blocking(mut self) -> Self {
         self.order = ImplicitOrder::Blocking;
         self
@@ -81,6 +94,13 @@ impl StreamBuilder<'_> {
 
     /// The priority, smaller numbers first; the driver clamps it to
     /// [`Context::stream_priority_range`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (_, greatest) = context.stream_priority_range()?; // the most urgent: the lowest number
+    /// let urgent = context.stream_builder().priority(greatest).build()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
@@ -92,6 +112,8 @@ impl StreamBuilder<'_> {
     /// # Errors
     /// [`Error::Invalid`] for a blocking stream of a green context, which the driver would silently
     /// make non-blocking; the driver's.
+    #[doc(alias("cuStreamCreateWithPriority", "cuGreenCtxStreamCreate"))]
+    #[doc(alias("cudaStreamCreateWithPriority"))]
     pub fn build(&self) -> Result<Stream> {
         let op = "cuGreenCtxStreamCreate";
         let mut raw = ptr::null_mut();
@@ -126,7 +148,8 @@ impl StreamBuilder<'_> {
     /// Creates `len` such streams; see [`StreamPool`].
     ///
     /// # Errors
-    /// [`Error::invalid("StreamPool::new", "a stream pool needs at least one stream")`] if `len` is zero; the driver's.
+    /// [`Error::invalid("StreamPool::new", "a stream pool needs at least one stream")`] if `len` is
+    /// zero; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
 
@@ -10,25 +10,34 @@ use crate::error::Result;
 use crate::process::driver::CallbackScope;
 use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::Timeline;
 use crate::types::resource::Resource;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
 
-/// A host function until it is taken out: by the driver's thread to call it, or by the launch to
-/// drop it, if that returned an error.
-type HostFunctionSlot = Mutex<Option<HostFunction>>;
+/// What the driver's thread calls.
+struct HostCall {
+    /// The function until it is taken out: by the driver's thread to call it, or by the launch to
+    /// drop it, if that returned an error.
+    function: Mutex<Option<HostFunction>>,
+    /// The stream, and what was enqueued on it before.
+    timeline: Weak<Timeline>,
+    before: u64,
+}
 
+/// # Host functions
 impl<K: StreamKind> Stream<K> {
     /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
     /// enqueued later waits for it: `cuLaunchHostFunc`, after a [checkpoint](Stream::checkpoint).
     ///
     /// CUDA cannot be called from `f`: operations of this crate return
     /// [`Error::InCallback`](crate::Error::InCallback), and values dropped there are dropped on
-    /// another thread. A panic is caught and reported to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). If the context is lost, the driver never calls `f`,
-    /// which is then leaked.
+    /// another thread. Pinned memory that `f` owns can be looked at, if nothing but work enqueued
+    /// on the stream before `f` uses it, or if other uses of it are known to have completed. A
+    /// panic is caught and reported to the hook of [`drops::set_hook`](crate::drops::set_hook). If
+    /// the context is lost, the driver never calls `f`, which is then leaked.
     ///
     /// # Errors
     /// The driver's, or [`Error::InCallback`](crate::Error::InCallback) if this is a host function
@@ -37,15 +46,26 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// stream.launch_host_func(|| println!("everything before this is done"))?;
+    ///
+    /// let buffer = stream.alloc_zeroed::<u32>(100)?;
+    /// let mut host = cuda_core::PinnedBuffer::new(stream.context(), 100)?;
+    /// stream.download(&buffer, &mut host)?;
+    /// stream.launch_host_func(move || println!("downloaded: {:?}", host.as_slice()))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchHostFunc", "cudaStreamAddCallback", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
         let core = self.core();
         let stream = core.bind("cuLaunchHostFunc")?;
         core.timeline().hold_up(stream.entered())?;
-        let slot: Arc<HostFunctionSlot> = Arc::new(Mutex::new(Some(Box::new(f))));
+        let call = Arc::new(HostCall {
+            function: Mutex::new(Some(Box::new(f))),
+            timeline: Arc::downgrade(core.timeline()),
+            // What is counted later need not be enqueued before the function.
+            before: core.timeline().issued(),
+        });
         let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
-            let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
+            let data = Arc::into_raw(Arc::clone(&call)).cast_mut();
             // SAFETY: `run` has the type that the driver calls, and takes back the count of this
             // very call the one time that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
@@ -53,9 +73,9 @@ impl<K: StreamKind> Stream<K> {
         core.timeline().held_up_at(seq);
         if launched.is_err() {
             // The error may be that of earlier work (`crate::process::effect`): then the driver may
-            // call `run` nevertheless. It keeps its count of the slot, permanently if it does not call,
-            // and finds the slot empty.
-            let function = lock(&slot).take();
+            // call `run` nevertheless. It keeps its count of the call, permanently if it does not make
+            // it, and finds no function.
+            let function = lock(&call.function).take();
             // The captures are the caller's, and so are their destructors: no context is entered
             // while they run.
             drop(stream);
@@ -68,10 +88,16 @@ impl<K: StreamKind> Stream<K> {
 unsafe extern "C" fn run(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
-    let slot = unsafe { Arc::from_raw(data.cast::<HostFunctionSlot>().cast_const()) };
-    let Some(function) = lock(&slot).take() else {
+    let call = unsafe { Arc::from_raw(data.cast::<HostCall>().cast_const()) };
+    let Some(function) = lock(&call.function).take() else {
         return;
     };
+    // "The start of execution of the function has the same effect as synchronizing an event recorded
+    // in the same stream immediately prior to the function": the function may look at memory that
+    // such work has used.
+    if let Some(timeline) = call.timeline.upgrade() {
+        timeline.complete(call.before);
+    }
     // A panic must not unwind into C. Dropping the payload may panic too; the second payload is
     // leaked, since this could go on forever.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {

@@ -92,6 +92,7 @@ impl Device {
     }
 }
 
+/// # The current stream of a thread
 impl Stream {
     /// Makes this the calling thread's current stream in its own context, and returns the one
     /// before. Makes no driver call, waits for nothing and makes no other context current; the
@@ -191,8 +192,8 @@ impl StreamGuard {
     }
 
     /// Ends the scope now; dropping reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead. The stream before is current again in any
-    /// case.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. The stream before is current again in
+    /// any case.
     ///
     /// # Errors
     /// Those of [`Guard::restore`].

@@ -12,6 +12,7 @@ use crate::timeline::registry::{legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, ImplicitOrder};
 use crate::util::sync::lock;
 
+/// # Default streams
 impl Context {
     /// The legacy default stream, which synchronises with all streams of the context except
     /// non-blocking ones. Each of its calls costs a guard, and a driver call to check whether other
@@ -27,6 +28,7 @@ impl Context {
     /// stream.fill(&mut buffer, 7)?; // after all that blocking streams have been given
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaStreamLegacy"))]
     pub fn default_stream(&self) -> Result<Stream> {
         driver::ensure()?;
         let mut slot = lock(&self.timelines().legacy);
@@ -56,6 +58,7 @@ impl Context {
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaStreamPerThread"))]
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let (flavor, order) = (Flavor::PerThread, ImplicitOrder::Blocking);

@@ -16,6 +16,7 @@ use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, capture};
 use crate::util::panic::Contained;
 
+/// # Streams of other code
 impl Stream {
     /// Creates a handle for a stream that other code created, with the owner that keeps it alive.
     /// This crate never destroys it.

@@ -9,18 +9,21 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Rejected, Result, asked};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
-use crate::timeline::event::ready;
 use crate::timeline::{Flavor, ImplicitOrder};
 use crate::util::by_parts::debug_by;
 
+// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod builder;
+
+mod order;
+
+pub(crate) mod event;
+
 mod callback;
 mod current;
 mod default;
-pub(crate) mod event;
+
 mod foreign;
 mod pool;
 
@@ -122,6 +125,7 @@ pub type PerThreadStream = Stream<OneThread>;
 
 const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
 
+/// # The stream itself
 impl<K: StreamKind> Stream<K> {
     pub(crate) fn new(core: Arc<StreamCore>) -> Self {
         core.handle_made();
@@ -134,6 +138,12 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// The context that the stream belongs to.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let host = cuda_core::PinnedBuffer::<u8>::new(stream.context(), 4096)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn context(&self) -> &Context {
         self.core.context()
     }
@@ -158,6 +168,13 @@ impl<K: StreamKind> Stream<K> {
     /// crate on this same stream: what was enqueued into the capture by accident would count as
     /// done when the stream goes on. Operations on other streams may run meanwhile, whatever they
     /// wait for.
+    ///
+    /// ```no_run
+    /// # fn library_call(_stream: cuda_core::sys::CUstream) {}
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// library_call(stream.as_raw()); // enqueues work of its own
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_raw(&self) -> CUstream {
         self.core.timeline().expose();
         self.core.raw()
@@ -169,142 +186,12 @@ impl<K: StreamKind> Stream<K> {
         self.core.timeline().id()
     }
 
-    /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
-    ///
-    /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
-    /// asynchronous work.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
-    /// stream.fill(&mut buffer, 7)?; // returns at once
-    /// stream.synchronize()?; // waits
-    /// assert!(stream.query()?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn synchronize(&self) -> Result<()> {
-        self.core.synchronize()
-    }
-
-    /// Whether everything on the stream has completed: `cuStreamQuery`.
-    ///
-    /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
-    /// asynchronous work.
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// stream.launch_host_func(|| println!("working"))?;
-    /// while !stream.query()? {
-    ///     std::thread::yield_now(); // something else could be done here
-    /// }
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn query(&self) -> Result<bool> {
-        let op = "cuStreamQuery";
-        let bound = self.core.bind(op)?;
-        let _relaxed = RelaxedCaptureMode::enter()?;
-        let issued = self.core.timeline().issued();
-        // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
-        let done = ready(op, unsafe { cu::cuStreamQuery(bound.raw()) })?;
-        if done {
-            self.core.timeline().complete(issued);
-        }
-        Ok(done)
-    }
-
-    /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
-    /// event never recorded makes nothing wait; events of other devices are fine.
-    ///
-    /// An event behind a host function, or behind a wait for a value, may take any time: then this
-    /// makes a [checkpoint](Stream::checkpoint) first. The same holds for events that other
-    /// processes may record.
-    ///
-    /// # Errors
-    /// The driver's.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// use cuda_core::{Event, EventFlags};
-    ///
-    /// let later = context.create_stream()?;
-    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
-    /// event.record(&stream)?; // after what another library has enqueued there
-    /// later.wait_event(&event)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let bound = self.core.bind("cuStreamWaitEvent")?;
-        bound.wait_for_event(event.live()?, event.may_come_at_any_time())
-    }
-
-    /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
-    /// if it already waits for that.
-    ///
-    /// Other code may also use default streams and those that [it created](Stream::from_raw). What
-    /// it enqueued is waited for too, so for these there are always driver calls. What other code
-    /// enqueues through the handle of a stream that this crate created is not known: wait for an
-    /// [`Event`] that is recorded behind it.
-    ///
-    /// # Errors
-    /// The driver's.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let (first, second) = (context.create_stream()?, context.create_stream()?);
-    /// first.launch_host_func(|| println!("before"))?;
-    /// second.wait_stream(&first)?;
-    /// second.launch_host_func(|| println!("after"))?;
-    /// second.synchronize()?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
-        let op = "cuStreamWaitEvent";
-        let timeline = other.core.timeline();
-        let seq = match timeline.flavor() {
-            Flavor::Created | Flavor::GivenUp => {
-                other.core.ensure()?;
-                timeline.issued()
-            }
-            // A point of its own, behind work that this crate has not counted.
-            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
-        };
-        self.core.bind(op)?.wait_for(&timeline.at(seq))
-    }
-
-    /// Records an event now, for streams that will wait for what is on the stream so far but not
-    /// for what comes next. No driver call if there is one already.
-    ///
-    /// Without it a stream that waits is made to wait for everything enqueued up to that moment,
-    /// which may be too much for pipelines that overlap copies and kernels. Host functions make a
-    /// checkpoint themselves.
-    ///
-    /// # Errors
-    /// The driver's.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// let compute = context.create_stream()?;
-    /// let (mut first, mut second) = (stream.alloc::<u8>(1 << 20)?, stream.alloc::<u8>(1 << 20)?);
-    /// stream.fill(&mut first, 1)?;
-    /// stream.checkpoint()?;
-    /// stream.fill(&mut second, 2)?;
-    /// compute.copy_within(&mut first, 0..1000, 5000)?; // waits for the first fill only
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn checkpoint(&self) -> Result<()> {
-        let bound = self.core.bind("cuEventRecord")?;
-        self.core.timeline().checkpoint(false, bound.entered())
-    }
-
     /// Whether the stream ignores the legacy default stream. No driver call: for a stream that
     /// other code created, `cuStreamGetFlags` was called by [`Stream::from_raw`].
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp).
+    #[doc(alias("cuStreamGetFlags", "cudaStreamGetFlags"))]
     pub fn is_non_blocking(&self) -> Result<bool> {
         self.core.ensure()?;
         Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
@@ -314,6 +201,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuStreamGetPriority", "cudaStreamGetPriority"))]
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.reach()?;
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
@@ -343,6 +231,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_ne!(one.driver_id()?, two.driver_id()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamGetId", "cudaStreamGetId"))]
     pub fn driver_id(&self) -> Result<u64> {
         let bound = self.core.bind("cuStreamGetId")?;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
@@ -365,9 +254,10 @@ unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
     })
 }
 
+/// # Closing
 impl Stream {
     /// Destroys the stream, if nothing else refers to it: `cuStreamDestroy_v2`. Dropping it reports
-    /// a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead. Pending work
+    /// a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead. Pending work
     /// completes in any case.
     ///
     /// A stream that has other handles, or buffers allocated on it, lives on with them. So does one
@@ -384,6 +274,7 @@ impl Stream {
     /// stream.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuStreamDestroy", "cudaStreamDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         if let Err(error) = self.core.ensure() {
             return Err(Rejected::new(error, self));

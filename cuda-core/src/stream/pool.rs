@@ -32,7 +32,8 @@ pub struct StreamPool {
 }
 
 impl StreamPool {
-    /// `len` new non-blocking streams; [`StreamBuilder::build_pool`](crate::StreamBuilder::build_pool) makes others.
+    /// `len` new non-blocking streams;
+    /// [`StreamBuilder::build_pool`](crate::StreamBuilder::build_pool) makes others.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero; the driver's.

@@ -33,8 +33,8 @@ flags! {
         BLOCKING_SYNC = 1;
         /// Measures no time, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
         DISABLE_TIMING = 2;
-        /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle); goes with
-        /// [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
+        /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle);
+        /// goes with [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
         INTERPROCESS = 4;
     }
 }

@@ -32,8 +32,9 @@ mod timelines;
 
 use held_up::HeldUp;
 
-/// A stream's handle. That of the per-thread default stream means a different stream on each thread: the value
-/// that stands for it is not `Send`, and no other thread records on it, by its `Flavor::PerThread`.
+/// A stream's handle. That of the per-thread default stream means a different stream on each
+/// thread: the value that stands for it is not `Send`, and no other thread records on it, by its
+/// `Flavor::PerThread`.
 pub(crate) type RawStream = Handle<CUstream>;
 
 /// Which of CUDA's streams a timeline stands for.
@@ -54,7 +55,8 @@ pub(crate) enum Flavor {
 /// Whether CUDA implicitly orders a stream with its context's legacy stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ImplicitOrder {
-    /// The legacy stream itself, per-thread ones, and those created without `CU_STREAM_NON_BLOCKING`.
+    /// The legacy stream itself, per-thread ones, and those created without
+    /// `CU_STREAM_NON_BLOCKING`.
     Blocking,
     NonBlocking,
 }
@@ -223,8 +225,8 @@ impl Timeline {
         }
     }
 
-    /// The earliest event that covers the point, if one is recorded: a later one could wait for more than
-    /// necessary. While the caller holds it, the event is not recorded again.
+    /// The earliest event that covers the point, if one is recorded: a later one could wait for
+    /// more than necessary. While the caller holds it, the event is not recorded again.
     pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
         let events = lock(&self.events);
         events.recorded.iter().find(|r| r.seq >= seq).cloned()

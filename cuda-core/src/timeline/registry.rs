@@ -35,8 +35,8 @@ pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
 }
 
 /// Refuses `op`, which affects all streams of the context, if other code captures one of those that
-/// this crate knows: it asks about the [exposed](crate::timeline::Timeline::is_exposed) ones and, through the legacy
-/// default stream, about all blocking ones. The context must be current.
+/// this crate knows: it asks about the [exposed](crate::timeline::Timeline::is_exposed) ones and,
+/// through the legacy default stream, about all blocking ones. The context must be current.
 ///
 /// A stream that cannot be asked about does not count as captured: green contexts have no legacy
 /// stream, and any other error will be returned by the operation itself.

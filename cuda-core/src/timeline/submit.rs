@@ -9,11 +9,11 @@ use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch, Use};
 
 impl Bound<'_> {
-    /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver, and
-    /// marks the memory used, even if the call failed.
+    /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
+    /// and marks the memory used, even if the call failed.
     ///
-    /// The marks are made under the borrows that the caller holds, so no conflicting access can come
-    /// in between. No ledger is locked during the driver call.
+    /// The marks are made under the borrows that the caller holds, so no conflicting access can
+    /// come in between. No ledger is locked during the driver call.
     #[inline]
     pub(crate) fn submit(
         &self,

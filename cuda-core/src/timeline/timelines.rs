@@ -18,8 +18,8 @@ use crate::util::sync::lock;
 /// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]
 pub(crate) struct Timelines {
-    /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with it,
-    /// and the others.
+    /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with
+    /// it, and the others.
     slots: [Mutex<Slots>; 2],
     pub(crate) hold_ups: HoldUps,
     /// The legacy default stream, shared by all its handles.
@@ -30,6 +30,7 @@ impl Pocket for Streams {
     type Content = Timelines;
 }
 
+/// # Waiting
 impl Context {
     #[inline]
     pub(crate) fn timelines(&self) -> &Timelines {
@@ -58,6 +59,7 @@ impl Context {
     /// assert!(stream.query()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let op = "cuCtxSynchronize";
         let entered = self.enter_briefly()?;

@@ -8,7 +8,7 @@ use crate::util::from::from;
 /// slices, layers or faces. A shape that lacks one of these has one row, or one slice.
 ///
 /// ```
-/// use cuda_core::{ArrayShape, Extent};
+/// use cuda_core::{Extent, image::ArrayShape};
 ///
 /// let sky = ArrayShape::LayeredCubemap { width: 64, cubes: 2 };
 /// assert_eq!(sky.extent(), Extent { width: 64, height: 64, depth: 12 });

@@ -2,11 +2,11 @@
 
 /// A type whose values are plain bytes: whatever a device wrote is a valid value.
 ///
-/// Implemented for integers, floats and arrays of such types. Rust's orphan rule keeps you from
-/// implementing it for types of other crates, such as `half::f16` or `num_complex::Complex<f32>`. Pass
-/// those as their bits (`&[f16]` as `&[u16]`), or wrap them: `#[repr(transparent)] struct Half(f16)`.
-/// Neither `bool`, `char`, references nor `NonZero` qualify, since not every bit pattern is a value
-/// of theirs:
+/// Implemented for integers, floats, [`f16`](struct@crate::f16), [`bf16`](crate::bf16), complex
+/// numbers and arrays of such types; [`pod!`](crate::pod!) implements it for a struct of your own,
+/// without `unsafe`. Rust's orphan rule keeps you from implementing it for types of other crates.
+/// Pass those as their bits (`&[half::f16]` as `&[u16]`), or wrap them. Neither `bool`, `char`,
+/// references nor `NonZero` qualify, since not every bit pattern is a value of theirs:
 ///
 /// ```compile_fail,E0277
 /// let stream = cuda_core::Device::get(0).unwrap().create_stream().unwrap();
@@ -19,15 +19,11 @@
 ///
 /// ```
 /// #[derive(Clone, Copy)]
-/// #[repr(C)]
-/// struct Particle {
-///     position: [f32; 3],
-///     mass: f32,
-/// }
+/// #[repr(transparent)]
+/// struct Wrapped(std::num::Wrapping<u32>);
 ///
-/// // SAFETY: four `f32` and nothing else: 16 bytes without padding, any of which may have any
-/// // value.
-/// unsafe impl cuda_core::Pod for Particle {}
+/// // SAFETY: a `u32` and nothing else.
+/// unsafe impl cuda_core::Pod for Wrapped {}
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be filled from a device",
@@ -35,17 +31,86 @@
 )]
 pub unsafe trait Pod: Copy + Send + Sync + 'static {}
 
-macro_rules! pod {
+macro_rules! primitive {
     ($($ty:ty)*) => {$(
         // SAFETY: a primitive number: any bit pattern is a value, there is no padding.
         unsafe impl Pod for $ty {}
     )*};
 }
 
-pod!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
+primitive!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
 // SAFETY: an array is its elements one after the other, without padding between or behind them.
 unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
+
+/// Declares structs that are [`Pod`]: the elements of buffers and arguments of kernels.
+///
+/// Each is `#[repr(C)]`, `Clone` and `Copy` without being declared so. The compiler checks that its
+/// fields are `Pod`, and that there is no padding between or behind them, so no `unsafe` is
+/// written. It takes structs with named fields and without type parameters.
+///
+/// ```
+/// cuda_core::pod! {
+///     /// As the kernel has it: `struct Particle { float3 position; float mass; };`
+///     #[derive(Debug, PartialEq)]
+///     pub struct Particle {
+///         pub position: [f32; 3],
+///         pub mass: f32,
+///     }
+/// }
+/// # let _ = |stream: &cuda_core::Stream| -> cuda_core::Result<()> {
+/// let particles = [Particle { position: [0.0; 3], mass: 1.0 }; 100];
+/// let mut buffer = stream.upload_new(&particles)?;
+/// # Ok(()) };
+/// ```
+///
+/// Padding does not compile; a field of its own makes it bytes like the others:
+///
+/// ```compile_fail,E0080
+/// cuda_core::pod! {
+///     struct Tagged { tag: u8, value: u32 } // three bytes behind `tag`
+/// }
+/// ```
+///
+/// Nor does a field that is not `Pod`:
+///
+/// ```compile_fail,E0277
+/// cuda_core::pod! {
+///     struct Flagged { flag: bool }
+/// }
+/// ```
+#[macro_export]
+macro_rules! pod {
+    ($(
+        $(#[$attribute:meta])*
+        $vis:vis struct $name:ident {
+            $($(#[$field_attribute:meta])* $field_vis:vis $field:ident: $ty:ty),* $(,)?
+        }
+    )*) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        $vis struct $name {
+            $($(#[$field_attribute])* $field_vis $field: $ty),*
+        }
+
+        const _: () = {
+            // Of the field itself: an attribute may have changed what is written above.
+            const fn size<S, F: $crate::Pod>(_: fn(S) -> F) -> usize {
+                ::core::mem::size_of::<F>()
+            }
+            let _ = |$name { $($field: _),* }: $name| {};
+            let fields = 0 $(+ size(|$name { $field: one, .. }: $name| one))*;
+            ::core::assert!(
+                ::core::mem::size_of::<$name>() == fields,
+                ::core::concat!("`", ::core::stringify!($name), "` has padding: add fields for it"),
+            );
+            // SAFETY: the lines above do not compile unless each field is `Pod`, and all of them
+            // together are as large as the struct, which so has no padding.
+            unsafe impl $crate::Pod for $name {}
+        };
+    )*};
+}
 
 /// The bytes of a slice.
 pub(crate) fn bytes_of<T: Pod>(slice: &[T]) -> &[u8] {

@@ -27,7 +27,7 @@ shown! {
     /// ```
     /// use cuda_core::Resource;
     ///
-    /// cuda_core::set_drop_hook(|failure| match failure.resource {
+    /// cuda_core::drops::set_hook(|failure| match failure.resource {
     ///     Resource::DeviceMemory => eprintln!("{} bytes are lost: {failure}", failure.bytes),
     ///     _ => eprintln!("{failure}"),
     /// });
@@ -59,8 +59,8 @@ shown! {
         Event = "an event",
         /// A semaphore of another interface, such as Vulkan, that was not destroyed.
         ExternalSemaphore = "an external semaphore",
-        /// A context that was not destroyed; or that is never going to be, since memory in it was left
-        /// behind of which it could not be proven that no work uses it.
+        /// A context that was not destroyed; or that is never going to be, since memory in it was
+        /// left behind of which it could not be proven that no work uses it.
         Context = "a context",
         /// A module, or a library, that was not unloaded.
         Module = "a module",

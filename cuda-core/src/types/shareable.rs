@@ -6,7 +6,7 @@ raw_enum! {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PhysicalMemory, ShareableHandle};
+    /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
     ///
     /// let memory = PhysicalMemory::new(&context, 2 << 20, ShareableHandle::PosixFd)?;
     /// let fd = memory.export_fd()?; // for another process

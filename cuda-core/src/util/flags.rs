@@ -54,7 +54,9 @@ pub(crate) use flags;
 mod tests {
     use cuda_sys as cu;
 
-    use crate::{ArrayFlags, ContextFlags, EventFlags, PinnedFlags, RegisterFlags};
+    use crate::image::ArrayFlags;
+    use crate::pinned::{PinnedFlags, RegisterFlags};
+    use crate::{ContextFlags, EventFlags};
 
     /// Compares flags of a set with the header's; the type of an enumeration differs by platform.
     macro_rules! same {

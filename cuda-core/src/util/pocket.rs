@@ -1,8 +1,8 @@
 //! Fields that a room keeps for a room above it.
 
-/// A field of a type that only a room above knows. The lower room names the field; the upper one says, by
-/// implementing this for the name, what is in it. So the lower room imports nothing, and what is there lies
-/// in place and is called directly.
+/// A field of a type that only a room above knows. The lower room names the field; the upper one
+/// says, by implementing this for the name, what is in it. So the lower room imports nothing, and
+/// what is there lies in place and is called directly.
 pub(crate) trait Pocket {
     /// As it is when what has the field is made.
     type Content: Default;

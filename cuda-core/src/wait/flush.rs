@@ -20,7 +20,7 @@ use crate::util::sync::lock;
 /// `Drop` of what an [`InFlight`](crate::InFlight) owned, in a waker.
 ///
 /// ```
-/// cuda_core::flush_deferred_drops();
+/// cuda_core::drops::flush();
 /// ```
 pub fn flush_deferred_drops() {
     // Before the first driver call there is nothing to wait for.

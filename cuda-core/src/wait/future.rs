@@ -197,6 +197,7 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
     }
 }
 
+/// # Futures
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not
     /// block after that.
@@ -233,6 +234,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     }
 }
 
+/// # Futures
 impl<K: StreamKind> Stream<K> {
     /// Waits, without blocking, for everything that is on the stream now, work of other libraries
     /// included.

@@ -28,8 +28,7 @@ impl Kernels {
     ) -> Result<()> {
         assert_eq!(x.len(), y.len());
         let len = u32::try_from(y.len()).expect("a length of 32 bits");
-        let mut launch = stream.kernel(&self.saxpy);
-        launch.elements(y.len()).arg(a).arg(x).arg(y).arg(len);
+        let mut launch = stream.kernel(&self.saxpy).elements(y.len()).arg(a).arg(x).arg(y).arg(len);
         // SAFETY: saxpy(float a, const float *x, float *y, unsigned n) reads n elements of x, and
         // reads and writes n elements of y. Both have n.
         unsafe { launch.launch() }

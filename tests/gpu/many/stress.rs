@@ -75,10 +75,10 @@ fn in_use() -> Result<Vec<usize>> {
     for device in Device::all()? {
         device.synchronize()?;
     }
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     // A pool's query may not report completed work at first.
     for _ in 0..4 {
-        cuda_core::trim_staging()?;
+        cuda_core::staging::trim()?;
         CachingPool::shared()?.trim(0)?;
         cuda_core::PinnedPool::trim(0)?;
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, ptr};
 
 use cuda_core::{
-    Allocator, Context, Device, Event, EventFlags, Rejected, Result, StableHost, Stream,
+    Allocator, Context, Device, Event, EventFlags, Rejected, Result, Stream, pinned::StableHost,
 };
 use cuda_sys::{
     CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
@@ -53,7 +53,7 @@ gpu_test! {
                     theirs.synchronize()?;
                     assert_all(&created.download_vec(&mine)?, 7);
                     drop(mine);
-                    cuda_core::flush_deferred_drops();
+                    cuda_core::drops::flush();
                 }
             }
         }
@@ -271,10 +271,10 @@ gpu_test! {
             theirs.fill(&mut plain, 1)?;
             let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
             drop((flight, plain, buffer));
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             assert_eq!(gone.load(Ordering::SeqCst), before, "under its copy");
             undisturbed(capture, "drops");
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             assert_eq!(gone.load(Ordering::SeqCst), before + 1);
         }
         Ok(())
@@ -295,13 +295,13 @@ gpu_test! {
         let Rejected { error: why, value: stream } = stream.close().expect_err("the buffer waits for it");
         refused::<()>(Err(why), "close");
         drop(stream);
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(Arc::strong_count(&theirs), 2, "it is kept");
         refused(created.fill(&mut buffer, 2), "the buffer");
         undisturbed(capture, "the last handle");
         created.fill(&mut buffer, 3)?;
         assert_all(&created.download_vec(&buffer)?, 3);
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(Arc::strong_count(&theirs), 1, "no reference is left");
         Ok(())
     }

@@ -6,10 +6,13 @@
 use std::future::IntoFuture;
 
 use cuda_core::{
-    Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
-    Error, Event, EventFlags, ManagedBuffer, MemoryPool, MipmappedArray, Module, PinnedBuffer,
-    PoolReuse, RegisterFlags, Registered, Result, Stream, Texture, TextureDescriptor,
-    VirtualBuffer,
+    Allocator, CachingPool, Context, ContextFlags, Device, Error, Event, EventFlags, MemoryPool,
+    Module, PinnedBuffer, Registered, Result, Stream,
+    image::{ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Texture, TextureDescriptor},
+    managed::ManagedBuffer,
+    pinned::RegisterFlags,
+    pools::PoolReuse,
+    virtual_memory::VirtualBuffer,
 };
 use cuda_sys::CU_LIMIT_STACK_SIZE;
 use support::{block_on, gpu_test};
@@ -57,7 +60,7 @@ const WAITS: [(&str, Act); 11] = [
     ("the drop of InFlight", |_, stream| {
         let mut buffer = stream.alloc::<u32>(LEN)?;
         drop(stream.upload_owned(vec![1; LEN], &mut buffer)?);
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         Ok(())
     }),
     ("a buffer", |_, stream| {
@@ -93,7 +96,7 @@ const MEMORY: [(&str, Act); 9] = [
         stream.download(&buffer, &mut host)?;
         host.as_slice().map(drop)?;
         drop(host);
-        cuda_core::trim_staging().map(drop)
+        cuda_core::staging::trim().map(drop)
     }),
     ("managed memory", |context, stream| {
         let mut buffer = ManagedBuffer::<u32>::new(context, LEN)?;
@@ -164,7 +167,7 @@ const OTHERS: [(&str, Act); 8] = [
         // Dropped on one of the library's threads.
         stream.launch_host_func(move || drop(buffer))?;
         stream.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         Ok(())
     }),
 ];

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_core::{
-    Allocator, Context, DeviceAllocator, DeviceBuffer, Error, RegisterFlags, Registered, Result,
-    StableHost, Stream,
+    Allocator, Context, DeviceAllocator, DeviceBuffer, Error, Registered, Result, Stream,
+    pinned::{RegisterFlags, StableHost},
 };
 use support::gpu_test;
 
@@ -100,7 +100,7 @@ gpu_test! {
                     stream.synchronize()?;
                 }
                 drop(flight);
-                cuda_core::flush_deferred_drops();
+                cuda_core::drops::flush();
                 Ok(())
             })?;
         }

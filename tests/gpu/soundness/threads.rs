@@ -69,7 +69,7 @@ gpu_test! {
         stream.launch_host_func(move || {
             let asked = [
                 other.synchronize().err(),
-                host.as_slice().err(),
+                buffer.synchronize().err(),
                 device().and_then(|device| device.name()).err(),
             ];
             let said = asked.iter().filter(|error| matches!(error, Some(Error::InCallback)));
@@ -77,7 +77,7 @@ gpu_test! {
             drop((buffer, host, event, other));
         })?;
         stream.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(refused.load(Ordering::Relaxed), 3);
         Ok(())
     }

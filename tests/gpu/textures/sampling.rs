@@ -2,9 +2,11 @@
 //! hardware.
 
 use cuda_core::{
-    AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, DeviceBuffer, FilterMode,
-    MipmapSampling, MipmappedArray, Module, Result, Shape, Stream, Surface, Texture,
-    TextureDescriptor, TextureSource,
+    DeviceBuffer, Module, Result, Shape, Stream,
+    image::{
+        AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, FilterMode, MipmapSampling,
+        MipmappedArray, Surface, Texture, TextureDescriptor, TextureSource,
+    },
 };
 use support::gpu_test;
 
@@ -31,9 +33,7 @@ gpu_test! {
                    array: &CudaArray<f32>,
                    to: &mut DeviceBuffer<f32>,
                    scale: (f32, f32)| {
-            let mut launch = stream.kernel(&sample);
-            launch.elements(TEXELS).arg(texture.bind(array)?).arg(to);
-            launch.arg(WIDTH).arg(scale.0).arg(scale.1).arg(TEXELS as u32);
+            let mut launch = stream.kernel(&sample).elements(TEXELS).arg(texture.bind(array)?).arg(to).arg(WIDTH).arg(scale.0).arg(scale.1).arg(TEXELS as u32);
             // SAFETY: the parameters of `sample`; as many elements as it writes.
             unsafe { launch.launch() }
         };
@@ -84,8 +84,7 @@ gpu_test! {
         stream.upload(&ramp(), &mut row)?;
         let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
         let texture = Texture::new(&row, &TextureDescriptor::default())?;
-        let mut launch = stream.kernel(&fetch);
-        launch.elements(TEXELS).arg(texture.bind(&row)?).arg(&mut to).arg(TEXELS as u32);
+        let mut launch = stream.kernel(&fetch).elements(TEXELS).arg(texture.bind(&row)?).arg(&mut to).arg(TEXELS as u32);
         // SAFETY: the parameters of `fetch`; as many elements as it writes.
         unsafe { launch.launch() }?;
         let mut back = vec![0.0; TEXELS];
@@ -100,9 +99,7 @@ gpu_test! {
         let plane = || TextureSource::plane(rows.pitched(Shape::plane(16, 8).with_pitch(512))?);
         let texture = Texture::new(plane()?, &TextureDescriptor::default())?;
         stream.fill(&mut to, 0.0)?;
-        let mut launch = stream.kernel(&sample);
-        launch.elements(TEXELS).arg(texture.bind(plane()?)?).arg(&mut to);
-        launch.arg(WIDTH).arg(1.0f32).arg(1.0f32).arg(TEXELS as u32);
+        let mut launch = stream.kernel(&sample).elements(TEXELS).arg(texture.bind(plane()?)?).arg(&mut to).arg(WIDTH).arg(1.0f32).arg(1.0f32).arg(TEXELS as u32);
         // SAFETY: the parameters of `sample`; as many elements as it writes.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -119,9 +116,7 @@ gpu_test! {
         let draw = Module::from_ptx(stream.context(), PTX)?.function("draw")?;
         let mut array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
         let surface = Surface::new(&array)?;
-        let mut launch = stream.kernel(&draw);
-        launch.elements(TEXELS).arg(surface.bind_mut(&mut array)?);
-        launch.arg(WIDTH).arg(TEXELS as u32);
+        let mut launch = stream.kernel(&draw).elements(TEXELS).arg(surface.bind_mut(&mut array)?).arg(WIDTH).arg(TEXELS as u32);
         // SAFETY: the parameters of `draw`; the array has as many texels.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -143,9 +138,7 @@ gpu_test! {
         let surface = Surface::new(&array)?;
         // The second launch loads what the first stores.
         for _ in 0..2 {
-            let mut launch = stream.kernel(&redraw);
-            launch.elements(TEXELS).arg(surface.bind_mut(&mut array)?);
-            launch.arg(WIDTH).arg(TEXELS as u32);
+            let mut launch = stream.kernel(&redraw).elements(TEXELS).arg(surface.bind_mut(&mut array)?).arg(WIDTH).arg(TEXELS as u32);
             // SAFETY: the parameters of `redraw`; the array has as many texels.
             unsafe { launch.launch() }?;
         }
@@ -170,9 +163,14 @@ fn looks_through_every_plane(stream: &Stream, kernel: &str, shape: ArrayShape) -
     stream.upload_to_array(&values, &mut array)?;
     let texture = Texture::new(&array, &TextureDescriptor::default())?;
     let mut to = stream.alloc_zeroed::<f32>(texels)?;
-    let mut launch = stream.kernel(&kernel);
-    launch.elements(texels).arg(texture.bind(&array)?).arg(&mut to);
-    launch.arg(extent.width as u32).arg(extent.height as u32).arg(texels as u32);
+    let mut launch = stream
+        .kernel(&kernel)
+        .elements(texels)
+        .arg(texture.bind(&array)?)
+        .arg(&mut to)
+        .arg(extent.width as u32)
+        .arg(extent.height as u32)
+        .arg(texels as u32);
     // SAFETY: the parameters of either kernel; as many elements as it writes.
     unsafe { launch.launch() }?;
     drop(launch);
@@ -222,11 +220,7 @@ gpu_test! {
         let texture = Texture::new(&levels, &sampling)?;
         for (level, (extent, texels)) in (0..).zip(sizes) {
             let mut to = stream.alloc_zeroed::<f32>(texels)?;
-            let mut launch = stream.kernel(&sample);
-            launch.elements(texels).arg(texture.bind(&levels)?).arg(&mut to);
-            launch.arg(extent.width as u32);
-            launch.arg(1.0 / extent.width as f32).arg(1.0 / extent.height as f32);
-            launch.arg(level as f32).arg(texels as u32);
+            let mut launch = stream.kernel(&sample).elements(texels).arg(texture.bind(&levels)?).arg(&mut to).arg(extent.width as u32).arg(1.0 / extent.width as f32).arg(1.0 / extent.height as f32).arg(level as f32).arg(texels as u32);
             // SAFETY: the parameters of `sample_level`; as many elements as it writes.
             unsafe { launch.launch() }?;
             drop(launch);

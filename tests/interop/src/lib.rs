@@ -116,7 +116,7 @@ pub extern "C" fn interop_last_error() -> *const c_char {
 /// How many drops failed in this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn interop_drop_failures() -> u64 {
-    cuda_core::drop_failures()
+    cuda_core::drops::failures()
 }
 
 /// A negative ordinal names no device.

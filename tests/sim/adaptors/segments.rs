@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuda_core::adaptors::{Snapshot, Tracking};
 use cuda_core::{
-    Allocator, CacheBlockState, CachingPool, Device, DeviceBuffer, Result, with_allocator,
+    Allocator, CachingPool, Device, DeviceBuffer, Result, pools::CacheBlockState, with_allocator,
 };
 use proptest::prelude::*;
 use support::simulator;
@@ -77,7 +77,7 @@ fn segments_are_tiled_by_their_blocks() -> Result<()> {
         }
     });
     // Blocks that streams may still use are freed once those are done.
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     support::trim_cache(&session)?;
     session.assert_clean();
     Ok(())

@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 
 use cuda_core::{
-    Allocator, CacheBlockState, Device, DeviceAllocator, Error, PoolLimit, Signal, WaitValue,
+    Allocator, Device, DeviceAllocator, Error, Signal, WaitValue,
+    pools::{CacheBlockState, PoolLimit},
     set_default_allocator, with_allocator,
 };
 use cuda_sim::Mode;
@@ -63,7 +64,7 @@ fn a_pool_takes_along_what_streams_keep() {
         let mut states = blocks.map(|block| block.state);
         assert!(states.all(|state| state == CacheBlockState::Free));
         drop(pool);
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(session.calls("cuMemFree_v2"), segments.len() as u64);
         // No block of it is left for another pool.
         let other = CachingPool::new();
@@ -83,7 +84,7 @@ fn a_pool_goes_while_blocks_are_in_use() {
         let device = Device::get(0)?;
         let (home, other) = (device.create_stream()?, device.create_stream()?);
         // What earlier tests left to be freed later is not counted.
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         for while_there_is_a_pool in [true, false] {
             let before = session.calls("cuMemFree_v2");
             let pool = CachingPool::new();
@@ -103,9 +104,9 @@ fn a_pool_goes_while_blocks_are_in_use() {
             let early = session.calls("cuMemFree_v2");
             go.set(1);
             drop(kept);
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             other.synchronize()?;
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             let freed = session.calls("cuMemFree_v2");
             assert_eq!([early, freed], [before, before + 1]);
         }
@@ -183,7 +184,7 @@ fn a_pool_of_ones_own_as_the_default() {
         device.set_allocator(None)?;
         set_default_allocator(&Allocator::plain())?;
         drop(pools);
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(session.calls("cuMemFree_v2"), 3);
         drop(stream.alloc::<u8>(1000)?);
         assert_eq!(session.calls("cuMemFree_v2"), 4);
@@ -220,7 +221,7 @@ fn all_go_at_once() {
                 }
             });
         }
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(session.calls("cuStreamDestroy_v2"), ROUNDS as u64);
         assert_eq!(session.calls("cuMemFree_v2"), ROUNDS as u64);
         Ok(())

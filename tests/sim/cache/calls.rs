@@ -162,7 +162,7 @@ fn shortage_is_reported_and_relieved() {
         let spare = Arc::new(Mutex::new(Vec::new()));
         let kept = spare.clone();
         let pool = CachingPool::builder()
-            .limit(cuda_core::PoolLimit::Bytes(4 * U))
+            .limit(cuda_core::pools::PoolLimit::Bytes(4 * U))
             .on_shortage(move |error| {
                 assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY));
                 kept.lock().expect("no panic").pop().is_some()
@@ -176,7 +176,7 @@ fn shortage_is_reported_and_relieved() {
         drop(large);
         spare.lock().expect("no panic").clear();
         let refused = CachingPool::builder()
-            .limit(cuda_core::PoolLimit::Bytes(U))
+            .limit(cuda_core::pools::PoolLimit::Bytes(U))
             .on_shortage(|_| panic!("of its own"))
             .build()?;
         assert!(alloc(&stream, &refused, 2 * U).is_err());

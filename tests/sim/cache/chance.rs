@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cuda_core::{Device, PoolLimit};
+use cuda_core::{Device, pools::PoolLimit};
 use proptest::prelude::*;
 
 use super::*;

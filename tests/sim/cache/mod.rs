@@ -34,10 +34,10 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
         Err(panic) => std::panic::resume_unwind(panic),
     };
     // Memory that was pending is freed behind its work.
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     support::trim_cache(&session).expect("no fault is left");
     assert_eq!(kept(), before, "in use, free and pending, by device");
-    cuda_core::trim_staging().expect("no fault is left");
+    cuda_core::staging::trim().expect("no fault is left");
     session.assert_clean();
     result
 }

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cuda_core::adaptors::Statistics;
-use cuda_core::{Allocator, CacheBlockState, Device, DeviceAllocator, Error, PoolLimit, Rejected};
+use cuda_core::{
+    Allocator, Device, DeviceAllocator, Error, Rejected,
+    pools::{CacheBlockState, PoolLimit},
+};
 use cuda_sim::Fault;
 
 use super::*;
@@ -68,7 +71,7 @@ fn segments_that_an_allocator_refused_are_offered_once_more() {
                 let pool = CachingPool::builder().upstream(&upstream).build()?;
                 drop(alloc(&stream, &pool, 100)?);
                 stream.synchronize()?;
-                let reported = cuda_core::drop_failures();
+                let reported = cuda_core::drops::failures();
                 if trims {
                     assert_eq!(pool.trim(0).is_ok(), refusals < 1);
                     let left = if refusals < 1 { 0 } else { U };
@@ -82,10 +85,10 @@ fn segments_that_an_allocator_refused_are_offered_once_more() {
                     assert_eq!(pool.trim(0)?, 0);
                 }
                 drop((pool, stream));
-                cuda_core::flush_deferred_drops();
+                cuda_core::drops::flush();
                 assert_eq!(stubborn.asked.load(Ordering::Relaxed), asked);
                 let lost = u64::from(refusals > 1);
-                assert_eq!(cuda_core::drop_failures() - reported, lost);
+                assert_eq!(cuda_core::drops::failures() - reported, lost);
                 let leaks = session.leaks();
                 assert_eq!(leaks.len() as u64, lost, "{leaks:#?}");
                 support::judge::take_away(leaks);

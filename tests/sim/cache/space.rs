@@ -2,8 +2,8 @@
 
 use cuda_core::adaptors::Statistics;
 use cuda_core::{
-    Allocator, Context, ContextFlags, Device, DeviceAllocator, Error, Event, EventFlags, PoolLimit,
-    Rejected, Signal, WaitValue,
+    Allocator, Context, ContextFlags, Device, DeviceAllocator, Error, Event, EventFlags, Rejected,
+    Signal, WaitValue, pools::PoolLimit,
 };
 use cuda_sim::{Fault, Mode};
 
@@ -253,7 +253,7 @@ fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
     });
 }
 
-/// `flush_deferred_drops` waits for all work on the memory that a context leaves.
+/// `drops::flush` waits for all work on the memory that a context leaves.
 #[test]
 fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     run(|session| {
@@ -272,7 +272,7 @@ fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
             for go in &gates {
                 go.set(round);
             }
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             assert_eq!(session.calls("cuMemFree_v2"), u64::from(round));
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::{Barrier, Mutex};
 
-use cuda_core::{Allocator, CachingPool, Device, DeviceAllocator, PoolLimit};
+use cuda_core::{Allocator, CachingPool, Device, DeviceAllocator, pools::PoolLimit};
 use support::{assert_pattern, fill};
 
 use super::*;

@@ -1,8 +1,10 @@
 //! One call per copy, and a guard per creation.
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Extent, MipmappedArray, PinnedBuffer, Surface, Texture,
-    TextureDescriptor,
+    Extent, PinnedBuffer,
+    image::{
+        ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
+    },
 };
 
 use super::*;

@@ -1,6 +1,6 @@
 //! One call per operation of a created stream, none for an empty or refused one.
 
-use cuda_core::{Device, PinnedBuffer};
+use cuda_core::{Device, PinnedBuffer, Shape};
 
 use super::*;
 
@@ -23,6 +23,37 @@ fn copies_fills_and_allocations_cost_1() {
         }
         driver.expect(relaxed(FREE), || drop(a));
         Ok(driver.expect(relaxed(FREE), || b.close())?)
+    });
+}
+
+/// A value that no pattern repeats: a memset for each run of equal words, and a copy each time that
+/// the length doubles.
+#[test]
+fn fills_of_any_width_cost_their_words_and_doublings() {
+    Counted::run(|driver| {
+        const ROWS: &str = "cuMemsetD2D32Async";
+        const PLANE: &str = "cuMemcpy2DAsync_v2";
+        let (context, stream, other) = two_streams()?;
+        let mut x = stream.alloc::<f64>(3000)?;
+        driver.expect(["cuMemsetD32Async"], || stream.fill(&mut x, 0.0))?;
+        driver.expect([ROWS, ROWS], || stream.fill(x.slice_mut(..512)?, 1.1))?;
+        driver.expect([ROWS, ROWS, COPY], || stream.fill(x.slice_mut(..513)?, 1.1))?;
+        driver.expect([ROWS, ROWS, COPY, COPY, COPY], || stream.fill(&mut x, 1.1))?;
+        let mut y = stream.alloc::<[u32; 5]>(3)?;
+        driver.expect([ROWS, ROWS, ROWS], || stream.fill(&mut y, [1, 1, 2, 3, 3]))?;
+        driver
+            .expect([ROWS], || stream.fill_pitched(y.pitched_mut(Shape::plane(3, 1))?, [7; 5]))?;
+        let mut image = context.alloc_pitched::<f64>(3, 5)?;
+        driver.expect([ROWS, ROWS, PLANE, PLANE, PLANE], || {
+            stream.fill_pitched(image.pitched_mut()?, 1.1)
+        })?;
+        let gaps = Shape::volume(2, 2, 3).with_slice_height(3);
+        driver.expect([ROWS, ROWS, PLANE, PLANE, PLANE], || {
+            stream.fill_pitched(x.pitched_mut(gaps)?, 1.1)
+        })?;
+        // One operation: another stream waits once, for the end of it.
+        other.checkpoint()?;
+        driver.expect([RECORD, WAIT, ROWS, ROWS], || other.fill(x.slice_mut(..2)?, 1.1))
     });
 }
 
@@ -112,8 +143,6 @@ fn refused_operations_cost_nothing() {
         driver.refused(|| stream.alloc::<u64>(usize::MAX));
         let mut odd = stream.alloc::<u8>(7)?;
         driver.refused(|| stream.fill_u32(&mut odd, 1));
-        let mut wide = stream.alloc::<u64>(2)?;
-        driver.refused(|| stream.fill(&mut wide, 1));
         driver.refused(|| buffer.slice(3..10).map(drop));
         driver.refused(|| buffer.split_at_mut(10).map(drop));
         driver.refused(|| Device::get(100));

@@ -2,12 +2,14 @@
 
 use std::sync::Mutex;
 
-use cuda_core::MemorySyncDomain;
-use cuda_core::{AnyThread, Launch, PinnedBuffer};
+use cuda_core::{AnyThread, Launch, MemorySyncDomain, PinnedBuffer};
 use cuda_sim::{LaunchAttributes, register_kernel};
 use support::kernels;
 
 use super::*;
+
+/// A launch of a kernel without parameters.
+type Bare<'a> = Launch<'a, AnyThread>;
 
 const LAUNCH: &str = "cuLaunchKernelEx";
 
@@ -31,19 +33,16 @@ fn launches_cost_1() {
         for _ in 0..3 {
             // SAFETY: no parameter.
             driver.expect([LAUNCH], || unsafe { stream.kernel(&nothing).launch() })?;
-            let mut launch = stream.kernel(&six);
-            launch.arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c);
+            let mut launch = stream.kernel(&six).arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c);
             // SAFETY: six addresses, which the kernel ignores.
             driver.expect([LAUNCH], || unsafe { launch.launch() })?;
-            let mut launch = stream.kernel(&add_one);
-            launch.elements(16).arg(&mut *a).arg(16u32);
+            let mut launch = stream.kernel(&add_one).elements(16).arg(&mut *a).arg(16u32);
             // SAFETY: 16 elements.
             driver.expect([LAUNCH], || unsafe { launch.launch() })?;
         }
         // A real dependency needs a record and a wait, once.
         other.checkpoint()?;
-        let mut launch = other.kernel(&add_one);
-        launch.elements(16).arg(&mut *a).arg(16u32);
+        let mut launch = other.kernel(&add_one).elements(16).arg(&mut *a).arg(16u32);
         let first = driver.session.mark();
         // SAFETY: 16 elements.
         unsafe { launch.launch() }?;
@@ -54,12 +53,68 @@ fn launches_cost_1() {
         driver.expect([LAUNCH], || unsafe { launch.launch() })?;
         // The device address of pinned memory is queried.
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
-        let mut launch = stream.kernel(&add_one);
-        driver.expect([GET, SET, "cuMemHostGetDevicePointer_v2", SET], || {
-            launch.elements(16).arg(&mut host).arg(16u32);
+        let mut launch = driver.expect([GET, SET, "cuMemHostGetDevicePointer_v2", SET], || {
+            stream.kernel(&add_one).elements(16).arg(&mut host).arg(16u32)
         });
         // SAFETY: 16 elements.
         driver.expect([LAUNCH], || unsafe { launch.launch() })
+    });
+}
+
+/// The first launch of a function asks for its limits under one guard, and for those of the device if
+/// no launch on it did before; the module remembers both, and the function.
+#[test]
+fn a_function_is_asked_for_once() {
+    const ATTRIBUTE: &str = "cuFuncGetAttribute";
+    const PARAMETER: &str = "cuFuncGetParamInfo";
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let module = kernels::load(&context)?;
+        // Asks about the device, unless another test did.
+        // SAFETY: no parameter.
+        unsafe { stream.kernel(&module.function("nothing")?).launch() }?;
+        let mut x = stream.alloc_zeroed::<u32>(16)?;
+        let found = entered(["cuModuleGetFunction"]);
+        let add_one = driver.expect(found, || module.function("add_one"))?;
+        let asked = [ATTRIBUTE, ATTRIBUTE, ATTRIBUTE, PARAMETER, PARAMETER, PARAMETER];
+        let mut launch = stream.kernel(&add_one).block(16).arg(&mut x).arg(16u32);
+        // SAFETY: 16 elements.
+        driver.expect([entered(asked), vec![LAUNCH]].concat(), || unsafe { launch.launch() })?;
+        drop(add_one);
+        let again = driver.expect([], || module.function("add_one"))?;
+        let mut launch = stream.kernel(&again).block(16).arg(&mut x).arg(16u32);
+        // SAFETY: 16 elements.
+        driver.expect([LAUNCH], || unsafe { launch.launch() })?;
+        driver.expect([], || again.check_parameters(&[8, 4]))?;
+        let all = [[GET, SET].as_slice(), &[ATTRIBUTE; 10], &[SET]].concat();
+        driver.expect(all, || again.attributes())?;
+        // A name that is not there is asked for each time.
+        for _ in 0..2 {
+            let missing = driver.session.mark();
+            assert!(module.function("missing").is_err());
+            assert_eq!(driver.session.names_since(missing), entered(["cuModuleGetFunction"]));
+        }
+        Ok(())
+    });
+}
+
+/// A typed kernel asks what its first launch would ask.
+#[test]
+fn a_typed_kernel_asks_when_it_is_loaded() {
+    cuda_core::kernel! {
+        fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+    }
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let module = kernels::load(&context)?;
+        let x = stream.alloc_zeroed::<f32>(16)?;
+        let mut y = stream.alloc_zeroed::<f32>(16)?;
+        let typed = saxpy::load(&module)?;
+        driver.expect([LAUNCH], || {
+            // SAFETY: both have 16 elements.
+            unsafe { typed.on(&stream, 2.0, &x, &mut y, 16).elements(16).launch() }
+        })?;
+        driver.expect([], || saxpy::load(&module)).map(drop)
     });
 }
 
@@ -72,10 +127,9 @@ fn what_is_refused_costs_nothing() {
         // SAFETY: 16 elements.
         unsafe { stream.kernel(&add_one).elements(16).arg(&mut x).arg(16u32).launch() }?;
         driver.expect([], || {
-            let mut launch = stream.kernel(&add_one);
-            launch.arg(&mut x).arg(16u32);
+            let mut launch = stream.kernel(&add_one).arg(&mut x).arg(16u32);
             for (grid, block) in [(0, 1), (1, 0), (1, 1025), (u32::MAX, 1)] {
-                launch.grid(grid).block(block);
+                launch = launch.grid(grid).block(block);
                 // SAFETY: refused.
                 assert!(unsafe { launch.launch() }.is_err(), "{grid}, {block}");
             }
@@ -93,7 +147,7 @@ fn linking_costs_a_guard_a_call() {
     Counted::run(|driver| {
         let (context, _, _) = two_streams()?;
         let make = entered([EXCHANGE, "cuLinkCreate_v2", EXCHANGE]);
-        let mut linker = driver.expect(make.clone(), || cuda_core::Linker::new(&context))?;
+        let mut linker = driver.expect(make.clone(), || cuda_core::jit::Linker::new(&context))?;
         let add = entered([EXCHANGE, "cuLinkAddData_v2", EXCHANGE]);
         driver.expect(add, || linker.add_ptx(PTX).map(drop))?;
         driver.refused(|| linker.add_ptx("no PTX").map(drop));
@@ -101,7 +155,7 @@ fn linking_costs_a_guard_a_call() {
         let destroy = entered([EXCHANGE, "cuLinkDestroy", EXCHANGE]);
         let both = [complete, destroy.clone()].concat();
         driver.expect(both, || linker.complete())?;
-        let unused = driver.expect(make, || cuda_core::Linker::new(&context))?;
+        let unused = driver.expect(make, || cuda_core::jit::Linker::new(&context))?;
         Ok(driver.expect(destroy, || unused.close())?)
     });
 }
@@ -147,44 +201,29 @@ fn m_attributes_arrive() {
         let (context, stream, _) = two_streams()?;
         let module = cuda_core::Module::from_ptx(&context, PTX)?;
         let kernel = module.function("attributed")?;
-        let launched = |attributes: &dyn Fn(&mut Launch<'_, AnyThread>)| {
-            let mut launch = stream.kernel(&kernel);
-            launch.grid(8);
-            attributes(&mut launch);
+        let launched = |attributes: fn(Bare<'_>) -> Bare<'_>| {
             // SAFETY: no parameter.
-            unsafe { launch.launch() }?;
+            unsafe { attributes(stream.kernel(&kernel).grid(8)).launch() }?;
             stream.synchronize()?;
             let seen = SEEN.lock().expect("no panic").pop();
             Ok::<_, cuda_core::Error>(seen.expect("it ran"))
         };
         let none = LaunchAttributes::default();
-        assert_eq!(launched(&|_| ())?, none);
-        let seen = launched(&|launch| {
-            launch.priority(-5);
-        })?;
+        assert_eq!(launched(|launch| launch)?, none);
+        let seen = launched(|launch| launch.priority(-5))?;
         assert_eq!(seen, LaunchAttributes { priority: Some(-5), ..none });
-        let seen = launched(&|launch| {
-            launch.programmatic();
-        })?;
+        let seen = launched(|launch| launch.programmatic())?;
         assert_eq!(seen, LaunchAttributes { programmatic: true, ..none });
-        let seen = launched(&|launch| {
-            launch.cooperative();
-        })?;
+        let seen = launched(|launch| launch.cooperative())?;
         assert_eq!(seen, LaunchAttributes { cooperative: true, ..none });
-        let seen = launched(&|launch| {
-            launch.cluster((4, 1, 1));
-        })?;
+        let seen = launched(|launch| launch.cluster((4, 1, 1)))?;
         assert_eq!(seen, LaunchAttributes { cluster: Some([4, 1, 1]), ..none });
-        for (domain, number) in [(MemorySyncDomain::Default, 0), (MemorySyncDomain::Remote, 1)] {
-            let seen = launched(&|launch| {
-                launch.memory_sync_domain(domain);
-            })?;
-            assert_eq!(seen, LaunchAttributes { memory_sync_domain: number, ..none });
-        }
+        let seen = launched(|launch| launch.memory_sync_domain(MemorySyncDomain::Default))?;
+        assert_eq!(seen, none);
+        let seen = launched(|launch| launch.memory_sync_domain(MemorySyncDomain::Remote))?;
+        assert_eq!(seen, LaunchAttributes { memory_sync_domain: 1, ..none });
         // An attribute set twice has the last value; the others remain.
-        let seen = launched(&|launch| {
-            launch.priority(-1).cooperative().priority(-2);
-        })?;
+        let seen = launched(|launch| launch.priority(-1).cooperative().priority(-2))?;
         let both = LaunchAttributes { priority: Some(-2), cooperative: true, ..none };
         assert_eq!(seen, both);
         Ok(())

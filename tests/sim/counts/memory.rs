@@ -1,9 +1,12 @@
 //! Memory other than stream-ordered.
 
 use cuda_core::{
-    Advice, DeviceBuffer, IpcMemoryHandle, ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess,
-    PinnedBuffer, PinnedFlags, PointerAttributes, PoolReuse, RegisterFlags, Registered,
+    DeviceBuffer, MemoryPool, PeerAccess, PinnedBuffer, PointerAttributes, Registered,
     host_pointer_of,
+    interop::IpcMemoryHandle,
+    managed::{Advice, ManagedBuffer, MemoryLocation},
+    pinned::{PinnedFlags, RegisterFlags},
+    pools::PoolReuse,
 };
 
 use super::*;
@@ -42,7 +45,10 @@ fn plain_memory_costs_a_guard() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_others_costs_a_guard() {
-    use cuda_core::{ExternalMemory, ExternalMemoryKind, PhysicalMemory, ShareableHandle};
+    use cuda_core::{
+        interop::{ExternalMemory, ExternalMemoryKind, ShareableHandle},
+        virtual_memory::PhysicalMemory,
+    };
 
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;

@@ -22,7 +22,7 @@ fn the_current_stream_costs_nothing() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn semaphores_of_others_cost_a_guard() {
-    use cuda_core::{ExternalSemaphore, ExternalSemaphoreKind};
+    use cuda_core::interop::{ExternalSemaphore, ExternalSemaphoreKind};
 
     Counted::run(|driver| {
         let (context, s, _) = two_streams()?;

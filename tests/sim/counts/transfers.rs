@@ -148,7 +148,7 @@ fn a_driver_without_batches_is_asked_one_by_one() {
         session.clear_faults();
         drop(stream);
         session.settle();
-        cuda_core::trim_staging().expect("no fault is left");
+        cuda_core::staging::trim().expect("no fault is left");
         session.assert_clean();
     }
 }

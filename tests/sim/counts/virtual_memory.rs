@@ -1,6 +1,6 @@
 //! Growing makes only the calls for the new part.
 
-use cuda_core::{Granularity, VirtualBuffer};
+use cuda_core::virtual_memory::{Granularity, VirtualBuffer};
 
 use super::*;
 

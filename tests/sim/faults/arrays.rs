@@ -1,8 +1,10 @@
 //! Arrays, textures and surfaces, with a failure at each of their steps.
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, PinnedBuffer, Rejected, Result,
-    Surface, Texture, TextureDescriptor,
+    Error, PinnedBuffer, Rejected, Result,
+    image::{
+        ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
+    },
 };
 
 use super::harness::{again, first, sweep};

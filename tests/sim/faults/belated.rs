@@ -9,10 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, Context, CudaArray, Device, DeviceBuffer, Event, EventFlags,
-    MemoryPool, PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, PinnedPool,
-    RegisterFlags, Registered, Rejected, Result, ShareableHandle, Signal, Stream, StreamKind,
-    Surface, Texture, TextureDescriptor, VirtualBuffer, trim_staging,
+    Context, Device, DeviceBuffer, Event, EventFlags, MemoryPool, PinnedBuffer, PinnedPool,
+    Registered, Rejected, Result, Signal, Stream, StreamKind,
+    image::{ArrayFlags, ArrayShape, CudaArray, Surface, Texture, TextureDescriptor},
+    interop::ShareableHandle,
+    pinned::{PinnedBackend, PinnedFlags, RegisterFlags},
+    staging,
+    virtual_memory::{PhysicalMemory, VirtualBuffer},
 };
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
@@ -135,16 +138,16 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
         let excused = session.fault_fired();
         assert!(excused || result.is_ok(), "without a fault: {result:?}");
     }));
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     assert_eq!(session.fault_fired(), run.fault.is_some(), "{run:?}");
     let calls = session.since(mark).into_iter().map(|call| call.name);
     let calls: Vec<_> = calls.filter(|name| !name.starts_with("cuGetError")).collect();
     session.clear_faults();
     let after = stack::unwind();
     session.settle();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
-    trim_staging().expect("no fault is left");
+    staging::trim().expect("no fault is left");
 
     let victim = match run.fault {
         Some(Belated::Once(nth) | Belated::Sticky(nth)) => calls.get(nth as usize - 1),
@@ -414,7 +417,7 @@ fn pinned_slabs_are_not_used_once_they_may_be_gone() {
             assert_eq!(host.as_slice()?, [value; 64]);
             assert_eq!(signal.get(), u32::from(value));
             drop((signal, host));
-            trimmed = trimmed.and(trim_staging().map(drop));
+            trimmed = trimmed.and(staging::trim().map(drop));
         }
         trimmed
     });
@@ -439,7 +442,7 @@ fn chunks_are_not_used_once_they_may_be_gone() {
             other.upload(&[value; 64], &mut buffer)?;
             other.download(&buffer, &mut back)?;
             drop(other);
-            trimmed = trimmed.and(trim_staging().map(drop));
+            trimmed = trimmed.and(staging::trim().map(drop));
         }
         trimmed
     });

@@ -1,8 +1,8 @@
 //! The caching pool: no block is lost, used too early or given out twice, whatever fails.
 
 use cuda_core::{
-    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, PoolLimit, Rejected,
-    Result, Stream,
+    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, Rejected, Result, Stream,
+    pools::PoolLimit,
 };
 
 use super::harness::sweep;

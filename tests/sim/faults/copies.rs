@@ -1,6 +1,6 @@
 //! Memory, copies and fills on every kind of stream.
 
-use cuda_core::{Device, PinnedBuffer, Result, Stream};
+use cuda_core::{Device, PinnedBuffer, Result, Shape, Stream};
 
 use super::harness::{again, first, sweep};
 
@@ -18,6 +18,12 @@ fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Re
     stream.fill_u32(b.slice_mut(4..6)?, 0x0001_0002)?;
     stream.download(&b, &mut target)?;
     assert_eq!(target.as_slice()?, [1, 2, 0x0909, 0x0707, 2, 1, 7, 8]);
+    // By several calls.
+    stream.fill(b.as_view_mut().cast::<[u16; 2]>()?, [5, 6])?;
+    let rows = b.as_view_mut().cast::<[u16; 2]>()?.pitched(Shape::plane(1, 3).with_pitch(6))?;
+    stream.fill_pitched(rows, [3, 4])?;
+    stream.download(&b, &mut target)?;
+    assert_eq!(target.as_slice()?, [3, 4, 5, 3, 4, 6, 3, 4]);
     stream.synchronize()?;
     b.close()?;
     Ok(source.close()?)

@@ -6,9 +6,11 @@ mod memory;
 use std::fmt::Debug;
 
 use cuda_core::{
-    Allocator, ArrayFlags, ArrayShape, Context, ContextFlags, CudaArray, Device, Error, Event,
-    EventFlags, MemoryPool, MipmappedArray, Module, Rejected, Resource, Result, Stream, Surface,
-    Texture, TextureDescriptor,
+    Allocator, Context, ContextFlags, Device, Error, Event, EventFlags, MemoryPool, Module,
+    Rejected, Resource, Result, Stream,
+    image::{
+        ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
+    },
 };
 use cuda_sim::{Fault, Mode};
 use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
@@ -288,8 +290,8 @@ fn libraries() {
 fn linkers() {
     Case {
         call: "cuLinkDestroy",
-        make: || cuda_core::Linker::new(&first()?.1),
-        close: cuda_core::Linker::close,
+        make: || cuda_core::jit::Linker::new(&first()?.1),
+        close: cuda_core::jit::Linker::close,
         lost: &[Resource::Linker],
         used: |linker| {
             assert!(linker.as_raw().is_null());

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::thread;
 
-use cuda_core::{Context, Device, DropFailure, Resource, Result};
+use cuda_core::{Context, Device, Resource, Result, drops::DropFailure};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
 use support::context::{self, Foreign};
@@ -150,9 +150,9 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
         enact(&session, scenario, run)
     };
     session.settle();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
-    cuda_core::trim_staging().expect("no fault is left");
+    cuda_core::staging::trim().expect("no fault is left");
     cuda_core::PinnedPool::trim(0).expect("no fault is left");
     support::trim_cache(&session).expect("no fault is left");
     let mut reported = drops.end();
@@ -211,7 +211,7 @@ fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
         let excused = session.fault_fired();
         assert!(excused || result.is_ok(), "without a fault: {result:?}");
     }));
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     let fired = session.fault_fired();
     session.clear_faults();
     let victim = run.fault.filter(|_| fired).and_then(|(nth, _)| {

@@ -1,6 +1,6 @@
 //! Modules and launches, with a fault at every call.
 
-use cuda_core::{Context, ContextFlags, Device, JitOptions, Module, PinnedBuffer};
+use cuda_core::{Context, ContextFlags, Device, Module, PinnedBuffer, jit::JitOptions};
 use support::kernels;
 
 use super::harness::{first, sweep};
@@ -89,8 +89,8 @@ fn library_in_two_contexts() {
             let add_one = kernel.function(&context)?;
             let stream = context.create_stream()?;
             let mut x = stream.alloc_zeroed::<u32>(8)?;
-            let mut launch = stream.kernel(&add_one);
-            launch.elements(8).arg(&mut x).arg(8u32).uses(&counter);
+            let mut launch =
+                stream.kernel(&add_one).elements(8).arg(&mut x).arg(8u32).uses(&counter);
             // SAFETY: 8 elements.
             unsafe { launch.launch() }?;
             let mut back = [0; 8];

@@ -1,6 +1,9 @@
 //! Managed memory.
 
-use cuda_core::{Advice, Device, ManagedAttach, ManagedBuffer, MemoryLocation};
+use cuda_core::{
+    Device,
+    managed::{Advice, ManagedAttach, ManagedBuffer, MemoryLocation},
+};
 
 use super::harness::{first, sweep};
 

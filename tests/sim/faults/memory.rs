@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_core::{
-    Access, DeviceBuffer, IpcMemoryHandle, PinnedBuffer, PinnedFlags, PointerAttributes,
-    RegisterFlags, Registered, is_pinned,
+    Access, DeviceBuffer, PinnedBuffer, PointerAttributes, Registered,
+    interop::IpcMemoryHandle,
+    is_pinned,
+    pinned::{PinnedFlags, RegisterFlags},
 };
 
 use cuda_sys::symbol as cu;
@@ -98,7 +100,7 @@ fn owners_of_registered_memory() {
         }
     }
     // SAFETY: the vector's elements are on the heap and no other code has them.
-    unsafe impl cuda_core::StableHost for Host {
+    unsafe impl cuda_core::pinned::StableHost for Host {
         type Element = u8;
         fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
             std::ptr::NonNull::from(self.elements.as_mut_slice())
@@ -106,7 +108,7 @@ fn owners_of_registered_memory() {
     }
     // SAFETY: the elements are on the heap, this value's alone, and their pointer comes from an
     // exclusive borrow.
-    unsafe impl cuda_core::StableHostMut for Host {}
+    unsafe impl cuda_core::pinned::StableHostMut for Host {}
 
     sweep(|| {
         let (_, context) = first()?;
@@ -122,7 +124,7 @@ fn owners_of_registered_memory() {
         })();
         let dropped = DROPPED.load(Ordering::Relaxed) - before;
         assert!(dropped <= 1, "dropped {dropped} times");
-        assert!(ended.is_err() || dropped == 1 || cuda_core::drop_failures() > 0);
+        assert!(ended.is_err() || dropped == 1 || cuda_core::drops::failures() > 0);
         ended
     });
 }

@@ -1,6 +1,6 @@
 //! Pinned memory from slabs.
 
-use cuda_core::{PinnedBackend, PinnedBuffer, PinnedPool, Result};
+use cuda_core::{PinnedBuffer, PinnedPool, Result, pinned::PinnedBackend};
 
 use super::harness::{again, first, sweep};
 

@@ -1,6 +1,6 @@
 //! The driver's memory pools.
 
-use cuda_core::{Device, MemoryPool, PeerAccess, PoolReuse, Result};
+use cuda_core::{Device, MemoryPool, PeerAccess, Result, pools::PoolReuse};
 
 use super::harness::{first, sweep};
 
@@ -77,7 +77,7 @@ fn access_of_peers() {
 #[test]
 #[cfg_attr(miri, ignore = "opens files")]
 fn shared_pools() {
-    use cuda_core::{PoolPointer, ShareableHandle};
+    use cuda_core::interop::{PoolPointer, ShareableHandle};
 
     sweep(|| {
         let (device, context) = first()?;

@@ -42,7 +42,7 @@ fn initialisation_fails_at_each_call() {
 #[test]
 fn initialisation() {
     let session = support::simulator();
-    let failures = cuda_core::drop_failures();
+    let failures = cuda_core::drops::failures();
     if let Ok(fault) = env::var(FAULT) {
         let (nth, code) = fault.split_once(':').expect("a call and a code");
         let code = cuda_sys::CUresult(code.parse().expect("a code"));
@@ -68,8 +68,8 @@ fn initialisation() {
     session.clear_faults();
     assert!(stack::snapshot().is_empty(), "something is current");
     session.settle();
-    cuda_core::trim_staging().expect("no fault is left");
+    cuda_core::staging::trim().expect("no fault is left");
     let report = session.finish();
     assert!(report.violations.is_empty(), "{report}");
-    assert_eq!(report.leaks.len() as u64, cuda_core::drop_failures() - failures, "{report}");
+    assert_eq!(report.leaks.len() as u64, cuda_core::drops::failures() - failures, "{report}");
 }

@@ -83,7 +83,7 @@ fn chunks_of_a_lost_stream() {
                 stream.upload(&[value; CHUNK / 4], &mut buffer)?;
             }
         }
-        cuda_core::trim_staging().map(drop)
+        cuda_core::staging::trim().map(drop)
     });
 }
 

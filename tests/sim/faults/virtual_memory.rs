@@ -1,8 +1,9 @@
 //! Memory that is reserved, mapped and shared, with a failure at each step.
 
 use cuda_core::{
-    Device, Error, Granularity, PeerAccess, PhysicalMemory, Rejected, Result, ShareableHandle,
-    VirtualBuffer,
+    Device, Error, PeerAccess, Rejected, Result,
+    interop::ShareableHandle,
+    virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer},
 };
 
 use super::harness::{again, first, sweep};
@@ -81,7 +82,9 @@ fn memory_of_the_callers_own() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_another_interface() {
-    use cuda_core::{ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind};
+    use cuda_core::interop::{
+        ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind,
+    };
 
     sweep(|| {
         let (device, context) = first()?;

@@ -252,7 +252,7 @@ fn f03_a_drop_hook_that_allocates() -> Result<()> {
     let inside = context()?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let results = Arc::clone(&seen);
-    cuda_core::set_drop_hook(move |_: &cuda_core::DropFailure| {
+    cuda_core::drops::set_hook(move |_: &cuda_core::drops::DropFailure| {
         let own = PinnedBuffer::<u8>::new(&inside, 100_000).map(drop);
         // No existing slab has room for it.
         let another = || PinnedBuffer::<u8>::new(&inside, 5_000_000).map(drop);
@@ -270,7 +270,7 @@ fn f03_a_drop_hook_that_allocates() -> Result<()> {
         let worker = scope.spawn(|| PinnedBuffer::<u8>::new(&outer, 1000).map(drop));
         worker.join().expect("no panic")
     });
-    cuda_core::take_drop_hook();
+    cuda_core::drops::take_hook();
     done?;
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!seen.is_empty(), "the hook ran");

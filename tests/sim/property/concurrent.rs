@@ -101,16 +101,16 @@ impl Shared {
 fn run(mode: Mode, program: Program) -> Result<(), String> {
     let session = support::simulator();
     session.set_mode(mode);
-    let failures = cuda_core::drop_failures();
+    let failures = cuda_core::drops::failures();
     let outcome = enact(program);
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     // The last drop may have recorded an event.
     session.settle();
-    cuda_core::trim_staging().map_err(|error| error.to_string())?;
+    cuda_core::staging::trim().map_err(|error| error.to_string())?;
     outcome?;
-    if cuda_core::drop_failures() != failures {
+    if cuda_core::drops::failures() != failures {
         return Err("a drop failed".to_owned());
     }
     let report = session.finish();

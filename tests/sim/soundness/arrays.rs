@@ -2,8 +2,10 @@
 //! S26, S37, S42.
 
 use cuda_core::{
-    Access, ArrayFlags, ArrayShape, CudaArray, Extent, Function, MipmappedArray, Module, Origin,
-    PinnedBuffer, Result, Stream, Surface, Texture, TextureDescriptor,
+    Access, Extent, Function, Module, Origin, PinnedBuffer, Result, Stream,
+    image::{
+        ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
+    },
 };
 use cuda_sim::register_kernel;
 
@@ -89,8 +91,7 @@ fn s42_textures_are_destroyed_behind_their_kernels() {
         let (kernel, array) = (kernel()?, array(1)?);
         let (stream, _) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
-        let mut launch = stream.kernel(&kernel);
-        launch.arg(texture.bind(&array)?);
+        let mut launch = stream.kernel(&kernel).arg(texture.bind(&array)?);
         // SAFETY: the kernel does nothing.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -107,8 +108,7 @@ fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
         let (kernel, mut array) = (kernel()?, array(1)?);
         let (one, two) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
-        let mut launch = one.kernel(&kernel);
-        launch.arg(texture.bind(&array)?);
+        let mut launch = one.kernel(&kernel).arg(texture.bind(&array)?);
         // SAFETY: the kernel does nothing.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -132,8 +132,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let mut array = CudaArray::<u32>::new(&primary(), shape, flags)?;
         let (one, two) = streams()?;
         let surface = Surface::new(&array)?;
-        let mut launch = one.kernel(&kernel);
-        launch.arg(surface.bind(&array)?);
+        let mut launch = one.kernel(&kernel).arg(surface.bind(&array)?);
         // SAFETY: the kernel does nothing.
         unsafe { launch.launch() }?;
         drop(launch);
@@ -141,8 +140,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let mark = session.mark();
         two.copy_from_array(&array, &mut target)?;
         assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"), "both read");
-        let mut launch = one.kernel(&kernel);
-        launch.arg(surface.bind_mut(&mut array)?);
+        let mut launch = one.kernel(&kernel).arg(surface.bind_mut(&mut array)?);
         // SAFETY: the kernel does nothing.
         unsafe { launch.launch() }?;
         drop(launch);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, RegisterFlags, Registered, Rejected,
+    Error, Registered, Rejected,
+    image::{ArrayFlags, ArrayShape, CudaArray, MipmappedArray},
     is_pinned,
+    pinned::RegisterFlags,
 };
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;

@@ -117,12 +117,12 @@ fn s45_a_stream_is_destroyed_when_its_capture_has_ended() {
         let handle = captured.as_raw();
         begin(&captured);
         drop(captured);
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(session.calls("cuStreamDestroy_v2"), 0);
         refused(outside.fill(&mut buffer, 2));
         assert_eq!(end_of(handle), CUDA_SUCCESS);
         outside.fill(&mut buffer, 3)?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(session.calls("cuStreamDestroy_v2"), 1);
         assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         Ok(())

@@ -1,7 +1,8 @@
 //! Memory of one context that another context is asked to use.
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Result, Texture, TextureDescriptor,
+    Context, ContextFlags, Device, DeviceBuffer, Error, Result,
+    image::{Texture, TextureDescriptor},
 };
 use support::kernels;
 
@@ -18,8 +19,7 @@ fn globals_are_refused_elsewhere() {
         let refused = |context: &Context, counter: &mut DeviceBuffer<u32>| -> Result<Error> {
             let stream = context.create_stream()?;
             let increment = kernels::get(context, "increment")?;
-            let mut launch = stream.kernel(&increment);
-            launch.arg(counter);
+            let mut launch = stream.kernel(&increment).arg(counter);
             // SAFETY: one word.
             Ok(unsafe { launch.launch() }.expect_err("memory of another context"))
         };
@@ -30,8 +30,7 @@ fn globals_are_refused_elsewhere() {
         there.enable_peer_access(&here)?;
         let stream = there.create_stream()?;
         let increment = kernels::get(&there, "increment")?;
-        let mut launch = stream.kernel(&increment);
-        launch.arg(&mut counter);
+        let mut launch = stream.kernel(&increment).arg(&mut counter);
         // SAFETY: one word.
         unsafe { launch.launch() }?;
         stream.synchronize()?;

@@ -250,7 +250,7 @@ fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
     let session = support::simulator();
     let context = primary();
     let function = kernels::get(&context, "nothing").expect("the kernels are there");
-    let failures = cuda_core::drop_failures();
+    let failures = cuda_core::drops::failures();
     let thread = thread::spawn(move || {
         // Made first, so that it outlives all other locals of the thread.
         LAST.with(|last| drop(last.borrow_mut()));
@@ -259,7 +259,7 @@ fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
     });
     thread.join().expect("it ends");
     // The second guard, too, was restored after the call during which it was dropped.
-    assert_eq!(cuda_core::drop_failures() - failures, 0);
+    assert_eq!(cuda_core::drops::failures() - failures, 0);
     assert_eq!(session.violations(), []);
 }
 

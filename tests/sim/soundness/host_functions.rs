@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Wake, Waker};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Rejected, Result, Signal,
-    Stream, WaitValue, set_drop_hook, take_drop_hook,
+    Context, ContextFlags, Device, Error, Event, EventFlags, Rejected, Result, Signal, Stream,
+    WaitValue,
+    drops::{self, DropFailure},
 };
-use cuda_sim::{Fault, LeakKind};
+use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
 
 use super::{clean, device, pinned, primary};
@@ -115,10 +116,10 @@ impl Drop for Bomb {
 /// As `clean`, with so many expected drop failures.
 fn clean_but_for(failures: u64, body: impl FnOnce() -> Result<()> + Send) {
     let session = support::simulator();
-    let before = cuda_core::drop_failures();
+    let before = cuda_core::drops::failures();
     super::within(|| body().expect("no operation fails"));
     session.settle();
-    assert_eq!(cuda_core::drop_failures(), before + failures);
+    assert_eq!(cuda_core::drops::failures(), before + failures);
     session.assert_clean();
 }
 
@@ -139,7 +140,7 @@ fn s31_drop_in_a_host_function() {
             drop((buffer, host, event, other, inside, created));
         })?;
         stream.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         let held = session.leaks();
         let held = held.iter().filter(|leak| {
             matches!(leak.kind, LeakKind::Device | LeakKind::Context | LeakKind::Stream)
@@ -185,17 +186,51 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(stream.synchronize());
             refused(stream.query());
             refused(stream.launch_host_func(|| {}));
-            refused(host.as_slice());
             refused(buffer.synchronize());
             refused(stream.context().create_stream());
             refused(stream.context().synchronize());
             refused(stream.device().enter());
             refused(Context::current());
-            refused(cuda_core::trim_staging());
+            refused(cuda_core::staging::trim());
             refused(cuda_core::driver_version());
             let Rejected { error, value: _buffer } = buffer.close().expect_err("refused");
             refused::<()>(Err(error));
         })
+    });
+}
+
+/// Memory that work before the host function has written is ready when it runs; memory that another
+/// stream still writes is not.
+#[test]
+fn s31_a_host_function_looks_at_memory_that_is_ready() {
+    clean(|session| {
+        session.set_mode(Mode::Lazy);
+        let [stream, other] = [device().create_stream()?, device().create_stream()?];
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let [mut ready, mut pending] = [pinned(&[0; 64])?, pinned(&[0; 64])?];
+        let untouched = pinned(&[3; 64])?;
+        stream.fill(&mut buffer, 7)?;
+        stream.download(&buffer, &mut ready)?;
+        stream.upload(&ready, &mut buffer)?;
+        other.download(&buffer, &mut pending)?;
+        let (tell, told) = mpsc::channel();
+        stream.launch_host_func(move || {
+            refused(pending.as_slice());
+            refused(pending.try_as_slice());
+            refused(pending.as_mut_slice());
+            let seen = ready.as_slice().map(<[u32]>::to_vec);
+            let elements = ready.try_as_slice().map(|ready| ready.map(<[u32]>::len));
+            let written = ready.as_mut_slice().map(|ready| ready.fill(8));
+            let untouched = untouched.as_slice().map(<[u32]>::to_vec);
+            tell.send((seen, elements, written, untouched, ready, pending))
+                .expect("it is received");
+        })?;
+        stream.synchronize()?;
+        let (seen, elements, written, untouched, ready, pending) = told.recv().expect("it is sent");
+        assert_eq!((seen?, elements?, untouched?), (vec![7; 64], Some(64), vec![3; 64]));
+        written?;
+        assert_eq!((ready.as_slice()?, pending.as_slice()?), (&[8; 64][..], &[7; 64][..]));
+        Ok(())
     });
 }
 
@@ -216,7 +251,7 @@ fn s31_looking_at_a_device_in_a_host_function_is_refused() {
 
 #[test]
 fn s31_flushing_in_a_host_function_does_not_wait_for_itself() {
-    clean(|_| in_host_function(cuda_core::flush_deferred_drops));
+    clean(|_| in_host_function(cuda_core::drops::flush));
 }
 
 #[test]
@@ -227,15 +262,15 @@ fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
         let buffer = stream.alloc::<u32>(64).expect("memory");
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
-        set_drop_hook(move |_: &DropFailure| {
-            cuda_core::flush_deferred_drops();
+        drops::set_hook(move |_: &DropFailure| {
+            cuda_core::drops::flush();
             counted.fetch_add(1, Ordering::Relaxed);
         });
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let launched = stream.launch_host_func(move || drop(buffer));
         launched.and_then(|()| stream.synchronize()).expect("it runs");
-        cuda_core::flush_deferred_drops();
-        take_drop_hook();
+        cuda_core::drops::flush();
+        drops::take_hook();
         assert_eq!(count.load(Ordering::Relaxed), 1);
     });
     assert_eq!(session.violations(), []);
@@ -385,7 +420,7 @@ struct Flushes(mpsc::Sender<()>);
 
 impl Wake for Flushes {
     fn wake(self: Arc<Self>) {
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         let _ = self.0.send(());
     }
 }

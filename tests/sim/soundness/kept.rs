@@ -3,8 +3,11 @@
 use std::any::Any;
 
 use cuda_core::{
-    Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray,
-    ManagedBuffer, PinnedBuffer, PinnedFlags, RegisterFlags, Registered, Resource, Result, Stream,
+    Allocator, CachingPool, Context, ContextFlags, PinnedBuffer, Registered, Resource, Result,
+    Stream,
+    image::{ArrayFlags, ArrayShape, CudaArray},
+    managed::ManagedBuffer,
+    pinned::{PinnedFlags, RegisterFlags},
 };
 use cuda_sim::{Fault, LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -35,7 +38,7 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
             }
             drop(owners);
             drop(context);
-            cuda_core::flush_deferred_drops();
+            cuda_core::drops::flush();
             session.clear_faults();
             assert_eq!(session.calls("cuCtxDestroy_v2"), 0);
             far.synchronize()
@@ -47,7 +50,7 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
     assert!(of(what).count() > 0, "{reported:?}");
     assert_eq!(of(Resource::Context).count(), 1, "{reported:?}");
     session.settle();
-    cuda_core::trim_staging().expect("idle chunks can be freed");
+    cuda_core::staging::trim().expect("idle chunks can be freed");
     assert_eq!(session.violations(), []);
     let leaks = session.leaks();
     assert!(leaks.iter().any(|leak| leak.kind == LeakKind::Context));

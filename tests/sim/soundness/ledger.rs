@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{DeviceBuffer, Result, Stream, set_drop_hook, take_drop_hook};
+use cuda_core::{DeviceBuffer, Result, Stream, drops};
 use cuda_sim::{LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::kernels;
@@ -350,7 +350,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         drop(b);
         let (buffer, read) = (Arc::new(buffer), Arc::new(Mutex::new((false, y))));
         let later = (a.clone(), buffer.clone(), read.clone());
-        set_drop_hook(move |_| {
+        drops::set_hook(move |_| {
             let (stream, buffer, read) = later.clone();
             let reading = thread::spawn(move || {
                 let (done, y) = &mut *read.lock().expect("no panic");
@@ -360,11 +360,10 @@ fn s15_the_later_of_two_reads_is_entered_first() {
             reading.join().expect("no panic");
         });
         session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
-        let mut launch = a.kernel(&reads);
-        launch.elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
+        let mut launch = a.kernel(&reads).elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
         // SAFETY: 64 elements of both.
         unsafe { launch.launch() }?;
-        take_drop_hook();
+        drops::take_hook();
         let mut buffer = Arc::into_inner(buffer).expect("the hook is gone");
         home.fill(&mut buffer, 8)?;
         home.synchronize()?;
@@ -409,8 +408,8 @@ fn streams_that_are_gone_do_not_pile_up() {
         for _ in 0..REQUESTS {
             let request = device().create_stream()?;
             let mut answer = server.alloc::<u32>(16)?;
-            let mut launch = request.kernel(&copy_words);
-            launch.elements(16).arg(&mut answer).arg(&weights).arg(16u32);
+            let mut launch =
+                request.kernel(&copy_words).elements(16).arg(&mut answer).arg(&weights).arg(16u32);
             // SAFETY: 16 elements of both.
             unsafe { launch.launch() }?;
             server.download(&answer, &mut [1; 16])?;

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
 use cuda_core::{
-    Context, ContextFlags, DropFailure, Event, EventFlags, PinnedBuffer, Result, set_drop_hook,
-    take_drop_hook,
+    Context, ContextFlags, Event, EventFlags, PinnedBuffer, Result,
+    drops::{self, DropFailure},
 };
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_UNKNOWN};
@@ -109,7 +109,7 @@ fn failing(body: impl FnOnce(&cuda_sim::Session) -> Result<()> + Send) {
     let session = support::simulator();
     within(|| body(&session).expect("no operation of the test fails"));
     session.clear_faults();
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
     assert_eq!(session.violations(), []);
 }
@@ -118,10 +118,10 @@ fn failing(body: impl FnOnce(&cuda_sim::Session) -> Result<()> + Send) {
 fn s30_drops_do_not_panic_when_everything_fails() {
     failing(|session| {
         let slots = one_of_each()?;
-        let before = cuda_core::drop_failures();
+        let before = cuda_core::drops::failures();
         session.inject(Fault::new(CUDA_ERROR_UNKNOWN).from_then_on());
         slots.into_iter().flatten().for_each(|drop_it| drop_it());
-        assert!(cuda_core::drop_failures() > before, "what was left is counted");
+        assert!(cuda_core::drops::failures() > before, "what was left is counted");
         Ok(())
     });
 }
@@ -130,10 +130,10 @@ fn s30_drops_do_not_panic_when_everything_fails() {
 fn s30_drops_are_quiet_when_the_driver_is_gone() {
     failing(|session| {
         let slots = one_of_each()?;
-        let before = cuda_core::drop_failures();
+        let before = cuda_core::drops::failures();
         session.inject(Fault::new(CUDA_ERROR_DEINITIALIZED).from_then_on());
         slots.into_iter().flatten().for_each(|drop_it| drop_it());
-        assert_eq!(cuda_core::drop_failures(), before);
+        assert_eq!(cuda_core::drops::failures(), before);
         Ok(())
     });
 }
@@ -171,10 +171,10 @@ fn s30_a_panicking_hook_does_not_reach_the_drop() {
     failing(|session| {
         let stream = device().create_stream()?;
         let buffer = stream.alloc::<u32>(64)?;
-        set_drop_hook(|_: &DropFailure| panic_any(Bomb));
+        drops::set_hook(|_: &DropFailure| panic_any(Bomb));
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let panic = catch_unwind(AssertUnwindSafe(move || drop(buffer)));
-        take_drop_hook();
+        drops::take_hook();
         assert!(session.fault_fired());
         if let Err(payload) = panic {
             std::mem::forget(payload);

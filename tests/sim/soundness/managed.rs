@@ -1,6 +1,9 @@
 //! Managed memory, which the host and devices use in turns.
 
-use cuda_core::{Device, Error, ManagedAttach, ManagedBuffer};
+use cuda_core::{
+    Device, Error,
+    managed::{ManagedAttach, ManagedBuffer},
+};
 
 use super::{clean, device, primary};
 

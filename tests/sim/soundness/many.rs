@@ -128,7 +128,7 @@ fn in_a_host_function_groups_are_refused() {
             drop((buffers, group));
         })?;
         stream.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         Ok(())
     });
 }
@@ -161,7 +161,7 @@ fn s31_groups_of_many_chunks_in_a_host_function() {
             assert!(matches!(answer, Err(Error::InCallback)), "{answer:?}");
         }
         assert!(host.iter().all(|byte| *byte == 1), "nothing came back");
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         Ok(())
     });
 }

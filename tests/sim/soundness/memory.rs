@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, RegisterFlags, Registered,
-    Result, StableHost, StableHostMut, Stream,
+    Access, Allocator, DeviceAllocator, DeviceBuffer, Error, MemoryPool, Registered, Result,
+    Stream,
+    pinned::{RegisterFlags, StableHost, StableHostMut},
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::CUstream;
@@ -165,7 +166,7 @@ fn s31_registered_memory_dropped_in_a_host_function() {
         one.download(&buffer, &mut host)?;
         two.launch_host_func(move || drop(host))?;
         two.synchronize()?;
-        cuda_core::flush_deferred_drops();
+        cuda_core::drops::flush();
         assert_eq!(sevens.load(Ordering::Relaxed), 64);
         Ok(())
     });
@@ -311,5 +312,32 @@ fn s02_a_use_that_could_not_be_noted_is_waited_for() {
         assert!(noted.is_err(), "{noted:?}");
         drop(buffer);
         stream.synchronize()
+    });
+}
+
+/// Only uses of the same part are waited for: one half is noted, the other is free.
+#[test]
+fn s37_a_part_is_noted_by_hand() {
+    clean(|session| {
+        let [one, two] = [device().create_stream()?, device().create_stream()?];
+        let buffer = one.alloc_zeroed::<u32>(64)?;
+        one.checkpoint()?;
+        one.synchronize()?;
+        let (head, tail) = buffer.as_view().split_at(32)?;
+        // SAFETY: no work is enqueued behind the library's back, and nothing else uses the head.
+        unsafe { head.note_use(&two, Access::Write) }?;
+        let waits = || session.calls("cuStreamWaitEvent");
+        let before = waits();
+        let mut copy = one.alloc::<u32>(32)?;
+        one.copy(tail, &mut copy)?;
+        assert_eq!(waits(), before, "the tail is not noted");
+        one.copy(head, &mut copy)?;
+        assert_eq!(waits(), before + 1, "the head is");
+        let image = one.context().alloc_pitched::<u32>(4, 4)?;
+        // SAFETY: as above.
+        unsafe { image.note_use(&two, Access::Write) }?;
+        one.copy(image.row(3)?, copy.slice_mut(..4)?)?;
+        assert_eq!(waits(), before + 2, "all rows are");
+        Ok(())
     });
 }

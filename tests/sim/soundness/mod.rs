@@ -57,14 +57,14 @@ fn leaking(body: impl FnOnce(&Session) -> Result<()> + Send) {
 fn lazily(body: impl FnOnce(&Session) -> Result<()> + Send) -> Session {
     let session = support::simulator();
     session.set_mode(Mode::Lazy);
-    let failures = cuda_core::drop_failures();
+    let failures = cuda_core::drops::failures();
     within(|| {
         body(&session).expect("no operation of the test fails");
     });
-    cuda_core::flush_deferred_drops();
+    cuda_core::drops::flush();
     session.settle();
-    cuda_core::trim_staging().expect("idle chunks can be freed");
-    assert_eq!(cuda_core::drop_failures(), failures, "a drop failed");
+    cuda_core::staging::trim().expect("idle chunks can be freed");
+    assert_eq!(cuda_core::drops::failures(), failures, "a drop failed");
     session
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use cuda_core::adaptors::Limiting;
 use cuda_core::{
     Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, Error, MemoryPool,
-    PeerAccess, Resource, Result, Stream, set_drop_hook, take_drop_hook,
+    PeerAccess, Resource, Result, Stream, drops,
 };
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -142,8 +142,12 @@ fn s42_a_launch_that_comes_during_the_wait_is_waited_for_too() {
         let mut target = streams[0].alloc::<u32>(64)?;
         let copy_words = kernels::get(&one, "copy_words")?;
         let mut launch = || {
-            let mut launch = streams[0].kernel(&copy_words);
-            launch.elements(64).arg(&mut target).arg(&source).arg(64u32);
+            let mut launch = streams[0]
+                .kernel(&copy_words)
+                .elements(64)
+                .arg(&mut target)
+                .arg(&source)
+                .arg(64u32);
             // SAFETY: 64 elements of both.
             unsafe { launch.launch() }?;
             Ok("cuLaunchKernelEx")
@@ -177,8 +181,12 @@ fn s42_work_that_comes_while_a_pool_is_closed_is_waited_for_too() {
                     streams[0].copy(&source, &mut target)?;
                     return Ok("cuMemcpyPeerAsync");
                 }
-                let mut launch = streams[0].kernel(&copy_words);
-                launch.elements(64).arg(&mut target).arg(&source).arg(64u32);
+                let mut launch = streams[0]
+                    .kernel(&copy_words)
+                    .elements(64)
+                    .arg(&mut target)
+                    .arg(&source)
+                    .arg(64u32);
                 // SAFETY: 64 elements of both.
                 unsafe { launch.launch() }?;
                 Ok("cuLaunchKernelEx")
@@ -209,8 +217,7 @@ fn s42_a_launch_prepared_before_access_was_taken_away() {
         let streams = [a.create_stream()?, b.create_stream()?];
         let mut memory = streams[1].alloc_zeroed::<u32>(64)?;
         let add_one = kernels::get(&one, "add_one")?;
-        let mut launch = streams[0].kernel(&add_one);
-        launch.elements(64).arg(&mut memory).arg(64u32);
+        let mut launch = streams[0].kernel(&add_one).elements(64).arg(&mut memory).arg(64u32);
         for _ in 0..2 {
             one.enable_peer_access(&two)?;
             // SAFETY: 64 elements.
@@ -235,8 +242,7 @@ fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
         let pool = MemoryPool::builder(b).build()?;
         let mut memory = there.alloc_from::<u32>(&pool, 64)?;
         there.fill(&mut memory, 1)?;
-        let mut launch = here.kernel(&add_one);
-        launch.elements(64).arg(&mut memory).arg(64u32);
+        let mut launch = here.kernel(&add_one).elements(64).arg(&mut memory).arg(64u32);
         // SAFETY: refused.
         assert!(unsafe { launch.launch() }.is_err());
         pool.set_access(a, PeerAccess::ReadWrite)?;
@@ -310,14 +316,14 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
             gone.fill(&mut target, 1)?;
             drop(gone);
             let count = calls.clone();
-            set_drop_hook(move |failure| {
+            drops::set_hook(move |failure| {
                 assert_eq!(failure.resource, Resource::Event);
                 one.disable_peer_access(&two).expect("nothing is under way");
                 count.fetch_add(1, Ordering::Relaxed);
             });
             session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuEventDestroy_v2"));
             streams[0].copy(&source, &mut target)?;
-            take_drop_hook();
+            drops::take_hook();
             Result::<()>::Ok(())
         };
         body().expect("no operation of the test fails");
@@ -357,8 +363,7 @@ fn pooled(device: Device) -> Result<DeviceBuffer<u32>> {
 fn launched(context: &Context, memory: &mut DeviceBuffer<u32>) -> Result<()> {
     let add_one = kernels::get(context, "add_one")?;
     let stream = context.create_stream()?;
-    let mut launch = stream.kernel(&add_one);
-    launch.elements(64).arg(memory).arg(64u32);
+    let mut launch = stream.kernel(&add_one).elements(64).arg(memory).arg(64u32);
     // SAFETY: 64 elements, of memory that the kernel can access, or else the launch is refused.
     unsafe { launch.launch() }
 }

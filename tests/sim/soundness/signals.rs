@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use cuda_core::{
-    Context, ContextFlags, Device, PinnedBackend, PinnedPool, Result, Signal, WaitValue,
+    Context, ContextFlags, Device, PinnedPool, Result, Signal, WaitValue, pinned::PinnedBackend,
 };
 use cuda_sim::Fault;
 use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
@@ -26,7 +26,7 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
         stream.synchronize()?;
         assert!(taken.iter().all(|other| other.get() == 0), "no stream wrote there");
         drop(taken);
-        cuda_core::trim_staging()?;
+        cuda_core::staging::trim()?;
         assert_eq!(session.calls("cuMemHostAlloc"), session.calls("cuMemFreeHost"));
         Ok(())
     });

@@ -1,6 +1,9 @@
 //! Memory that is unmapped or closed while work is queued: S42.
 
-use cuda_core::{Access, Device, Granularity, PeerAccess, Result, VirtualBuffer};
+use cuda_core::{
+    Access, Device, PeerAccess, Result,
+    virtual_memory::{Granularity, VirtualBuffer},
+};
 use cuda_sim::{Fault, LeakKind};
 use support::judge::{self, DropFailures};
 

@@ -21,7 +21,7 @@ const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group 
 }
 
 /// All groups, in the order of the table.
-pub(crate) const GROUPS: [Group; 12] = [
+pub(crate) const GROUPS: [Group; 13] = [
     group("contexts and guards", objects::contexts_and_guards),
     group("streams and events", objects::streams_and_events),
     group("enqueues", enqueues::operations),
@@ -36,6 +36,7 @@ pub(crate) const GROUPS: [Group; 12] = [
         operations: crate::bench::pageable::matrix,
         is_study: true,
     },
+    Group { name: "fills of any width", operations: enqueues::wide_fills, is_study: true },
     group("peer copies", peer_copies::operations),
     group("groups of devices", groups::operations),
 ];

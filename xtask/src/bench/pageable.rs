@@ -4,7 +4,8 @@
 use std::time::Instant;
 
 use cuda_core::{
-    DeviceBuffer, PinnedBuffer, StagingOptions, Stream, set_staging_options, staging_options,
+    DeviceBuffer, PinnedBuffer, Stream,
+    staging::{self, StagingOptions},
 };
 use cuda_sys::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 
@@ -58,12 +59,12 @@ pub(super) fn matrix() -> Vec<Operation> {
         for threads in THREADS {
             for mebibytes in CHUNKS {
                 let run = move |fixture: &Fixture| {
-                    let before = staging_options()?;
+                    let before = staging::options()?;
                     // The calling thread is one of them.
                     let options = StagingOptions::new(threads - 1, mebibytes << 20);
-                    set_staging_options(options)?;
+                    staging::set_options(options)?;
                     let measured = beside_pinned(fixture, 256 << 20, direction);
-                    set_staging_options(before)?;
+                    staging::set_options(before)?;
                     measured
                 };
                 let name = name_in_matrix(direction, threads, mebibytes);

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::tidy;
+use super::{pages, tidy};
 use crate::process::{cargo, cargo_of, succeeds};
 use crate::test::{self, Depth};
 use crate::{Outcome, refuse, run_task, workspace};
@@ -27,7 +27,7 @@ pub(crate) static STEPS: &[Step] = steps! {
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";
     "lints": lints, beside: true, "format, and clippy with and without default features";
-    "docs": docs, beside: true, "rustdoc without warnings";
+    "docs": docs, beside: true, "rustdoc without warnings, and the order of its pages";
     "msrv": msrv, beside: true, "both libraries on the oldest supported Rust";
     "bindings": |_| run_task(&["bindings", "--check"]), beside: true,
         "the checked-in bindings are what the recipe makes";
@@ -95,8 +95,12 @@ fn commands(commands: &mut [Command]) -> anyhow::Result<Outcome> {
 }
 
 fn check_files(_: Depth) -> anyhow::Result<Outcome> {
-    let complaints = tidy::check(&workspace::root()?)?;
-    for complaint in &complaints {
+    print_all(&tidy::check(&workspace::root()?)?)
+}
+
+/// A step that passes if there is no complaint.
+fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
+    for complaint in complaints {
         println!("{complaint}");
     }
     Ok(Outcome::of(complaints.is_empty()))
@@ -124,7 +128,11 @@ fn docs(_: Depth) -> anyhow::Result<Outcome> {
     for document in &mut documents {
         document.env("RUSTDOCFLAGS", "--deny warnings");
     }
-    commands(&mut documents)
+    if commands(&mut documents)? == Outcome::Failed {
+        return Ok(Outcome::Failed);
+    }
+    let pages = workspace::target(&workspace::root()?)?.join("doc");
+    print_all(&pages::complaints(&pages)?)
 }
 
 fn msrv(_: Depth) -> anyhow::Result<Outcome> {

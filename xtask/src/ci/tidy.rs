@@ -1,5 +1,6 @@
 //! Rules about files that no compiler checks.
 
+mod aliases;
 mod layers;
 mod names;
 
@@ -10,6 +11,7 @@ use fs_err as fs;
 
 use super::{full_run, named};
 use crate::{mutants, workspace};
+use aliases::Aliases;
 use layers::Layers;
 use names::Names;
 
@@ -52,12 +54,14 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
     let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
     let (mut layers, mut names) = (Layers::default(), Names::default());
+    let mut aliases = Aliases::default();
     for name in workspace::files(root)? {
         match std::str::from_utf8(&fs::read(root.join(&name))?) {
             Ok(text) => {
                 complaints.extend(complaints_of(&name, text));
                 layers.read(&name, text);
                 names.read(&name, text);
+                aliases.read(&name, text);
                 tests.extend(tests_of(&name, text));
                 if name.starts_with(API_SOURCE) {
                     words.extend(named::words_in(text).map(str::to_owned));
@@ -81,6 +85,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     }
     complaints.extend(layers.complaints());
     complaints.extend(names.complaints());
+    complaints.extend(aliases.complaints());
     complaints.extend(mutants::complaints(root, &tests)?);
     complaints.extend(full_run::complaint(root));
     Ok(complaints)

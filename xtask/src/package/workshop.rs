@@ -13,7 +13,7 @@ use super::consumer::{Consumer, Crates, Features, Source};
 use super::machine::{Machine, Mount};
 use crate::cargo::Built;
 use crate::headers::fetch::{self, Release};
-use crate::process::{cargo, command, or_named_by, output};
+use crate::process::{command, or_named_by, output};
 use crate::refuse;
 use crate::workspace;
 
@@ -63,9 +63,6 @@ impl Workshop {
     /// Makes the folder and takes the snapshot: what a commit of the working tree would contain.
     pub(super) fn open(headers: &[PathBuf]) -> anyhow::Result<Self> {
         let root = workspace::root()?;
-        let mut cargo = cargo("metadata --no-deps --offline --format-version=1");
-        let metadata: serde_json::Value = serde_json::from_str(&output(cargo.current_dir(&root))?)?;
-        let target = metadata["target_directory"].as_str();
         let named = headers.iter().map(|file| Header::read(file));
         let mut named: Vec<Header> = named.collect::<Result<_, _>>()?;
         named.sort_by_key(|header| header.version);
@@ -77,7 +74,7 @@ impl Workshop {
             oldest: OnceCell::new(),
             simulator: OnceCell::new(),
             commit: String::new(),
-            folder: Path::new(target.context("cargo names its target")?).join("xtask-package"),
+            folder: workspace::target(&root)?.join("xtask-package"),
             root,
         };
         workshop.cargo_home()?;

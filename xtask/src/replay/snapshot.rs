@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use anyhow::ensure;
-use cuda_core::{CacheBlock, CacheBlockState, CacheSegment};
+use cuda_core::pools::{CacheBlock, CacheBlockState, CacheSegment};
 use serde::{Deserialize, Deserializer, de};
 
 use super::picture::{LEFT, RIGHT, ROW, TOP, heading, largest, list, page, size};

@@ -1,7 +1,7 @@
 //! The allocators that a log can be run against, and the memory that each takes from its devices.
 
 use clap::ValueEnum;
-use cuda_core::{Allocator, CacheSegment, CachingPool, Device};
+use cuda_core::{Allocator, CachingPool, Device, pools::CacheSegment};
 
 /// An allocator to run a log against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -52,7 +52,7 @@ impl Settings {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{CachingPool, PoolLimit};
+/// use cuda_core::{CachingPool, pools::PoolLimit};
 ///
 /// let pool = CachingPool::builder()
 ///     .initial(256 << 20) // taken at the first allocation
@@ -87,6 +87,7 @@ impl CachingPoolBuilder {
     /// let pool = CachingPool::builder().upstream(&Allocator::driver_pool()).build()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn upstream(mut self, allocator: &Allocator) -> Self {
         self.upstream = allocator.clone();
         self

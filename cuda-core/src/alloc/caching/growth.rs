@@ -86,8 +86,8 @@ impl Request<'_> {
         taken.map_or_else(|| self.grow(), |taken| Ok(Some(taken)))
     }
 
-    /// A block from memory that was freed while other streams used it, if the driver reports that they
-    /// have finished. Two driver calls for each stream queried.
+    /// A block from memory that was freed while other streams used it, if the driver reports that
+    /// they have finished. Two driver calls for each stream queried.
     fn take_finished(&self) -> Option<TakenRange> {
         let mut awaited = self.core.stream_cache.with(self.heap, |bins| bins.next_asked(ASKED));
         awaited.extend(self.heap.with(|state| state.pending.next_asked(ASKED)));
@@ -121,7 +121,8 @@ impl Request<'_> {
         self.find_or_release()
     }
 
-    /// A free range; else new memory in place of unused segments; else a free range of the other kind.
+    /// A free range; else new memory in place of unused segments; else a free range of the other
+    /// kind.
     fn find_or_release(&self) -> Result<Option<TakenRange>> {
         if let Some(taken) = self.heap.find(self.core, self.bytes, ALL) {
             return Ok(Some(taken));
@@ -136,7 +137,8 @@ impl Request<'_> {
         Ok(self.heap.find_anywhere(self.core, self.bytes))
     }
 
-    /// Another stream's range that the driver reports idle. Two driver calls for each stream queried.
+    /// Another stream's range that the driver reports idle. Two driver calls for each stream
+    /// queried.
     fn take_idle(&self) -> Option<TakenRange> {
         let mut busy = vec![self.id()];
         while busy.len() <= ASKED {
@@ -242,8 +244,8 @@ impl Request<'_> {
         Ok(None)
     }
 
-    /// Allocates a segment from the upstream allocator. The mark is the point behind which it may be
-    /// used.
+    /// Allocates a segment from the upstream allocator. The mark is the point behind which it may
+    /// be used.
     fn obtain(&self, bytes: usize) -> Result<(Segment, Option<Mark>)> {
         let segment = |base, home| Segment { base, bytes, kind: self.kind, home, fate: Fate::Kept };
         let allocator = &self.heap.settings.options.upstream;

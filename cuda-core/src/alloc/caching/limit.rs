@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 /// contexts: a device has one, its primary context, unless a program creates others. Each has
 /// memory of its own, and a shortage in one does not give back another's.
 ///
-/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`. Zero
-/// is no limit, as text and as a value.
+/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`.
+/// Zero is no limit, as text and as a value.
 ///
 /// ```
-/// use cuda_core::PoolLimit;
+/// use cuda_core::pools::PoolLimit;
 ///
 /// assert_eq!("1024".parse::<PoolLimit>()?, PoolLimit::Bytes(1024));
 /// assert_eq!("5%".parse::<PoolLimit>()?, PoolLimit::Fraction(0.05));

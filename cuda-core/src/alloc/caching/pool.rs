@@ -43,7 +43,7 @@ use crate::util::sync::lock;
 /// of the device.
 ///
 /// ```no_run
-/// use cuda_core::{CachingPool, Device, PoolLimit};
+/// use cuda_core::{CachingPool, Device, pools::PoolLimit};
 ///
 /// let device = Device::get(0)?;
 /// let stream = device.create_stream()?;
@@ -92,6 +92,17 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
 
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::CachingPool;
+    ///
+    /// let pool = CachingPool::new();
+    /// let scratch = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+    /// println!("{} bytes in use", pool.usage(stream.device()).used);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn new() -> Self {
         Self::of(Self::builder().into_settings(numbered()))
     }
@@ -200,7 +211,7 @@ impl CachingPool {
     /// child.
     ///
     /// ```no_run
-    /// use cuda_core::{CachingPool, PoolLimit};
+    /// use cuda_core::{CachingPool, pools::PoolLimit};
     ///
     /// CachingPool::shared()?.set_limit(PoolLimit::Fraction(0.5))?; // of each device
     /// # Ok::<(), cuda_core::Error>(())
@@ -218,14 +229,15 @@ impl CachingPool {
     /// The first error of the allocator that segments come from; the other segments are given back
     /// regardless. A segment that the driver refused to take back may have been freed or not: the
     /// pool does not use it again, and reports it to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). One that an allocator refused with an error of its
-    /// own is offered once more by the next call.
+    /// [`drops::set_hook`](crate::drops::set_hook). One that an allocator refused with an error of
+    /// its own is offered once more by the next call.
     ///
     /// ```no_run
     /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle
     /// println!("{} MiB for other processes", freed >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         let heaps = self.heaps(|_| true);

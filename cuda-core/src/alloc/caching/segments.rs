@@ -12,7 +12,7 @@ use crate::process::driver;
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{CacheSegment, CachingPool};
+/// use cuda_core::{CachingPool, pools::CacheSegment};
 ///
 /// let segments: Vec<CacheSegment> = CachingPool::shared()?.segments(device);
 /// let reserved: usize = segments.iter().map(|segment| segment.bytes).sum();
@@ -36,7 +36,7 @@ pub struct CacheSegment {
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{CacheBlockState, CachingPool};
+/// use cuda_core::{CachingPool, pools::CacheBlockState};
 ///
 /// for segment in CachingPool::shared()?.segments(device) {
 ///     let free = segment.blocks.iter().filter(|block| block.state == CacheBlockState::Free);
@@ -59,7 +59,7 @@ pub struct CacheBlock {
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{CacheBlockState, CachingPool};
+/// use cuda_core::{CachingPool, pools::CacheBlockState};
 ///
 /// let segments = CachingPool::shared()?.segments(device);
 /// let blocks = segments.iter().flat_map(|segment| &segment.blocks);

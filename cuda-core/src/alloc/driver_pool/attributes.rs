@@ -11,7 +11,7 @@ use crate::types::usage::PoolUsage;
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::PoolReuse;
+/// use cuda_core::pools::PoolReuse;
 ///
 /// // Streams never wait for each other because of memory, and more of it may be taken.
 /// let pool = device.default_memory_pool()?;
@@ -50,6 +50,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    #[doc(alias("cuMemPoolGetAttribute", "cudaMemPoolGetAttribute"))]
     pub fn release_threshold(&self) -> Result<usize> {
         self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
     }
@@ -65,6 +66,7 @@ impl MemoryPool {
     /// pool.set_release_threshold(1 << 30)?; // a synchronization leaves up to a gibibyte in the pool
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPoolSetAttribute", "cudaMemPoolSetAttribute"))]
     pub fn set_release_threshold(&self, bytes: usize) -> Result<()> {
         self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
     }
@@ -73,6 +75,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    #[doc(alias("cuMemPoolGetAttribute", "cudaMemPoolGetAttribute"))]
     pub fn reuse(&self, reuse: PoolReuse) -> Result<bool> {
         Ok(self.bytes(reuse.attribute())? != 0)
     }
@@ -85,12 +88,13 @@ impl MemoryPool {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::PoolReuse;
+    /// use cuda_core::pools::PoolReuse;
     ///
     /// // Which memory is reused does not depend on how far other streams have come.
     /// device.default_memory_pool()?.set_reuse(PoolReuse::Opportunistic, false)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPoolSetAttribute", "cudaMemPoolSetAttribute"))]
     pub fn set_reuse(&self, reuse: PoolReuse, on: bool) -> Result<()> {
         self.set_bytes(reuse.attribute(), on.into())
     }
@@ -106,6 +110,7 @@ impl MemoryPool {
     /// println!("{} of {} bytes are in use", usage.used, usage.reserved);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPoolGetAttribute", "cudaMemPoolGetAttribute"))]
     pub fn usage(&self) -> Result<PoolUsage> {
         self.live()?;
         let _relaxed = RelaxedCaptureMode::enter()?;
@@ -127,6 +132,7 @@ impl MemoryPool {
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's: one peak may then have been reset
     /// and the other not.
+    #[doc(alias("cuMemPoolSetAttribute", "cudaMemPoolSetAttribute"))]
     pub fn reset_peaks(&self) -> Result<()> {
         self.live()?;
         let _relaxed = RelaxedCaptureMode::enter()?;
@@ -147,6 +153,8 @@ impl MemoryPool {
     /// println!("{} bytes given back", pool.trim(0)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPoolTrimTo", "cuMemPoolGetAttribute"))]
+    #[doc(alias("cudaMemPoolTrimTo", "cudaMemPoolGetAttribute"))]
     pub fn trim(&self, keep: usize) -> Result<usize> {
         let pool = self.live()?;
         let _relaxed = RelaxedCaptureMode::enter()?;

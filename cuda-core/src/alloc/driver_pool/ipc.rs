@@ -32,7 +32,7 @@ sent_bytes! {
     ///
     /// ```no_run
     /// # fn send(_: impl Sized) {}
-    /// use cuda_core::{Device, MemoryPool, PoolPointer, ShareableHandle};
+    /// use cuda_core::{Device, MemoryPool, interop::{PoolPointer, ShareableHandle}};
     ///
     /// let device = Device::get(0)?;
     /// let stream = device.create_stream()?;
@@ -67,7 +67,7 @@ impl MemoryPool {
     /// The driver's, `INVALID_VALUE` for a pool that is not shareable among them.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, MemoryPool, ShareableHandle};
+    /// use cuda_core::{Device, MemoryPool, interop::ShareableHandle};
     ///
     /// let device = Device::get(0)?;
     /// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
@@ -76,6 +76,7 @@ impl MemoryPool {
     /// let name = pool.export_pointer(&buffer)?.to_bytes(); // and this beside it
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemPoolExportToShareableHandle", "cudaMemPoolExportToShareableHandle"))]
     #[cfg(unix)]
     pub fn export_fd(&self) -> Result<OwnedFd> {
         let pool = self.live()?;
@@ -105,6 +106,12 @@ impl MemoryPool {
     /// # Safety
     /// `fd`, which is not zero, came from [`MemoryPool::export_fd`], or the driver's own call, for
     /// a pool on `device`.
+    #[doc(alias("cuMemPoolImportFromShareableHandle", "cuMemPoolGetAccess", "cuMemPoolSetAccess"))]
+    #[doc(alias(
+        "cudaMemPoolImportFromShareableHandle",
+        "cudaMemPoolGetAccess",
+        "cudaMemPoolSetAccess"
+    ))]
     #[cfg(unix)]
     pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
         crate::process::driver::ensure()?;
@@ -136,6 +143,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty buffer; the driver's, for memory of another pool.
+    #[doc(alias("cuMemPoolExportPointer", "cudaMemPoolExportPointer"))]
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
         self.live()?;
         let block = buffer.storage.block();
@@ -162,6 +170,7 @@ impl MemoryPool {
     /// # Safety
     /// The other process has allocated that many elements there, the allocation has completed, and
     /// it frees them only when this buffer is gone. The caller orders the work of both processes.
+    #[doc(alias("cuMemPoolImportPointer", "cuMemFree", "cudaMemPoolImportPointer", "cudaFree"))]
     pub unsafe fn import_pointer<T: Pod>(
         &self,
         context: &Context,

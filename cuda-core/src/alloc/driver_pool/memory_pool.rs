@@ -3,16 +3,15 @@
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUmemPoolProps, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUdeviceptr, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
-use super::stream_ordered;
-use crate::alloc::backing::DeviceBacking;
+use super::stream_ordered::{self, DriverPool};
+use crate::alloc::DeviceAllocator;
+use crate::alloc::allocator::Allocator;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Rejected, Result, check};
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{Block, Storage, byte_len};
+use crate::memory::device::NOWHERE;
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
@@ -21,9 +20,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::stream::Stream;
-use crate::timeline::core::same_device;
-use crate::timeline::ledger::Ledger;
-use crate::types::pod::Pod;
+use crate::timeline::core::{StreamCore, same_device};
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -135,6 +132,8 @@ impl MemoryPoolBuilder {
     /// # Errors
     /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
     /// requested; the driver's.
+    #[doc(alias("cuMemPoolCreate", "cuMemPoolSetAttribute"))]
+    #[doc(alias("cudaMemPoolCreate", "cudaMemPoolSetAttribute"))]
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
         if device.default_pool()?.is_none() {
@@ -164,6 +163,7 @@ impl MemoryPoolBuilder {
     }
 }
 
+/// # The driver's pools
 impl Device {
     /// The device's default pool, which the allocator
     /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses unless
@@ -178,6 +178,7 @@ impl Device {
     /// println!("{:?}", pool.usage()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetDefaultMemPool", "cudaDeviceGetDefaultMemPool"))]
     pub fn default_memory_pool(self) -> Result<MemoryPool> {
         driver::ensure()?;
         let raw = self.default_pool()?.ok_or_else(|| self.unsupported("memory pools"))?;
@@ -189,6 +190,7 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::default_memory_pool`]; the driver's.
+    #[doc(alias("cuDeviceGetMemPool", "cudaDeviceGetMemPool"))]
     pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
         let default = self.default_memory_pool()?;
         let mut raw = ptr::null_mut();
@@ -224,6 +226,8 @@ impl Device {
     /// set_default_allocator(&Allocator::driver_pool())?; // `Stream::alloc` takes from it now
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAllocAsync", "cuDeviceSetMemPool"))]
+    #[doc(alias("cudaMallocAsync", "cudaDeviceSetMemPool"))]
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
         self.require_same("cuDeviceSetMemPool", pool.device())?;
@@ -236,6 +240,15 @@ impl Device {
 
 impl MemoryPool {
     /// Options of a new pool of `device`.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::MemoryPool;
+    ///
+    /// let pool = MemoryPool::builder(device).release_threshold(1 << 30).build()?; // keeps a gibibyte
+    /// let buffer = device.create_stream()?.alloc_from::<f32>(&pool, 1 << 20)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn builder(device: Device) -> MemoryPoolBuilder {
         MemoryPoolBuilder {
             device,
@@ -298,6 +311,7 @@ impl MemoryPool {
     /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
     /// threads keep enqueuing such work; the driver's `INVALID_VALUE` for a device that cannot
     /// reach the memory.
+    #[doc(alias("cuMemPoolSetAccess", "cudaMemPoolSetAccess"))]
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
@@ -329,6 +343,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuMemPoolGetAccess", "cudaMemPoolGetAccess"))]
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
@@ -348,49 +363,70 @@ impl MemoryPool {
     ///
     /// # Errors
     /// The driver's, with a pool that is [given up](Error::GivenUp).
+    #[doc(alias("cuMemPoolDestroy", "cudaMemPoolDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
         owned::close(self.0).map_err(|rejected| rejected.map(Self))
     }
 }
 
-impl Stream {
-    /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
-    /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
-    ///
-    /// # Errors
-    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`] for a pool of another device;
-    /// [`Error::Unsupported`] for an imported one.
+impl MemoryPool {
+    /// Allocates from the pool whatever [`Stream::alloc`] allocates, with
+    /// [`with_allocator`](crate::with_allocator) or
+    /// [`Device::set_allocator`](crate::Device::set_allocator): on the pool's device only.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// let stream = device.create_stream()?;
     /// let pool = cuda_core::MemoryPool::builder(device).build()?;
-    /// let mut buffer = stream.alloc_from::<f32>(&pool, 1000)?;
-    /// stream.fill(&mut buffer, 1.0)?;
+    /// device.set_allocator(Some(&pool.allocator()))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
+    pub fn allocator(&self) -> Allocator {
+        Allocator::new(self.clone())
+    }
+
+    /// `cuMemAllocFromPoolAsync`; returns the address and the point of the stream from which on it
+    /// may be used. [`None`], without a driver call, for no bytes.
+    pub(crate) fn allocate_on(
+        &self,
+        core: &Arc<StreamCore>,
+        bytes: usize,
+    ) -> Result<Option<(CUdeviceptr, u64)>> {
         let op = "cuMemAllocFromPoolAsync";
-        let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let core = self.core();
-        same_device(op, core, pool.device())?;
-        let raw = pool.live()?;
-        pool.can_allocate()?;
-        let mut address = NOWHERE;
-        let mut ledger = Ledger::default();
-        if bytes > 0 {
-            let seq;
-            (address, seq) =
-                stream_ordered::enqueue(core.bind(op)?, op, bytes, |address, stream| {
-                    // SAFETY: the call writes one address, to an exclusive borrow; `pool` is kept alive by
-                    // the caller, and the stream is live while it is bound.
-                    unsafe { cu::cuMemAllocFromPoolAsync(address, bytes, raw, stream) }
-                })?;
-            // Another stream may use the memory only when the allocation has happened.
-            ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
+        same_device(op, core, self.device())?;
+        let raw = self.live()?;
+        self.can_allocate()?;
+        if bytes == 0 {
+            return Ok(None);
         }
-        let block = Block { address, bytes, ledger, backing: DeviceBacking::Home(core.clone()) };
-        Ok(Buffer::from_storage(Storage::new(block), len))
+        let enqueued = stream_ordered::enqueue(core.bind(op)?, op, bytes, |address, stream| {
+            // SAFETY: the call writes one address, to an exclusive borrow; `self` keeps the pool
+            // alive, and the stream is live while it is bound.
+            unsafe { cu::cuMemAllocFromPoolAsync(address, bytes, raw, stream) }
+        });
+        enqueued.map(Some)
+    }
+}
+
+// SAFETY: memory of a pool of the stream's device, aligned to 256 bytes as all of CUDA's is, which may
+// be used in stream order; the pool lives as long as the allocator that owns this reference.
+unsafe impl DeviceAllocator for MemoryPool {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let allocated = self.allocate_on(stream.core(), bytes)?;
+        Ok(allocated.map_or(NOWHERE, |(address, _)| address))
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // SAFETY: a pool's memory is freed by the call that frees the default pool's, under the same
+        // conditions.
+        unsafe { DriverPool.deallocate(stream, address, bytes) }
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        MemoryPool::trim(self, keep)
+    }
+
+    fn name(&self) -> &str {
+        "memory pool"
     }
 }
 

@@ -51,8 +51,8 @@ impl Plan {
         plan::pieces(parts, self.chunk, sizes)
     }
 
-    /// Makes the copy of the pieces, which are those of `share`, with at most `ahead` chunks of them
-    /// begun and not finished.
+    /// Makes the copy of the pieces, which are those of `share`, with at most `ahead` chunks of
+    /// them begun and not finished.
     fn run(
         &self,
         cores: &[&StreamCore],

@@ -67,6 +67,7 @@ pub(crate) fn download<T: Pod>(
 /// Bytes that a scope stages before it waits for them.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
 
+/// # Copies of borrowed memory, waited for once
 impl<K: StreamKind> Stream<K> {
     /// Collects several downloads into borrowed slices and waits once for all of them.
     ///
@@ -187,7 +188,8 @@ fn download_large<T: Pod>(
     large::download(vec![DeviceEnd { core, memory }], bytes, unchanged)
 }
 
-/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its device.
+/// A [`Blame`](large::Blame) that adds nothing: the caller of a copy on one stream knows its
+/// device.
 fn unchanged(error: Error, _: Device) -> Error {
     error
 }

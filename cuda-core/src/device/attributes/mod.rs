@@ -20,6 +20,7 @@ mod numbers;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceAttributes(Device);
 
+/// # Attributes
 impl Device {
     /// The device's attributes by name.
     ///
@@ -28,6 +29,7 @@ impl Device {
     /// println!("{} multiprocessors", device.attributes().multiprocessor_count()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetAttribute", "cudaGetDeviceProperties", "cudaDeviceGetAttribute"))]
     pub fn attributes(self) -> DeviceAttributes {
         DeviceAttributes(self)
     }

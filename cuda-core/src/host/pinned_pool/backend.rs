@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// What allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
 ///
 /// ```no_run
-/// use cuda_core::{Device, PinnedBackend, PinnedBuffer, PinnedPool};
+/// use cuda_core::{Device, PinnedBuffer, PinnedPool, pinned::PinnedBackend};
 ///
 /// PinnedPool::set_backend(PinnedBackend::Driver); // to look at the driver's own times, say
 /// let buffer = PinnedBuffer::<u8>::new(&Device::get(0)?.context()?, 1 << 20)?; // cuMemHostAlloc

@@ -35,8 +35,8 @@ pub(super) struct Cache {
     retired: usize,
     /// What is used and reserved; [`Cache::usage`] adds the rest.
     pub(super) counts: PoolUsage,
-    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
-    /// [`with`] drops them after unlocking.
+    /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver,
+    /// so [`with`] drops them after unlocking.
     spent: Vec<Fences>,
 }
 

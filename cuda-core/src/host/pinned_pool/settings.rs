@@ -13,8 +13,8 @@ use crate::util::sync::lock;
 /// The pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s. There is
 /// one.
 ///
-/// Memory that the driver allocates is not part of it: that with [flags](crate::PinnedFlags) of its
-/// own, or all with [`PinnedBackend::Driver`].
+/// Memory that the driver allocates is not part of it: that with
+/// [flags](crate::pinned::PinnedFlags) of its own, or all with [`PinnedBackend::Driver`].
 ///
 /// ```no_run
 /// use cuda_core::PinnedPool;
@@ -67,17 +67,19 @@ impl PinnedPool {
     /// live buffers is in use.
     ///
     /// Memory that was dropped before its copies were done is checked here, and when memory of its
-    /// size is allocated or dropped. Until then the contexts of the streams that used it stay alive.
+    /// size is allocated or dropped. Until then the contexts of the streams that used it stay
+    /// alive.
     ///
     /// # Errors
     /// The driver's. The memory may be gone despite the error: that slab is not used again, and is
-    /// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
-    /// given back before the error are not counted.
+    /// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). All else is kept. The
+    /// bytes given back before the error are not counted.
     ///
     /// ```no_run
     /// cuda_core::PinnedPool::trim(0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn trim(keep: usize) -> Result<usize> {
         driver::ensure()?;
         super::ask_about_all();
@@ -120,7 +122,7 @@ impl PinnedPool {
     /// allocations fail with [`Error::Invalid`](crate::Error::Invalid).
     ///
     /// ```
-    /// use cuda_core::{PinnedBackend, PinnedPool};
+    /// use cuda_core::{PinnedPool, pinned::PinnedBackend};
     ///
     /// PinnedPool::set_backend(PinnedBackend::Slab);
     /// ```

@@ -12,6 +12,7 @@ use crate::timeline::ledger::Touch;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 
+/// # Copies of arrays
 impl<K: StreamKind> Stream<K> {
     /// Copies texels of device memory, pinned memory or another array to an array, or a part of
     /// one, asynchronously: `cuMemcpy3DAsync_v2`.
@@ -22,7 +23,7 @@ impl<K: StreamKind> Stream<K> {
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
     /// # let context = Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let shape = ArrayShape::D2 { width: 64, height: 32 };
@@ -35,6 +36,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_to_array(rows, &mut image)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn copy_to_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<TexelSource<'a, T>>,
@@ -63,7 +65,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 8, height: 4 };
     /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
@@ -71,6 +73,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.copy_from_array(&image, &mut rows)?; // where kernels can compute with them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn copy_from_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

@@ -19,10 +19,10 @@ use crate::util::by_parts::debug_by;
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
 /// Each level is copied like an array of its own; a texture samples all of them. Otherwise like
-/// [`CudaArray`](crate::CudaArray).
+/// [`CudaArray`](crate::image::CudaArray).
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, Device, MipmappedArray};
+/// use cuda_core::{Device, image::{ArrayFlags, ArrayShape, MipmappedArray}};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;
@@ -45,6 +45,8 @@ impl<T: Texel> MipmappedArray<T> {
     /// # Errors
     /// [`Error::Invalid`] for a dimension of zero, no level, or more than the shape has;
     /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
+    #[doc(alias("cuMipmappedArrayCreate", "cuMipmappedArrayGetLevel"))]
+    #[doc(alias("cudaMallocMipmappedArray", "cudaGetMipmappedArrayLevel"))]
     pub fn new(
         context: &Context,
         shape: ArrayShape,

@@ -87,7 +87,7 @@ impl memory::MemoryKind for ArrayMemory {
 /// until they are dropped, too.
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+/// use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;
@@ -98,8 +98,8 @@ impl memory::MemoryKind for ArrayMemory {
 /// ```
 pub type CudaArray<T> = TexelArray<T, OneLevel>;
 
-/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::MipmappedArray) are aliases of
-/// it. This type has what both share.
+/// An array of texels; [`CudaArray`] and [`MipmappedArray`](crate::image::MipmappedArray) are
+/// aliases of it. This type has what both share.
 pub struct TexelArray<T: Texel, L> {
     // INVARIANT: created with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
@@ -160,7 +160,7 @@ impl<T: Texel, L> TexelArray<T, L> {
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use).
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        self.storage.note_use(stream, access)
+        self.storage.note_use(stream, &self.storage.block().whole(), access)
     }
 
     /// Blocks the thread until no stream uses the array any more.
@@ -174,13 +174,15 @@ impl<T: Texel, L> TexelArray<T, L> {
 
     /// Destroys the array, once no work uses it: `cuArrayDestroy` or `cuMipmappedArrayDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). While textures or surfaces of the array live, the
-    /// last of them destroys it instead.
+    /// [`drops::set_hook`](crate::drops::set_hook). While textures or surfaces of the array live,
+    /// the last of them destroys it instead.
     ///
     /// # Errors
     /// Those of the wait for that work, with the array unchanged; the driver's of the call that
     /// destroys it, with an array of no texels and no levels, which is [given
     /// up](crate::Error::GivenUp).
+    #[doc(alias("cuArrayDestroy", "cuMipmappedArrayDestroy"))]
+    #[doc(alias("cudaFreeArray", "cudaFreeMipmappedArray"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = driver::ensure().and_then(|()| match Arc::get_mut(&mut self.storage) {
             Some(sole) => sole.free(),
@@ -198,6 +200,16 @@ impl<T: Texel> CudaArray<T> {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow);
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); the driver's `INVALID_VALUE` for a shape
     /// larger than the device allows.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 640, height: 480 };
+    /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuArray3DCreate", "cudaMallocArray", "cudaMalloc3DArray"))]
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         flags.check(OP)?;
         Self::make(context, shape, flags)
@@ -228,13 +240,14 @@ impl<T: Texel> CudaArray<T> {
     /// does not support arrays without memory.
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
     /// let context = Device::get(0)?.context()?;
     /// let shape = ArrayShape::D2 { width: 1000, height: 1000 };
     /// let needed = CudaArray::<f32>::memory_requirements(&context, shape, ArrayFlags::default())?;
     /// assert!(needed.size >= 4_000_000);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuArrayGetMemoryRequirements", "cudaArrayGetMemoryRequirements"))]
     pub fn memory_requirements(
         context: &Context,
         shape: ArrayShape,
@@ -279,6 +292,7 @@ impl<T: Texel> CudaArray<T> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuArray3DGetDescriptor", "cudaArrayGetInfo"))]
     pub fn descriptor(&self) -> Result<ArrayDescriptor> {
         self.storage.ensure()?;
         let _entered = self.context().enter_briefly()?;
@@ -314,7 +328,7 @@ impl<T: Texel> CudaArray<T> {
     /// not within the array.
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
     /// # let context = Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let shape = ArrayShape::Layered2D { width: 64, height: 64, layers: 8 };

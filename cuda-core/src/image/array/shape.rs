@@ -10,7 +10,7 @@ use crate::util::flags::flags;
 /// The shape of an array, in texels.
 ///
 /// ```
-/// use cuda_core::{ArrayShape, Extent};
+/// use cuda_core::{Extent, image::ArrayShape};
 ///
 /// let photo = ArrayShape::D2 { width: 640, height: 480 };
 /// assert_eq!(photo.extent(), Extent::new(640, 480, 1));
@@ -76,7 +76,7 @@ flags! {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 64, height: 64 };
     /// let canvas = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
@@ -85,15 +85,15 @@ flags! {
     /// ```
     ArrayFlags {
         /// The array has layers: `CUDA_ARRAY3D_LAYERED`. Reported by
-        /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
-        /// cannot.
+        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
+        /// caller cannot.
         LAYERED = 1;
         /// Surfaces can be bound to the array, through which kernels write it:
         /// `CUDA_ARRAY3D_SURFACE_LDST`.
         SURFACE_LOAD_STORE = 2;
         /// The array has the faces of cubes: `CUDA_ARRAY3D_CUBEMAP`. Reported by
-        /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
-        /// cannot.
+        /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
+        /// caller cannot.
         CUBEMAP = 4;
         /// Kernels can gather four texels at once from it; only for two-dimensional arrays:
         /// `CUDA_ARRAY3D_TEXTURE_GATHER`.
@@ -111,11 +111,11 @@ impl ArrayFlags {
 }
 
 /// Memory that an array takes; see
-/// [`CudaArray::memory_requirements`](crate::CudaArray::memory_requirements).
+/// [`CudaArray::memory_requirements`](crate::image::CudaArray::memory_requirements).
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+/// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
 ///
 /// let photo = ArrayShape::D2 { width: 640, height: 480 };
 /// let needed = CudaArray::<f32>::memory_requirements(&context, photo, ArrayFlags::default())?;
@@ -135,11 +135,11 @@ pub struct ArrayMemoryRequirements {
 pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(cuda_sys::CUDA_ARRAY3D_DEFERRED_MAPPING);
 
 /// The driver's description of an array; see
-/// [`CudaArray::descriptor`](crate::CudaArray::descriptor).
+/// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor).
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+/// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
 ///
 /// let shape = ArrayShape::Layered1D { width: 64, layers: 4 };
 /// let rows = CudaArray::<[u8; 4]>::new(&context, shape, ArrayFlags::default())?;

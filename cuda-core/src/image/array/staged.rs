@@ -18,6 +18,7 @@ use crate::types::pod::{bytes_of, bytes_of_mut};
 /// Chunks of a large download that are in flight while another is copied out.
 const DEPTH: usize = 4;
 
+/// # Copies of arrays and borrowed memory
 impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to an array, or a part of one: row after row, slice after slice.
     /// Returns as soon as the bytes are staged in pinned memory, as
@@ -30,13 +31,14 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 64, height: 32 };
     /// let mut image = CudaArray::<u8>::new(stream.context(), shape, ArrayFlags::default())?;
     /// stream.upload_to_array(&[255; 64 * 32], &mut image)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn upload_to_array<'b, T: Texel>(
         &self,
         source: &[T],
@@ -84,7 +86,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
     ///
     /// let shape = ArrayShape::D2 { width: 8, height: 4 };
     /// let mut image = CudaArray::<u16>::new(&context, shape, ArrayFlags::default())?;
@@ -95,6 +97,7 @@ impl<K: StreamKind> Stream<K> {
     /// assert_eq!(back, rows);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpy3DAsync", "cudaMemcpy3DAsync"))]
     pub fn download_from_array<'a, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

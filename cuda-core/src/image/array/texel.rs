@@ -2,16 +2,17 @@
 
 use cuda_sys::CUarray_format;
 
+use crate::types::half::f16;
 use crate::types::pod::Pod;
 
-/// An element of a [`CudaArray`](crate::CudaArray): one, two or four numbers of a format that
-/// textures and surfaces support. Sealed.
+/// An element of a [`CudaArray`](crate::image::CudaArray): one, two or four numbers of a format
+/// that textures and surfaces support. Sealed.
 ///
-/// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`Half`].
+/// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`struct@f16`].
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, Context, CudaArray, Result, Texel};
+/// use cuda_core::{Context, Result, image::{ArrayFlags, ArrayShape, CudaArray, Texel}};
 ///
 /// fn square<T: Texel>(context: &Context, width: usize) -> Result<CudaArray<T>> {
 ///     let shape = ArrayShape::D2 { width, height: width };
@@ -30,26 +31,6 @@ pub trait Texel: Pod + Sealed {
 }
 
 pub(crate) trait Sealed {}
-
-/// The bits of an IEEE half-precision float, for which arrays have a format but Rust has no type.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Half};
-///
-/// const ONE: Half = Half(0x3c00);
-/// let shape = ArrayShape::D1 { width: 64 };
-/// let mut row = CudaArray::<Half>::new(&context, shape, ArrayFlags::default())?;
-/// stream.upload_to_array(&[ONE; 64], &mut row)?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[repr(transparent)]
-pub struct Half(pub u16);
-
-// SAFETY: a `u16` and nothing else.
-unsafe impl Pod for Half {}
 
 macro_rules! texels {
     ($($ty:ty = $format:ident,)*) => {$(
@@ -73,6 +54,6 @@ texels! {
     i8 = CU_AD_FORMAT_SIGNED_INT8,
     i16 = CU_AD_FORMAT_SIGNED_INT16,
     i32 = CU_AD_FORMAT_SIGNED_INT32,
-    Half = CU_AD_FORMAT_HALF,
+    f16 = CU_AD_FORMAT_HALF,
     f32 = CU_AD_FORMAT_FLOAT,
 }

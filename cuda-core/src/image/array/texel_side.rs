@@ -33,7 +33,7 @@ use crate::util::from::from;
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{CudaArray, Result, Stream, TexelSource};
+/// use cuda_core::{Result, Stream, image::{CudaArray, TexelSource}};
 ///
 /// /// Copies from anything that has texels.
 /// fn replace<'a>(
@@ -57,7 +57,7 @@ pub struct TexelSource<'a, T: Texel> {
 /// Where texels go to; otherwise like [`TexelSource`].
 ///
 /// ```no_run
-/// use cuda_core::{CudaArray, Result, Stream, TexelDestination};
+/// use cuda_core::{Result, Stream, image::{CudaArray, TexelDestination}};
 ///
 /// /// Copies to anything that takes texels.
 /// fn save<'a>(

@@ -27,7 +27,7 @@ pub(super) struct Level {
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+/// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
@@ -51,7 +51,7 @@ pub struct ArraySlice<'a, T: Texel> {
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+/// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let mut image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;

@@ -10,7 +10,7 @@ raw_enum! {
     /// What a texture returns for a coordinate beyond its edge, in one dimension.
     ///
     /// ```
-    /// use cuda_core::{AddressMode, TextureDescriptor};
+    /// use cuda_core::image::{AddressMode, TextureDescriptor};
     ///
     /// let black_outside = TextureDescriptor::default()
     ///     .with_address([AddressMode::Border; 3])
@@ -34,7 +34,7 @@ raw_enum! {
     /// What a texture returns between texels, or between levels.
     ///
     /// ```
-    /// use cuda_core::{FilterMode, TextureDescriptor};
+    /// use cuda_core::image::{FilterMode, TextureDescriptor};
     ///
     /// let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
     /// assert_eq!(TextureDescriptor::default().filter, FilterMode::Point);
@@ -52,7 +52,7 @@ raw_enum! {
 /// The type in which a kernel reads a channel.
 ///
 /// ```
-/// use cuda_core::{FilterMode, ReadMode, TextureDescriptor};
+/// use cuda_core::image::{FilterMode, ReadMode, TextureDescriptor};
 ///
 /// // Bytes, interpolated: 0 to 1 in the kernel.
 /// let smooth_bytes = TextureDescriptor::default()
@@ -72,7 +72,7 @@ pub enum ReadMode {
 /// The unit of coordinates in a texture.
 ///
 /// ```
-/// use cuda_core::{AddressMode, Coordinates, TextureDescriptor};
+/// use cuda_core::image::{AddressMode, Coordinates, TextureDescriptor};
 ///
 /// // An image without an end: only places from 0 to 1 can wrap.
 /// let tiles = TextureDescriptor::default()
@@ -93,7 +93,7 @@ pub enum Coordinates {
 /// edge, with coordinates in texels.
 ///
 /// ```
-/// use cuda_core::{AddressMode, Coordinates, FilterMode, TextureDescriptor};
+/// use cuda_core::image::{AddressMode, Coordinates, FilterMode, TextureDescriptor};
 ///
 /// let smooth = TextureDescriptor::default()
 ///     .with_address([AddressMode::Wrap; 3])
@@ -125,7 +125,7 @@ pub struct TextureDescriptor {
 /// How the levels of a mipmap are sampled.
 ///
 /// ```
-/// use cuda_core::{Coordinates, FilterMode, MipmapSampling, TextureDescriptor};
+/// use cuda_core::image::{Coordinates, FilterMode, MipmapSampling, TextureDescriptor};
 ///
 /// let levels = MipmapSampling::default().with_filter(FilterMode::Linear).with_levels(0.0, 4.0);
 /// let trilinear = TextureDescriptor::default()

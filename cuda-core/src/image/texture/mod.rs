@@ -25,7 +25,7 @@ pub enum TextureKind {}
 
 impl ObjectKind for TextureKind {
     const RESOURCE: Resource = Resource::Texture;
-    const NAMES: [&'static str; 2] = ["texture", "the texture"];
+    const NAME: &'static str = "texture";
     const DESTROY: (&'static str, Destroy) = ("cuTexObjectDestroy", cu::cuTexObjectDestroy);
     const DESCRIBE: (&'static str, Describe) =
         ("cuTexObjectGetResourceDesc", cu::cuTexObjectGetResourceDesc);
@@ -40,7 +40,9 @@ impl ObjectKind for TextureKind {
 /// kernels that were passed it.
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device, Texture, TextureDescriptor};
+/// use cuda_core::{
+///     Device, image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor},
+/// };
 ///
 /// let context = Device::get(0)?.context()?;
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
@@ -59,6 +61,17 @@ impl<T: Texel> Texture<T> {
     /// [`Error::Invalid`](crate::Error::Invalid) for combinations that CUDA does not define, for no
     /// texels, and for linear memory whose address or rows the device cannot sample; the driver's
     /// `INVALID_VALUE` for more than the device samples.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor};
+    ///
+    /// let shape = ArrayShape::D1 { width: 256 };
+    /// let table = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuTexObjectCreate", "cudaCreateTextureObject"))]
     pub fn new<'a>(
         source: impl Into<TextureSource<'a, T>>,
         descriptor: &TextureDescriptor,
@@ -89,12 +102,11 @@ impl<T: Texel> Texture<T> {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// # const PTX: &str = "";
-    /// # use cuda_core::{Module, Texture, TextureDescriptor};
+    /// # use cuda_core::{Module, image::{Texture, TextureDescriptor}};
     /// # let function = Module::from_ptx(&context, PTX)?.function("sample")?;
     /// let table = stream.alloc_zeroed::<f32>(1024)?;
     /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
+    /// let mut launch = stream.kernel(&function).elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
     /// // SAFETY: sample(cudaTextureObject_t table) does nothing but that.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
@@ -108,6 +120,7 @@ impl<T: Texel> Texture<T> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuTexObjectGetTextureDesc", "cudaGetTextureObjectTextureDesc"))]
     pub fn descriptor(&self) -> Result<TextureDescriptor> {
         let raw = self.ask("cuTexObjectGetTextureDesc", |handle, raw| {
             // SAFETY: the handle is live while `self` is; the call writes one structure of this
@@ -123,7 +136,9 @@ impl<T: Texel> Texture<T> {
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("blur")?;
-/// use cuda_core::{ArrayFlags, ArrayShape, BoundTexture, CudaArray, Texture, TextureDescriptor};
+/// use cuda_core::{
+///     image::{ArrayFlags, ArrayShape, BoundTexture, CudaArray, Texture, TextureDescriptor},
+/// };
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;

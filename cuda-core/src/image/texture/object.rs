@@ -24,16 +24,16 @@ pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) ->
 pub(crate) trait ObjectKind: Send + 'static {
     /// What an object that could not be destroyed is reported as.
     const RESOURCE: Resource;
-    /// What errors call one: by itself, and as an argument.
-    const NAMES: [&'static str; 2];
+    /// What errors call one.
+    const NAME: &'static str;
     /// The call that destroys one.
     const DESTROY: (&'static str, Destroy);
     /// The call that describes what one was created from.
     const DESCRIBE: (&'static str, Describe);
 }
 
-/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::Texture) and
-/// [`Surface`](crate::Surface) are aliases of it. This type has what both share.
+/// A handle by which kernels reach an array, or device memory; [`Texture`](crate::image::Texture)
+/// and [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub struct ImageObject<T: Texel, K: ObjectKind> {
     // Dropped before what it was made of.
@@ -86,8 +86,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// The argument of work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
         if !self.made.is(made) {
-            let [op, _] = K::NAMES;
-            return Err(Error::invalid(op, "made of other memory than it is used with"));
+            return Err(Error::invalid(K::NAME, "made of other memory than it is used with"));
         }
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let ledger = LedgerOf::Shared(ledger);
@@ -100,6 +99,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuTexObjectGetResourceDesc", "cuSurfObjectGetResourceDesc"))]
+    #[doc(alias("cudaGetTextureObjectResourceDesc", "cudaGetSurfaceObjectResourceDesc"))]
     pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
         let (op, describe) = K::DESCRIBE;
         // SAFETY: the handle is live while `self` is; the call writes one structure of this type, to
@@ -123,11 +124,13 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
 
     /// Destroys the object, once no work uses it: `cuTexObjectDestroy` or `cuSurfObjectDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
     /// Those of the wait for that work, with the object unchanged; the driver's of the call that
     /// destroys it, with an object that is [given up](Error::GivenUp).
+    #[doc(alias("cuTexObjectDestroy", "cuSurfObjectDestroy"))]
+    #[doc(alias("cudaDestroyTextureObject", "cudaDestroySurfaceObject"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.object.release().map_err(|error| Rejected::new(error, self))
     }

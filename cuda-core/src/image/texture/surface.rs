@@ -19,7 +19,7 @@ pub enum SurfaceKind {}
 
 impl ObjectKind for SurfaceKind {
     const RESOURCE: Resource = Resource::Surface;
-    const NAMES: [&'static str; 2] = ["surface", "the surface"];
+    const NAME: &'static str = "surface";
     const DESTROY: (&'static str, Destroy) = ("cuSurfObjectDestroy", cu::cuSurfObjectDestroy);
     const DESCRIBE: (&'static str, Describe) =
         ("cuSurfObjectGetResourceDesc", cu::cuSurfObjectGetResourceDesc);
@@ -28,11 +28,11 @@ impl ObjectKind for SurfaceKind {
 /// A surface: how kernels read and write an array that was created with
 /// [`ArrayFlags::SURFACE_LOAD_STORE`].
 ///
-/// Like a [`Texture`](crate::Texture) it is passed to a kernel together with its array:
+/// Like a [`Texture`](crate::image::Texture) it is passed to a kernel together with its array:
 /// [`Surface::bind_mut`] for a kernel that writes, [`Surface::bind`] for one that only reads.
 ///
 /// ```no_run
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device, Surface};
+/// use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray, Surface}};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
@@ -49,6 +49,7 @@ impl<T: Texel> Surface<T> {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an array that was not created for surfaces; the driver's.
+    #[doc(alias("cuSurfObjectCreate", "cudaCreateSurfaceObject"))]
     pub fn new(array: &CudaArray<T>) -> Result<Self> {
         driver::ensure()?;
         let op = "cuSurfObjectCreate";
@@ -82,13 +83,12 @@ impl<T: Texel> Surface<T> {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// # const PTX: &str = "";
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Module, Surface};
+    /// # use cuda_core::{Module, image::{ArrayFlags, ArrayShape, CudaArray, Surface}};
     /// # let function = Module::from_ptx(&context, PTX)?.function("draw")?;
     /// let shape = ArrayShape::D2 { width: 64, height: 64 };
     /// let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
     /// let surface = Surface::new(&image)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?);
+    /// let mut launch = stream.kernel(&function).grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?);
     /// // SAFETY: draw(cudaSurfaceObject_t image) writes the image, and touches nothing else.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
@@ -107,7 +107,7 @@ impl<T: Texel> Surface<T> {
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("draw")?;
-/// use cuda_core::{ArrayFlags, ArrayShape, BoundSurface, CudaArray, Surface};
+/// use cuda_core::image::{ArrayFlags, ArrayShape, BoundSurface, CudaArray, Surface};
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let mut image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::SURFACE_LOAD_STORE)?;

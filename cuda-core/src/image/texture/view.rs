@@ -29,8 +29,10 @@ use crate::util::from::from;
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Result, Texture, TextureDescriptor};
-/// use cuda_core::{Texel, TextureSource};
+/// use cuda_core::{
+///     Result, image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor},
+/// };
+/// use cuda_core::image::{Texel, TextureSource};
 ///
 /// fn nearest<'a, T: Texel>(source: impl Into<TextureSource<'a, T>>) -> Result<Texture<T>> {
 ///     Texture::new(source, &TextureDescriptor::default())
@@ -74,7 +76,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     /// [`Error::Invalid`] if there are no texels, or several slices.
     ///
     /// ```no_run
-    /// # use cuda_core::{Device, Texture, TextureDescriptor, TextureSource};
+    /// # use cuda_core::{Device, image::{Texture, TextureDescriptor, TextureSource}};
     /// # let context = Device::get(0)?.context()?;
     /// let image = context.alloc_pitched::<f32>(100, 50)?;
     /// let rows = TextureSource::plane(image.pitched()?)?;

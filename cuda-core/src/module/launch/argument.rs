@@ -1,6 +1,7 @@
 //! Arguments: what can be passed to a kernel, where it is stored until the launch, and what it
 //! accesses.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 
 use cuda_sys::CUdeviceptr;
@@ -16,6 +17,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
+use crate::module::Function;
 use crate::peer::{self, Confined, Crossing};
 use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::pod::{Pod, bytes_of};
@@ -29,8 +31,9 @@ use crate::util::inline_vec::InlineVec;
 /// * Bound textures and surfaces.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
+/// * A type of your own, by what it is passed as: one of the above.
 ///
-/// References to host memory are neither, and do not compile. Sealed.
+/// References to host memory are none of these, and do not compile.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -39,15 +42,46 @@ use crate::util::inline_vec::InlineVec;
 /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("axpy")?;
 /// let (x, mut y) = (stream.alloc_zeroed::<f32>(1024)?, stream.alloc_zeroed::<f32>(1024)?);
 /// // axpy(float a, const float *x, float *y, unsigned n)
-/// let mut launch = stream.kernel(&function);
-/// launch.elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
+/// let mut launch = stream.kernel(&function).elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
 /// # Ok::<(), cuda_core::Error>(())
+/// ```
+///
+/// A tensor with its buffer as `&tensor` and `&mut tensor`, without `unsafe`, since what it is
+/// passed as is borrowed from it:
+///
+/// ```
+/// use cuda_core::{Argument, DeviceBuffer, DeviceSlice, DeviceSliceMut};
+///
+/// struct Tensor {
+///     elements: DeviceBuffer<f32>,
+///     shape: Vec<usize>,
+/// }
+///
+/// impl<'a> Argument<'a> for &'a Tensor {
+///     type As = DeviceSlice<'a, f32>;
+///     fn into_argument(self) -> Self::As {
+///         self.elements.as_view()
+///     }
+/// }
+///
+/// impl<'a> Argument<'a> for &'a mut Tensor {
+///     type As = DeviceSliceMut<'a, f32>;
+///     fn into_argument(self) -> Self::As {
+///         self.elements.as_view_mut()
+///     }
+/// }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a kernel",
     note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values"
 )]
-pub trait Argument<'a>: sealed::PushArgument<'a> {}
+pub trait Argument<'a> {
+    /// The memory or the value that the kernel is passed: a type of this crate's, or a [`Pod`].
+    type As: sealed::PushArgument<'a>;
+
+    /// What the kernel is passed.
+    fn into_argument(self) -> Self::As;
+}
 
 /// Memory that a kernel can reach: `&buffer`, `&mut buffer`, views. Sealed.
 ///
@@ -59,14 +93,13 @@ pub trait Argument<'a>: sealed::PushArgument<'a> {}
 /// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
 /// let mut addresses = stream.alloc(2)?;
 /// stream.upload(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
-/// let mut launch = stream.kernel(&function); // walk(const float *const *rows)
-/// launch.arg(&addresses).uses(&rows[0]).uses(&rows[1]);
+/// let mut launch = stream.kernel(&function).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
 pub trait DeviceVisible<'a>: sealed::TouchMemory<'a> {}
 
-mod sealed {
+pub(super) mod sealed {
     use super::{Arguments, CUdeviceptr, Touched};
 
     pub trait PushArgument<'a> {
@@ -81,7 +114,15 @@ mod sealed {
     }
 }
 
-impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {}
+impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {
+    type As = A;
+
+    #[inline]
+    fn into_argument(self) -> A {
+        self
+    }
+}
+
 impl<'a, A: sealed::TouchMemory<'a>> DeviceVisible<'a> for A {}
 
 impl<'a, T: Pod> sealed::PushArgument<'a> for T {
@@ -98,7 +139,7 @@ impl<'a> sealed::PushArgument<'a> for bool {
 }
 
 /// Memory of a kind that devices can reach.
-trait Reach: Memory {
+pub(in crate::module) trait Reach: Memory {
     /// The address of the byte at `start` for the stream's device; `context` is the stream's.
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
 
@@ -175,8 +216,7 @@ viewed! {
 impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         let (handle, context, touches) = self.into_parts();
-        let [_, what] = K::NAMES;
-        touched.object(what, context, touches);
+        touched.object(context, touches);
         arguments.push(&handle.to_ne_bytes());
     }
 }
@@ -257,6 +297,10 @@ impl Arguments {
     }
 
     /// The size of each, in bytes.
+    pub(super) fn count(&self) -> usize {
+        self.places.as_slice().len()
+    }
+
     pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> {
         self.places.as_slice().iter().map(|place| place.size)
     }
@@ -279,15 +323,40 @@ pub struct Touched<'a> {
     /// The stream's context.
     context: &'a Context,
     /// Memory of other devices, to which the context needs access.
-    far: Vec<Confined>,
+    far: Vec<Given<Confined>>,
     /// Why some memory cannot be reached.
-    error: Option<Error>,
+    error: Option<Given<Error>>,
+    /// Whether one of the two has an entry whose parameter is not known yet.
+    pub(super) unnamed: bool,
+}
+
+/// The number of a parameter, from zero on; [`None`] for memory that is no argument.
+type Parameter = Option<usize>;
+
+/// Something with the parameter by which the launch was given it, once that is known.
+struct Given<T> {
+    what: T,
+    by: Option<Parameter>,
+}
+
+/// How errors name an argument.
+#[cold]
+fn named(by: Option<Parameter>, function: &Function) -> Cow<'static, str> {
+    let kernel = function.name();
+    match by.flatten() {
+        Some(index) => format!("argument {index} of `{kernel}`").into(),
+        None => format!("memory that `{kernel}` uses").into(),
+    }
+}
+
+fn wrong_context() -> Error {
+    Error::WrongContext { op: OP, what: "memory".into() }
 }
 
 impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn new(context: &'a Context) -> Self {
-        Self { touches: InlineVec::new(), context, far: Vec::new(), error: None }
+        Self { touches: InlineVec::new(), context, far: Vec::new(), error: None, unnamed: false }
     }
 
     #[inline]
@@ -302,7 +371,7 @@ impl<'a> Touched<'a> {
             self.far(far);
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
-            self.error.get_or_insert(error);
+            self.fail(error);
             0
         })
     }
@@ -310,19 +379,19 @@ impl<'a> Touched<'a> {
     #[cold]
     fn far(&mut self, memory: Confined) {
         if memory.device == self.device() {
-            self.error.get_or_insert(Error::WrongContext { op: OP, what: "memory" });
-        } else if !self.far.contains(&memory) {
-            self.far.push(memory);
+            self.fail(wrong_context());
+        } else if self.far.iter().all(|far| far.what != memory) {
+            self.far.push(Given { what: memory, by: None });
+            self.unnamed = true;
         }
     }
 
     /// Adds a texture or surface, which only its own device can use, whatever access was given.
-    fn object(&mut self, what: &'static str, context: &Context, touches: [Touch<'a>; 2]) {
+    fn object(&mut self, context: &Context, touches: [Touch<'a>; 2]) {
         if context.device() != self.device() {
-            let error = self.wrong(context.device());
-            self.error.get_or_insert(error);
+            self.fail(self.wrong(context.device()));
         } else if !Confined::to_context(context).is_at_home_in(self.context) {
-            self.error.get_or_insert(Error::WrongContext { op: OP, what });
+            self.fail(wrong_context());
         }
         for touch in touches {
             self.touches.push(|| touch);
@@ -336,25 +405,51 @@ impl<'a> Touched<'a> {
 
     fn wrong(&self, memory: Device) -> Error {
         let (memory, stream) = (memory.ordinal(), self.device().ordinal());
-        Error::WrongDevice { op: OP, memory, stream }
+        Error::wrong_device(OP, memory, stream)
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(Given { what: error, by: None });
+        self.unnamed = true;
+    }
+
+    /// Names the parameter by which the launch was given what has none yet.
+    #[cold]
+    pub(super) fn name(&mut self, parameter: Parameter) {
+        self.unnamed = false;
+        let far = self.far.iter_mut().map(|far| &mut far.by);
+        for by in far.chain(self.error.iter_mut().map(|error| &mut error.by)) {
+            by.get_or_insert(parameter);
+        }
     }
 
     /// To be held while the launch is enqueued, so that the access it needs to other devices'
     /// memory is not revoked meanwhile. Refuses a launch without that access.
     #[inline]
-    pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
-        let crossing = |memory: &Confined| {
-            let crossing = peer::crossing(self.device(), memory.device);
-            let has_access = peer::has_access(self.context, *memory);
-            has_access.then_some(crossing).ok_or_else(|| self.wrong(memory.device))
+    pub(super) fn cross(&self, function: &Function) -> Result<Vec<Crossing>> {
+        if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
+    }
+
+    #[cold]
+    fn cross_all(&self, function: &Function) -> Result<Vec<Crossing>> {
+        let crossing = |far: &Given<Confined>| {
+            let crossing = peer::crossing(self.device(), far.what.device);
+            if peer::has_access(self.context, far.what) {
+                return Ok(crossing);
+            }
+            Err(self.wrong(far.what.device).of_argument(named(far.by, function)))
         };
         self.far.iter().map(crossing).collect()
     }
 
     /// Refuses a launch that was given memory which its device cannot reach.
     #[inline]
-    pub(super) fn check(&self) -> Result<()> {
-        self.error.clone().map_or(Ok(()), Err)
+    pub(super) fn check(&self, function: &Function) -> Result<()> {
+        match &self.error {
+            None => Ok(()),
+            Some(error) => Err(error.what.clone().of_argument(named(error.by, function))),
+        }
     }
 
     #[inline]

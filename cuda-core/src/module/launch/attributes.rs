@@ -13,8 +13,7 @@ use crate::stream::StreamKind;
 /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("send")?;
 /// use cuda_core::MemorySyncDomain;
 ///
-/// let mut launch = stream.kernel(&function); // writes to another device
-/// launch.grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
+/// let mut launch = stream.kernel(&function).grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,9 +25,16 @@ pub enum MemorySyncDomain {
     Remote,
 }
 
+// INVARIANT: every value is three numbers, never a pointer.
 /// Attributes of a launch; most have none.
 #[derive(Default)]
 pub(super) struct Attributes(Vec<CUlaunchAttribute>);
+
+// SAFETY: every value is numbers, by the invariant; C's union of values could hold a pointer, which
+// is why the type is not `Send` by itself.
+unsafe impl Send for Attributes {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Attributes {}
 
 impl Attributes {
     /// Sets an attribute. Its value begins with `words`, whatever the attribute's type.
@@ -61,13 +67,12 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let stream = context.create_stream()?;
     /// # const PTX: &str = "";
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("reduce")?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(64).block(256).cluster(4); // sixteen clusters of four blocks
+    /// let mut launch = stream.kernel(&function).grid(64).block(256).cluster(4); // sixteen clusters of four blocks
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn cluster(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
+    pub fn cluster(mut self, blocks: impl Into<Dimensions>) -> Self {
         let Dimensions { x, y, z } = blocks.into();
-        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
+        self.prepared.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
         self
     }
 
@@ -81,12 +86,12 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("sweep")?;
     /// let each = function.max_active_blocks(256, 0)?; // at once, on one multiprocessor
     /// let blocks = each * context.device().attributes().multiprocessor_count()?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(blocks).block(256).cooperative();
+    /// let mut launch = stream.kernel(&function).grid(blocks).block(256).cooperative();
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn cooperative(&mut self) -> &mut Self {
-        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
+    #[doc(alias("cuLaunchCooperativeKernel", "cudaLaunchCooperativeKernel"))]
+    pub fn cooperative(mut self) -> Self {
+        self.prepared.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
         self
     }
 
@@ -97,14 +102,15 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let (_least, greatest) = stream.context().stream_priority_range()?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(8).block(256).priority(greatest);
+    /// let mut launch = stream.kernel(&function).grid(8).block(256).priority(greatest);
     /// // SAFETY: the kernel has no parameter and touches nothing.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn priority(&mut self, priority: i32) -> &mut Self {
-        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY, [priority as u32, 0, 0]);
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.prepared
+            .attributes
+            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY, [priority as u32, 0, 0]);
         self
     }
 
@@ -118,14 +124,14 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// // Begins while the kernel before it ends, and waits for it by `griddepcontrol.wait`.
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(8).block(256).programmatic();
+    /// let mut launch = stream.kernel(&function).grid(8).block(256).programmatic();
     /// // SAFETY: the kernel has no parameter, and each block waits before it touches anything.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn programmatic(&mut self) -> &mut Self {
-        self.attributes
+    pub fn programmatic(mut self) -> Self {
+        self.prepared
+            .attributes
             .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]);
         self
     }
@@ -140,16 +146,17 @@ impl<K: StreamKind> Launch<'_, K> {
     ///
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("send")?;
     /// // A kernel that writes to other devices; fences of its neighbours need not wait for that.
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
+    /// let mut launch = stream.kernel(&function).grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn memory_sync_domain(&mut self, domain: MemorySyncDomain) -> &mut Self {
+    pub fn memory_sync_domain(mut self, domain: MemorySyncDomain) -> Self {
         let domain = match domain {
             MemorySyncDomain::Default => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
             MemorySyncDomain::Remote => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE,
         };
-        self.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, [domain.0 as _, 0, 0]);
+        self.prepared
+            .attributes
+            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, [domain.0 as _, 0, 0]);
         self
     }
 }

@@ -1,19 +1,60 @@
 //! Limits of a launch, known before any driver call.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX_DYNAMIC;
+
 use super::Dimensions;
-use super::argument::Arguments;
+use crate::device::{Device, LaunchBounds};
 use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
+use crate::util::pocket::Pocket;
+
+/// Limits of a device: the same for all its kernels.
+pub(crate) struct DeviceLimits {
+    grid: Dimensions,
+    block: Dimensions,
+    /// Shared memory that a block can be allowed to have, in bytes.
+    shared: usize,
+}
+
+impl Pocket for LaunchBounds {
+    type Content = OnceLock<DeviceLimits>;
+}
+
+impl DeviceLimits {
+    /// Queried from the driver once for a device.
+    fn of(device: Device) -> Result<&'static Self> {
+        let known = device.launch_bounds_pocket();
+        if let Some(limits) = known.get() {
+            return Ok(limits);
+        }
+        let attributes = device.attributes();
+        let limits = Self {
+            grid: Dimensions {
+                x: attributes.max_grid_dim_x()?,
+                y: attributes.max_grid_dim_y()?,
+                z: attributes.max_grid_dim_z()?,
+            },
+            block: Dimensions {
+                x: attributes.max_block_dim_x()?,
+                y: attributes.max_block_dim_y()?,
+                z: attributes.max_block_dim_z()?,
+            },
+            // A device without opt-in reports zero for the first.
+            shared: attributes
+                .max_shared_memory_per_block_optin()?
+                .max(attributes.max_shared_memory_per_block()?) as usize,
+        };
+        Ok(known.get_or_init(|| limits))
+    }
+}
 
 /// Limits of a kernel and of its device.
 pub(crate) struct LaunchLimits {
-    grid: Dimensions,
-    block: Dimensions,
+    device: &'static DeviceLimits,
     threads: u32,
-    /// Shared memory that a block can be allowed to have, in bytes.
-    shared: usize,
     /// Shared memory that the kernel declares, in bytes.
     static_shared: usize,
     /// Dynamic shared memory that was allowed when last queried, in bytes.
@@ -23,37 +64,25 @@ pub(crate) struct LaunchLimits {
 }
 
 impl LaunchLimits {
+    /// Queried from the driver with the function's context current throughout.
     pub(crate) fn of(function: &Function) -> Result<Self> {
-        let device = function.context().device().attributes();
-        let attributes = function.attributes()?;
+        let _entered = function.context().enter_briefly()?;
+        let number = |attribute| function.number(attribute);
         Ok(Self {
-            grid: Dimensions {
-                x: device.max_grid_dim_x()?,
-                y: device.max_grid_dim_y()?,
-                z: device.max_grid_dim_z()?,
-            },
-            block: Dimensions {
-                x: device.max_block_dim_x()?,
-                y: device.max_block_dim_y()?,
-                z: device.max_block_dim_z()?,
-            },
-            threads: attributes.max_threads_per_block,
-            // A device without opt-in reports zero for the first.
-            shared: device
-                .max_shared_memory_per_block_optin()?
-                .max(device.max_shared_memory_per_block()?) as usize,
-            static_shared: attributes.static_shared,
-            max_dynamic: AtomicUsize::new(attributes.max_dynamic_shared),
-            parameters: function.parameters()?,
+            device: DeviceLimits::of(function.context().device())?,
+            threads: number(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            static_shared: number(cuda_sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)? as usize,
+            max_dynamic: AtomicUsize::new(number(MAX_DYNAMIC)? as usize),
+            parameters: function.parameters_entered()?,
         })
     }
 
     pub(super) fn check_grid(&self, grid: Dimensions) -> Result<()> {
-        within(["grid.x", "grid.y", "grid.z"], grid, self.grid)
+        within(["grid.x", "grid.y", "grid.z"], grid, self.device.grid)
     }
 
     pub(super) fn check_block(&self, block: Dimensions) -> Result<()> {
-        within(["block.x", "block.y", "block.z"], block, self.block)?;
+        within(["block.x", "block.y", "block.z"], block, self.device.block)?;
         if block.volume() <= u128::from(self.threads) {
             return Ok(());
         }
@@ -63,7 +92,7 @@ impl LaunchLimits {
 
     /// Refuses dynamic shared memory that no block of the kernel can have.
     pub(crate) fn check_dynamic(&self, bytes: usize) -> Result<i32> {
-        let limit = self.shared.saturating_sub(self.static_shared);
+        let limit = self.device.shared.saturating_sub(self.static_shared);
         match i32::try_from(bytes) {
             Ok(value) if bytes <= limit => Ok(value),
             _ => Err(too_much(bytes, limit)),
@@ -75,7 +104,7 @@ impl LaunchLimits {
         self.check_dynamic(bytes)?;
         if bytes > self.max_dynamic.load(Ordering::Relaxed) {
             // Other code may have allowed more, with the raw call or another handle.
-            let limit = function.attributes()?.max_dynamic_shared;
+            let limit = usize::try_from(function.attribute(MAX_DYNAMIC)?).unwrap_or(0);
             self.note_max_dynamic(limit);
             if bytes > limit {
                 return Err(too_much(bytes, limit));
@@ -88,11 +117,15 @@ impl LaunchLimits {
         self.max_dynamic.store(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn check_arguments(&self, function: &Function, arguments: &Arguments) -> Result<()> {
+    /// Refuses arguments of other sizes than the parameters have.
+    pub(crate) fn check_arguments(
+        &self,
+        function: &Function,
+        given: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<()> {
         let Some(parameters) = &self.parameters else {
             return Ok(());
         };
-        let given = arguments.sizes();
         if given.len() != parameters.len() {
             return Err(Error::Launch(LaunchError::ArgumentCount {
                 kernel: function.name().to_owned(),

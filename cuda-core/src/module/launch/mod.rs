@@ -2,12 +2,13 @@
 
 use cuda_sys::{CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
+use crate::context::Context;
 use crate::error::{Error, Result, asked};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
 use crate::util::by_parts::debug_by;
 
-mod argument;
+pub(super) mod argument;
 mod attributes;
 mod dimensions;
 pub(crate) mod limits;
@@ -16,6 +17,7 @@ pub use argument::{Argument, DeviceVisible};
 pub use attributes::MemorySyncDomain;
 pub use dimensions::Dimensions;
 
+use argument::sealed::{PushArgument as _, TouchMemory as _};
 use argument::{Arguments, Pointers, Touched};
 use attributes::Attributes;
 
@@ -42,8 +44,8 @@ use attributes::Attributes;
 /// let saxpy = Module::from_ptx(stream.context(), &ptx)?.function("saxpy")?;
 /// let x = stream.alloc_zeroed::<f32>(1 << 20)?;
 /// let mut y = stream.alloc_zeroed::<f32>(1 << 20)?;
-/// let mut launch = stream.kernel(&saxpy);
-/// launch.elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(1u32 << 20);
+/// let n = 1u32 << 20;
+/// let mut launch = stream.kernel(&saxpy).elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(n);
 /// // SAFETY: `saxpy(float a, const float *x, float *y, unsigned n)` reads `n` elements of `x` and
 /// // writes as many of `y`.
 /// unsafe { launch.launch() }?;
@@ -53,6 +55,12 @@ use attributes::Attributes;
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     function: &'a Function,
+    /// Boxed: every method takes and returns the launch, and these are almost a kibibyte.
+    prepared: Box<Prepared<'a>>,
+}
+
+/// What a launch collects before it is made.
+struct Prepared<'a> {
     grid: Dimensions,
     block: Dimensions,
     dynamic_shared: usize,
@@ -61,12 +69,44 @@ pub struct Launch<'a, K: StreamKind> {
     touched: Touched<'a>,
 }
 
+impl<'a> Prepared<'a> {
+    /// One block of one thread, without arguments. Constructed in its box: on the way there, most
+    /// of a kibibyte that is not initialised would be copied.
+    #[inline]
+    fn boxed(context: &'a Context) -> Box<Self> {
+        let mut memory = Box::new_uninit();
+        let place: *mut Self = memory.as_mut_ptr();
+        macro_rules! write {
+            ($($field:ident: $value:expr,)*) => {
+                // Does not compile if a field is missing.
+                let _all = |Self { $($field: _,)* }: Self| ();
+                $(
+                // SAFETY: the field is within the box's memory, which is not initialised.
+                let field = unsafe { &raw mut (*place).$field };
+                // SAFETY: the field is aligned, and not shared.
+                unsafe { field.write($value) };
+            )*};
+        }
+        write! {
+            grid: Dimensions::ONE,
+            block: Dimensions::ONE,
+            dynamic_shared: 0,
+            attributes: Attributes::default(),
+            arguments: Arguments::new(),
+            touched: Touched::new(context),
+        }
+        // SAFETY: each field was written just now.
+        unsafe { memory.assume_init() }
+    }
+}
+
 /// The driver call of a launch, as errors name it.
 const OP: &str = "cuLaunchKernelEx";
 
 /// Threads per block that [`Launch::elements`] chooses.
 const BLOCK: u32 = 256;
 
+/// # Kernels
 impl<K: StreamKind> Stream<K> {
     /// Prepares a launch of `function` on this stream, by default of one block of one thread; see
     /// [`Launch`].
@@ -79,30 +119,41 @@ impl<K: StreamKind> Stream<K> {
     /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
-        Launch {
-            stream: self,
-            function,
-            grid: Dimensions::ONE,
-            block: Dimensions::ONE,
-            dynamic_shared: 0,
-            attributes: Attributes::default(),
-            arguments: Arguments::new(),
-            touched: Touched::new(self.context()),
-        }
+        Launch { stream: self, function, prepared: Prepared::boxed(self.context()) }
     }
 }
 
 impl<'a, K: StreamKind> Launch<'a, K> {
     /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
-    pub fn grid(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
-        self.grid = blocks.into();
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut image = stream.alloc_zeroed::<f32>(1024 * 768)?;
+    /// // SAFETY: scale(float *x) is compiled for images of 1024 by 768 elements, a thread for each.
+    /// unsafe { stream.kernel(&function).grid((64, 48)).block((16, 16)).arg(&mut image).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
+        self.prepared.grid = blocks.into();
         self
     }
 
     /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
-    pub fn block(&mut self, threads: impl Into<Dimensions>) -> &mut Self {
-        self.block = threads.into();
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let threads = function.block_size(None, 0)?.threads; // of the fullest occupancy
+    /// let mut x = stream.alloc_zeroed::<f32>(threads as usize)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each thread.
+    /// unsafe { stream.kernel(&function).block(threads).arg(&mut x).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn block(mut self, threads: impl Into<Dimensions>) -> Self {
+        self.prepared.block = threads.into();
         self
     }
 
@@ -116,15 +167,16 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # const PTX: &str = "";
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
     /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.elements(x.len()).arg(&mut x).arg(1000u32); // four blocks; the kernel checks the end
+    /// // SAFETY: scale(float *x, unsigned n) leaves the elements from the `n`th on alone: the four
+    /// // blocks have 1024 threads.
+    /// unsafe { stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn elements(&mut self, elements: usize) -> &mut Self {
+    pub fn elements(mut self, elements: usize) -> Self {
         let blocks = elements.div_ceil(BLOCK as usize);
         // A number that does not fit exceeds any device's limit, and is refused as such.
-        self.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
-        self.block = BLOCK.into();
+        self.prepared.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
+        self.prepared.block = BLOCK.into();
         self
     }
 
@@ -136,21 +188,38 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let bytes = 100 << 10;
     /// function.set_max_dynamic_shared(bytes)?;
-    /// let mut launch = stream.kernel(&function);
-    /// launch.grid(16).block(256).dynamic_shared(bytes);
+    /// let mut launch = stream.kernel(&function).grid(16).block(256).dynamic_shared(bytes);
     /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn dynamic_shared(&mut self, bytes: usize) -> &mut Self {
-        self.dynamic_shared = bytes;
+    pub fn dynamic_shared(mut self, bytes: usize) -> Self {
+        self.prepared.dynamic_shared = bytes;
         self
     }
 
     /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
     /// (`&mut buffer`), or a value. See [`Argument`].
-    pub fn arg<A: Argument<'a>>(&mut self, argument: A) -> &mut Self {
-        argument.push(&mut self.arguments, &mut self.touched);
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let n = 1000;
+    /// let x = stream.upload_new(&vec![1.0f32; n])?;
+    /// let mut y = stream.alloc_zeroed::<f32>(n)?;
+    /// // SAFETY: scale(const float *x, float *y, float by, unsigned n) reads `n` elements of `x` and
+    /// // writes as many of `y`.
+    /// unsafe {
+    ///     stream.kernel(&function).elements(n).arg(&x).arg(&mut y).arg(2.0f32).arg(n as u32).launch()
+    /// }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn arg<A: Argument<'a>>(mut self, argument: A) -> Self {
+        let prepared = &mut *self.prepared;
+        argument.into_argument().push(&mut prepared.arguments, &mut prepared.touched);
+        if prepared.touched.unnamed {
+            prepared.touched.name(Some(prepared.arguments.count() - 1));
+        }
         self
     }
 
@@ -162,12 +231,17 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let x = stream.alloc_zeroed::<f32>(256)?;
-    /// let mut launch = stream.kernel(&function); // scale(uint64_t address_of_x)
-    /// launch.block(256).arg(x.as_raw()).uses(&x); // runs after the writes to `x`
+    /// let mut launch = stream.kernel(&function).block(256).arg(x.as_raw()).uses(&x);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn uses<A: DeviceVisible<'a>>(&mut self, memory: A) -> &mut Self {
-        memory.touch(&mut self.touched);
+    pub fn uses<A>(mut self, memory: A) -> Self
+    where
+        A: Argument<'a, As: DeviceVisible<'a>>,
+    {
+        memory.into_argument().touch(&mut self.prepared.touched);
+        if self.prepared.touched.unnamed {
+            self.prepared.touched.name(None);
+        }
         self
     }
 
@@ -201,14 +275,25 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   `griddepcontrol.wait`, before it ends; and until then it accesses no memory that anything
     ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(256)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each of the 256 threads.
+    /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?; // returns at once
+    /// let scaled = stream.download_vec(&x)?; // once the kernel has completed
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLaunchKernelEx", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchKernel"))]
     pub unsafe fn launch(&mut self) -> Result<()> {
         let core = self.stream.core();
         let bound = core.bind(OP)?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
-        let _crossings = self.touched.cross()?;
+        let _crossings = self.prepared.touched.cross(self.function)?;
         let function = self.function.as_raw();
-        let Self { arguments, touched, .. } = self;
+        let Prepared { arguments, touched, .. } = &mut *self.prepared;
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
@@ -227,22 +312,23 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     fn config(&mut self) -> Result<CUlaunchConfig> {
         let context = self.stream.context();
         if self.function.context() != context {
-            return Err(Error::WrongContext { op: OP, what: "the kernel" });
+            return Err(Error::WrongContext { op: OP, what: "the kernel".into() });
         }
         let limits = self.function.limits()?;
-        limits.check_grid(self.grid)?;
-        limits.check_block(self.block)?;
-        let shared = limits.check_shared(self.function, self.dynamic_shared)?;
-        limits.check_arguments(self.function, &self.arguments)?;
-        self.touched.check()?;
-        let attributes = self.attributes.as_mut_slice();
+        limits.check_grid(self.prepared.grid)?;
+        limits.check_block(self.prepared.block)?;
+        let shared = limits.check_shared(self.function, self.prepared.dynamic_shared)?;
+        limits.check_arguments(self.function, self.prepared.arguments.sizes())?;
+        self.prepared.touched.check(self.function)?;
+        let Prepared { grid, block, attributes, .. } = &mut *self.prepared;
+        let attributes = attributes.as_mut_slice();
         Ok(CUlaunchConfig {
-            gridDimX: self.grid.x,
-            gridDimY: self.grid.y,
-            gridDimZ: self.grid.z,
-            blockDimX: self.block.x,
-            blockDimY: self.block.y,
-            blockDimZ: self.block.z,
+            gridDimX: grid.x,
+            gridDimY: grid.y,
+            gridDimZ: grid.z,
+            blockDimX: block.x,
+            blockDimY: block.y,
+            blockDimZ: block.z,
             sharedMemBytes: shared,
             hStream: std::ptr::null_mut(),
             numAttrs: attributes.len() as u32,
@@ -269,6 +355,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///
     /// # Errors
     /// As [`Launch::launch`].
+    #[doc(alias("cuOccupancyMaxPotentialClusterSize", "cudaOccupancyMaxPotentialClusterSize"))]
     pub fn max_cluster_size(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxPotentialClusterSize", |blocks, function, config| {
             // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its
@@ -281,6 +368,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///
     /// # Errors
     /// As [`Launch::launch`].
+    #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {
             // SAFETY: the call writes one int, to an exclusive borrow; the function is loaded, its
@@ -292,7 +380,21 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 debug_by! {
    [K: StreamKind] Launch<'_, K>: |it| "Launch" {
-       function: it.function, stream: it.stream, grid: it.grid, block: it.block,
-       dynamic_shared: it.dynamic_shared, arguments: it.arguments.sizes().len(); ..
+       function: it.function, stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
+       dynamic_shared: it.prepared.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Launch;
+    use crate::AnyThread;
+
+    #[test]
+    fn a_launch_is_a_small_value_that_can_be_sent() {
+        fn sent<T: Send + Sync>() -> usize {
+            size_of::<T>()
+        }
+        assert_eq!(sent::<Launch<'_, AnyThread>>(), 3 * size_of::<usize>());
+    }
 }

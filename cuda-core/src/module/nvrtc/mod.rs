@@ -51,6 +51,7 @@ use program::CreatedProgram;
 /// let error = cuda_core::nvrtc::compile("__global__ void f() { oops }").unwrap_err();
 /// assert!(error.to_string().contains("oops"));
 /// ```
+#[doc(alias("nvrtcCompileProgram"))]
 pub fn compile(source: &str) -> Result<Ptx> {
     Program::new(source).compile()
 }
@@ -68,6 +69,7 @@ pub fn compile(source: &str) -> Result<Ptx> {
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("nvrtcVersion"))]
 pub fn version() -> Result<Version> {
     let api = api()?;
     let (mut major, mut minor) = (0, 0);
@@ -82,6 +84,7 @@ pub fn version() -> Result<Version> {
 ///
 /// # Errors
 /// [`Error::NoNvrtc`].
+#[doc(alias("nvrtcGetSupportedArchs"))]
 pub fn supported_architectures() -> Result<Vec<u32>> {
     let api = api()?;
     let mut count = 0;
@@ -136,6 +139,7 @@ enum Architecture {
 
 impl Program {
     /// A program without options.
+    #[doc(alias("nvrtcCreateProgram"))]
     pub fn new(source: impl Into<String>) -> Self {
         Self {
             source: source.into(),
@@ -215,6 +219,7 @@ impl Program {
 
     /// An expression that names a kernel or a variable, such as `scale<float>`; instantiates
     /// templates, and makes its mangled name available afterwards: `nvrtcAddNameExpression`.
+    #[doc(alias("nvrtcAddNameExpression"))]
     pub fn name_expression(mut self, expression: impl Into<String>) -> Self {
         self.expressions.push(expression.into());
         self
@@ -224,6 +229,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Nvrtc`] with the compiler's log; [`Error::NoNvrtc`]; [`Error::Invalid`].
+    #[doc(alias("nvrtcCompileProgram"))]
     pub fn compile(&self) -> Result<Ptx> {
         let api = api()?;
         let (program, log) = self.build(api, "compute")?;

@@ -39,17 +39,20 @@ impl Ptx {
     }
 
     /// The text.
+    #[doc(alias("nvrtcGetPTX"))]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// The compiler's log, with its warnings.
+    #[doc(alias("nvrtcGetProgramLog"))]
     pub fn log(&self) -> &str {
         &self.output.log
     }
 
     /// The mangled name of an expression given with
     /// [`Program::name_expression`](super::Program::name_expression).
+    #[doc(alias("nvrtcGetLoweredName"))]
     pub fn lowered_name(&self, expression: &str) -> Option<&str> {
         self.output.lowered_name(expression)
     }
@@ -63,7 +66,7 @@ impl AsRef<str> for Ptx {
 
 /// A binary for devices of one architecture, from
 /// [`Program::compile_cubin`](super::Program::compile_cubin) or
-/// [`Linker::complete`](crate::Linker::complete).
+/// [`Linker::complete`](crate::jit::Linker::complete).
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -97,17 +100,20 @@ impl Cubin {
     }
 
     /// The image.
+    #[doc(alias("nvrtcGetCUBIN"))]
     pub fn as_bytes(&self) -> &[u8] {
         &self.image
     }
 
     /// The log of the compiler, or of the linker, with warnings.
+    #[doc(alias("nvrtcGetProgramLog"))]
     pub fn log(&self) -> &str {
         &self.output.log
     }
 
     /// The mangled name of an expression given with
     /// [`Program::name_expression`](super::Program::name_expression).
+    #[doc(alias("nvrtcGetLoweredName"))]
     pub fn lowered_name(&self, expression: &str) -> Option<&str> {
         self.output.lowered_name(expression)
     }

@@ -15,7 +15,7 @@ sent_bytes! {
     /// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.
     ///
     /// ```
-    /// use cuda_core::IpcEventHandle;
+    /// use cuda_core::interop::IpcEventHandle;
     ///
     /// let handle = IpcEventHandle::from_bytes([7; 64]);
     /// assert_eq!(handle.to_bytes(), [7; 64]);
@@ -27,8 +27,8 @@ impl Event {
     /// A handle by which another process can open the event: `cuIpcGetEventHandle`. On Linux, and
     /// with limits on Windows.
     ///
-    /// Both processes may then record it, query it and wait for it, as long as this process does not
-    /// destroy it.
+    /// Both processes may then record it, query it and wait for it, as long as this process does
+    /// not destroy it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an event without [`EventFlags::INTERPROCESS`]; the driver's, such as
@@ -44,6 +44,7 @@ impl Event {
     /// // … send the bytes to another process …
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuIpcGetEventHandle", "cudaIpcGetEventHandle"))]
     pub fn ipc_handle(&self) -> Result<IpcEventHandle> {
         let op = "cuIpcGetEventHandle";
         let event = self.live()?;
@@ -66,12 +67,12 @@ impl Event {
     /// event of another device than `context`'s; `NOT_SUPPORTED`.
     ///
     /// # Safety
-    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another process,
-    /// which does not destroy its event while this one is used.
+    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another
+    /// process, which does not destroy its event while this one is used.
     ///
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }
-    /// use cuda_core::{Device, Event, IpcEventHandle};
+    /// use cuda_core::{Device, Event, interop::IpcEventHandle};
     ///
     /// let context = Device::get(0)?.context()?;
     /// let handle = IpcEventHandle::from_bytes(receive());
@@ -80,6 +81,7 @@ impl Event {
     /// context.create_stream()?.wait_event(&event)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuIpcOpenEventHandle", "cudaIpcOpenEventHandle"))]
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
         let mut raw = ptr::null_mut();
         let handle = CUipcEventHandle { reserved: handle.0.map(|byte| byte as _) };

@@ -47,6 +47,16 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an interprocess event with timing.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let timing = Event::new(&context, EventFlags::DEFAULT)?;
+    /// let order_alone = Event::new(&context, EventFlags::DISABLE_TIMING)?; // cheaper to wait for
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuEventCreate", "cudaEventCreate", "cudaEventCreateWithFlags"))]
     pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
         let shared = flags.contains(EventFlags::INTERPROCESS);
         let goes = !shared || flags.contains(EventFlags::DISABLE_TIMING);
@@ -79,8 +89,8 @@ impl Event {
     /// [given up](Error::GivenUp).
     ///
     /// A stream that waits for an event joins the capture that the event was last recorded into. So
-    /// after other code has recorded the event into a capture, do not wait for it through this crate
-    /// before it is recorded outside of one.
+    /// after other code has recorded the event into a capture, do not wait for it through this
+    /// crate before it is recorded outside of one.
     pub fn as_raw(&self) -> CUevent {
         self.raw.as_raw()
     }
@@ -107,6 +117,7 @@ impl Event {
     /// event.synchronize()?; // after "before"
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
         let bound = stream.core().bind("cuEventRecord")?;
@@ -141,6 +152,7 @@ impl Event {
     /// event.record_current()?; // on `stream`
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_current(&self) -> Result<()> {
         self.record(&self.context().current_stream()?)
     }
@@ -162,6 +174,7 @@ impl Event {
     /// event.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         self.live()?.synchronize()
     }
@@ -184,6 +197,7 @@ impl Event {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventQuery", "cudaEventQuery"))]
     pub fn query(&self) -> Result<bool> {
         self.live()?.query()
     }
@@ -206,6 +220,7 @@ impl Event {
     /// println!("{:?}", end.elapsed_since(&start)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventElapsedTime", "cudaEventElapsedTime"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let (start, end) = (earlier.live()?, self.live()?);
         let op = "cuEventElapsedTime";
@@ -221,7 +236,7 @@ impl Event {
     }
 
     /// Destroys the event; dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead.
     ///
     /// # Errors
     /// The driver's, with the event, which is [given up](Error::GivenUp).
@@ -233,11 +248,13 @@ impl Event {
     /// event.close()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventDestroy", "cudaEventDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         self.raw.destroy().map_err(|error| Rejected::new(error, self))
     }
 }
 
+/// # Events
 impl<K: StreamKind> Stream<K> {
     /// A new event, [recorded](Event::record) on this stream; for measuring, pass
     /// [`EventFlags::DEFAULT`].
@@ -256,6 +273,7 @@ impl<K: StreamKind> Stream<K> {
     /// println!("{:?}", end.elapsed_since(&start)?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record_event(&self, flags: EventFlags) -> Result<Event> {
         let event = Event::new(self.context(), flags)?;
         event.record(self)?;

@@ -188,11 +188,11 @@ impl Ledger {
         entries.take_sole(timeline)
     }
 
-    /// What an access to `range` on `stream` has to wait for; [`None`] is the host. Work of the same
-    /// stream is ordered already.
+    /// What an access to `range` on `stream` has to wait for; [`None`] is the host. Work of the
+    /// same stream is ordered already.
     ///
-    /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of it,
-    /// so no other thread raises the reader's point meanwhile.
+    /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of
+    /// it, so no other thread raises the reader's point meanwhile.
     #[inline]
     pub(crate) fn conflicts(
         &self,
@@ -249,8 +249,8 @@ impl Ledger {
     /// The common case of a shared borrow: the stream that read first reads the same bytes again.
     /// Needs no lock.
     ///
-    /// The reader entry stays for as long as the caller's borrow of the memory, which no
-    /// `&mut self` can overlap; so the raised point is that of an entry that the next writer of the bytes
+    /// The reader entry stays for as long as the caller's borrow of the memory, which no `&mut
+    /// self` can overlap; so the raised point is that of an entry that the next writer of the bytes
     /// will look at. Two threads that enqueue on the stream may raise it in any order: the later
     /// point wins.
     #[inline]

@@ -1,8 +1,11 @@
 //! Memory of every kind.
 
 use cuda_core::{
-    Allocator, DeviceBuffer, Error, IpcMemoryHandle, ManagedBuffer, PhysicalMemory, PinnedBuffer,
-    PinnedFlags, Pod, RegisterFlags, Registered, Resource, ShareableHandle, VirtualBuffer,
+    Allocator, DeviceBuffer, Error, PinnedBuffer, Pod, Registered, Resource,
+    interop::{IpcMemoryHandle, ShareableHandle},
+    managed::ManagedBuffer,
+    pinned::{PinnedFlags, RegisterFlags},
+    virtual_memory::{PhysicalMemory, VirtualBuffer},
 };
 
 use super::{Case, first, refused, stream};
@@ -170,7 +173,9 @@ fn physical_memory() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_another_interface() {
-    use cuda_core::{ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind};
+    use cuda_core::interop::{
+        ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind,
+    };
 
     fn import() -> cuda_core::Result<ExternalMemory> {
         let (_, context) = first()?;

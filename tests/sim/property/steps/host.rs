@@ -1,6 +1,6 @@
 //! The host reads memory, and writes it.
 
-use cuda_core::ManagedBuffer;
+use cuda_core::managed::ManagedBuffer;
 use proptest::prelude::*;
 
 use crate::property::outcome::{Contents, Done, known, pick, same};

@@ -1,8 +1,8 @@
 //! Memory of every kind is allocated, and grows.
 
 use cuda_core::{
-    Allocator, CachingPool, Device, DeviceBuffer, Error, ManagedBuffer, MemoryPool, PinnedBuffer,
-    PoolLimit, RegisterFlags, Registered, Rejected, Stream,
+    Allocator, CachingPool, Device, DeviceBuffer, Error, MemoryPool, PinnedBuffer, Registered,
+    Rejected, Stream, managed::ManagedBuffer, pinned::RegisterFlags, pools::PoolLimit,
 };
 use proptest::prelude::*;
 

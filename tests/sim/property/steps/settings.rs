@@ -1,8 +1,9 @@
 //! Process-wide settings: of staging and of pinned memory, and trims.
 
 use cuda_core::{
-    CachingPool, PinnedBackend, PinnedPool, StagingOptions, flush_deferred_drops,
-    set_staging_options, trim_staging,
+    CachingPool, PinnedPool, drops,
+    pinned::PinnedBackend,
+    staging::{self, StagingOptions},
 };
 use proptest::prelude::*;
 
@@ -50,13 +51,13 @@ impl World {
                 }
             }
             SettingOp::TrimPinned => drop(PinnedPool::trim(0)?),
-            SettingOp::TrimStaging => drop(trim_staging()?),
-            SettingOp::FlushDrops => flush_deferred_drops(),
+            SettingOp::TrimStaging => drop(staging::trim()?),
+            SettingOp::FlushDrops => drops::flush(),
             SettingOp::Slabs => PinnedPool::set_backend(PinnedBackend::Slab),
             SettingOp::DriverPinned => PinnedPool::set_backend(PinnedBackend::Driver),
             SettingOp::Staging { threads, chunk } => {
                 let chunk = CHUNKS[usize::from(chunk) % CHUNKS.len()];
-                set_staging_options(StagingOptions::new(threads.into(), chunk))?
+                staging::set_options(StagingOptions::new(threads.into(), chunk))?
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Memory of all kinds, as two: device memory and host memory.
 
 use cuda_core::{
-    Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, ManagedBuffer, PinnedBuffer, PinnedSlice,
-    PinnedSliceMut, Registered, Stream, StreamKind,
+    Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedSlice, PinnedSliceMut,
+    Registered, Stream, StreamKind, managed::ManagedBuffer,
 };
 
 use crate::property::outcome::{Contents, Departure, Done, same};

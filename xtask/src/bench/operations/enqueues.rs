@@ -2,8 +2,9 @@
 
 use cuda_core::{PinnedBuffer, Shape};
 use cuda_sys::{
-    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2,
-    cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuMemsetD8Async,
+    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUDA_SUCCESS, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2,
+    cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuMemsetD2D32Async, cuMemsetD8Async,
+    cuStreamSynchronize,
 };
 
 use super::{BATCH, SMALL};
@@ -69,6 +70,39 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
         || stream.fill(&mut buffer, 1),
         // SAFETY: as in `upload`.
         || unsafe { cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
+    )
+}
+
+/// Fills of 8 bytes that differ, waited for: the library's memsets and doubling copies beside memsets
+/// of all elements, one for each half of a value.
+pub(super) fn wide_fills() -> Vec<Operation> {
+    let why = "it compares two ways";
+    [SMALL, 64 << 10, 1 << 20, 64 << 20]
+        .map(|bytes| {
+            let name = format!("fill {} KiB of f64, waited for", bytes >> 10);
+            Operation::new(name, move |fixture| wide_fill(fixture, bytes)).without_goal(why)
+        })
+        .into()
+}
+
+fn wide_fill(fixture: &Fixture, bytes: usize) -> anyhow::Result<Measured> {
+    const WIDTH: usize = size_of::<f64>();
+    let (stream, raw) = (&fixture.stream, fixture.raw_stream());
+    let mut buffer = stream.alloc::<f64>(bytes / WIDTH)?;
+    let address = buffer.as_raw();
+    let half = |at, value| {
+        // SAFETY: the buffer has this many elements, and outlives the wait below.
+        unsafe { cuMemsetD2D32Async(address + at, WIDTH, value, 1, bytes / WIDTH, raw) }
+    };
+    fixture.waited(
+        20,
+        1,
+        || stream.fill(&mut buffer, 1.1),
+        || match (half(0, 1), half(4, 2)) {
+            // SAFETY: the stream is alive.
+            (CUDA_SUCCESS, CUDA_SUCCESS) => unsafe { cuStreamSynchronize(raw) },
+            (CUDA_SUCCESS, failed) | (failed, _) => failed,
+        },
     )
 }
 

@@ -67,13 +67,12 @@ fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(
         BATCH,
         || {
-            let mut launch = stream.kernel(&function);
-            launch.block(32);
+            let mut launch = stream.kernel(&function).block(32);
             for (index, buffer) in buffers.iter_mut().enumerate() {
                 if index < 3 {
-                    launch.arg(&*buffer);
+                    launch = launch.arg(&*buffer);
                 } else {
-                    launch.arg(buffer);
+                    launch = launch.arg(buffer);
                 }
             }
             // SAFETY: six addresses, which the kernel ignores.

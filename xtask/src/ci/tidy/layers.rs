@@ -1,6 +1,6 @@
 //! The layers of `cuda-core`: a room, which is a module right below `lib.rs`, uses only rooms under it.
 //!
-//! The `mod` declarations in `lib.rs` list the rooms from the ground up.
+//! The picture in `ARCHITECTURE.md` lists the rooms, those further up first.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,16 @@ use crate::ci::named::is_word;
 
 const ROOT: &str = "cuda-core/src/";
 
+const PICTURE: &str = "ARCHITECTURE.md";
+
+/// The words that begin the picture and its parts.
+const HEIGHTS: [&str; 3] = ["upper", "middle", "ground"];
+
 /// The rooms, and which of them uses which.
 #[derive(Default)]
 pub(super) struct Layers {
+    /// The modules that `lib.rs` declares.
+    modules: Vec<String>,
     /// From the ground up.
     rooms: Vec<String>,
     /// The room behind each name that `lib.rs` re-exports.
@@ -28,6 +35,10 @@ struct Use {
 impl Layers {
     /// Takes in one file of the repository.
     pub(super) fn read(&mut self, file: &str, text: &str) {
+        if file == PICTURE {
+            self.rooms = rooms(text);
+            return;
+        }
         let Some(module) = file.strip_prefix(ROOT).and_then(|file| file.strip_suffix(".rs")) else {
             return;
         };
@@ -35,7 +46,7 @@ impl Layers {
         let module = module.strip_suffix("/mod").unwrap_or(module);
         let path: Vec<&str> = module.split('/').collect();
         if module == "lib" {
-            self.rooms = words_after(&code, "mod ").collect();
+            self.modules = declared(&code);
             self.exports = exports(&code);
         } else if path.last() != Some(&"tests") {
             for (at, name) in names(&code, path.len()) {
@@ -49,16 +60,36 @@ impl Layers {
         }
     }
 
-    /// Arrows that lead up.
+    /// Arrows that lead up, and rooms without a height.
     pub(super) fn complaints(&self) -> Vec<String> {
+        let lost = |from: &[String], among: &[String]| -> Vec<String> {
+            from.iter().filter(|room| !among.contains(room)).cloned().collect()
+        };
+        let undrawn = lost(&self.modules, &self.rooms);
+        let gone = lost(&self.rooms, &self.modules);
+        let undrawn = undrawn.iter().map(|room| format!("{PICTURE}: no room {room}"));
+        let gone = gone.iter().map(|room| format!("{PICTURE}: {ROOT}lib.rs has no module {room}"));
         let height = |room: &str| self.rooms.iter().position(|other| other == room);
         let up = self.uses.iter().filter_map(|Use { place, from, name }| {
             let to = self.exports.get(name).unwrap_or(name);
             let is_up = height(from)? < height(to)?;
             is_up.then(|| format!("{place}: crate::{name}: {to} is above {from}"))
         });
-        up.collect()
+        undrawn.chain(gone).chain(up).collect()
     }
+}
+
+/// The rooms of the picture, from the ground up: the first word of each line, after that of a height.
+fn rooms(page: &str) -> Vec<String> {
+    let first = |line: &&str| line.split_whitespace().next() == Some(HEIGHTS[0]);
+    let lines = page.lines().skip_while(|line| !first(line));
+    let rooms = lines.map_while(|line| {
+        let mut words = line.split_whitespace().skip_while(|word| HEIGHTS.contains(word));
+        words.next().filter(|room| room.chars().all(is_word)).map(str::to_owned)
+    });
+    let mut rooms: Vec<String> = rooms.collect();
+    rooms.reverse();
+    rooms
 }
 
 /// The code with comments and literals blanked, line for line.
@@ -134,11 +165,14 @@ pub(super) fn word(code: &str) -> &str {
     &code[..code.find(|c| !is_word(c)).unwrap_or(code.len())]
 }
 
-/// Words right after `keyword`, where that is a word itself.
-fn words_after(code: &str, keyword: &str) -> impl Iterator<Item = String> {
-    code.match_indices(keyword)
-        .filter(|(at, _)| !code[..*at].ends_with(is_word))
-        .map(|(at, _)| word(&code[at + keyword.len()..]).to_owned())
+/// The modules that the code declares and does not contain.
+fn declared(code: &str) -> Vec<String> {
+    let mut modules = Vec::new();
+    for line in code.lines().filter(|line| line.ends_with(';')) {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        modules.extend(line.strip_prefix("mod ").map(|name| word(name).to_owned()));
+    }
+    modules
 }
 
 /// What `lib.rs` re-exports, with the room it comes from.
@@ -197,7 +231,11 @@ mod tests {
         let mut layers = Layers::default();
         layers.read(
             "cuda-core/src/lib.rs",
-            "// Ground.\nmod low;\n\npub mod high;\n\npub use high::part::{Name, Other};\n",
+            "pub mod high;\n\n// Ground.\nmod low;\n\npub use high::part::{Name, Other};\nmod m {}\n",
+        );
+        layers.read(
+            PICTURE,
+            "```\n  upper   high  above\n  ground  low   below\n  ───\n  sys\n```\n",
         );
         for (file, text) in files {
             layers.read(&format!("cuda-core/src/{file}"), text);
@@ -220,6 +258,20 @@ mod tests {
         assert_eq!(
             complaints("/// \"\nuse crate::{\n    low::A,\n    Other,\n};"),
             ["cuda-core/src/low/part.rs:4: crate::Other: high is above low"]
+        );
+    }
+
+    #[test]
+    fn the_picture_has_every_room() {
+        let mut layers = layers(&[]);
+        assert!(layers.complaints().is_empty());
+        layers.read("cuda-core/src/lib.rs", "mod high;\npub mod middle;\n");
+        assert_eq!(
+            layers.complaints(),
+            [
+                "ARCHITECTURE.md: no room middle",
+                "ARCHITECTURE.md: cuda-core/src/lib.rs has no module low"
+            ]
         );
     }
 

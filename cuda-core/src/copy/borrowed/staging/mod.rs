@@ -378,18 +378,20 @@ fn prune() {
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
 /// [signals](crate::Signal), except what is in use, and returns the bytes freed:
-/// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for a moment,
-/// and waits for work that waits for a signal. The threads that help with those copies end.
+/// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for
+/// a moment, and waits for work that waits for a signal. The threads that help with those copies
+/// end.
 ///
 /// # Errors
 /// The driver's. The memory may be gone despite the error: that chunk is not used again, and is
-/// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
+/// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). All else is kept. The bytes
 /// freed before the error are not counted.
 ///
 /// ```no_run
-/// cuda_core::trim_staging()?;
+/// cuda_core::staging::trim()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cuMemFreeHost", "cudaFreeHost"))]
 pub fn trim_staging() -> Result<usize> {
     driver::ensure()?;
     workers::end();

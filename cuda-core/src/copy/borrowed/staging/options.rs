@@ -39,9 +39,9 @@ const LARGEST_CHUNK: usize = 64 << 20;
 ///
 /// ```no_run
 /// // A program that has its own use for the machine's cores.
-/// let mut options = cuda_core::staging_options()?;
+/// let mut options = cuda_core::staging::options()?;
 /// options.threads = 3;
-/// cuda_core::set_staging_options(options)?;
+/// cuda_core::staging::set_options(options)?;
 /// let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// let buffer = stream.alloc_zeroed::<f32>(1 << 28)?;
 /// let mut back = vec![1.0; buffer.len()];
@@ -79,8 +79,8 @@ pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
 ///
 /// # Errors
 /// [`Error::Invalid`] if an environment variable has an invalid value; those copies fail with it
-/// too, until [`set_staging_options`] is called. [`Error::Forked`] in a child of `fork`,
-/// [`Error::Exiting`] once the process exits.
+/// too, until [`staging::set_options`](crate::staging::set_options) is called. [`Error::Forked`] in
+/// a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
     driver::gone().map_or(Ok(()), Err)?;
     let mut options = lock(&OPTIONS);

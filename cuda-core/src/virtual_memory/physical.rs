@@ -17,13 +17,15 @@ use crate::types::shareable::ShareableHandle;
 use crate::util::by_parts::debug_by;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
-/// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
+/// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer), which owns it from then on.
 ///
 /// A growing buffer allocates its own; this type is for memory that comes from, or goes to, another
 /// process.
 ///
 /// ```no_run
-/// use cuda_core::{Device, PhysicalMemory, ShareableHandle, VirtualBuffer};
+/// use cuda_core::{
+///     Device, interop::ShareableHandle, virtual_memory::{PhysicalMemory, VirtualBuffer},
+/// };
 ///
 /// let context = Device::get(0)?.context()?;
 /// let memory = PhysicalMemory::new(&context, 1 << 20, ShareableHandle::None)?;
@@ -52,6 +54,16 @@ impl PhysicalMemory {
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
     /// share memory as requested; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
+    ///
+    /// let memory = PhysicalMemory::new(&context, 1, ShareableHandle::None)?;
+    /// println!("{} bytes", memory.size()); // rounded up to the device's granularity
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemCreate"))]
     pub fn new(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
         driver::ensure()?;
         let device = context.device();
@@ -116,13 +128,14 @@ impl PhysicalMemory {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{PhysicalMemory, ShareableHandle};
+    /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
     ///
-    /// let step = context.device().virtual_memory_granularity(cuda_core::Granularity::Minimum)?;
+    /// let step = context.device().virtual_memory_granularity(cuda_core::virtual_memory::Granularity::Minimum)?;
     /// let memory = PhysicalMemory::new(&context, step, ShareableHandle::None)?;
     /// assert_eq!(memory.shareable()?, ShareableHandle::None);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemGetAllocationPropertiesFromHandle"))]
     pub fn shareable(&self) -> Result<ShareableHandle> {
         driver::ensure()?;
         let Some(Allocation { handle, .. }) = self.live() else {
@@ -148,6 +161,7 @@ impl PhysicalMemory {
     ///
     /// # Errors
     /// The driver's, `INVALID_VALUE` for memory that is not shareable among them.
+    #[doc(alias("cuMemExportToShareableHandle"))]
     #[cfg(unix)]
     pub fn export_fd(&self) -> Result<OwnedFd> {
         driver::ensure()?;
@@ -180,6 +194,7 @@ impl PhysicalMemory {
     /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the device
     /// of `context`. Nothing orders what several owners do with the memory: no other owner accesses
     /// it while work of this process may.
+    #[doc(alias("cuMemImportFromShareableHandle"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
         let mut handle = 0;
@@ -194,10 +209,11 @@ impl PhysicalMemory {
     }
 
     /// Releases the memory now: `cuMemRelease`; dropping reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead. Processes that imported it keep it.
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. Processes that imported it keep it.
     ///
     /// # Errors
     /// The driver's, with memory of no bytes: see [`Error::GivenUp`].
+    #[doc(alias("cuMemRelease"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let released = driver::ensure().and_then(|()| self.release());
         released.map_err(|error| Rejected::new(error, self))

@@ -35,7 +35,7 @@ const ALIGNMENT: usize = 4096;
 /// Dropping the buffer waits for the work that uses it, then releases everything.
 ///
 /// ```no_run
-/// use cuda_core::{Device, VirtualBuffer};
+/// use cuda_core::{Device, virtual_memory::VirtualBuffer};
 ///
 /// let context = Device::get(0)?.context()?;
 /// let stream = context.create_stream()?;
@@ -58,6 +58,7 @@ pub struct Virtual {
     max_len: usize,
 }
 
+/// # Virtual memory
 impl<T: Pod> VirtualBuffer<T> {
     /// An empty buffer with addresses for `max_len` elements: `cuMemAddressReserve`; no driver call
     /// if they have no size.
@@ -69,10 +70,11 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let list = cuda_core::VirtualBuffer::<f32>::new(&context, 1 << 38)?; // a tebibyte
+    /// let list = cuda_core::virtual_memory::VirtualBuffer::<f32>::new(&context, 1 << 38)?; // a tebibyte
     /// assert_eq!((list.len(), list.capacity()), (0, 0)); // of addresses; no memory yet
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAddressReserve"))]
     pub fn new(context: &Context, max_len: usize) -> Result<Self> {
         driver::ensure()?;
         let max_bytes = byte_len::<T>(max_len, ALIGNMENT)?;
@@ -114,7 +116,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut list = cuda_core::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
+    /// let mut list = cuda_core::virtual_memory::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
     /// list.grow_to(1000)?;
     /// let address = list.as_raw();
     /// list.grow_to(1 << 24)?; // copies nothing
@@ -122,6 +124,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// stream.fill(list.slice_mut(1000..)?, 7)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemCreate", "cuMemMap", "cuMemSetAccess"))]
     pub fn grow_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         if len <= self.len() {
@@ -146,12 +149,13 @@ impl<T: Pod> VirtualBuffer<T> {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// let mut list = cuda_core::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
+    /// let mut list = cuda_core::virtual_memory::VirtualBuffer::<u32>::new(&context, 1 << 30)?;
     /// list.grow_to(1 << 24)?;
     /// stream.fill(list.as_view_mut(), 7)?;
     /// list.shrink_to(1 << 20)?; // once the fill is done with what goes
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemUnmap", "cuMemRelease"))]
     pub fn shrink_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         let bytes = len.min(self.len()) * size_of::<T>();
@@ -170,7 +174,10 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{Granularity, PhysicalMemory, ShareableHandle, VirtualBuffer};
+    /// use cuda_core::{
+    ///     interop::ShareableHandle,
+    ///     virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer},
+    /// };
     ///
     /// let step = context.device().virtual_memory_granularity(Granularity::Recommended)?;
     /// let mut list = VirtualBuffer::<u32>::new(&context, 1 << 30)?;
@@ -178,6 +185,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// assert_eq!(list.byte_len(), step);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemMap"))]
     pub fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         driver::ensure()?;
         let why = "memory of another device than the buffer's";
@@ -195,12 +203,13 @@ impl<T: Pod> VirtualBuffer<T> {
     /// [`Error::Unsupported`] for a device that cannot reach it; the driver's.
     ///
     /// ```no_run
-    /// # use cuda_core::{Device, PeerAccess, VirtualBuffer};
+    /// # use cuda_core::{Device, PeerAccess, virtual_memory::VirtualBuffer};
     /// let mut buffer = VirtualBuffer::<f32>::new(&Device::get(0)?.context()?, 1 << 30)?;
     /// buffer.set_access(Device::get(1)?, PeerAccess::ReadWrite)?;
     /// buffer.grow_to(1 << 20)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemSetAccess"))]
     pub fn set_access(&mut self, peer: Device, access: PeerAccess) -> Result<()> {
         driver::ensure()?;
         let why = "the memory's own device has all access";
@@ -219,6 +228,7 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuMemGetAccess"))]
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         driver::ensure()?;
         let flags = self.mapping().access(device)?;

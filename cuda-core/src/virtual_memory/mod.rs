@@ -1,4 +1,18 @@
-//! Virtual memory: separately reserved address space, with physical memory mapped into it.
+//! Addresses reserved apart from the memory behind them: buffers that grow in place.
+//!
+//! A [`VirtualBuffer`] reserves addresses for the most elements that it may have, and maps
+//! [`PhysicalMemory`] behind as many as it has. To grow it costs no copy, and addresses stay what
+//! they are. Other devices get access to each buffer [by itself](VirtualBuffer::set_access).
+//!
+//! ```no_run
+//! use cuda_core::{Device, virtual_memory::VirtualBuffer};
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! let mut list = VirtualBuffer::<f32>::new(stream.context(), 1 << 30)?; // addresses alone
+//! list.grow_to(1 << 20)?; // memory for the first mebi-elements
+//! stream.fill(&mut list, 0.0f32)?;
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
 
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
@@ -7,9 +21,12 @@ use crate::error::{Result, check};
 use crate::process::driver;
 use crate::util::raw_enum::raw_enum;
 
-pub(crate) mod buffer;
+mod buffer;
 mod mapping;
-pub(crate) mod physical;
+mod physical;
+
+pub use buffer::{Virtual, VirtualBuffer};
+pub use physical::PhysicalMemory;
 
 /// Pinned memory of a device, the only kind that every driver supports.
 fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemAllocationProp {
@@ -26,7 +43,7 @@ raw_enum! {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// use cuda_core::{Granularity, PhysicalMemory};
+    /// use cuda_core::virtual_memory::{Granularity, PhysicalMemory};
     ///
     /// let step = device.virtual_memory_granularity(Granularity::Recommended)?;
     /// let bytes = (100_usize << 20).next_multiple_of(step);
@@ -40,9 +57,10 @@ raw_enum! {
     }
 }
 
+/// # Virtual memory
 impl Device {
     /// Whether memory of the device can be mapped into reserved addresses, which
-    /// [`VirtualBuffer`](crate::VirtualBuffer) needs.
+    /// [`VirtualBuffer`] needs.
     ///
     /// # Errors
     /// The driver's.
@@ -58,12 +76,13 @@ impl Device {
     /// management.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, Granularity};
+    /// use cuda_core::{Device, virtual_memory::Granularity};
     ///
     /// let step = Device::get(0)?.virtual_memory_granularity(Granularity::Minimum)?;
     /// assert!(step.is_power_of_two());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemGetAllocationGranularity"))]
     pub fn virtual_memory_granularity(self, which: Granularity) -> Result<usize> {
         granularity(self, which, cuda_sys::CU_MEM_HANDLE_TYPE_NONE)
     }

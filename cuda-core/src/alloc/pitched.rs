@@ -10,6 +10,8 @@ use crate::device::Device;
 use crate::error::{Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::{byte_len, within};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
@@ -36,8 +38,8 @@ pub struct PitchedBuffer<T: Pod> {
 }
 
 impl Context {
-    /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver call
-    /// if there are none.
+    /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver
+    /// call if there are none.
     ///
     /// Like memory of [`Context::alloc`] it belongs to no stream, and freeing it waits for the
     /// whole device.
@@ -46,6 +48,14 @@ impl Context {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
     /// [`Error::Invalid`](crate::Error::Invalid) before the driver is asked;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let image = context.alloc_pitched::<f32>(1000, 500)?;
+    /// assert!(image.pitch() >= 4000); // bytes from one row to the next
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocPitch", "cudaMallocPitch"))]
     pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
         let op = "cuMemAllocPitch";
         let row = byte_len::<T>(width, ALIGNMENT)?;
@@ -154,6 +164,19 @@ impl<T: Pod> PitchedBuffer<T> {
         self.bytes.as_view_mut()
     }
 
+    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.bytes.note_use(stream, access) }
+    }
+
     /// Blocks the thread until no stream uses the buffer any more.
     ///
     /// # Errors
@@ -166,6 +189,7 @@ impl<T: Pod> PitchedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close).
+    #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
         let freed = self.bytes.free();
         if self.bytes.storage.ensure().is_err() {

@@ -1,0 +1,159 @@
+//! Devices by ordinal, identifier, address.
+
+use std::ffi::c_int;
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use crate::device::{Device, devices};
+use crate::error::{Error, Result, asked, c_string, check};
+use crate::process::driver;
+use crate::types::uuid::Uuid;
+
+/// # Finding devices
+impl Device {
+    /// The device with this ordinal, 0 to [`Device::count`] − 1.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`], [`Error::NoDriver`].
+    ///
+    /// ```no_run
+    /// let device = cuda_core::Device::get(0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuDeviceGet"))]
+    pub fn get(ordinal: u32) -> Result<Self> {
+        let devices = devices()?;
+        match devices.get(ordinal as usize) {
+            Some(state) => Ok(Self { state }),
+            None => Err(Error::NoSuchDevice { ordinal, count: devices.len() as u32 }),
+        }
+    }
+
+    /// All devices, in the order of their ordinals.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`]; the driver's.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// for device in Device::all()? {
+    ///     let (major, minor) = device.compute_capability()?;
+    ///     println!("{}: {}, {major}.{minor}", device.ordinal(), device.name()?);
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn all() -> Result<impl ExactSizeIterator<Item = Device>> {
+        Ok(devices()?.iter().map(|state| Self { state }))
+    }
+
+    /// The number of devices that the process sees: `cuDeviceGetCount`.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`]; the driver's.
+    ///
+    /// ```no_run
+    /// println!("{} devices", cuda_core::Device::count()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuDeviceGetCount", "cudaGetDeviceCount"))]
+    pub fn count() -> Result<u32> {
+        Ok(devices()?.len() as u32)
+    }
+
+    /// Whether there is a driver and at least one device. Creates no context.
+    ///
+    /// ```no_run
+    /// let on_gpu = cuda_core::Device::is_available(); // false without a driver, too
+    /// ```
+    #[doc(alias("cuInit"))]
+    pub fn is_available() -> bool {
+        Self::count().is_ok_and(|count| count > 0)
+    }
+
+    /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` if no device has it; [`Error::Invalid`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::Device;
+    ///
+    /// assert_eq!(Device::by_pci_bus_id(&device.pci_bus_id()?)?, device);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuDeviceGetByPCIBusId", "cudaDeviceGetByPCIBusId"))]
+    pub fn by_pci_bus_id(id: &str) -> Result<Self> {
+        let devices = devices()?;
+        let op = "cuDeviceGetByPCIBusId";
+        let id = c_string(op, id)?;
+        // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
+        // number, to a borrow of one.
+        let raw = asked(op, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?;
+        let missing = Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_DEVICE };
+        devices.iter().find(|state| state.raw == raw).map(|state| Self { state }).ok_or(missing)
+    }
+
+    /// The device that holds the memory at `address`, which may lie anywhere in an allocation:
+    /// `cuPointerGetAttribute` of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`. [`None`] for an address
+    /// that the driver does not know, such as plain host memory. For pinned memory it is the device
+    /// in whose context it was pinned. Needs no context.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let buffer = Device::get(0)?.create_stream()?.alloc::<f32>(256)?;
+    /// assert_eq!(Device::of_pointer(buffer.as_raw() + 100)?, Some(Device::get(0)?));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
+    pub fn of_pointer(address: CUdeviceptr) -> Result<Option<Self>> {
+        driver::ensure()?;
+        let mut ordinal: c_int = 0;
+        // SAFETY: the attribute's value is an int, which the call writes to a local that outlives
+        // it; an unknown address is an error.
+        let asked = check("cuPointerGetAttribute", unsafe {
+            cu::cuPointerGetAttribute(
+                (&raw mut ordinal).cast(),
+                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                address,
+            )
+        });
+        match asked {
+            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => {
+                return Ok(None);
+            }
+            other => other?,
+        }
+        // Host memory that was not pinned for a particular device has a negative ordinal.
+        match u32::try_from(ordinal) {
+            Ok(ordinal) => Self::get(ordinal).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The device with this identifier.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUuid`] if no visible device has it.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let device = Device::get(0)?;
+    /// assert_eq!(Device::by_uuid(device.uuid()?)?, device);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn by_uuid(uuid: Uuid) -> Result<Self> {
+        for device in Self::all()? {
+            if device.uuid()? == uuid {
+                return Ok(device);
+            }
+        }
+        Err(Error::NoSuchUuid { uuid, count: Self::count()? })
+    }
+}

@@ -1,0 +1,71 @@
+//! The host's access to pinned memory, once the devices are done with it.
+
+use crate::error::{Error, Result};
+use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::process::driver;
+use crate::timeline::ledger::{Access, Fences};
+use crate::types::pod::Pod;
+
+impl<'a, T: Pod> PinnedSlice<'a, T> {
+    /// The host's address of the first element.
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        // SAFETY: `start` is within the allocation, by the view's invariant.
+        let first = unsafe { self.block().address.0.as_ptr().add(self.range().start) };
+        first.cast()
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host function, unless the
+    /// copies are known to have completed.
+    pub fn as_slice(&self) -> Result<&'a [T]> {
+        self.fences(Access::Read)?.wait_host()?;
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
+        // pinned memory is; not written meanwhile: the device's copies were waited for, and new
+        // ones and the host need exclusive access, which the borrow `'a` rules out.
+        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// The driver's errors about those copies.
+    pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
+        if !self.fences(Access::Read)?.query()? {
+            return Ok(None);
+        }
+        self.as_slice().map(Some)
+    }
+
+    /// What the access has to wait for. In a host function, which cannot wait, that is nothing.
+    fn fences(&self, access: Access) -> Result<Fences> {
+        let can_wait = driver::ensure_or_in_callback()?;
+        self.storage().ensure()?;
+        let fences = self.ledger().conflicts(&self.range(), access, None);
+        match can_wait || fences.is_empty() {
+            true => Ok(fences),
+            false => Err(Error::InCallback),
+        }
+    }
+}
+
+impl<'a, T: Pod> PinnedSliceMut<'a, T> {
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// The driver's errors about those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.reborrow().into_mut_slice()
+    }
+
+    pub(super) fn into_mut_slice(self) -> Result<&'a mut [T]> {
+        let view = self.into_view();
+        view.fences(Access::Write)?.wait_host()?;
+        view.ledger().prune(&view.range());
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
+        // pinned memory is; nothing else accesses it: the device's copies were waited for, and the
+        // view is exclusive for `'a`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
+    }
+}

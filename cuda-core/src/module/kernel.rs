@@ -1,0 +1,225 @@
+//! Kernels with typed parameters, declared by [`kernel!`](crate::kernel!): what their arguments
+//! must be.
+
+use super::launch::argument::Reach;
+use crate::memory::buffer::Buffer;
+use crate::memory::view::{Slice, SliceMut};
+use crate::types::pod::Pod;
+
+/// Memory for a parameter that is declared as `&[T]`: `&buffer` and shared views. Sealed.
+///
+/// ```
+/// use cuda_core::{Argument, DeviceBuffer, kernel};
+///
+/// fn is_read<'a>(_: impl Argument<'a, As: kernel::Reads<f32>>) {}
+/// let _ = |buffer: &DeviceBuffer<f32>| is_read(buffer);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be given for a parameter `&[{T}]`",
+    note = "give `&buffer` or a shared view, of elements of this type"
+)]
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait Reads<T>: Sealed {}
+
+/// Memory for a parameter that is declared as `&mut [T]`: `&mut buffer` and exclusive views.
+/// Sealed.
+///
+/// ```
+/// use cuda_core::{Argument, DeviceSliceMut, kernel};
+///
+/// fn is_written<'a>(_: impl Argument<'a, As: kernel::Writes<f32>>) {}
+/// let _ = |view: DeviceSliceMut<'_, f32>| is_written(view);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be given for a parameter `&mut [{T}]`",
+    note = "give `&mut buffer` or an exclusive view, of elements of this type"
+)]
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait Writes<T>: Sealed {}
+
+trait Sealed {}
+
+macro_rules! given {
+    ($([$($kind:tt)*] $memory:ty: $given:ident;)*) => {$(
+        impl<T: Pod, $($kind)*> Sealed for $memory {}
+        impl<T: Pod, $($kind)*> $given<T> for $memory {}
+    )*};
+}
+
+given! {
+    [M: Reach, X] &Buffer<T, M, X>: Reads;
+    [M: Reach] Slice<'_, T, M>: Reads;
+    [M: Reach] &Slice<'_, T, M>: Reads;
+    [M: Reach, X] &mut Buffer<T, M, X>: Writes;
+    [M: Reach] SliceMut<'_, T, M>: Writes;
+    [M: Reach] &mut SliceMut<'_, T, M>: Writes;
+}
+
+/// Declares kernels once, each as a type whose launches the compiler checks.
+///
+/// ```no_run
+/// use cuda_core::{Device, Module, kernel};
+///
+/// kernel! {
+///     /// `y[i] += a * x[i]`, as `void saxpy(float a, const float *x, float *y, unsigned n)`.
+///     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+/// }
+///
+/// # let ptx = String::new();
+/// let stream = Device::get(0)?.create_stream()?;
+/// let module = Module::from_ptx(stream.context(), &ptx)?;
+/// let saxpy = saxpy::load(&module)?; // compares the parameters with the compiled kernel's
+/// let x = stream.upload_new(&[1.0; 1000])?;
+/// let mut y = stream.alloc_zeroed(1000)?;
+/// let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, 1000);
+/// // SAFETY: threads beyond `n` return, and both buffers have `n` elements.
+/// unsafe { launch.elements(1000).launch() }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+///
+/// | parameter | argument |
+/// |---|---|
+/// | `&[T]` | memory that the kernel reads: `&buffer`, a shared view, a type that is [passed as](crate::Argument) one |
+/// | `&mut [T]` | memory that it may write: `&mut buffer`, an exclusive view |
+/// | `BoundTexture`, `BoundSurface` | a texture or a surface that is bound |
+/// | any other type | a value of it: a number, `bool`, a struct of [`pod!`](crate::pod!) |
+///
+/// The type has the visibility of the declaration, is `Clone` and `Debug`, and has
+/// * `load(&Module) -> Result<Self>`, which looks the kernel up by its name, or by another one:
+///   `fn scale(x: &mut [f32]) = "_Z5scalePf";`
+/// * `from_function(Function) -> Result<Self>`, for a kernel of a [`Library`](crate::Library),
+/// * `function(&self) -> &Function`,
+/// * `on(&self, &Stream, …) -> Launch`, with an argument for each parameter: a
+///   [`Launch`](crate::Launch) to which grid, block and the rest are added.
+///
+/// `load` and `from_function` fail as
+/// [`Function::check_parameters`](crate::Function::check_parameters) does. Driver calls: those of
+/// [`Module::function`](crate::Module::function), and the queries that the first launch of a
+/// function would make.
+///
+/// To launch is still `unsafe`: the declaration says nothing about the kernel's body, which may
+/// access elements beyond the end of its arguments, or have been compiled from parameters of other
+/// types and the same sizes.
+///
+/// Textures, and a struct of your own:
+///
+/// ```no_run
+/// use cuda_core::{DeviceBuffer, Result, Stream, image::{CudaArray, Texture}, kernel, pod};
+///
+/// pod! {
+///     struct Light { direction: [f32; 3], strength: f32 }
+/// }
+/// kernel! {
+///     fn shade(image: BoundTexture, light: Light, to: &mut [f32]);
+/// }
+///
+/// fn prepare(
+///     (stream, shade): (&Stream, &shade),
+///     (texture, array): (&Texture<f32>, &CudaArray<f32>),
+///     to: &mut DeviceBuffer<f32>,
+/// ) -> Result<()> {
+///     let light = Light { direction: [0.0, 1.0, 0.0], strength: 2.0 };
+///     let n = to.len();
+///     let mut launch = shade.on(stream, texture.bind(array)?, light, to);
+///     // SAFETY: `to` has an element for each texel of the image.
+///     unsafe { launch.elements(n).launch() }
+/// }
+/// ```
+///
+/// An argument of another type does not compile:
+///
+/// ```compile_fail,E0277
+/// cuda_core::kernel! { fn scale(x: &mut [f32], by: f32); }
+///
+/// fn halve(stream: &cuda_core::Stream, scale: scale, mut x: cuda_core::DeviceBuffer<f64>) {
+///     let _ = scale.on(stream, &mut x, 0.5);
+/// }
+/// ```
+#[macro_export]
+macro_rules! kernel {
+    // Takes a parameter from the last brackets, and adds its type and its size to those before.
+    (@take $head:tt [$($done:tt)*] [$arg:ident: &mut [$t:ty] $(, $($rest:tt)*)?]) => {
+        $crate::kernel! { @take $head
+            [$($done)* { $arg impl $crate::Argument<'launch, As: $crate::kernel::Writes<$t>>, 8 }]
+            [$($($rest)*)?]
+        }
+    };
+    (@take $head:tt [$($done:tt)*] [$arg:ident: &[$t:ty] $(, $($rest:tt)*)?]) => {
+        $crate::kernel! { @take $head
+            [$($done)* { $arg impl $crate::Argument<'launch, As: $crate::kernel::Reads<$t>>, 8 }]
+            [$($($rest)*)?]
+        }
+    };
+    (@take $head:tt [$($done:tt)*] [$arg:ident: BoundTexture $(, $($rest:tt)*)?]) => {
+        $crate::kernel! { @take $head
+            [$($done)* { $arg $crate::image::BoundTexture<'launch>, 8 }] [$($($rest)*)?]
+        }
+    };
+    (@take $head:tt [$($done:tt)*] [$arg:ident: BoundSurface $(, $($rest:tt)*)?]) => {
+        $crate::kernel! { @take $head
+            [$($done)* { $arg $crate::image::BoundSurface<'launch>, 8 }] [$($($rest)*)?]
+        }
+    };
+    (@take $head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
+        $crate::kernel! { @take $head
+            [$($done)* { $arg $t, ::core::mem::size_of::<$t>() }] [$($($rest)*)?]
+        }
+    };
+    (
+        @take [$(#[$attribute:meta])* {$vis:vis} $name:ident $symbol:expr]
+        [$({ $arg:ident $type:ty, $size:expr })*] []
+    ) => {
+        $(#[$attribute])*
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Debug)]
+        $vis struct $name {
+            function: $crate::Function,
+        }
+
+        #[allow(dead_code)]
+        impl $name {
+            /// Looks the kernel up, and checks that it was compiled with these parameters.
+            ///
+            /// # Errors
+            /// Those of `Module::function` and of `Function::check_parameters`.
+            $vis fn load(module: &$crate::Module) -> $crate::Result<Self> {
+                Self::from_function(module.function($symbol)?)
+            }
+
+            /// Checks that the kernel was compiled with these parameters.
+            ///
+            /// # Errors
+            /// Those of `Function::check_parameters`.
+            $vis fn from_function(function: $crate::Function) -> $crate::Result<Self> {
+                function.check_parameters(&[$($size),*])?;
+                ::core::result::Result::Ok(Self { function })
+            }
+
+            /// The kernel without its parameters' types.
+            $vis fn function(&self) -> &$crate::Function {
+                &self.function
+            }
+
+            /// Prepares a launch with these arguments, by default of one block of one thread.
+            #[allow(clippy::too_many_arguments)]
+            $vis fn on<'launch, __Kind: $crate::StreamKind>(
+                &'launch self,
+                stream: &'launch $crate::Stream<__Kind>,
+                $($arg: $type),*
+            ) -> $crate::Launch<'launch, __Kind> {
+                stream.kernel(&self.function)$(.arg($arg))*
+            }
+        }
+    };
+    (@symbol $name:ident) => { ::core::stringify!($name) };
+    (@symbol $name:ident $symbol:literal) => { $symbol };
+    ($(
+        $(#[$attribute:meta])*
+        $vis:vis fn $name:ident($($parameters:tt)*) $(= $symbol:literal)?;
+    )+) => {$(
+        $crate::kernel! {
+            @take [$(#[$attribute])* {$vis} $name $crate::kernel!(@symbol $name $($symbol)?)]
+            [] [$($parameters)*]
+        }
+    )+};
+}

@@ -1,0 +1,148 @@
+//! Waiting for a stream, and streams that wait for each other.
+
+use cuda_sys::symbol as cu;
+
+use crate::error::Result;
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::stream::event::Event;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::Flavor;
+use crate::timeline::event::ready;
+
+/// # Waiting
+impl<K: StreamKind> Stream<K> {
+    /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// asynchronous work.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 7)?; // returns at once
+    /// stream.synchronize()?; // waits
+    /// assert!(stream.query()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamSynchronize", "cudaStreamSynchronize"))]
+    pub fn synchronize(&self) -> Result<()> {
+        self.core.synchronize()
+    }
+
+    /// Whether everything on the stream has completed: `cuStreamQuery`.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// asynchronous work.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// stream.launch_host_func(|| println!("working"))?;
+    /// while !stream.query()? {
+    ///     std::thread::yield_now(); // something else could be done here
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamQuery", "cudaStreamQuery"))]
+    pub fn query(&self) -> Result<bool> {
+        let op = "cuStreamQuery";
+        let bound = self.core.bind(op)?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
+        let issued = self.core.timeline().issued();
+        // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
+        let done = ready(op, unsafe { cu::cuStreamQuery(bound.raw()) })?;
+        if done {
+            self.core.timeline().complete(issued);
+        }
+        Ok(done)
+    }
+
+    /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
+    /// event never recorded makes nothing wait; events of other devices are fine.
+    ///
+    /// An event behind a host function, or behind a wait for a value, may take any time: then this
+    /// makes a [checkpoint](Stream::checkpoint) first. The same holds for events that other
+    /// processes may record.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let later = context.create_stream()?;
+    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+    /// event.record(&stream)?; // after what another library has enqueued there
+    /// later.wait_event(&event)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let bound = self.core.bind("cuStreamWaitEvent")?;
+        bound.wait_for_event(event.live()?, event.may_come_at_any_time())
+    }
+
+    /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
+    /// if it already waits for that.
+    ///
+    /// Other code may also use default streams and those that [it created](Stream::from_raw). What
+    /// it enqueued is waited for too, so for these there are always driver calls. What other code
+    /// enqueues through the handle of a stream that this crate created is not known: wait for an
+    /// [`Event`] that is recorded behind it.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (first, second) = (context.create_stream()?, context.create_stream()?);
+    /// first.launch_host_func(|| println!("before"))?;
+    /// second.wait_stream(&first)?;
+    /// second.launch_host_func(|| println!("after"))?;
+    /// second.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
+    pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
+        let op = "cuStreamWaitEvent";
+        let timeline = other.core.timeline();
+        let seq = match timeline.flavor() {
+            Flavor::Created | Flavor::GivenUp => {
+                other.core.ensure()?;
+                timeline.issued()
+            }
+            // A point of its own, behind work that this crate has not counted.
+            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
+        };
+        self.core.bind(op)?.wait_for(&timeline.at(seq))
+    }
+
+    /// Records an event now, for streams that will wait for what is on the stream so far but not
+    /// for what comes next. No driver call if there is one already.
+    ///
+    /// Without it a stream that waits is made to wait for everything enqueued up to that moment,
+    /// which may be too much for pipelines that overlap copies and kernels. Host functions make a
+    /// checkpoint themselves.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let compute = context.create_stream()?;
+    /// let (mut first, mut second) = (stream.alloc::<u8>(1 << 20)?, stream.alloc::<u8>(1 << 20)?);
+    /// stream.fill(&mut first, 1)?;
+    /// stream.checkpoint()?;
+    /// stream.fill(&mut second, 2)?;
+    /// compute.copy_within(&mut first, 0..1000, 5000)?; // waits for the first fill only
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn checkpoint(&self) -> Result<()> {
+        let bound = self.core.bind("cuEventRecord")?;
+        self.core.timeline().checkpoint(false, bound.entered())
+    }
+}

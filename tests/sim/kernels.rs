@@ -1,0 +1,164 @@
+//! Kernels with typed parameters, and arguments of a program's own types.
+
+use cuda_core::{
+    Argument, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, LaunchError, Module,
+    PinnedBuffer, Result, Stream, kernel,
+};
+use cuda_sim::Session;
+use support::{kernels, simulator};
+
+kernel! {
+    /// `y[i] += a * x[i]`
+    pub(crate) fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+    fn nothing();
+    /// Names that the macro uses, too.
+    fn renamed(launch: &mut [u32], stream: u32) = "add_one";
+    fn too_few(x: &mut [u32]) = "add_one";
+    fn too_wide(x: &mut [u32], n: u64) = "add_one";
+    fn echo(
+        to: &mut [u64],
+        byte: u8,
+        short: cuda_core::f16,
+        word: u32,
+        long: u64,
+        float: f32,
+        double: f64,
+        three: [f32; 3],
+    );
+    fn not_there(x: &[u8]);
+}
+
+/// Runs a test on a stream of device 0 and the kernels of the suites.
+fn run(test: impl FnOnce(&Stream, &Module) -> Result<()>) -> Result<()> {
+    let session: Session = simulator();
+    let stream = Device::get(0)?.create_stream()?;
+    let module = kernels::load(stream.context())?;
+    test(&stream, &module)?;
+    drop((stream, module));
+    cuda_core::trim()?;
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m_typed_kernels_launch() -> Result<()> {
+    run(|stream, module| {
+        let saxpy = saxpy::load(module)?;
+        assert_eq!(saxpy.function().name(), "saxpy");
+        let x = stream.upload_new(&[1.0f32; 100])?;
+        let mut y = stream.alloc_zeroed::<f32>(100)?;
+        // SAFETY: both have 100 elements.
+        unsafe { saxpy.on(stream, 2.0, &x, &mut y, 100).elements(100).launch() }?;
+        // Views, and pinned memory in place.
+        let pinned = PinnedBuffer::from_slice(stream.context(), &[3.0f32; 10])?;
+        let mut part = y.slice_mut(..10)?;
+        // SAFETY: both have 10 elements.
+        unsafe { saxpy.on(stream, 1.0, &pinned, &mut part, 10).elements(10).launch() }?;
+        let half = x.slice(50..)?;
+        // SAFETY: both have 50 elements.
+        unsafe { saxpy.on(stream, 4.0, half, y.slice_mut(50..)?, 50).elements(50).launch() }?;
+        let expected: Vec<f32> =
+            [vec![5.0; 10], vec![2.0; 40], vec![6.0; 50]].into_iter().flatten().collect();
+        assert_eq!(stream.download_vec(&y)?, expected);
+        // SAFETY: no parameter.
+        unsafe { nothing::load(module)?.on(stream).launch() }?;
+        let mut words = stream.alloc_zeroed::<u32>(7)?;
+        let renamed = renamed::from_function(module.function("add_one")?)?.clone();
+        // SAFETY: seven elements.
+        unsafe { renamed.on(stream, &mut words, 7).block(7).launch() }?;
+        assert_eq!(stream.download_vec(&words)?, [1; 7]);
+        let mut back = stream.alloc_zeroed::<u64>(8)?;
+        let half = cuda_core::f16::ONE;
+        let echo = echo::load(module)?;
+        let mut launch = echo.on(stream, &mut back, 1, half, 2, 3, 1.0, 2.0, [1.0, 2.0, 3.0]);
+        // SAFETY: it writes 60 bytes.
+        unsafe { launch.launch() }?;
+        let words = stream.download_vec(back.as_view())?;
+        assert_eq!(words[..5], [1, 0x3c00, 2, 3, u64::from(1.0f32.to_bits())]);
+        Ok(())
+    })
+}
+
+#[test]
+fn m_typed_kernels_are_compared_with_compiled_ones() -> Result<()> {
+    run(|_, module| {
+        match too_few::load(module).expect_err("two parameters") {
+            Error::Launch(LaunchError::ArgumentCount { kernel, expected, given, .. }) => {
+                assert_eq!((kernel.as_str(), expected, given), ("add_one", 2, 1));
+            }
+            other => panic!("{other:?}"),
+        }
+        match too_wide::load(module).expect_err("four bytes") {
+            Error::Launch(LaunchError::ArgumentSize { index, expected, given, .. }) => {
+                assert_eq!((index, expected, given), (1, 4, 8));
+            }
+            other => panic!("{other:?}"),
+        }
+        let missing = not_there::load(module).expect_err("no such kernel");
+        assert!(missing.to_string().contains("`not_there`"), "{missing}");
+        Ok(())
+    })
+}
+
+/// A program's own type, without a line of `unsafe`.
+struct Tensor {
+    elements: DeviceBuffer<f32>,
+    rows: usize,
+}
+
+impl<'a> Argument<'a> for &'a Tensor {
+    type As = DeviceSlice<'a, f32>;
+
+    fn into_argument(self) -> Self::As {
+        self.elements.as_view()
+    }
+}
+
+impl<'a> Argument<'a> for &'a mut Tensor {
+    type As = DeviceSliceMut<'a, f32>;
+
+    fn into_argument(self) -> Self::As {
+        self.elements.as_view_mut()
+    }
+}
+
+/// A number of a program's own.
+struct Scale(f32);
+
+impl Argument<'_> for Scale {
+    type As = f32;
+
+    fn into_argument(self) -> f32 {
+        self.0
+    }
+}
+
+/// They are ordered and freed as what they are passed as.
+#[test]
+fn m_a_programs_own_types_are_arguments() -> Result<()> {
+    run(|stream, module| {
+        let other = stream.context().create_stream()?;
+        let tensor = |stream: &Stream, value: f32| -> Result<Tensor> {
+            Ok(Tensor { elements: stream.upload_new(&[value; 64])?, rows: 8 })
+        };
+        let (x, mut y) = (tensor(stream, 2.0)?, tensor(stream, 1.0)?);
+        let n = (x.rows * 8) as u32;
+        let typed = saxpy::load(module)?;
+        // SAFETY: both have 64 elements.
+        unsafe { typed.on(&other, 3.0, &x, &mut y, n).elements(64).launch() }?;
+        let function = module.function("saxpy")?;
+        let mut launch = stream
+            .kernel(&function)
+            .elements(64)
+            .arg(Scale(10.0))
+            .arg(&x)
+            .arg(&mut y)
+            .arg(n)
+            .uses(&x);
+        // SAFETY: both have 64 elements.
+        unsafe { launch.launch() }?;
+        drop(x);
+        assert_eq!(other.download_vec(&y.elements)?, [27.0; 64]);
+        Ok(())
+    })
+}

@@ -1,0 +1,57 @@
+//! The pages that rustdoc made: what a reader finds first on them.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use fs_err as fs;
+
+/// The first methods of types, in the order of their pages. rustdoc shows `impl` blocks in the order of the
+/// `mod` lines in `lib.rs` and in the rooms, so these decide it.
+const FIRST: [(&str, &[&str]); 5] = [
+    (
+        "struct.Stream",
+        &["alloc", "alloc_with", "alloc_zeroed", "alloc_from", "upload", "download", "copy"],
+    ),
+    ("struct.Device", &["get", "all", "count", "is_available"]),
+    ("struct.Context", &["create_stream", "stream_builder"]),
+    ("struct.Buffer", &["len", "is_empty", "byte_len"]),
+    ("type.PinnedBuffer", &["new", "with_flags", "from_slice", "zeroed", "as_slice"]),
+];
+
+/// Pages of `cuda-core` below `folder` that begin with other methods than [`FIRST`], one line each.
+pub(crate) fn complaints(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut complaints = Vec::new();
+    for (page, first) in FIRST {
+        let file = folder.join("cuda_core").join(format!("{page}.html"));
+        let text = fs::read_to_string(&file).context("a page of rustdoc")?;
+        complaints.extend(complaint(page, &text, first));
+    }
+    Ok(complaints)
+}
+
+fn complaint(page: &str, text: &str, first: &[&str]) -> Option<String> {
+    let found: Vec<&str> = methods(text).take(first.len()).collect();
+    (found != first)
+        .then(|| format!("{page} begins with {}, not with {}", found.join(", "), first.join(", ")))
+}
+
+/// Methods of the page, in its order.
+fn methods(text: &str) -> impl Iterator<Item = &str> {
+    let ids = text.split("<section id=\"method.").skip(1);
+    ids.filter_map(|rest| rest.split('"').next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_order_is_a_complaint() {
+        let text = "<section id=\"impl-A\"><section id=\"method.a\" class=\"m\"></section>\
+                    <section id=\"method.b\"></section>";
+        assert_eq!(complaint("struct.A", text, &["a", "b"]), None);
+        let wrong = complaint("struct.A", text, &["b"]);
+        assert_eq!(wrong.as_deref(), Some("struct.A begins with a, not with b"));
+        assert!(complaint("struct.A", "", &["a"]).is_some());
+    }
+}
