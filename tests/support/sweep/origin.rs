@@ -3,7 +3,7 @@
 use cuda_sim::{Leak, Origin};
 
 /// Library functions that change the current context on purpose.
-const DELIBERATE: [&str; 4] = ["create_current", "set_current", "push", "pop"];
+const DELIBERATE: [&str; 4] = ["new_current", "set_current", "push", "pop"];
 
 /// Whether the body of the test made the object with a raw call.
 pub(super) fn is_body(leak: &Leak, path: &str) -> bool {
@@ -16,10 +16,10 @@ pub(super) fn is_body(leak: &Leak, path: &str) -> bool {
 pub(super) fn is_switch_by_body(switch: &Origin, path: &str) -> bool {
     match caller(&switch.functions(), path) {
         Some(Caller::Body) => true,
-        // `Context::push`, or `<impl cuda_core::context::Context>::create_current`.
-        Some(Caller::Library(function)) => function
-            .rsplit_once("::")
-            .is_some_and(|(of, name)| of.contains("Context") && DELIBERATE.contains(&name)),
+        // `Context::push`, or `<impl cuda_core::context::Context>::new_current`.
+        Some(Caller::Library(function)) => function.rsplit_once("::").is_some_and(|(of, name)| {
+            (of.contains("Context") || of.contains("Device")) && DELIBERATE.contains(&name)
+        }),
         None => false,
     }
 }
