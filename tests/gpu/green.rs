@@ -84,7 +84,7 @@ gpu_test! {
     needs 2, cuda_12_4;
     fn multiprocessors_that_make_no_context() -> Result<()> {
         let none = Context::new_green(&[]);
-        assert!(matches!(none, Err(Error::Invalid { .. })), "{none:?}");
+        assert!(refusal(none).contains("given"));
         let (a, b) = (split(0)?.0, split(1)?.0);
         let two = Context::new_green(&[&a, &b]);
         assert!(refusal(two).contains("devices 0 and 1"));

@@ -6,7 +6,7 @@ use cuda_core::{
     Context, ContextFlags, Device, Error, Library, ModuleError, Result,
     jit::{JitCache, JitOptions},
 };
-use support::{context, gpu_test, hash, kernels, stall};
+use support::{context, gpu_test, hash, kernels, refusal, stall};
 
 fn library() -> Result<Library> {
     kernels::register();
@@ -58,7 +58,7 @@ gpu_test! {
         let (here, there) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
         let mut counters = [library.global::<u32>(&here, "counter")?, library.global(&there, "counter")?];
         let taken = library.global::<u32>(&here, "counter");
-        assert!(matches!(taken, Err(Error::Invalid { .. })), "{taken:?}");
+        assert!(refusal(taken).contains("already"));
         assert!(matches!(library.global::<u32>(&here, "none"), Err(Error::Module(ModuleError::NotFound { .. }))));
         let bump = library.kernel("bump")?;
         for (context, by) in [(&here, 1u32), (&there, 2)] {
@@ -110,11 +110,11 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn m11_bad_library() -> Result<()> {
-        assert!(matches!(Library::from_ptx("int main;"), Err(Error::Invalid { .. })));
-        assert!(matches!(Library::from_ptx(".version 7.0\0"), Err(Error::Invalid { .. })));
+        assert!(refusal(Library::from_ptx("int main;")).contains(".version"));
+        assert!(refusal(Library::from_ptx(".version 7.0\0")).contains("NUL byte"));
         let library = library()?;
         assert!(matches!(library.kernel("none"), Err(Error::Module(ModuleError::NotFound { .. }))));
-        assert!(matches!(library.kernel("no\0ne"), Err(Error::Invalid { .. })));
+        assert!(refusal(library.kernel("no\0ne")).contains("NUL byte"));
         // SAFETY: there is no such file.
         let missing = unsafe { Library::from_file("no such file") };
         assert!(matches!(missing, Err(Error::Module(ModuleError::File { .. }))), "{missing:?}");

@@ -7,7 +7,7 @@ use cuda_core::{
     jit::{JitOptions, LinkInput, Linker},
 };
 use cuda_sim::register_kernel;
-use support::{context, gpu_test};
+use support::{context, gpu_test, refusal};
 
 /// A kernel that calls a function that another text defines.
 const KERNEL: &str = "
@@ -120,17 +120,17 @@ gpu_test! {
         let context = first()?;
         let mut linker = Linker::new(&context)?;
         let refused = linker.add_ptx("int main;").map(drop);
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(refusal(refused).contains(".version"));
         let refused = linker.add_ptx(".version 7.0\0.target sm_52").map(drop);
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(refusal(refused).contains("NUL byte"));
         // SAFETY: the image is empty.
         let refused = unsafe { linker.add_image(LinkInput::Fatbin, &[]) }.map(drop);
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(refusal(refused).contains("given"));
         // SAFETY: there is no such file.
         let refused = unsafe { linker.add_file(LinkInput::Library, "no such file") }.map(drop);
         assert!(matches!(refused, Err(Error::Module(ModuleError::File { .. }))), "{refused:?}");
         let nothing = linker.complete();
-        assert!(matches!(nothing, Err(Error::Invalid { .. })), "{nothing:?}");
+        assert!(refusal(nothing).contains("given"));
 
         let mut linker = Linker::new(&context)?;
         let wrong = FUNCTION.replace("add.u32", "oops.u32");

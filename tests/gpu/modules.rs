@@ -26,10 +26,10 @@ gpu_test! {
         }
         for no_ptx in ["", "\n", "\x7fELF\x02\x01\x01", "int main;", "// .version 7.0"] {
             let refused = Module::from_ptx(&context, no_ptx);
-            assert!(matches!(refused, Err(Error::Invalid { .. })), "{no_ptx:?}: {refused:?}");
+            assert!(refusal(refused).contains(".version"));
         }
         let refused = Module::from_ptx(&context, ".version 7.0\0.target sm_70");
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(refusal(refused).contains("NUL byte"));
         // The driver still works.
         kernels::load(&context)?.function("nothing")?;
         Ok(())
@@ -108,7 +108,7 @@ gpu_test! {
         assert_eq!(counter.len(), 1);
         for name in ["counter", "counter"] {
             let refused = module.global::<u8>(name);
-            assert!(matches!(&refused, Err(Error::Invalid { .. })), "{refused:?}");
+            assert!(matches!(&refused, Err(Error::Invalid { reason, .. }) if reason.contains("already")), "{refused:?}");
         }
         let mut back = [0];
         stream.download(&counter, &mut back)?;

@@ -301,7 +301,10 @@ fn settings_that_cannot_be_are_refused() {
     let before = staging::options().expect("the environment sets none");
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
         let refused = staging::set_options(StagingOptions::new(threads, chunk));
-        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Invalid { ref reason, .. }) if reason.contains("expected")),
+            "{refused:?}"
+        );
     }
     assert_eq!(staging::options().ok(), Some(before));
     assert_eq!(session.trace().len(), 0, "the driver is asked nothing");

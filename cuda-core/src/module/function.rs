@@ -11,7 +11,6 @@ use super::{Loaded, Module};
 use crate::context::Context;
 use crate::error::{Result, asked, c_string, check};
 use crate::module::launch::limits::LaunchLimits;
-use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -114,13 +113,12 @@ impl FoundFunction {
 impl Function {
     /// The function of a module with that name, which the driver is asked for once.
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
-        let symbol = c_string("cuModuleGetFunction", name)?;
         let loaded = module.live()?;
-        driver::ensure()?;
         let known = lock(&loaded.functions).get(name).cloned();
         let found = match known {
             Some(found) => found,
             None => {
+                let symbol = c_string("cuModuleGetFunction", name)?;
                 let asked = loaded.context.ask("cuModuleGetFunction", ptr::null_mut(), |raw| {
                     // SAFETY: the call writes one handle, to an exclusive borrow; the name is
                     // NUL-terminated and read during the call only; the caller holds the module,
@@ -272,7 +270,7 @@ impl Function {
     /// # const PTX: &str = "";
     /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("transpose")?;
     /// function.set_max_dynamic_shared(100 << 10)?; // once; more than 48 KiB need it
-    /// let mut launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(100 << 10);
+    /// let launch = stream.kernel(&function).grid(64).block(256).dynamic_shared(100 << 10);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]

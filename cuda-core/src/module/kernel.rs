@@ -71,9 +71,9 @@ given! {
 /// let saxpy = saxpy::load(&module)?; // compares the parameters with the compiled kernel's
 /// let x = stream.upload_new(&[1.0; 1000])?;
 /// let mut y = stream.alloc_zeroed(1000)?;
-/// let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, 1000);
+/// let mut launch = saxpy.on(&stream, 2.0, &x, &mut y, 1000).elements(1000);
 /// // SAFETY: threads beyond `n` return, and both buffers have `n` elements.
-/// unsafe { launch.elements(1000).launch() }?;
+/// unsafe { launch.launch() }?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
@@ -120,9 +120,9 @@ given! {
 /// ) -> Result<()> {
 ///     let light = Light { direction: [0.0, 1.0, 0.0], strength: 2.0 };
 ///     let n = to.len();
-///     let mut launch = shade.on(stream, texture.bind(array)?, light, to);
+///     let mut launch = shade.on(stream, texture.bind(array)?, light, to).elements(n);
 ///     // SAFETY: `to` has an element for each texel of the image.
-///     unsafe { launch.elements(n).launch() }
+///     unsafe { launch.launch() }
 /// }
 /// ```
 ///

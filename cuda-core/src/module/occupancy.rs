@@ -21,7 +21,7 @@ use crate::util::panic::unless_panic;
 /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
 /// let size = function.block_size(None, 0)?; // no limit, no dynamic shared memory
 /// let blocks = (x.len() as u32).div_ceil(size.threads);
-/// let mut launch = stream.kernel(&function).grid(blocks).block(size.threads).arg(&mut x);
+/// let launch = stream.kernel(&function).grid(blocks).block(size.threads).arg(&mut x);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,7 +131,8 @@ impl Function {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let best = function.block_size(None, 0)?;
-    /// let mut launch = stream.kernel(&function).grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
+    /// // The fewest blocks that fill the device.
+    /// let launch = stream.kernel(&function).grid(best.min_grid).block(best.threads);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]

@@ -51,7 +51,11 @@ complex! {
     ///
     /// let mut signal = stream.alloc::<Complex32>(1024)?;
     /// stream.fill(&mut signal, Complex32::new(1.0, -1.0))?;
-    /// let mut launch = stream.kernel(&function).elements(1024).arg(&mut signal).arg(Complex32::new(0.0, 1.0));
+    /// let launch = stream
+    ///     .kernel(&function)
+    ///     .elements(1024)
+    ///     .arg(&mut signal)
+    ///     .arg(Complex32::new(0.0, 1.0));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     Complex32: f32, 8

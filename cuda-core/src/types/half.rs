@@ -115,7 +115,7 @@ half! {
     ///
     /// let values = [1.0f32, 0.5, -2.0].map(f16::from_f32);
     /// let mut x = stream.upload_new(&values)?;
-    /// let mut launch = stream.kernel(&function).block(3).arg(&mut x).arg(f16::from_f32(3.0));
+    /// let launch = stream.kernel(&function).block(3).arg(&mut x).arg(f16::from_f32(3.0));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     f16: 0x3c00, wide_of_half, half_of_wide

@@ -52,7 +52,10 @@ fn s05_bounds_do_not_wrap() {
         outside(buffer.slice(32..)?.slice(..33));
         outside(buffer.as_view().split_at(65));
         let nothing = buffer.chunks_mut(0).map(drop);
-        assert!(matches!(nothing, Err(Error::Invalid { .. })), "{nothing:?}");
+        assert!(
+            matches!(nothing, Err(Error::Invalid { ref reason, .. }) if reason.contains("given")),
+            "{nothing:?}"
+        );
         assert_eq!(buffer.chunks(usize::MAX)?.len(), 1);
         assert_eq!(stream.alloc::<u8>(0)?.chunks(3)?.len(), 0);
         outside(pinned(&[0; 4])?.slice(3..5));
@@ -162,11 +165,15 @@ fn aligned_or_refused<T: Pod>() -> Result<()> {
             let address = buffer.slice(1..)?.as_raw();
             assert!(address % align_of::<T>() as u64 == 0);
         }
-        Err(error) => assert!(matches!(error, Error::Invalid { .. })),
+        Err(error) => assert!(
+            matches!(error, Error::Invalid { ref reason, .. } if reason.contains("elements aligned to"))
+        ),
     }
     match PinnedBuffer::<T>::new(&primary(), 3) {
         Ok(buffer) => assert!(buffer.slice(1..)?.as_slice()?.as_ptr().is_aligned()),
-        Err(error) => assert!(matches!(error, Error::Invalid { .. })),
+        Err(error) => assert!(
+            matches!(error, Error::Invalid { ref reason, .. } if reason.contains("elements aligned to"))
+        ),
     }
     Ok(())
 }
@@ -187,10 +194,16 @@ fn s32_more_than_an_allocation_guarantees_is_refused() {
         let stream = device().create_stream()?;
         let context = primary();
         let mark = session.mark();
-        assert!(matches!(stream.alloc::<To512>(1), Err(Error::Invalid { .. })));
-        assert!(matches!(stream.alloc::<To512>(0), Err(Error::Invalid { .. })));
+        assert!(
+            matches!(stream.alloc::<To512>(1), Err(Error::Invalid { ref reason, .. }) if reason.contains("elements aligned to"))
+        );
+        assert!(
+            matches!(stream.alloc::<To512>(0), Err(Error::Invalid { ref reason, .. }) if reason.contains("elements aligned to"))
+        );
         let refused = PinnedBuffer::<To8192>::new(&context, 1);
-        assert!(matches!(refused, Err(Error::Invalid { .. })));
+        assert!(
+            matches!(refused, Err(Error::Invalid { ref reason, .. }) if reason.contains("elements aligned to"))
+        );
         assert_eq!(session.names_since(mark), [""; 0]);
         Ok(())
     });

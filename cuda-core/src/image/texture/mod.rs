@@ -106,7 +106,8 @@ impl<T: Texel> Texture<T> {
     /// # let function = Module::from_ptx(&context, PTX)?.function("sample")?;
     /// let table = stream.alloc_zeroed::<f32>(1024)?;
     /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
-    /// let mut launch = stream.kernel(&function).elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
+    /// // It reads `table`, as `arg(&table)` would.
+    /// let mut launch = stream.kernel(&function).elements(1024).arg(texture.bind(&table)?);
     /// // SAFETY: sample(cudaTextureObject_t table) does nothing but that.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())

@@ -88,7 +88,11 @@ impl<T: Texel> Surface<T> {
     /// let shape = ArrayShape::D2 { width: 64, height: 64 };
     /// let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
     /// let surface = Surface::new(&image)?;
-    /// let mut launch = stream.kernel(&function).grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?);
+    /// let mut launch = stream
+    ///     .kernel(&function)
+    ///     .grid((4, 4))
+    ///     .block((16, 16))
+    ///     .arg(surface.bind_mut(&mut image)?);
     /// // SAFETY: draw(cudaSurfaceObject_t image) writes the image, and touches nothing else.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())

@@ -42,7 +42,13 @@ use crate::util::inline_vec::InlineVec;
 /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("axpy")?;
 /// let (x, mut y) = (stream.alloc_zeroed::<f32>(1024)?, stream.alloc_zeroed::<f32>(1024)?);
 /// // axpy(float a, const float *x, float *y, unsigned n)
-/// let mut launch = stream.kernel(&function).elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
+/// let launch = stream
+///     .kernel(&function)
+///     .elements(512)
+///     .arg(2.0f32)
+///     .arg(x.slice(512..)?)
+///     .arg(&mut y)
+///     .arg(512u32);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
@@ -93,7 +99,7 @@ pub trait Argument<'a> {
 /// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
 /// let mut addresses = stream.alloc(2)?;
 /// stream.upload(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
-/// let mut launch = stream.kernel(&function).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
+/// let launch = stream.kernel(&function).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]

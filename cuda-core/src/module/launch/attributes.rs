@@ -13,7 +13,11 @@ use crate::stream::StreamKind;
 /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("send")?;
 /// use cuda_core::MemorySyncDomain;
 ///
-/// let mut launch = stream.kernel(&function).grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
+/// let launch = stream
+///     .kernel(&function)
+///     .grid(8)
+///     .block(256)
+///     .memory_sync_domain(MemorySyncDomain::Remote);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,7 +72,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let stream = context.create_stream()?;
     /// # const PTX: &str = "";
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("reduce")?;
-    /// let mut launch = stream.kernel(&function).grid(64).block(256).cluster(4); // sixteen clusters of four blocks
+    /// // Sixteen clusters of four blocks.
+    /// let launch = stream.kernel(&function).grid(64).block(256).cluster(4);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn cluster(mut self, blocks: impl Into<Dimensions>) -> Self {
@@ -87,7 +92,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("sweep")?;
     /// let each = function.max_active_blocks(256, 0)?; // at once, on one multiprocessor
     /// let blocks = each * context.device().attributes().multiprocessor_count()?;
-    /// let mut launch = stream.kernel(&function).grid(blocks).block(256).cooperative();
+    /// let launch = stream.kernel(&function).grid(blocks).block(256).cooperative();
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchCooperativeKernel", "cudaLaunchCooperativeKernel"))]
@@ -147,7 +152,11 @@ impl<K: StreamKind> Launch<'_, K> {
     ///
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("send")?;
     /// // A kernel that writes to other devices; fences of its neighbours need not wait for that.
-    /// let mut launch = stream.kernel(&function).grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
+    /// let launch = stream
+    ///     .kernel(&function)
+    ///     .grid(8)
+    ///     .block(256)
+    ///     .memory_sync_domain(MemorySyncDomain::Remote);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn memory_sync_domain(mut self, domain: MemorySyncDomain) -> Self {

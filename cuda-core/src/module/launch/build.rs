@@ -114,7 +114,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let x = stream.alloc_zeroed::<f32>(256)?;
-    /// let mut launch = stream.kernel(&function).block(256).arg(x.as_raw()).uses(&x);
+    /// let launch = stream.kernel(&function).block(256).arg(x.as_raw()).uses(&x);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn uses<A>(mut self, memory: A) -> Self
