@@ -223,7 +223,9 @@ pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use memory::view::{Slice, SliceMut};
-pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
+pub use module::launch::{
+    Argument, DeviceVisible, Dimensions, Launch, Launchable, MemorySyncDomain,
+};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
     nvrtc,

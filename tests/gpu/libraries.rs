@@ -34,11 +34,13 @@ gpu_test! {
             let mut x = stream.alloc_zeroed::<u32>(100)?;
             for _ in 0..round {
                 // SAFETY: 100 elements.
-                unsafe { stream.kernel(&add_one).elements(100).arg(&mut x).arg(100u32).launch() }?;
+                unsafe { stream.kernel(&kernel).elements(100).arg(&mut x).arg(100u32).launch() }?;
             }
+            // SAFETY: 100 elements.
+            unsafe { stream.kernel(&add_one).elements(100).arg(&mut x).arg(100u32).launch() }?;
             let mut back = [0; 100];
             stream.download(&x, &mut back)?;
-            assert_eq!(back, [round; 100]);
+            assert_eq!(back, [round + 1; 100]);
             // Nor does memory of another context work.
             let other = contexts.iter().find(|other| *other != context).expect("three");
             let stream = other.create_stream()?;

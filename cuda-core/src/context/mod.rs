@@ -93,6 +93,27 @@ enum ContextKind {
     GivenUp,
 }
 
+/// A context that this value recognises and does not keep alive.
+pub(crate) enum WeakContext {
+    Primary(&'static ContextInner),
+    Counted(Weak<ContextInner>),
+}
+
+impl WeakContext {
+    pub(crate) fn is(&self, context: &Context) -> bool {
+        match (self, &context.0) {
+            (Self::Primary(inner), Ref::Primary(other)) => ptr::eq(*inner, *other),
+            // The memory is not given to another context while `self` exists.
+            (Self::Counted(inner), Ref::Counted(other)) => inner.as_ptr() == Arc::as_ptr(other),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Counted(inner) if inner.strong_count() == 0)
+    }
+}
+
 /// A context's handle.
 pub(crate) type RawContext = Handle<CUcontext>;
 
@@ -240,6 +261,13 @@ impl Context {
         match &self.0 {
             Ref::Primary(inner) => inner,
             Ref::Counted(inner) => inner,
+        }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakContext {
+        match &self.0 {
+            Ref::Primary(inner) => WeakContext::Primary(inner),
+            Ref::Counted(inner) => WeakContext::Counted(Arc::downgrade(inner)),
         }
     }
 

@@ -43,16 +43,18 @@ pub type FunctionAttribute = CUfunction_attribute;
 /// ```
 #[derive(Clone)]
 pub struct Function {
-    // INVARIANT: of `code`, which stays while this value exists.
+    // INVARIANT: of `code` in `context`, which both stay while this value exists.
     found: Arc<FoundFunction>,
+    context: Context,
     code: Code,
 }
 
-/// What is known of a function; a module keeps it for the next one who asks for the name.
+/// What is known of a function; its module or its [`Kernel`](super::Kernel) keeps it for the next
+/// look-up.
 pub(super) struct FoundFunction {
-    // INVARIANT: a function in `context` for as long as its code is loaded, which a `Function` sees to.
+    // INVARIANT: a function for as long as its code is loaded and its context lives, which a
+    // `Function` sees to.
     raw: Handle<CUfunction>,
-    context: Context,
     name: String,
     limits: OnceLock<LaunchLimits>,
 }
@@ -99,13 +101,8 @@ pub struct FunctionAttributes {
 }
 
 impl FoundFunction {
-    fn new(raw: CUfunction, context: &Context, name: &str) -> Arc<Self> {
-        Arc::new(Self {
-            raw: Handle(raw),
-            context: context.clone(),
-            name: name.to_owned(),
-            limits: OnceLock::new(),
-        })
+    pub(super) fn new(raw: CUfunction, name: &str) -> Arc<Self> {
+        Arc::new(Self { raw: Handle(raw), name: name.to_owned(), limits: OnceLock::new() })
     }
 }
 
@@ -126,16 +123,16 @@ impl Function {
                     unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
                 });
                 let raw = asked.map_err(|error| error.naming(name))?;
-                let new = || FoundFunction::new(raw, &loaded.context, name);
+                let new = || FoundFunction::new(raw, name);
                 lock(&loaded.functions).entry(name.to_owned()).or_insert_with(new).clone()
             }
         };
-        Ok(Self { found, code: Code::Module(module.clone()) })
+        Ok(Self::of(found, &loaded.context, Code::Module(module.clone())))
     }
 
-    /// A function of `code` in `context`.
-    pub(super) fn new(raw: CUfunction, code: Code, context: &Context, name: &str) -> Self {
-        Self { found: FoundFunction::new(raw, context, name), code }
+    /// The function of `code` that was found in `context`.
+    pub(super) fn of(found: Arc<FoundFunction>, context: &Context, code: Code) -> Self {
+        Self { found, context: context.clone(), code }
     }
 
     /// The name by which it was looked up.
@@ -154,7 +151,7 @@ impl Function {
     /// The context that it was loaded into.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.found.context
+        &self.context
     }
 
     /// The driver's handle, valid while `self` or a clone lives.

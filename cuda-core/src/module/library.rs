@@ -1,18 +1,20 @@
 //! Libraries: kernels loaded once for all contexts.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cuda_sys::{CUkernel, CUlibrary, symbol as cu};
+use cuda_sys::{CUfunction, CUkernel, CUlibrary, symbol as cu};
 
 use super::code::{Code, Users};
+use super::function::FoundFunction;
 use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
-use crate::context::Context;
+use crate::context::{Context, WeakContext};
 use crate::error::{Rejected, Result, c_string, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
@@ -24,6 +26,7 @@ use crate::process::release::{FailedRelease, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::by_parts::{compare_by, debug_by};
+use crate::util::sync::lock;
 
 /// Kernels and global variables that belong to no particular context: loaded once, and used in any
 /// context of any device. From CUDA 12.0 on.
@@ -40,11 +43,10 @@ use crate::util::by_parts::{compare_by, debug_by};
 ///
 /// # let ptx = String::new();
 /// let library = Library::from_ptx(&ptx)?;
-/// let kernel = library.kernel("nothing")?;
+/// let nothing = library.kernel("nothing")?;
 /// for device in Device::all()? {
-///     let function = kernel.function(&device.context()?)?;
 ///     // SAFETY: the kernel has no parameter and touches nothing.
-///     unsafe { device.create_stream()?.kernel(&function).block(32).launch() }?;
+///     unsafe { device.create_stream()?.kernel(&nothing).block(32).launch() }?;
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
@@ -56,6 +58,7 @@ pub(crate) struct LoadedLibrary {
     // INVARIANT: a loaded library, unloaded only by `release`.
     raw: Handle<CUlibrary>,
     pub(super) users: Users,
+    kernels: Mutex<HashMap<String, Arc<FoundKernel>>>,
     outputs: Outputs,
 }
 
@@ -70,11 +73,10 @@ impl Library {
     /// 12.0.
     ///
     /// ```no_run
-    /// use cuda_core::{Device, Library};
+    /// use cuda_core::Library;
     ///
     /// let library = Library::from_ptx(".version 7.0 …")?;
-    /// let kernel = library.kernel("scale")?; // for every context
-    /// let function = kernel.function(&Device::get(0)?.context()?)?;
+    /// let kernel = library.kernel("scale")?; // for streams of every context
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLibraryLoadData", "cudaLibraryLoadData"))]
@@ -199,6 +201,7 @@ impl Library {
         Ok(Self(Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
             users: Users::default(),
+            kernels: Mutex::default(),
             outputs: Outputs::of(op, code, call)?,
         }))))
     }
@@ -215,7 +218,8 @@ impl Library {
         self.0.outputs.wall_time
     }
 
-    /// The kernel with that name: `cuLibraryGetKernel`. It keeps the library loaded.
+    /// The kernel with that name, which the driver is asked for once: `cuLibraryGetKernel`. It keeps
+    /// the library loaded.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound);
@@ -223,19 +227,24 @@ impl Library {
     #[doc(alias("cuLibraryGetKernel", "cudaLibraryGetKernel"))]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
-        let library = self.live()?;
         let symbol = c_string(op, name)?;
+        let loaded = self.0.live()?;
+        driver::ensure()?;
+        let known = lock(&loaded.kernels).get(name).cloned();
+        if let Some(found) = known {
+            return Ok(Kernel { found, library: self.0.clone() });
+        }
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it; the name is
         // NUL-terminated and read during the call only; the library is loaded.
         let found =
-            check(op, unsafe { cu::cuLibraryGetKernel(&mut raw, library, symbol.as_ptr()) });
+            check(op, unsafe { cu::cuLibraryGetKernel(&mut raw, loaded.raw.0, symbol.as_ptr()) });
         found.map_err(|error| error.naming(name))?;
-        Ok(Kernel(Arc::new(KernelInner {
-            raw: Handle(raw),
-            library: self.0.clone(),
-            name: name.to_owned(),
-        })))
+        let new =
+            || FoundKernel { raw: Handle(raw), name: name.to_owned(), functions: Mutex::default() };
+        let mut kernels = lock(&loaded.kernels);
+        let found = kernels.entry(name.to_owned()).or_insert_with(|| Arc::new(new())).clone();
+        Ok(Kernel { found, library: self.0.clone() })
     }
 
     /// The global or constant variable with that name in a context, as a buffer over all of it:
@@ -310,36 +319,65 @@ compare_by! { Library: |it| Arc::as_ptr(&it.0) }
 
 debug_by! { [] Library: |it| "Library"(it.as_raw()) }
 
-/// A kernel of a [`Library`], not tied to a context. From CUDA 12.0 on.
+/// A kernel of a [`Library`], not tied to a context: [`Stream::kernel`](crate::Stream::kernel)
+/// launches it in the stream's. From CUDA 12.0 on.
 ///
-/// A handle: clones are the same kernel. It keeps its library loaded.
+/// A handle: clones are the same kernel. It keeps its library loaded, and no context alive.
 ///
 /// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
 /// # const PTX: &str = "";
 /// use cuda_core::{Device, Library};
 ///
-/// let kernel = Library::from_ptx(PTX)?.kernel("scale")?;
+/// let nothing = Library::from_ptx(PTX)?.kernel("nothing")?;
 /// for device in Device::all()? {
-///     let function = kernel.function(&device.context()?)?; // to be launched there
-///     println!("{:?}", function.attributes()?);
+///     let stream = device.create_stream()?;
+///     // SAFETY: the kernel has no parameter and touches nothing.
+///     unsafe { stream.kernel(&nothing).block(32).launch() }?;
+///     println!("{:?}", nothing.function(stream.context())?.attributes()?);
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Kernel(Arc<KernelInner>);
-
-struct KernelInner {
-    // INVARIANT: a kernel of `library`, which stays loaded while this value exists.
-    raw: Handle<CUkernel>,
+pub struct Kernel {
+    // INVARIANT: of `library`, which stays loaded while this value exists.
+    found: Arc<FoundKernel>,
     library: Arc<Owned<LoadedLibrary>>,
+}
+
+/// What is known of a kernel; its library keeps it for the next look-up.
+struct FoundKernel {
+    // INVARIANT: a kernel for as long as its library is loaded, which a `Kernel` sees to.
+    raw: Handle<CUkernel>,
     name: String,
+    // INVARIANT: of this kernel, each in the context beside it.
+    functions: Mutex<Vec<(WeakContext, Arc<FoundFunction>)>>,
+}
+
+impl FoundKernel {
+    /// The function in that context, if it was found already.
+    fn known(&self, context: &Context) -> Option<Arc<FoundFunction>> {
+        let functions = lock(&self.functions);
+        let (_, found) = functions.iter().find(|(of, _)| of.is(context))?;
+        Some(found.clone())
+    }
+
+    /// Keeps the function for the next look-up; returns the one that was kept first.
+    fn keep(&self, raw: CUfunction, context: &Context) -> Arc<FoundFunction> {
+        let new = FoundFunction::new(raw, &self.name);
+        let mut functions = lock(&self.functions);
+        functions.retain(|(of, _)| !of.is_gone());
+        if let Some((_, first)) = functions.iter().find(|(of, _)| of.is(context)) {
+            return first.clone();
+        }
+        functions.push((context.downgrade(), new.clone()));
+        new
+    }
 }
 
 impl Kernel {
-    /// The kernel in a context, to be launched on the context's streams with
-    /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context
-    /// may load the code there, so keep the function.
+    /// The kernel in a context, for what needs one: attributes, occupancy, a kernel with typed
+    /// parameters ([`kernel!`](crate::kernel!)). The driver is asked once for each context, which
+    /// may load the code there: `cuKernelGetFunction`.
     ///
     /// The function keeps the context alive.
     ///
@@ -349,34 +387,38 @@ impl Kernel {
     #[doc(alias("cuKernelGetFunction"))]
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
+        let code = Code::Library(self.library.clone());
+        context.live()?;
+        if let Some(found) = self.found.known(context) {
+            return Ok(Function::of(found, context, code));
+        }
         let mut raw = ptr::null_mut();
-        let code = context.relaxed(|| {
+        let result = context.relaxed(|| {
             // SAFETY: the call writes one handle, to a local that outlives it; `self` keeps the
             // kernel's library loaded; a live context is current.
             unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) }
         })?;
-        compiled(op, code, String::new())?;
-        let code = Code::Library(self.0.library.clone());
-        Ok(Function::new(raw, code, context, self.name()))
+        compiled(op, result, String::new())?;
+        Ok(Function::of(self.found.keep(raw, context), context, code))
     }
 
     /// The name by which it was looked up.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.found.name
     }
 
     /// The library that it belongs to.
     pub fn library(&self) -> Library {
-        Library(self.0.library.clone())
+        Library(self.library.clone())
     }
 
     /// The driver's handle, valid while `self` or a clone lives. The library and the buffers it
     /// uses do not know of a launch made with it.
     pub fn as_raw(&self) -> CUkernel {
-        self.0.raw.0
+        self.found.raw.0
     }
 }
 
-compare_by! { Kernel: |it| (it.as_raw(), Arc::as_ptr(&it.0.library)) }
+compare_by! { Kernel: |it| (it.as_raw(), Arc::as_ptr(&it.library)) }
 
 debug_by! { [] Kernel: |it| "Kernel"(it.name()) }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use cuda_core::{AnyThread, Launch, MemorySyncDomain, PinnedBuffer};
+use cuda_core::{AnyThread, ContextFlags, Error, Launch, Library, MemorySyncDomain, PinnedBuffer};
 use cuda_sim::{LaunchAttributes, register_kernel};
 use support::kernels;
 
@@ -95,6 +95,72 @@ fn a_function_is_asked_for_once() {
             assert_eq!(driver.session.names_since(missing), entered(["cuModuleGetFunction"]));
         }
         Ok(())
+    });
+}
+
+/// A library remembers its kernels, and these their functions and the limits of those, without
+/// keeping a context alive.
+#[test]
+fn a_librarys_kernel_is_asked_for_once() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        kernels::register();
+        let library = Library::from_ptx(kernels::PTX)?;
+        let add_one = driver.expect(["cuLibraryGetKernel"], || library.kernel("add_one"))?;
+        let found = entered([EXCHANGE, "cuKernelGetFunction", EXCHANGE]);
+        let mut x = stream.alloc_zeroed::<u32>(16)?;
+        let first = driver.expect(found.clone(), || stream.kernel(&add_one).block(16));
+        let mut first = first.arg(&mut x).arg(16u32);
+        // SAFETY: 16 elements. The first launch asks for the limits.
+        unsafe { first.launch() }?;
+        drop(first);
+        let again = driver.expect([], || library.kernel("add_one"))?;
+        let mut launch = driver.expect([], || stream.kernel(&again).block(16));
+        launch = launch.arg(&mut x).arg(16u32);
+        // SAFETY: 16 elements.
+        driver.expect([LAUNCH], || unsafe { launch.launch() })?;
+        let function = driver.expect([], || again.function(&context))?;
+        driver.expect([], || function.check_parameters(&[8, 4]))?;
+        // A later context may have the handle of one that is gone.
+        for _ in 0..2 {
+            let created = Context::new(context.device(), ContextFlags::default())?;
+            driver.expect(found.clone(), || again.function(&created)).map(drop)?;
+            driver.expect([], || again.function(&created)).map(drop)?;
+            let mark = driver.session.mark();
+            drop(created);
+            assert!(driver.session.names_since(mark).contains(&"cuCtxDestroy_v2"));
+        }
+        // A name that is not there is asked for each time.
+        for _ in 0..2 {
+            let missing = driver.session.mark();
+            assert!(library.kernel("missing").is_err());
+            assert_eq!(driver.session.names_since(missing), ["cuLibraryGetKernel"]);
+        }
+        Ok(())
+    });
+}
+
+/// What could not be found is reported by the launch, which then asks for nothing.
+#[test]
+fn a_launch_reports_that_its_kernel_was_not_found() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        kernels::register();
+        let nothing = Library::from_ptx(kernels::PTX)?.kernel("nothing")?;
+        let code = cuda_sys::CUDA_ERROR_NO_BINARY_FOR_GPU;
+        driver.session.fail_nth(Some("cuKernelGetFunction"), 1, code);
+        let mut launch = stream.kernel(&nothing);
+        let mark = driver.session.mark();
+        // SAFETY: refused.
+        let refused = unsafe { launch.launch() };
+        let named = matches!(
+            refused,
+            Err(Error::Module(cuda_core::ModuleError::Compile { op: "cuKernelGetFunction", .. }))
+        );
+        assert!(named, "{refused:?}");
+        assert!(driver.session.names_since(mark).is_empty());
+        // SAFETY: no parameter.
+        unsafe { stream.kernel(&nothing).launch() }
     });
 }
 

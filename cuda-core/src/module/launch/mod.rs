@@ -1,10 +1,12 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
+use std::borrow::Cow;
+
 use cuda_sys::{CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
-use crate::module::Function;
+use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::util::by_parts::debug_by;
 
@@ -56,13 +58,13 @@ use attributes::Attributes;
 #[must_use = "nothing is launched until `launch` is called"]
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
-    function: &'a Function,
     /// Boxed: every method takes and returns the launch, and these are almost a kibibyte.
     prepared: Box<Prepared<'a>>,
 }
 
 /// What a launch collects before it is made.
 struct Prepared<'a> {
+    function: Result<Cow<'a, Function>>,
     grid: Dimensions,
     block: Dimensions,
     dynamic_shared: usize,
@@ -75,7 +77,7 @@ impl<'a> Prepared<'a> {
     /// One block of one thread, without arguments. Constructed in its box: on the way there, most
     /// of a kibibyte that is not initialised would be copied.
     #[inline]
-    fn boxed(context: &'a Context) -> Box<Self> {
+    fn boxed(context: &'a Context, function: Result<Cow<'a, Function>>) -> Box<Self> {
         let mut memory = Box::new_uninit();
         let place: *mut Self = memory.as_mut_ptr();
         macro_rules! write {
@@ -90,6 +92,7 @@ impl<'a> Prepared<'a> {
             )*};
         }
         write! {
+            function: function,
             grid: Dimensions::ONE,
             block: Dimensions::ONE,
             dynamic_shared: 0,
@@ -102,13 +105,64 @@ impl<'a> Prepared<'a> {
     }
 }
 
+/// The function to launch, if it was found.
+#[inline]
+fn found<'a>(function: &'a Result<Cow<'_, Function>>) -> Result<&'a Function> {
+    function.as_deref().map_err(Error::clone)
+}
+
+/// What [`Stream::kernel`] launches: a [`Function`], or a [`Kernel`] of a library, which the stream's
+/// context chooses the function of. Sealed. A kernel declared by [`kernel!`](crate::kernel!) is
+/// launched by its own method `on`, which checks the arguments' types.
+///
+/// ```no_run
+/// use cuda_core::{Launchable, Result, Stream};
+///
+/// fn run(stream: &Stream, nothing: &impl Launchable) -> Result<()> {
+///     // SAFETY: the kernel has no parameter and touches nothing.
+///     unsafe { stream.kernel(nothing).block(32).launch() }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a kernel that a stream can launch",
+    note = "give `&Function` of a module, or `&Kernel` of a library",
+    note = "a smart pointer is dereferenced by hand: `stream.kernel(&*function)`",
+    note = "a kernel declared by `kernel!` is launched by its method `on`"
+)]
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait Launchable: InContext {}
+
+trait InContext {
+    fn in_context(&self, context: &Context) -> Result<Cow<'_, Function>>;
+}
+
+impl Launchable for Function {}
+
+impl InContext for Function {
+    #[inline]
+    fn in_context(&self, _: &Context) -> Result<Cow<'_, Function>> {
+        Ok(Cow::Borrowed(self))
+    }
+}
+
+impl Launchable for Kernel {}
+
+impl InContext for Kernel {
+    fn in_context(&self, context: &Context) -> Result<Cow<'_, Function>> {
+        self.function(context).map(Cow::Owned)
+    }
+}
+
 /// The driver call of a launch, as errors name it.
 const OP: &str = "cuLaunchKernelEx";
 
 /// # Kernels
 impl<K: StreamKind> Stream<K> {
-    /// Prepares a launch of `function` on this stream, by default of one block of one thread; see
-    /// [`Launch`].
+    /// Prepares a launch on this stream, by default of one block of one thread; see [`Launch`].
+    ///
+    /// The kernel is a [`Function`], or a [`Kernel`] of a library, which is looked up in the stream's
+    /// context as by [`Kernel::function`]: the driver is asked once for each context, and
+    /// [`Launch::launch`] returns the error if there is one.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -119,8 +173,10 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchKernel", "cudaLaunchKernel"))]
-    pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
-        Launch { stream: self, function, prepared: Prepared::boxed(self.context()) }
+    pub fn kernel<'a>(&'a self, kernel: &'a impl Launchable) -> Launch<'a, K> {
+        let context = self.context();
+        let prepared = Prepared::boxed(context, kernel.in_context(context));
+        Launch { stream: self, prepared }
     }
 }
 
@@ -172,9 +228,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let bound = core.bind(OP)?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
-        let _crossings = self.prepared.touched.cross(self.function)?;
-        let function = self.function.as_raw();
-        let Prepared { arguments, touched, .. } = &mut *self.prepared;
+        let Prepared { function, arguments, touched, .. } = &mut *self.prepared;
+        let function = found(function)?;
+        let (_crossings, raw) = (touched.cross(function)?, function.as_raw());
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
@@ -183,24 +239,24 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             // attributes and the arguments live during the call, which copies them; there is one
             // pointer per parameter, to as many bytes as it has, by the caller's promise. Memory
             // that the kernel uses stays allocated until it is done: frees wait for its marks.
-            unsafe { cu::cuLaunchKernelEx(&config, function, pointers, std::ptr::null_mut()) }
+            unsafe { cu::cuLaunchKernelEx(&config, raw, pointers, std::ptr::null_mut()) }
         });
-        self.function.users().launched(core.timeline(), seq);
+        function.users().launched(core.timeline(), seq);
         result
     }
 
     /// The driver's description of the launch, without the stream.
     fn config(&mut self) -> Result<CUlaunchConfig> {
-        let context = self.stream.context();
-        if self.function.context() != context {
+        let function = found(&self.prepared.function)?;
+        if function.context() != self.stream.context() {
             return Err(Error::WrongContext { op: OP, what: "the kernel".into() });
         }
-        let limits = self.function.limits()?;
+        let limits = function.limits()?;
         limits.check_grid(self.prepared.grid)?;
         limits.check_block(self.prepared.block)?;
-        let shared = limits.check_shared(self.function, self.prepared.dynamic_shared)?;
-        limits.check_arguments(self.function, self.prepared.arguments.sizes())?;
-        self.prepared.touched.check(self.function)?;
+        let shared = limits.check_shared(function, self.prepared.dynamic_shared)?;
+        limits.check_arguments(function, self.prepared.arguments.sizes())?;
+        self.prepared.touched.check(function)?;
         let Prepared { grid, block, attributes, .. } = &mut *self.prepared;
         let attributes = attributes.as_mut_slice();
         Ok(CUlaunchConfig {
@@ -227,7 +283,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let _entered = self.stream.context().enter_briefly()?;
         let mut config = self.config()?;
         config.hStream = self.stream.core().raw();
-        let number = asked(op, |number| call(number, self.function.as_raw(), &config))?;
+        let function = found(&self.prepared.function)?.as_raw();
+        let number = asked(op, |number| call(number, function, &config))?;
         Ok(u32::try_from(number).unwrap_or(0))
     }
 
@@ -261,7 +318,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 debug_by! {
    [K: StreamKind] Launch<'_, K>: |it| "Launch" {
-       function: it.function, stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
+       function: it.prepared.function, stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
        dynamic_shared: it.prepared.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
    }
 }
@@ -276,6 +333,6 @@ mod tests {
         fn sent<T: Send + Sync>() -> usize {
             size_of::<T>()
         }
-        assert_eq!(sent::<Launch<'_, AnyThread>>(), 3 * size_of::<usize>());
+        assert_eq!(sent::<Launch<'_, AnyThread>>(), 2 * size_of::<usize>());
     }
 }
