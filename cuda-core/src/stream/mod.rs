@@ -115,7 +115,30 @@ pub struct Stream<K: StreamKind = AnyThread> {
 }
 
 /// The calling thread's per-thread default stream in one context. It means another stream on every
-/// thread, so it stays on this one:
+/// thread, so it stays on this one, and **allocates no memory**: the thread that drops a buffer frees
+/// it in the order of the stream that it was allocated on, and may be another thread.
+/// [`Stream::alloc`] and its variants, [`Stream::upload_new`], [`Stream::copy_new`] and
+/// [`Stream::enter`] are therefore methods of a [`Stream`] alone. Allocate on any other stream of the
+/// context, such as one that all threads share; copies, fills and launches on this one are ordered
+/// with that stream's work by the buffer:
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let shared = context.create_stream()?;
+/// let stream = context.per_thread_stream()?;
+/// let mut buffer = shared.alloc_zeroed::<f32>(1024)?;
+/// stream.upload(&[1.0; 1024], &mut buffer)?; // after the zeros
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+///
+/// What does not compile:
+///
+/// ```compile_fail,E0599
+/// # fn main() -> cuda_core::Result<()> {
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let buffer = context.per_thread_stream()?.alloc::<f32>(1024)?;
+/// # Ok(()) }
+/// ```
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
