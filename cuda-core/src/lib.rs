@@ -108,7 +108,10 @@
 //! a fallible `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
-//! libraries. [`sys`] has their types and everything else of the driver API.
+//! libraries. `into_raw` hands an [`Event`] or a [`DeviceBuffer`] over to other code for good.
+//! Nothing else can be: buffers and late events name their streams, contexts are shared, functions
+//! and the compiler's log keep code loaded, and pinned memory is a part of a larger block. [`sys`]
+//! has the handles' types and everything else of the driver API.
 //!
 //! # What depends on the driver
 //! Everything here compiles whatever CUDA toolkit is installed, or none. What works is decided by

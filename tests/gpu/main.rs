@@ -22,6 +22,7 @@ mod forms;
 mod green;
 mod guard_closures;
 mod guards;
+mod handed_over;
 mod harness;
 mod launch_order;
 mod launches;

@@ -93,6 +93,11 @@ impl Allocator {
         }
     }
 
+    /// Whether its memory comes from `cuMemAlloc`, a call for each block.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.0, Choice::Plain)
+    }
+
     fn inner(&self) -> Result<&dyn DeviceAllocator> {
         Ok(match &self.0 {
             Choice::Shared => pool::shared()?,

@@ -1,15 +1,15 @@
 //! Device memory that other code allocated, and that an owner keeps allocated while a buffer needs
-//! it.
+//! it; memory that other code is to free.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::backing::MemoryOwner;
+use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::owned;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::{byte_len, recast};
 use crate::process::driver;
@@ -75,5 +75,66 @@ impl<T: Pod> DeviceBuffer<T> {
         }
         let owner = Foreign(Some(ManuallyDrop::new(owner)));
         Ok(owned(context, address, bytes, owner, len))
+    }
+
+    /// Hands the memory over to other code, which frees it with `cuMemFree` or `cuMemFreeAsync`:
+    /// the address of the first element, and the number of elements. Waits for all work that uses
+    /// the buffer. The address is null, and nothing is to be freed, if the buffer never had bytes.
+    ///
+    /// For memory that is an allocation of the driver's: from [`Context::alloc`], from
+    /// [`Stream::alloc_from`](crate::Stream::alloc_from), or from the allocators
+    /// [`driver_pool`](crate::Allocator::driver_pool) and [`plain`](crate::Allocator::plain). Memory
+    /// ends with its context: keep a [`Context`] of a [created](Context::new) one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for memory of a caching pool (the default), of a custom allocator, or of
+    /// other code; those of the wait. The buffer is unchanged.
+    ///
+    /// ```no_run
+    /// # fn take_over(_address: u64, _len: usize) {}
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::Allocator;
+    ///
+    /// let mut buffer = stream.alloc_with::<f32>(&Allocator::driver_pool(), 1024)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// let (address, len) = buffer.into_raw()?; // filled
+    /// take_over(address, len); // frees it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemFree", "cuMemFreeAsync", "cudaFree", "cudaFreeAsync"))]
+    pub fn into_raw(mut self) -> Result<(CUdeviceptr, usize), Rejected<Self>> {
+        match self.disown() {
+            Ok(address) => Ok((address, self.len())),
+            Err(error) => Err(Rejected::new(error, self)),
+        }
+    }
+
+    /// Waits for the work that uses the memory, and leaves it to the caller.
+    fn disown(&mut self) -> Result<CUdeviceptr> {
+        self.storage.ensure()?;
+        let block = self.storage.block();
+        let (address, whole) = (block.address, block.whole());
+        if whole.is_empty() {
+            return Ok(0);
+        }
+        let why = match &block.backing {
+            DeviceBacking::Home(_) => None,
+            DeviceBacking::Owned { owner, .. } if owner.is_plain() => None,
+            DeviceBacking::Served { allocator, .. } if allocator.is_plain() => None,
+            DeviceBacking::Cached(_) => Some(
+                "the memory is part of a larger block of a caching pool: allocate it with \
+                 `Allocator::driver_pool` or `Context::alloc`",
+            ),
+            DeviceBacking::Served { .. } => Some("a custom allocator frees the memory"),
+            DeviceBacking::Owned { .. } => Some("an owner frees the memory: use `as_raw`"),
+        };
+        match why {
+            Some(why) => Err(Error::invalid("DeviceBuffer::into_raw", why)),
+            None => {
+                self.storage.wait_for(&whole)?;
+                self.storage.disown();
+                Ok(address)
+            }
+        }
     }
 }

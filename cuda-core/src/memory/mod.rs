@@ -227,6 +227,12 @@ impl<M: MemoryKind> Storage<M> {
         freed.map_err(|why| why.into_reported(M::RESOURCE, M::number(address), bytes))
     }
 
+    /// Leaves the memory to the caller: it is not freed here any more.
+    pub(crate) fn disown(&mut self) {
+        self.block.address = M::NOWHERE;
+        self.block.bytes = 0;
+    }
+
     /// What `Drop` does, if it may run here; returns whether nothing is left of the memory.
     pub(crate) fn free_or_give_up(&mut self) -> bool {
         let freed = self.block.bytes == 0 || self.block.free_or_report();

@@ -56,6 +56,16 @@ impl<R: Release> Owned<R> {
         self.get().ok_or(Error::GivenUp { what })
     }
 
+    /// Leaves the resource to the caller: it is not released here any more.
+    ///
+    /// # Errors
+    /// As [`Owned::live`].
+    pub(crate) fn disown(&mut self) -> Result<&R> {
+        self.live()?;
+        self.live = false;
+        Ok(&self.inner)
+    }
+
     /// What `close` does: releases the resource now. If the release fails and the resource was
     /// [kept](FailedRelease::Kept), it is unchanged.
     pub(crate) fn release(&mut self) -> Result<()> {

@@ -1,17 +1,20 @@
-//! Streams that other code created.
+//! Streams and events that other code created; events that other code is to destroy.
 
 use std::any::Any;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use cuda_sys::{CUstream, symbol as cu};
+use cuda_sys::{CUevent, CUstream, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Rejected, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
+use crate::stream::event::Event;
 use crate::stream::{Stream, implicit_order};
 use crate::timeline::core::StreamCore;
+use crate::timeline::event::{EventFlags, RawEvent};
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, capture};
 use crate::util::panic::Contained;
@@ -85,5 +88,77 @@ impl Stream {
             StreamCore::new(context, Flavor::Foreign, order, raw, Some(owner))
         });
         Ok(Self::new(core))
+    }
+}
+
+/// # Events of other code
+impl Event {
+    /// Creates an event from one that other code created with those flags, and the owner that keeps
+    /// it alive. This crate never destroys it. No driver call.
+    ///
+    /// The owner is dropped with the event.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for null. The owner is then dropped.
+    ///
+    /// # Safety
+    /// `raw` is an event of `context`, and stays one until `owner` is dropped. While it was recorded
+    /// last into a capture, no stream waits for it through this crate: such a wait would join that
+    /// capture.
+    ///
+    /// ```no_run
+    /// # struct Theirs(cuda_core::sys::CUevent);
+    /// # // SAFETY: an event may be used by any thread.
+    /// # unsafe impl Send for Theirs {}
+    /// # // SAFETY: the same.
+    /// # unsafe impl Sync for Theirs {}
+    /// # fn take_in(theirs: Theirs) -> cuda_core::Result<()> {
+    /// use cuda_core::{Device, Event, EventFlags};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let (raw, flags) = (theirs.0, EventFlags::DISABLE_TIMING);
+    /// // SAFETY: `theirs` destroys its event when it is dropped.
+    /// let event = unsafe { Event::from_raw(raw, flags, &context, Box::new(theirs)) }?;
+    /// context.create_stream()?.wait_event(&event)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn from_raw(
+        raw: CUevent,
+        flags: EventFlags,
+        context: &Context,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let owner = Contained::new(owner);
+        driver::ensure()?;
+        Error::unless(!raw.is_null(), "Event::from_raw", "null is no event")?;
+        // SAFETY: the caller's promise is the same.
+        let raw = unsafe { RawEvent::kept_by(owner, raw, context) };
+        // Other code may record it behind any work.
+        Ok(Self { raw, flags, held_up: AtomicBool::new(true) })
+    }
+
+    /// Hands the event over to other code, which destroys it with `cuEventDestroy`. Its last record
+    /// stays. No driver call.
+    ///
+    /// The event ends with its context: keep a [`Context`] of a [created](Context::new) one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an event that [has an owner](Event::from_raw): its handle is
+    /// [`Event::as_raw`]; [`Error::GivenUp`]. The event is unchanged.
+    ///
+    /// ```no_run
+    /// # fn take_over(_raw: cuda_core::sys::CUevent) {}
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let event = stream.record_event(cuda_core::EventFlags::DISABLE_TIMING)?;
+    /// take_over(event.into_raw()?); // destroys it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuEventDestroy", "cudaEventDestroy"))]
+    pub fn into_raw(mut self) -> Result<CUevent, Rejected<Self>> {
+        let free = !self.raw.has_owner();
+        let why = "an owner keeps the event alive: use `as_raw`";
+        let raw = Error::unless(free, "Event::into_raw", why).and_then(|()| self.raw.disown());
+        raw.map_err(|error| Rejected::new(error, self))
     }
 }

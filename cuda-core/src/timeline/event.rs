@@ -1,5 +1,6 @@
 //! Events of the driver: shared by the bookkeeping of streams and the caller's events.
 
+use std::any::Any;
 use std::ptr;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
@@ -12,6 +13,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
+use crate::util::panic::Contained;
 
 flags! {
     /// Flags of an [`Event`](crate::Event): `cuEventCreate`'s.
@@ -43,10 +45,14 @@ flags! {
 pub(crate) struct RawEvent(Owned<Created>);
 
 struct Created {
-    // INVARIANT: a live event of `context`, which `release` alone destroys.
+    // INVARIANT: a live event of `context`, which `release` alone destroys, or `owner` when dropped.
     raw: Handle<CUevent>,
     context: Context,
+    owner: Option<EventOwner>,
 }
+
+/// What keeps an event alive that other code created.
+type EventOwner = Contained<Box<dyn Any + Send + Sync>>;
 
 impl RawEvent {
     pub(crate) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
@@ -61,7 +67,19 @@ impl RawEvent {
     /// # Safety
     /// `raw` is a live event of `context` that no other code destroys.
     pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
-        Self(Owned::new(Created { raw: Handle(raw), context: context.clone() }))
+        Self(Owned::new(Created { raw: Handle(raw), context: context.clone(), owner: None }))
+    }
+
+    /// # Safety
+    /// `raw` is an event of `context`, and stays one until `owner` is dropped.
+    pub(crate) unsafe fn kept_by(owner: EventOwner, raw: CUevent, context: &Context) -> Self {
+        let (context, owner) = (context.clone(), Some(owner));
+        Self(Owned::new(Created { raw: Handle(raw), context, owner }))
+    }
+
+    /// Whether other code created the event.
+    pub(crate) fn has_owner(&self) -> bool {
+        self.0.owner.is_some()
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -92,6 +110,11 @@ impl RawEvent {
     /// [`Owned::release`].
     pub(crate) fn destroy(&mut self) -> Result<()> {
         self.0.release()
+    }
+
+    /// [`Owned::disown`].
+    pub(crate) fn disown(&mut self) -> Result<CUevent> {
+        Ok(self.0.disown()?.raw.0)
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -126,6 +149,10 @@ impl Release for Created {
 
     /// The event's last record still completes.
     fn release(&mut self) -> Result<(), FailedRelease> {
+        if let Some(owner) = self.owner.take() {
+            drop(owner);
+            return Ok(());
+        }
         // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
         // completes."
         released("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(self.raw.0) })

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_core::{
-    Allocator, Context, DeviceAllocator, DeviceBuffer, Error, Registered, Result, Stream,
+    Allocator, Context, DeviceAllocator, DeviceBuffer, Error, Event, EventFlags, Registered,
+    Result, Stream,
     pinned::{RegisterFlags, StableHost},
 };
 use support::{gpu_test, refusal};
@@ -87,6 +88,15 @@ gpu_test! {
             // SAFETY: the context outlives the value.
             unsafe { Context::from_raw(context.as_raw(), Arc::new(Panics)) }.map(drop)
         })?;
+        let event = stream.record_event(EventFlags::DEFAULT)?;
+        for raw in [event.as_raw(), std::ptr::null_mut()] {
+            contained("an event", || {
+                let (flags, owner) = (EventFlags::DEFAULT, Box::new(Panics));
+                // SAFETY: the event outlives the value.
+                drop(unsafe { Event::from_raw(raw, flags, &context, owner) });
+                Ok(())
+            })?;
+        }
         let host = || Host(vec![7; 16], Panics);
         contained("registered memory", || {
             let registered = Registered::new(&context, host(), RegisterFlags::PORTABLE);
