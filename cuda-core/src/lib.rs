@@ -65,7 +65,7 @@
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
 //! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and
 //! structs by [`pod!`] among them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
-//! parts. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
+//! parts, which a [`SharedSlice`] owns together with others. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
 //! [`PitchedBuffer`] has padded rows, [`Registered`] pins existing memory, and a
 //! [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
 //! [`PhysicalMemory`](virtual_memory::PhysicalMemory) grows without moving. A
@@ -225,6 +225,7 @@ pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
+pub use memory::shared::SharedSlice;
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{
     Argument, DeviceVisible, Dimensions, Launch, Launchable, MemorySyncDomain,

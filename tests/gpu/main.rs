@@ -46,6 +46,7 @@ mod resize;
 mod runtime;
 #[cfg(unix)]
 mod shared_memory;
+mod shared_slices;
 mod soundness;
 mod stack;
 mod staged;

@@ -4,6 +4,7 @@ use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
+use crate::memory::shared::SharedSlice;
 use crate::types::pod::Pod;
 use crate::util::from::from;
 
@@ -108,6 +109,8 @@ macro_rules! from_host_memory {
             ['a, T: Pod] &'a PinnedSliceMut<'_, T> => $slice<'a, T>:
                 |it| $of(HostSlice::Pinned(it.as_view()));
             ['a, T: Pod, X] &'a Buffer<T, PinnedMemory, X> => $slice<'a, T>:
+                |it| $of(HostSlice::Pinned(it.as_view()));
+            ['a, T: Pod] &'a SharedSlice<T, PinnedMemory> => $slice<'a, T>:
                 |it| $of(HostSlice::Pinned(it.as_view()));
             ['a, H: StableHost] &'a Registered<H> => $slice<'a, H::Element>:
                 |it| $of(HostSlice::Pinned(it.as_view()));

@@ -6,6 +6,7 @@ use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
+use crate::memory::shared::SharedSlice;
 use crate::types::pod::Pod;
 use crate::util::from::from;
 
@@ -56,6 +57,7 @@ from! {
     ['a, T: Pod] DeviceSlice<'a, T> => Whole<'a, T>: |it| Whole::Device(it);
     ['a, T: Pod] &DeviceSlice<'a, T> => Whole<'a, T>: |it| Whole::Device(*it);
     ['a, T: Pod] &'a DeviceSliceMut<'_, T> => Whole<'a, T>: |it| Whole::Device(it.as_view());
+    ['a, T: Pod] &'a SharedSlice<T> => Whole<'a, T>: |it| Whole::Device(it.as_view());
     ['a, T: Pod, X] &'a Buffer<T, DeviceMemory, X> => Whole<'a, T>:
         |it| Whole::Device(it.as_view());
 

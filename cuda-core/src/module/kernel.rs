@@ -3,10 +3,12 @@
 
 use super::launch::argument::Reach;
 use crate::memory::buffer::Buffer;
+use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::types::pod::Pod;
 
-/// Memory for a parameter that is declared as `&[T]`: `&buffer` and shared views. Sealed.
+/// Memory for a parameter that is declared as `&[T]`: `&buffer`, shared views, `&`[`SharedSlice`].
+/// Sealed.
 ///
 /// ```
 /// use cuda_core::{Argument, DeviceBuffer, kernel};
@@ -50,6 +52,7 @@ given! {
     [M: Reach, X] &Buffer<T, M, X>: Reads;
     [M: Reach] Slice<'_, T, M>: Reads;
     [M: Reach] &Slice<'_, T, M>: Reads;
+    [M: Reach] &SharedSlice<T, M>: Reads;
     [M: Reach, X] &mut Buffer<T, M, X>: Writes;
     [M: Reach] SliceMut<'_, T, M>: Writes;
     [M: Reach] &mut SliceMut<'_, T, M>: Writes;

@@ -15,6 +15,7 @@ use crate::host::pinned::{PinnedMemory, device_ptr_of};
 use crate::image::texture::object::{BoundObject, ObjectKind};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
+use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::module::Function;
@@ -216,6 +217,7 @@ macro_rules! viewed {
 viewed! {
     [M: Reach, X] &'a Buffer<T, M, X>: as_view;
     [M: Reach] &'a Slice<'_, T, M>: clone;
+    [M: Reach] &'a SharedSlice<T, M>: as_view;
     [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
 }
 

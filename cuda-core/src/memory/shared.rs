@@ -1,0 +1,117 @@
+//! Views that own a share of their buffer.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::memory::buffer::Buffer;
+use crate::memory::device::DeviceMemory;
+use crate::memory::view::{Slice, lengths};
+use crate::memory::{Memory, Storage};
+use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
+use crate::util::from::from;
+
+/// A part of a buffer that several owners share: read-only, and without a lifetime, so that it can
+/// be kept in a struct, in a map, or in a task that outlives the caller.
+///
+/// `&shared` is accepted wherever `&buffer` is: as a source of copies, and as an argument of a
+/// kernel that reads it. Clones and parts keep the whole buffer allocated, until the last of them
+/// and of the [`Arc`]s that it was made from is gone. No method calls the driver.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+/// use cuda_core::SharedSlice;
+///
+/// let weights = Arc::new(stream.alloc_zeroed::<f32>(1000)?);
+/// let bias = SharedSlice::from(&weights).slice(900..)?; // or of the buffer: `SharedSlice::from(buffer)`
+/// std::thread::spawn(move || stream.download_vec(&bias));
+/// assert_eq!(weights.len(), 1000);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct SharedSlice<T: Pod, M: Memory = DeviceMemory> {
+    // INVARIANT: its storage stays as it is while this value exists: an `Arc` that others refer to
+    // lends nothing exclusively.
+    buffer: Arc<dyn Shared<M>>,
+    // INVARIANT: as for `Slice`.
+    start: usize,
+    len: usize,
+    _elements: PhantomData<T>,
+}
+
+/// A buffer of elements of any type.
+trait Shared<M: Memory>: Send + Sync {
+    fn storage(&self) -> &Storage<M>;
+}
+
+impl<T: Pod, M: Memory, X: Send + Sync> Shared<M> for Buffer<T, M, X> {
+    fn storage(&self) -> &Storage<M> {
+        &self.storage
+    }
+}
+
+impl<T: Pod, M: Memory> SharedSlice<T, M> {
+    lengths!();
+
+    /// The elements as a view: its methods name device, context and address, and divide it further.
+    pub fn as_view(&self) -> Slice<'_, T, M> {
+        Slice::part(self.buffer.storage(), self.start, self.len)
+    }
+
+    /// A part that shares the buffer, too.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        Ok(self.same(self.as_view().slice(range)?))
+    }
+
+    /// The same bytes as elements of another type: [`Slice::cast`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::SharedSlice;
+    ///
+    /// let memory = SharedSlice::from(stream.alloc_zeroed::<u8>(4096)?);
+    /// let x = memory.slice(1024..2048)?.cast::<f32>()?; // an offset into one allocation
+    /// assert_eq!(x.len(), 256);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn cast<U: Pod>(&self) -> Result<SharedSlice<U, M>> {
+        Ok(self.same(self.as_view().cast()?))
+    }
+
+    /// The elements of `view`, which is a view of this buffer.
+    fn same<U: Pod>(&self, view: Slice<'_, U, M>) -> SharedSlice<U, M> {
+        let (start, len) = (view.range().start, view.len());
+        SharedSlice { buffer: self.buffer.clone(), start, len, _elements: PhantomData }
+    }
+}
+
+impl<T: Pod, M: Memory> Clone for SharedSlice<T, M> {
+    fn clone(&self) -> Self {
+        self.same(self.as_view())
+    }
+}
+
+impl<T: Pod, M: Memory, X: Send + Sync + 'static> From<Arc<Buffer<T, M, X>>> for SharedSlice<T, M> {
+    fn from(buffer: Arc<Buffer<T, M, X>>) -> Self {
+        let len = buffer.len();
+        Self { buffer, start: 0, len, _elements: PhantomData }
+    }
+}
+
+from! {
+    [T: Pod, M: Memory, X: Send + Sync + 'static] Buffer<T, M, X> => SharedSlice<T, M>:
+        |it| Arc::new(it).into();
+    [T: Pod, M: Memory, X: Send + Sync + 'static] &Arc<Buffer<T, M, X>> => SharedSlice<T, M>:
+        |it| it.clone().into();
+    ['a, T: Pod, M: Memory] &'a SharedSlice<T, M> => Slice<'a, T, M>: |it| it.as_view();
+}
+
+debug_by! { [T: Pod, M: Memory] SharedSlice<T, M>: |it| "SharedSlice"(it.as_view()) }

@@ -1,0 +1,100 @@
+//! Parts of a buffer with several owners.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use cuda_core::{
+    Device, DeviceBuffer, DeviceGroup, Error, PinnedBuffer, Result, SharedSlice, kernel,
+};
+use support::{gpu_test, kernels, stall};
+
+kernel! {
+    fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+}
+
+/// Records its drop.
+struct Owner {
+    _memory: DeviceBuffer<u8>,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e_shared_parts_are_read_like_views() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
+        let x = Arc::new(stream.upload_new(&numbers)?);
+        let tail = SharedSlice::from(&x).slice(90..)?;
+        assert_eq!((tail.len(), tail.byte_len(), tail.is_empty()), (10, 40, false));
+        assert_eq!(tail.as_view().as_raw(), x.as_raw() + 360);
+        assert!(matches!(tail.slice(..11), Err(Error::OutOfBounds { len: 10, .. })));
+        // Copies.
+        let expected = &numbers[90..];
+        assert_eq!(stream.download_vec(&tail)?, expected);
+        assert_eq!(stream.download_vec(&stream.copy_new(&tail)?)?, expected);
+        let group = DeviceGroup::new([Device::get(0)?])?;
+        let mut share = group.alloc_shares::<f32>(10)?;
+        group.scatter(&tail, &mut share)?;
+        assert_eq!(group.streams()[0].download_vec(&share[0])?, expected);
+        // Kernels.
+        let module = kernels::load(&context)?;
+        let (typed, untyped) = (saxpy::load(&module)?, module.function("saxpy")?);
+        let mut y = stream.alloc_zeroed::<f32>(10)?;
+        // SAFETY: both have 10 elements.
+        unsafe { typed.on(&stream, 1.0, &tail, &mut y, 10).elements(10).launch() }?;
+        let mut launch = stream.kernel(&untyped).elements(10);
+        launch = launch.arg(2.0f32).arg(&tail).arg(&mut y).arg(10u32);
+        // SAFETY: as above.
+        unsafe { launch.launch() }?;
+        let thrice: Vec<f32> = expected.iter().map(|x| 3.0 * x).collect();
+        assert_eq!(stream.download_vec(&y)?, thrice);
+        // Other elements.
+        let bytes = tail.cast::<[u8; 8]>()?.slice(1..2)?.cast::<f32>()?;
+        assert_eq!(stream.download_vec(&bytes)?, [92.0, 93.0]);
+        assert!(matches!(tail.slice(1..)?.cast::<[f32; 2]>(), Err(Error::Invalid { .. })));
+        // Pinned memory.
+        let host = SharedSlice::from(PinnedBuffer::from_slice(&context, &numbers)?);
+        stream.upload(&host.slice(10..20)?, &mut y)?;
+        assert_eq!(stream.download_vec(&y)?, numbers[10..20]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s02_the_last_share_frees_behind_the_work() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let memory = context.alloc::<u8>(400)?;
+        let dropped = Arc::new(AtomicBool::new(false));
+        let (address, owner) = (memory.as_raw(), Owner { _memory: memory, dropped: dropped.clone() });
+        let is_dropped = move || dropped.load(Ordering::Acquire);
+        // SAFETY: memory of the owner, which no other code uses.
+        let mut buffer =
+            unsafe { DeviceBuffer::<u32>::from_raw(address, 100, &context, Box::new(owner)) }?;
+        stream.fill(&mut buffer, 7)?;
+        let whole = SharedSlice::from(buffer);
+        let part = whole.slice(50..)?;
+        drop(whole);
+        assert!(!is_dropped(), "a part keeps all of it");
+        let mut copy = stream.alloc::<u32>(50)?;
+        stream.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        stream.copy(&part, &mut copy)?;
+        stalled.release_after(std::time::Duration::from_millis(10));
+        // On another thread, which waits for the copy.
+        thread::scope(|scope| scope.spawn(move || drop(part)).join()).expect("no panic");
+        assert!(is_dropped());
+        assert!(stream.query()?, "the copy came first");
+        assert_eq!(stream.download_vec(&copy)?, [7; 50]);
+        Ok(())
+    }
+}
