@@ -182,8 +182,18 @@ impl Call {
     }
 
     pub(crate) fn graph(&mut self, handle: CUgraph) -> Outcome<Id> {
-        let found = self.graph_handles.resolve(handle);
+        let found = self.graphs.graph_handles.resolve(handle);
         self.found(found, "graph", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
+    }
+
+    pub(crate) fn node(&mut self, handle: CUgraphNode) -> Outcome<Id> {
+        let found = self.graphs.node_handles.resolve(handle);
+        self.found(found, "node", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
+    }
+
+    pub(crate) fn exec(&mut self, handle: CUgraphExec) -> Outcome<Id> {
+        let found = self.graphs.exec_handles.resolve(handle);
+        self.found(found, "graph exec", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
     }
 
     pub(crate) fn found(

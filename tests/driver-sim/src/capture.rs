@@ -1,7 +1,7 @@
 //! Stream capture: the work of a capturing stream is recorded, not run.
 //!
 //! Implements as many of CUDA's rules as a library needs to meet the real errors when it captures,
-//! or runs beside a capture. Graphs cannot be launched.
+//! or runs beside a capture.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,8 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome};
 use crate::engine::clock::{Clock, Point};
 use crate::engine::stream::StreamKind;
+use crate::graph::GraphOwner;
+use crate::graph::node::Task;
 use crate::handle::Id;
 use crate::state::State;
 use crate::thread;
@@ -28,10 +30,21 @@ pub(crate) struct Capture {
     pub(crate) mode: CaptureMode,
     pub(crate) thread: u64,
     pub(crate) valid: bool,
-    /// Streams that take part, with their clocks from before the capture.
-    streams: BTreeMap<Id, Clock>,
+    /// The graph that it records.
+    pub(crate) graph: Id,
+    /// Streams that take part.
+    streams: BTreeMap<Id, Branch>,
     /// Number of operations of each stream; the streams' clocks count these during the capture.
     lengths: BTreeMap<Id, u64>,
+}
+
+/// A stream that takes part in a capture.
+#[derive(Debug)]
+struct Branch {
+    /// Its clock from before the capture.
+    outside: Clock,
+    /// The nodes that its next one depends on.
+    ends: Vec<Id>,
 }
 
 impl CaptureMode {
@@ -65,27 +78,58 @@ impl Capture {
     }
 }
 
-/// The outcome of a capture.
-#[derive(Debug)]
-pub(crate) struct Graph {
-    pub(crate) handle: usize,
+impl Capture {
+    /// The nodes that the next one of a stream depends on.
+    pub(crate) fn ends(&self, stream: Id) -> &[Id] {
+        self.streams.get(&stream).map_or(&[], |branch| &branch.ends)
+    }
+
+    fn ends_mut(&mut self, stream: Id) -> Option<&mut Vec<Id>> {
+        self.streams.get_mut(&stream).map(|branch| &mut branch.ends)
+    }
 }
 
 impl State {
-    /// Records an operation of a capturing stream, after what its clock and `joins` cover.
-    pub(crate) fn capture_work(&mut self, capture: Id, stream: Id, joins: Option<Clock>) {
-        let Some(capture) = self.captures.get_mut(&capture) else {
+    /// Records an operation of a capturing stream as a node of the graph.
+    pub(crate) fn capture_task(&mut self, capture: Id, stream: Id, task: Task) {
+        let Some((graph, ends)) = self
+            .captures
+            .get(&capture)
+            .map(|capture| (capture.graph, capture.ends(stream).to_vec()))
+        else {
             return;
         };
-        let Some(stream_state) = self.streams.get_mut(&stream) else {
+        let node = self.add_node(graph, task, ends);
+        if let Some(ends) = self.captures.get_mut(&capture).and_then(|c| c.ends_mut(stream)) {
+            *ends = vec![node];
+        }
+        self.capture_point(capture, stream);
+    }
+
+    /// Makes the next node of a capturing stream depend on these nodes of another one as well, which
+    /// `before` covers.
+    pub(crate) fn capture_wait(&mut self, capture: Id, stream: Id, nodes: &[Id], before: &Clock) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.clock.join(before);
+        }
+        if let Some(ends) = self.captures.get_mut(&capture).and_then(|c| c.ends_mut(stream)) {
+            let new = nodes.iter().filter(|node| !ends.contains(node));
+            let new: Vec<Id> = new.copied().collect();
+            ends.extend(new);
+        }
+        self.capture_point(capture, stream);
+    }
+
+    /// Counts an operation of a capturing stream, which has to be joined.
+    pub(crate) fn capture_point(&mut self, capture: Id, stream: Id) {
+        let Some(capture) = self.captures.get_mut(&capture) else {
             return;
         };
         let length = capture.lengths.entry(stream).or_default();
         *length += 1;
-        if let Some(joins) = joins {
-            stream_state.clock.join(&joins);
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.clock.set(Point { stream, seq: *length });
         }
-        stream_state.clock.set(Point { stream, seq: *length });
     }
 
     /// Whether the capture is active and valid.
@@ -124,19 +168,29 @@ impl State {
         let Some(capture) = self.streams.get(&stream).and_then(|stream| stream.capture) else {
             return;
         };
-        self.leave_capture(capture);
+        if let Some(graph) = self.leave_capture(capture) {
+            self.drop_captured(graph);
+        }
     }
 
-    fn leave_capture(&mut self, capture: Id) {
-        let Some(capture) = self.captures.remove(&capture) else {
-            return;
-        };
-        for (id, clock) in capture.streams {
+    /// Removes the graph of a capture that failed, unless the capture only added to it.
+    fn drop_captured(&mut self, graph: Id) {
+        let owner = self.graphs.graphs.get(&graph).map(|graph| graph.owner);
+        if owner == Some(GraphOwner::Capture) {
+            self.destroy_graph(graph);
+        }
+    }
+
+    /// Ends a capture; its graph.
+    fn leave_capture(&mut self, capture: Id) -> Option<Id> {
+        let capture = self.captures.remove(&capture)?;
+        for (id, branch) in capture.streams {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.capture = None;
-                stream.clock = clock;
+                stream.clock = branch.outside;
             }
         }
+        Some(capture.graph)
     }
 }
 
@@ -147,12 +201,15 @@ impl Call {
             _ if self.streams[&stream].capture.is_some() => return Err(CUDA_ERROR_ILLEGAL_STATE),
             _ => {}
         }
+        let name = self.name;
+        let graph = self.new_graph(GraphOwner::Capture, name);
         let id = self.new_id();
         let capture = Capture {
             origin: stream,
             mode,
             thread: thread::number(),
             valid: true,
+            graph,
             streams: BTreeMap::new(),
             lengths: BTreeMap::new(),
         };
@@ -181,7 +238,7 @@ impl Call {
         state.capture = Some(capture);
         let outside = std::mem::take(&mut state.clock);
         if let Some(capture) = self.captures.get_mut(&capture) {
-            capture.streams.insert(stream, outside);
+            capture.streams.insert(stream, Branch { outside, ends: Vec::new() });
         }
         Ok(())
     }
@@ -197,20 +254,23 @@ impl Call {
         if capture.mode != CaptureMode::Relaxed && capture.thread != thread::number() {
             return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
-        let valid = capture.valid;
+        let (valid, graph) = (capture.valid, capture.graph);
         let seen = &self.streams[&stream].clock;
         let mut lengths = capture.lengths.iter();
         let joined = lengths.all(|(&stream, &seq)| seen.covers(Point { stream, seq }));
         self.leave_capture(id);
+        if !valid || !joined {
+            self.drop_captured(graph);
+        }
         if !valid {
             return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
         if !joined {
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
         }
-        let graph = self.new_id();
-        let handle = self.graph_handles.issue(graph);
-        self.graphs.insert(graph, Graph { handle });
+        if let Some(graph) = self.graphs.graphs.get_mut(&graph) {
+            graph.owner = GraphOwner::Program;
+        }
         Ok(graph)
     }
 

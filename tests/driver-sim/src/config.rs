@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::schedule::Schedule;
+use crate::engine::schedule::{Draw, Schedule};
 use crate::fault::Fault;
 
 /// The most devices for which the simulator has address ranges.
@@ -32,6 +32,14 @@ impl Mode {
         match self {
             Self::Lazy | Self::Eager => None,
             Self::Threaded { seed } => Some(Schedule::new(seed)),
+        }
+    }
+
+    /// What decides in which order the nodes of a graph run.
+    pub(crate) fn draw(self) -> Draw {
+        match self {
+            Self::Lazy | Self::Eager => Draw::new(0),
+            Self::Threaded { seed } => Draw::new(!seed),
         }
     }
 }

@@ -89,7 +89,11 @@ impl State {
         let streams = self.streams.iter().filter(|(_, stream)| stream.context == id);
         for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
             if let Some(stream) = self.streams.get_mut(&stream) {
-                self.dropped_calls += mem::take(&mut stream.calls) as u64;
+                let calls = mem::take(&mut stream.calls) as u64;
+                // A host function of a graph is not owed a call.
+                if stream.kind != StreamKind::Branch {
+                    self.dropped_calls += calls;
+                }
                 stream.queue.clear();
                 stream.completed = stream.issued;
                 self.stream_handles.retire(stream.handle);

@@ -3,6 +3,7 @@
 use crate::context::ContextKind;
 use crate::engine::stream::StreamKind;
 use crate::engine::work::Work;
+use crate::graph::GraphOwner;
 use crate::handle::Id;
 use crate::memory::block::Block;
 use crate::memory::pinned::Origin;
@@ -32,7 +33,9 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             let handle = stream.handle as u64;
             leak(id, LeakKind::Stream, handle, 0, "cuStreamCreate");
         }
-        for op in &stream.queue {
+        // A host function of a graph is not owed a call.
+        let queue = stream.queue.iter().filter(|_| stream.kind != StreamKind::Branch);
+        for op in queue {
             if let Work::Call { data, .. } = op.work {
                 let data = data.0.addr() as u64;
                 leak(NO_ID, LeakKind::HostFunction, data, 0, op.call);
@@ -47,8 +50,13 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             leak(id, LeakKind::Pool, pool.handle as u64, 0, "cuMemPoolCreate");
         }
     }
-    for (&id, graph) in state.graphs.from(baseline) {
-        leak(id, LeakKind::Graph, graph.handle as u64, 0, "cuStreamEndCapture");
+    for (&id, graph) in state.graphs.graphs.from(baseline) {
+        if graph.owner == GraphOwner::Program {
+            leak(id, LeakKind::Graph, graph.handle as u64, 0, graph.call);
+        }
+    }
+    for (&id, exec) in state.graphs.execs.from(baseline) {
+        leak(id, LeakKind::GraphExec, exec.handle as u64, 0, "cuGraphInstantiate");
     }
     for (&id, module) in state.modules.from(baseline) {
         if !state.libraries.has(id) {

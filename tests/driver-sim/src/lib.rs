@@ -11,6 +11,7 @@ mod engine;
 mod entry;
 mod exit;
 mod fault;
+mod graph;
 mod handle;
 mod hold;
 mod leaks;

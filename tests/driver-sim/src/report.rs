@@ -90,6 +90,8 @@ pub enum LeakKind {
     Pool,
     /// A graph that was not destroyed.
     Graph,
+    /// An instantiated graph that was not destroyed.
+    GraphExec,
     /// A module, or a library, that was not unloaded.
     Module,
     /// A linker that was not destroyed.

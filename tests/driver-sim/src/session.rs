@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use cuda_sys::CUresult;
 
 use crate::config::Mode;
+use crate::engine::stream::StreamKind;
 use crate::fault::Fault;
 use crate::handle::Id;
 use crate::log::Call;
@@ -199,10 +200,13 @@ impl Session {
         leaks::find(&state::lock(), self.baseline, self.dropped_calls)
     }
 
-    /// Number of operations that are queued and not done, of all streams.
+    /// Number of operations that are queued and not done, of all streams. A launch of a graph is one.
     #[must_use]
     pub fn pending_ops(&self) -> u64 {
-        state::lock().streams.values().map(|stream| stream.issued - stream.completed).sum()
+        let state = state::lock();
+        let streams = state.streams.values();
+        let streams = streams.filter(|stream| stream.kind != StreamKind::Branch);
+        streams.map(|stream| stream.issued - stream.completed).sum()
     }
 
     /// Bytes of a device's memory that are allocated; what pools cache is not counted. A queued

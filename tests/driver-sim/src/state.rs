@@ -2,15 +2,16 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::capture::{Capture, Graph};
+use crate::capture::Capture;
 use crate::config::{Config, Mode};
 use crate::context::{Context, Entry};
 use crate::device::Device;
 use crate::engine::callback::Callbacks;
 use crate::engine::clock::{Clock, Point};
 use crate::engine::host::{DOOR, Host};
-use crate::engine::schedule::Schedule;
+use crate::engine::schedule::{Draw, Schedule};
 use crate::engine::stream::{Event, Stream};
+use crate::graph::Graphs;
 use crate::handle::{Handles, Id};
 use crate::log::Log;
 use crate::memory::external::ExternalMemory;
@@ -38,6 +39,8 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// In threaded mode.
     pub(crate) schedule: Option<Schedule>,
+    /// The order of a launch's nodes.
+    pub(crate) draw: Draw,
     pub(crate) initialized: bool,
     /// The process exits, and the driver has shut down.
     pub(crate) gone: bool,
@@ -51,8 +54,7 @@ pub(crate) struct State {
     pub(crate) event_handles: Handles,
     pub(crate) pools: Table<Pool>,
     pub(crate) pool_handles: Handles,
-    pub(crate) graphs: Table<Graph>,
-    pub(crate) graph_handles: Handles,
+    pub(crate) graphs: Graphs,
     pub(crate) captures: Table<Capture>,
     pub(crate) modules: Table<Module>,
     pub(crate) module_handles: Handles,
@@ -110,6 +112,7 @@ impl State {
             mode: config.mode,
             polls: config.polls,
             schedule: config.mode.schedule(),
+            draw: config.mode.draw(),
             initialized: false,
             gone: false,
             next_id: 1,
@@ -122,8 +125,7 @@ impl State {
             event_handles: Handles::new(0x3000_0000),
             pools: Table::new(),
             pool_handles: Handles::new(0x4000_0000),
-            graphs: Table::new(),
-            graph_handles: Handles::new(0x5000_0000),
+            graphs: Graphs::new(),
             captures: Table::new(),
             modules: Table::new(),
             module_handles: Handles::new(0x6000_0000),
@@ -169,6 +171,7 @@ impl State {
     pub(crate) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
         self.schedule = mode.schedule();
+        self.draw = mode.draw();
     }
 
     pub(crate) fn new_id(&mut self) -> Id {

@@ -5,6 +5,7 @@ use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
 use crate::engine::clock::{Clock, Point};
 use crate::engine::stream::StreamKind;
 use crate::engine::work::{Access, AccessKind, Op, Target, Work};
+use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::memory::block::Phase;
 use crate::report::ViolationKind;
@@ -14,6 +15,8 @@ use crate::{Mode, log::Log};
 /// Work that a call hands to a stream.
 pub(crate) struct Submission {
     pub(crate) stream: Id,
+    /// What a node of a graph is, if the stream captures.
+    pub(crate) kind: NodeKind,
     pub(crate) work: Work,
     pub(crate) accesses: Vec<Access>,
     /// A point of another stream that the work waits for, and what happened before that.
@@ -21,10 +24,22 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    pub(crate) fn new(stream: Id, work: Work) -> Self {
-        Self { stream, work, accesses: Vec::new(), waits: None }
+    pub(crate) fn new(stream: Id, kind: NodeKind, work: Work) -> Self {
+        Self { stream, kind, work, accesses: Vec::new(), waits: None }
     }
 }
+
+/// The place of the next operation of a stream.
+pub(crate) struct Start {
+    pub(crate) point: Point,
+    /// What happened before the operation, which is included.
+    pub(crate) clock: Clock,
+    /// What it waits for.
+    pub(crate) deps: Vec<Point>,
+}
+
+/// A clock with more points than this is searched for points that every later operation covers.
+const LONG_CLOCK: usize = 32;
 
 impl State {
     /// Appends work to its stream. Work of a capturing stream is recorded in the capture instead,
@@ -34,16 +49,37 @@ impl State {
         call: &'static str,
         submission: Submission,
     ) -> Result<Option<Point>, CUresult> {
-        let Submission { stream: id, work, accesses, waits } = submission;
+        let Submission { stream: id, kind, work, accesses, waits } = submission;
         let stream = self.streams.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         if let Some(capture) = stream.capture {
             if !self.captures_still(capture) {
                 return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
             }
-            self.capture_work(capture, id, waits.map(|(_, clock)| clock));
+            self.capture_task(capture, id, Task { call, kind, work, accesses });
             return Ok(None);
         }
-        let (context, kind) = (stream.context, stream.kind);
+        let Start { point, clock, deps } = self.start_of(id, waits)?;
+        for access in accesses {
+            self.check_access(call, access, point, &clock);
+        }
+        let tells = work.shows().then(|| clock.clone());
+        self.append(id, Op { seq: point.seq, call, deps, tells, work }, clock);
+        if self.mode == Mode::Eager {
+            self.advance_all();
+        }
+        self.overfull = self.streams.get(&id).filter(|stream| stream.is_overfull()).map(|_| id);
+        Ok(Some(point))
+    }
+
+    /// The place of the next operation of a stream that does not capture, which also waits for a
+    /// point of another stream.
+    pub(crate) fn start_of(
+        &mut self,
+        id: Id,
+        waits: Option<(Point, Clock)>,
+    ) -> Result<Start, CUresult> {
+        let stream = self.streams.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let (context, kind, seq) = (stream.context, stream.kind, stream.issued + 1);
         let mut clock = stream.clock.clone();
         if kind == StreamKind::Legacy {
             self.forbid_implicit(context)?;
@@ -60,26 +96,23 @@ impl State {
             deps.push(Point { stream: other, seq: other_stream.issued });
         }
         deps.retain(|&dep| !self.is_complete(dep));
-
-        let seq = stream_seq(self, id);
+        if clock.len() > LONG_CLOCK {
+            clock.forget_all(|stream| is_retired(&self.streams, &self.dead, stream));
+        }
         let point = Point { stream: id, seq };
         clock.set(point);
-        for access in accesses {
-            self.check_access(call, access, point, &clock);
-        }
-        self.values_awaited |= work.waits();
+        Ok(Start { point, clock, deps })
+    }
+
+    /// Appends an operation to the queue of its stream.
+    pub(crate) fn append(&mut self, id: Id, op: Op, clock: Clock) {
+        self.values_awaited |= op.work.waits();
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.issued = seq;
-            let tells = work.shows().then(|| clock.clone());
+            stream.issued = op.seq;
             stream.clock = clock;
-            stream.calls += usize::from(matches!(work, Work::Call { .. }));
-            stream.queue.push_back(Op { seq, call, deps, tells, work });
+            stream.calls += usize::from(matches!(op.work, Work::Call { .. }));
+            stream.queue.push_back(op);
         }
-        if self.mode == Mode::Eager {
-            self.advance_all();
-        }
-        self.overfull = self.streams.get(&id).filter(|stream| stream.is_overfull()).map(|_| id);
-        Ok(Some(point))
     }
 
     /// Streams that CUDA implicitly orders before new work of this one: the legacy stream before
@@ -99,7 +132,13 @@ impl State {
     }
 
     /// Reports earlier accesses that this one conflicts with, and records it.
-    fn check_access(&mut self, call: &'static str, access: Access, at: Point, clock: &Clock) {
+    pub(crate) fn check_access(
+        &mut self,
+        call: &'static str,
+        access: Access,
+        at: Point,
+        clock: &Clock,
+    ) {
         let Access { target, range, kind } = access;
         let Self { log, space, pinned, host, streams, dead, .. } = self;
         let (history, what) = match target {
@@ -170,10 +209,6 @@ impl State {
             report_race(log, call, AccessKind::Write, what, None, &conflict);
         }
     }
-}
-
-fn stream_seq(state: &State, id: Id) -> u64 {
-    state.streams.get(&id).map_or(1, |stream| stream.issued + 1)
 }
 
 fn report_race(

@@ -343,6 +343,7 @@ fn illegal() -> Trap {
 }
 
 /// A queued launch.
+#[derive(Clone)]
 pub(crate) struct Run {
     name: String,
     kernel: Kernel,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::Mode;
 use crate::engine::clock::Point;
 use crate::engine::mover::touches_host;
-use crate::engine::stream::{Recorded, Stream};
+use crate::engine::stream::{Recorded, Stream, StreamKind};
 use crate::engine::work::{Place, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
@@ -47,8 +47,7 @@ impl State {
     /// Runs everything that can run.
     pub(crate) fn advance_all(&mut self) {
         loop {
-            let busy = self.streams.iter().filter(|(_, stream)| !stream.is_idle());
-            let streams: Vec<Id> = busy.map(|(&id, _)| id).collect();
+            let streams = self.busy_streams();
             let mut progress = false;
             for id in streams {
                 while matches!(self.step(id), Step::Ran) {
@@ -82,14 +81,35 @@ impl State {
             return;
         };
         while schedule.goes_on() {
-            let busy = self.streams.iter().filter(|(_, stream)| !stream.is_idle());
-            let busy: Vec<Id> = busy.map(|(&id, _)| id).collect();
+            let busy = self.busy_streams();
             let Some(id) = schedule.pick(&busy) else {
                 break;
             };
             self.step(id);
         }
         self.schedule = Some(schedule);
+    }
+
+    /// Streams with work; the launches of graphs run the branches.
+    fn busy_streams(&self) -> Vec<Id> {
+        let busy = self.streams.iter();
+        let busy =
+            busy.filter(|(_, stream)| !stream.is_idle() && stream.kind != StreamKind::Branch);
+        busy.map(|(&id, _)| id).collect()
+    }
+
+    /// Runs a step of one of these branches of a launch, drawn from the seed.
+    fn step_branches(&mut self, branches: &[Id]) -> Step {
+        let (mut left, mut outside) = (branches.to_vec(), None);
+        while !left.is_empty() {
+            let at = self.draw.below(left.len() as u64) as usize;
+            match self.step(left.swap_remove(at)) {
+                Step::Ran => return Step::Ran,
+                Step::Needs(point) if !branches.contains(&point.stream) => outside = Some(point),
+                Step::Needs(_) | Step::Blocked => {}
+            }
+        }
+        outside.map_or(Step::Blocked, Step::Needs)
     }
 
     fn step(&mut self, id: Id) -> Step {
@@ -107,6 +127,14 @@ impl State {
         };
         if let Some(&dep) = op.deps.iter().find(|&&dep| !self.is_complete(dep)) {
             return Step::Needs(dep);
+        }
+        if let Work::Graph { branches } = &op.work {
+            // A branch whose nodes have run is gone.
+            let left = branches.iter().copied().filter(|id| self.streams.contains_key(id));
+            let left: Vec<Id> = left.collect();
+            if !left.is_empty() {
+                return self.step_branches(&left);
+            }
         }
         if matches!(op.work, Work::Call { .. }) {
             self.dispatch(id);
@@ -161,7 +189,11 @@ impl State {
 
     pub(super) fn execute(&mut self, stream: Id, seq: u64, call: &'static str, work: Work) {
         match work {
-            Work::Nothing | Work::WaitValue { .. } | Work::Kernel { .. } | Work::Call { .. } => {}
+            Work::Nothing
+            | Work::WaitValue { .. }
+            | Work::Kernel { .. }
+            | Work::Call { .. }
+            | Work::Graph { .. } => {}
             Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
             Work::Fill { dst, pattern, width, count } => {
                 let pattern = &pattern.to_le_bytes()[..width];

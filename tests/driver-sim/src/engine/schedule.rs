@@ -12,33 +12,43 @@ const STRETCH: u64 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    state: u64,
+    draw: Draw,
     pace: u64,
 }
 
+/// Numbers drawn from a seed.
+#[derive(Debug)]
+pub(crate) struct Draw(u64);
+
 impl Schedule {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { state: seed, pace: PACES[1] }
+        Self { draw: Draw::new(seed), pace: PACES[1] }
     }
 
     /// Whether the device performs one more step before the call returns.
     pub(crate) fn goes_on(&mut self) -> bool {
-        if self.below(STRETCH) == 0 {
-            self.pace = PACES[self.below(PACES.len() as u64) as usize];
+        if self.draw.below(STRETCH) == 0 {
+            self.pace = PACES[self.draw.below(PACES.len() as u64) as usize];
         }
-        self.below(16) < self.pace
+        self.draw.below(16) < self.pace
     }
 
     pub(crate) fn pick(&mut self, streams: &[Id]) -> Option<Id> {
         let last = streams.len().checked_sub(1)?;
-        let at = self.below(last as u64 + 1) as usize;
+        let at = self.draw.below(last as u64 + 1) as usize;
         streams.get(at).copied()
+    }
+}
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
     }
 
     /// A number below `limit`, by SplitMix64. Its slight bias is harmless.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed ^ (mixed >> 31)) % limit

@@ -28,6 +28,8 @@ pub(crate) enum StreamKind {
     Legacy,
     /// One thread's default stream of the context; ordered with the legacy stream.
     PerThread { thread: u64 },
+    /// Nodes of one launch of a graph that run one after the other. No program has its handle.
+    Branch,
 }
 
 #[derive(Debug)]
@@ -118,6 +120,15 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum Recorded {
     Never,
-    On { point: Point, clock: Clock, reached: Option<Instant> },
-    Captured { capture: Id, clock: Clock },
+    On {
+        point: Point,
+        clock: Clock,
+        reached: Option<Instant>,
+    },
+    Captured {
+        capture: Id,
+        clock: Clock,
+        /// The nodes that whatever waits for the event depends on.
+        nodes: Vec<Id>,
+    },
 }

@@ -9,6 +9,7 @@ use crate::handle::Id;
 
 /// A host pointer, kept as a pointer so that its provenance survives.
 #[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
 pub(crate) struct HostPtr(pub(crate) *mut u8);
 
 // SAFETY: the pointer is dereferenced only under the simulator's lock, or by the one thread that
@@ -18,7 +19,7 @@ unsafe impl Send for HostPtr {}
 
 /// One end of a copy, bound to its object at enqueue: an address that is reused later does not
 /// change what the operation touches.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Place {
     Device {
         block: Id,
@@ -56,7 +57,7 @@ pub(crate) enum AccessKind {
 
 pub(crate) type HostFn = unsafe extern "C" fn(*mut c_void);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Work {
     Nothing,
     Copy {
@@ -98,6 +99,10 @@ pub(crate) enum Work {
         value: u64,
         width: usize,
         compare: Compare,
+    },
+    /// The nodes of a graph, on these streams, which end with them.
+    Graph {
+        branches: Vec<Id>,
     },
 }
 

@@ -6,6 +6,7 @@ use super::copy::{admit, finish};
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Work};
+use crate::graph::node::NodeKind;
 use crate::report::ViolationKind;
 
 entries! {
@@ -100,7 +101,7 @@ impl Batch {
         }
         // No particular order: the last copy first.
         works.reverse();
-        let mut submission = Submission::new(home, Work::Each(works));
+        let mut submission = Submission::new(home, NodeKind::Copies, Work::Each(works));
         submission.accesses = accesses;
         finish(call, submission, false)
     }

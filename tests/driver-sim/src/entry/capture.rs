@@ -1,4 +1,4 @@
-//! Stream capture and the graphs that result.
+//! Stream capture.
 
 use cuda_sys::*;
 
@@ -35,7 +35,7 @@ entries! {
         unsafe { put(graph, std::ptr::null_mut()) }?;
         let id = call.end_capture(id)?;
         // SAFETY: not null, so the caller passes a place for the graph.
-        unsafe { put(graph, pointer(call.graphs[&id].handle)) }
+        unsafe { put(graph, pointer(call.graphs.graphs[&id].handle)) }
     }
 
     floor cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) |call| {
@@ -73,13 +73,6 @@ entries! {
             // SAFETY: not null, so a place for the count.
             unsafe { put(count, 0) }?;
         }
-        Ok(())
-    }
-
-    floor cuGraphDestroy(graph: CUgraph) |call| {
-        let id = call.graph(graph)?;
-        call.graphs.remove(&id);
-        call.graph_handles.retire(graph.addr());
         Ok(())
     }
 }

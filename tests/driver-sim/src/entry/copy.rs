@@ -8,6 +8,7 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{AccessKind, HostPtr, Place, Work};
+use crate::graph::node::{CopyParams, End, NodeKind};
 use crate::handle::Id;
 use crate::memory::pool::Pool;
 use crate::report::ViolationKind;
@@ -108,18 +109,35 @@ unsafe fn upload(
         return Ok(());
     }
     let name = call.name;
+    let ends = (End::Device(dst), End::Host(src.cast_mut().cast()));
     let dst = call.device_place(name, dst, bytes)?;
-    let src = match call.host_place(name, src.cast_mut().cast(), bytes)? {
-        Place::Pageable(HostPtr(from)) => {
-            let mut staged = vec![0_u8; bytes];
-            // SAFETY: valid for reads by this function's contract; `staged` is new.
-            unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), staged.as_mut_ptr(), bytes) };
-            Place::Staged(staged.into_boxed_slice())
-        }
-        pinned => pinned,
-    };
+    let mut src = call.host_place(name, src.cast_mut().cast(), bytes)?;
+    // SAFETY: this function's contract.
+    unsafe { stage(call, home, &mut src, bytes) };
     admit(call, stream, &[&dst])?;
-    submit(call, home, dst, src, bytes, stream.is_none())
+    submit(call, home, ends, (dst, src), bytes, stream.is_none())
+}
+
+/// Copies a pageable source now, unless the stream captures: then each launch reads it.
+///
+/// # Safety
+/// A pageable source is valid for reads of `bytes` bytes.
+pub(super) unsafe fn stage(call: &Call, stream: Id, src: &mut Place, bytes: usize) {
+    if let (Place::Pageable(HostPtr(from)), None) = (&*src, call.streams[&stream].capture) {
+        let mut staged = vec![0_u8; bytes];
+        // SAFETY: valid for reads by this function's contract; `staged` is new.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), staged.as_mut_ptr(), bytes) };
+        *src = Place::Staged(staged.into_boxed_slice());
+    }
+}
+
+/// As in driver 580: a copy that names two contexts ends a capture.
+pub(super) fn refuse_peer(call: &mut Call, stream: CUstream) -> Outcome {
+    let stream = call.stream(stream)?;
+    match call.streams[&stream].capture {
+        Some(_) => call.forbid_capturing(stream),
+        None => Ok(()),
+    }
 }
 
 fn download(
@@ -134,12 +152,13 @@ fn download(
         return Ok(());
     }
     let name = call.name;
+    let ends = (End::Host(dst.cast()), End::Device(src));
     let src = call.device_place(name, src, bytes)?;
     let dst = call.host_place(name, dst.cast(), bytes)?;
     admit(call, stream, &[&src])?;
     // A copy to pageable memory is complete when the call returns, also an asynchronous one.
     let wait = stream.is_none() || matches!(dst, Place::Pageable(_));
-    submit(call, home, dst, src, bytes, wait)
+    submit(call, home, ends, (dst, src), bytes, wait)
 }
 
 fn copy_unified(
@@ -154,12 +173,13 @@ fn copy_unified(
         return Ok(());
     }
     let name = call.name;
+    let ends = (End::Device(dst), End::Device(src));
     let dst = call.device_place(name, dst, bytes)?;
     let src = call.device_place(name, src, bytes)?;
     admit(call, stream, &[&dst, &src])?;
     let on_host = |place: &Place| matches!(place, Place::Pinned { .. });
     let wait = stream.is_none() && (on_host(&dst) || on_host(&src));
-    submit(call, home, dst, src, bytes, wait)
+    submit(call, home, ends, (dst, src), bytes, wait)
 }
 
 fn copy_peer(
@@ -172,13 +192,17 @@ fn copy_peer(
     let home = home(call, stream)?;
     call.context(dst_context)?;
     call.context(src_context)?;
+    if let Some(stream) = stream {
+        refuse_peer(call, stream)?;
+    }
     if bytes == 0 {
         return Ok(());
     }
     let name = call.name;
+    let ends = (End::Device(dst), End::Device(src));
     let dst = call.device_place(name, dst, bytes)?;
     let src = call.device_place(name, src, bytes)?;
-    submit(call, home, dst, src, bytes, false)
+    submit(call, home, ends, (dst, src), bytes, false)
 }
 
 /// Driver 580's condition for copies of pool memory in calls that name no devices.
@@ -216,8 +240,8 @@ pub(super) fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]
 fn submit(
     call: &mut Call,
     stream: Id,
-    dst: Place,
-    src: Place,
+    (to, from): (End, End),
+    (dst, src): (Place, Place),
     bytes: usize,
     wait: bool,
 ) -> Outcome {
@@ -231,7 +255,8 @@ fn submit(
             call.log.violation(ViolationKind::Overlap, name, message);
         }
     }
-    let mut submission = Submission::new(stream, Work::Copy { dst, src, bytes });
+    let kind = NodeKind::Memcpy(CopyParams::linear(to, from, bytes));
+    let mut submission = Submission::new(stream, kind, Work::Copy { dst, src, bytes });
     submission.accesses.extend(read.into_iter().chain(write));
     finish(call, submission, wait)
 }

@@ -2,62 +2,47 @@
 
 use cuda_sys::*;
 
-use super::copy::{admit, finish};
+use super::copy::{admit, finish, refuse_peer, stage};
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
-use crate::engine::work::{AccessKind, HostPtr, Place, Work};
+use crate::engine::work::{Access, AccessKind, Place, Work};
+use crate::graph::node::{CopyParams, NodeKind};
 
 entries! {
     floor cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let source = Side {
-            kind: copy.srcMemoryType,
-            host: copy.srcHost.cast_mut().cast(),
-            device: copy.srcDevice,
-            array: copy.srcArray,
-            at: [copy.srcXInBytes, copy.srcY, 0],
-            pitch: copy.srcPitch,
-            slice_height: copy.Height + copy.srcY,
+        let copy = CUDA_MEMCPY3D {
+            srcXInBytes: copy.srcXInBytes,
+            srcY: copy.srcY,
+            srcMemoryType: copy.srcMemoryType,
+            srcHost: copy.srcHost,
+            srcDevice: copy.srcDevice,
+            srcArray: copy.srcArray,
+            srcPitch: copy.srcPitch,
+            srcHeight: copy.Height + copy.srcY,
+            dstXInBytes: copy.dstXInBytes,
+            dstY: copy.dstY,
+            dstMemoryType: copy.dstMemoryType,
+            dstHost: copy.dstHost,
+            dstDevice: copy.dstDevice,
+            dstArray: copy.dstArray,
+            dstPitch: copy.dstPitch,
+            dstHeight: copy.Height + copy.dstY,
+            WidthInBytes: copy.WidthInBytes,
+            Height: copy.Height,
+            Depth: 1,
+            ..Default::default()
         };
-        let destination = Side {
-            kind: copy.dstMemoryType,
-            host: copy.dstHost.cast(),
-            device: copy.dstDevice,
-            array: copy.dstArray,
-            at: [copy.dstXInBytes, copy.dstY, 0],
-            pitch: copy.dstPitch,
-            slice_height: copy.Height + copy.dstY,
-        };
-        let size = [copy.WidthInBytes, copy.Height, 1];
         // SAFETY: the caller's description names memory of that size.
-        unsafe { rows(call, &source, &destination, size, Devices::One, stream) }
+        unsafe { rows(call, &copy, Devices::One, stream) }
     }
 
     floor cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let source = Side {
-            kind: copy.srcMemoryType,
-            host: copy.srcHost.cast_mut().cast(),
-            device: copy.srcDevice,
-            array: copy.srcArray,
-            at: [copy.srcXInBytes, copy.srcY, copy.srcZ],
-            pitch: copy.srcPitch,
-            slice_height: copy.srcHeight,
-        };
-        let destination = Side {
-            kind: copy.dstMemoryType,
-            host: copy.dstHost.cast(),
-            device: copy.dstDevice,
-            array: copy.dstArray,
-            at: [copy.dstXInBytes, copy.dstY, copy.dstZ],
-            pitch: copy.dstPitch,
-            slice_height: copy.dstHeight,
-        };
-        let size = [copy.WidthInBytes, copy.Height, copy.Depth];
         // SAFETY: the caller's description names memory of that size.
-        unsafe { rows(call, &source, &destination, size, Devices::One, stream) }
+        unsafe { rows(call, copy, Devices::One, stream) }
     }
 
     floor cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream) |call| {
@@ -65,33 +50,39 @@ entries! {
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         call.context(copy.srcContext)?;
         call.context(copy.dstContext)?;
-        let source = Side {
-            kind: copy.srcMemoryType,
-            host: copy.srcHost.cast_mut().cast(),
-            device: copy.srcDevice,
-            array: copy.srcArray,
-            at: [copy.srcXInBytes, copy.srcY, copy.srcZ],
-            pitch: copy.srcPitch,
-            slice_height: copy.srcHeight,
+        refuse_peer(call, stream)?;
+        let copy = CUDA_MEMCPY3D {
+            srcXInBytes: copy.srcXInBytes,
+            srcY: copy.srcY,
+            srcZ: copy.srcZ,
+            srcMemoryType: copy.srcMemoryType,
+            srcHost: copy.srcHost,
+            srcDevice: copy.srcDevice,
+            srcArray: copy.srcArray,
+            srcPitch: copy.srcPitch,
+            srcHeight: copy.srcHeight,
+            dstXInBytes: copy.dstXInBytes,
+            dstY: copy.dstY,
+            dstZ: copy.dstZ,
+            dstMemoryType: copy.dstMemoryType,
+            dstHost: copy.dstHost,
+            dstDevice: copy.dstDevice,
+            dstArray: copy.dstArray,
+            dstPitch: copy.dstPitch,
+            dstHeight: copy.dstHeight,
+            WidthInBytes: copy.WidthInBytes,
+            Height: copy.Height,
+            Depth: copy.Depth,
+            ..Default::default()
         };
-        let destination = Side {
-            kind: copy.dstMemoryType,
-            host: copy.dstHost.cast(),
-            device: copy.dstDevice,
-            array: copy.dstArray,
-            at: [copy.dstXInBytes, copy.dstY, copy.dstZ],
-            pitch: copy.dstPitch,
-            slice_height: copy.dstHeight,
-        };
-        let size = [copy.WidthInBytes, copy.Height, copy.Depth];
         // SAFETY: the caller's description names memory of that size.
-        unsafe { rows(call, &source, &destination, size, Devices::Named, stream) }
+        unsafe { rows(call, &copy, Devices::Named, stream) }
     }
 }
 
 /// Whether the call names the devices of its memory.
-#[derive(PartialEq)]
-enum Devices {
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Devices {
     One,
     Named,
 }
@@ -142,48 +133,85 @@ impl Side {
     }
 }
 
+/// Both ends of a copy: source and destination.
+fn sides(copy: &CUDA_MEMCPY3D) -> [Side; 2] {
+    let source = Side {
+        kind: copy.srcMemoryType,
+        host: copy.srcHost.cast_mut().cast(),
+        device: copy.srcDevice,
+        array: copy.srcArray,
+        at: [copy.srcXInBytes, copy.srcY, copy.srcZ],
+        pitch: copy.srcPitch,
+        slice_height: copy.srcHeight,
+    };
+    let destination = Side {
+        kind: copy.dstMemoryType,
+        host: copy.dstHost.cast(),
+        device: copy.dstDevice,
+        array: copy.dstArray,
+        at: [copy.dstXInBytes, copy.dstY, copy.dstZ],
+        pitch: copy.dstPitch,
+        slice_height: copy.dstHeight,
+    };
+    [source, destination]
+}
+
+/// A copy in rows, to be done.
+pub(super) struct Rows {
+    pub(super) works: Vec<Work>,
+    pub(super) accesses: Vec<Access>,
+    /// Whether it writes pageable memory.
+    pub(super) to_pageable: bool,
+}
+
+/// The rows of a copy that is not empty. Pageable memory is read when the copy runs.
+pub(super) fn plan(
+    call: &mut Call,
+    copy: &CUDA_MEMCPY3D,
+    devices: Devices,
+    stream: Option<CUstream>,
+) -> Outcome<Rows> {
+    let size = [copy.WidthInBytes, copy.Height, copy.Depth];
+    let [width, height, depth] = size;
+    let [source, destination] = sides(copy);
+    source.check(call, size)?;
+    destination.check(call, size)?;
+    let mut rows = Rows { works: Vec::new(), accesses: Vec::new(), to_pageable: false };
+    for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
+        let src = source.row(call, y, z, width)?;
+        let dst = destination.row(call, y, z, width)?;
+        rows.to_pageable |= matches!(dst, Place::Pageable(_));
+        if y == 0 && z == 0 && devices == Devices::One {
+            admit(call, stream, &[&dst, &src])?;
+        }
+        rows.accesses.extend(src.access(width, AccessKind::Read));
+        rows.accesses.extend(dst.access(width, AccessKind::Write));
+        rows.works.push(Work::Copy { dst, src, bytes: width });
+    }
+    Ok(rows)
+}
+
 /// # Safety
-/// Where the sides name pageable memory, it is valid for all rows.
+/// Where the description names pageable memory, it is valid for all rows.
 unsafe fn rows(
     call: &mut Call,
-    source: &Side,
-    destination: &Side,
-    size: [usize; 3],
+    copy: &CUDA_MEMCPY3D,
     devices: Devices,
     stream: CUstream,
 ) -> Outcome {
     let home = call.stream(stream)?;
-    let [width, height, depth] = size;
-    if size.contains(&0) {
+    if [copy.WidthInBytes, copy.Height, copy.Depth].contains(&0) {
         return Ok(());
     }
-    source.check(call, size)?;
-    destination.check(call, size)?;
-    let (mut works, mut accesses) = (Vec::new(), Vec::new());
-    let mut wait = false;
-    for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
-        let src = match source.row(call, y, z, width)? {
-            Place::Pageable(HostPtr(from)) => {
-                let mut staged = vec![0_u8; width];
-                // SAFETY: valid for reads by this function's contract; `staged` is new.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from.cast_const(), staged.as_mut_ptr(), width);
-                }
-                Place::Staged(staged.into_boxed_slice())
-            }
-            place => place,
-        };
-        let dst = destination.row(call, y, z, width)?;
-        wait |= matches!(dst, Place::Pageable(_));
-        if y == 0 && z == 0 && devices == Devices::One {
-            admit(call, Some(stream), &[&dst, &src])?;
+    let mut rows = plan(call, copy, devices, Some(stream))?;
+    for work in &mut rows.works {
+        if let Work::Copy { src, bytes, .. } = work {
+            // SAFETY: this function's contract.
+            unsafe { stage(call, home, src, *bytes) };
         }
-        accesses.extend(src.access(width, AccessKind::Read));
-        accesses.extend(dst.access(width, AccessKind::Write));
-        let bytes = width;
-        works.push(Work::Copy { dst, src, bytes });
     }
-    let mut submission = Submission::new(home, Work::Each(works));
-    submission.accesses = accesses;
-    finish(call, submission, wait)
+    let kind = NodeKind::Memcpy(CopyParams(*copy));
+    let mut submission = Submission::new(home, kind, Work::Each(rows.works));
+    submission.accesses = rows.accesses;
+    finish(call, submission, rows.to_pageable)
 }

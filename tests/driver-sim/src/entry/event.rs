@@ -10,10 +10,13 @@ use crate::engine::clock::{Clock, Point};
 use crate::engine::enqueue::Submission;
 use crate::engine::stream::{Event, Recorded, StreamKind};
 use crate::engine::work::Work;
+use crate::graph::node::NodeKind;
 use crate::handle::{Id, pointer};
 
 const DISABLE_TIMING: c_uint = 2;
 const FLAGS: c_uint = 7;
+/// The flag of records and waits that are nodes of their own.
+const EXTERNAL: c_uint = 1;
 
 entries! {
     floor cuEventCreate(event: *mut CUevent, flags: c_uint) |call| {
@@ -43,10 +46,14 @@ entries! {
     }
 
     floor cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) |call| {
-        if flags > 1 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+        match flags {
+            0 => record(call, event, stream),
+            EXTERNAL => {
+                let id = call.event(event)?;
+                capture_external(call, stream, NodeKind::Record(id), Work::Record { event: id })
+            }
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
-        record(call, event, stream)
     }
 
     floor cuEventQuery(event: CUevent) |call| {
@@ -87,6 +94,18 @@ entries! {
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
+    floor cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) |call| {
+        let event = call.event(event)?;
+        match flags {
+            0 => {
+                let stream = call.stream(stream)?;
+                call.wait_event(stream, event)
+            }
+            EXTERNAL => capture_external(call, stream, NodeKind::Wait(event), Work::Nothing),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
     newer cuEventElapsedTime_v2(ms: *mut f32, start: CUevent, end: CUevent) |call| {
         // SAFETY: the caller passes a place for the time.
         unsafe { elapsed(call, ms, start, end) }
@@ -106,20 +125,34 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
         call.forbid_implicit(context)?;
     }
     if let Some(capture) = call.streams[&stream].capture {
-        call.enqueue(name, Submission::new(stream, Work::Nothing))?;
+        if !call.captures_still(capture) {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        call.capture_point(capture, stream);
         let clock = call.streams[&stream].clock.clone();
-        set_record(call, id, Recorded::Captured { capture, clock });
+        let nodes = call.captures[&capture].ends(stream).to_vec();
+        set_record(call, id, Recorded::Captured { capture, clock, nodes });
         return Ok(());
     }
     // The record is stored before the work is enqueued: in eager mode the work runs at once.
     let point = Point { stream, seq: call.streams[&stream].issued + 1 };
     set_record(call, id, Recorded::On { point, clock: Clock::default(), reached: None });
-    call.enqueue(name, Submission::new(stream, Work::Record { event: id }))?;
+    call.enqueue(name, Submission::new(stream, NodeKind::Record(id), Work::Record { event: id }))?;
     let before = call.streams.get(&stream).map(|stream| stream.clock.clone());
     if let Some(Event { recorded: Recorded::On { clock, .. }, .. }) = call.events.get_mut(&id) {
         *clock = before.unwrap_or_default();
     }
     Ok(())
+}
+
+/// Captures a record or a wait as a node; outside a capture there is none.
+fn capture_external(call: &mut Call, stream: CUstream, kind: NodeKind, work: Work) -> Outcome {
+    let stream = call.stream(stream)?;
+    if call.streams[&stream].capture.is_none() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let name = call.name;
+    call.enqueue(name, Submission::new(stream, kind, work)).map(drop)
 }
 
 fn set_record(call: &mut Call, event: Id, recorded: Recorded) {
@@ -190,22 +223,24 @@ impl Call {
     /// Makes a stream wait for the event's latest record.
     pub(crate) fn wait_event(&mut self, stream: Id, event: Id) -> Outcome {
         let name = self.name;
-        let mut submission = Submission::new(stream, Work::Nothing);
+        let mut submission = Submission::new(stream, NodeKind::Wait(event), Work::Nothing);
         match &self.events[&event].recorded {
             Recorded::Never => return Ok(()),
             Recorded::On { point, clock, .. } => {
-                if self.streams[&stream].capture.is_some() {
+                if let Some(capture) = self.streams[&stream].capture {
+                    self.invalidate(capture);
                     return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
                 }
                 submission.waits = Some((*point, clock.clone()));
             }
-            Recorded::Captured { capture, clock } => {
-                let (capture, clock) = (*capture, clock.clone());
+            Recorded::Captured { capture, clock, nodes } => {
+                let (capture, clock, nodes) = (*capture, clock.clone(), nodes.clone());
                 if !self.captures_still(capture) {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
                 self.join_capture(stream, capture)?;
-                submission.waits = Some((Point { stream, seq: 0 }, clock));
+                self.capture_wait(capture, stream, &nodes, &clock);
+                return Ok(());
             }
         }
         self.enqueue(name, submission)?;

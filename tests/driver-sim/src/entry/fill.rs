@@ -9,7 +9,8 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
-use crate::engine::work::{AccessKind, Place, Work};
+use crate::engine::work::{Access, AccessKind, Place, Work};
+use crate::graph::node::NodeKind;
 
 entries! {
     floor cuMemsetD2D8Async(
@@ -119,6 +120,14 @@ fn fill(
     }
     let name = call.name;
     let bytes = count.checked_mul(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let params = CUDA_MEMSET_NODE_PARAMS {
+        dst,
+        pitch: 0,
+        value: pattern,
+        elementSize: width as c_uint,
+        width: count,
+        height: 1,
+    };
     let dst = call.device_place(name, dst, bytes)?;
     let device = call.streams[&home].device;
     if call.device_block(&dst).is_some_and(|block| block.device != device) {
@@ -126,7 +135,8 @@ fn fill(
     }
     let wait = stream.is_none() && matches!(dst, Place::Pinned { .. });
     let access = dst.access(bytes, AccessKind::Write);
-    let mut submission = Submission::new(home, Work::Fill { dst, pattern, width, count });
+    let work = Work::Fill { dst, pattern, width, count };
+    let mut submission = Submission::new(home, NodeKind::Memset(params), work);
     submission.accesses.extend(access);
     let point = call.enqueue(name, submission)?;
     if let (true, Some(point)) = (wait, point) {
@@ -156,17 +166,38 @@ fn fill_rows(
         return Ok(());
     }
     let (name, device) = (call.name, call.streams[&home].device);
+    let params = CUDA_MEMSET_NODE_PARAMS {
+        dst,
+        pitch,
+        value: pattern,
+        elementSize: width as c_uint,
+        width: count,
+        height,
+    };
+    let (works, accesses) = plan(call, &params, device)?;
+    let mut submission = Submission::new(home, NodeKind::Memset(params), Work::Each(works));
+    submission.accesses = accesses;
+    call.enqueue(name, submission)?;
+    Ok(())
+}
+
+/// The rows of a fill of a device's memory.
+pub(super) fn plan(
+    call: &mut Call,
+    params: &CUDA_MEMSET_NODE_PARAMS,
+    device: usize,
+) -> Outcome<(Vec<Work>, Vec<Access>)> {
+    let (name, count, pattern) = (call.name, params.width, params.value);
+    let width = params.elementSize as usize;
+    let bytes = count.checked_mul(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let (mut works, mut accesses) = (Vec::new(), Vec::new());
-    for y in 0..height {
-        let dst = call.device_place(name, dst + (y * pitch) as u64, bytes)?;
+    for y in 0..params.height {
+        let dst = call.device_place(name, params.dst + (y * params.pitch) as u64, bytes)?;
         if call.device_block(&dst).is_some_and(|block| block.device != device) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         accesses.extend(dst.access(bytes, AccessKind::Write));
         works.push(Work::Fill { dst, pattern, width, count });
     }
-    let mut submission = Submission::new(home, Work::Each(works));
-    submission.accesses = accesses;
-    call.enqueue(name, submission)?;
-    Ok(())
+    Ok((works, accesses))
 }

@@ -9,6 +9,7 @@ use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::kernel::{Arguments, LaunchAttributes};
 use crate::engine::work::Work;
+use crate::graph::node::{KernelLaunch, NodeKind};
 use crate::handle::Id;
 use crate::report::ViolationKind;
 
@@ -305,7 +306,9 @@ fn enqueue(
 ) -> Outcome {
     let name = call.name;
     let kernel = call.functions[&function].name.clone();
-    let mut submission = Submission::new(stream, Work::Nothing);
+    let launch =
+        KernelLaunch { module, function, arguments: arguments.clone(), pointers: Vec::new() };
+    let mut submission = Submission::new(stream, NodeKind::Kernel(launch), Work::Nothing);
     match call.prepare(name, context, &kernel, arguments)? {
         Some(run) => {
             for (region, place) in run.touched() {

@@ -9,6 +9,7 @@ use super::host::pin;
 use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Target, Work};
+use crate::graph::node::NodeKind;
 use crate::handle::Id;
 use crate::memory::pinned::{Advised, Origin, Subject, allocate};
 
@@ -147,7 +148,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let name = call.name;
-        let mut submission = Submission::new(id, Work::Nothing);
+        let mut submission = Submission::new(id, NodeKind::Empty, Work::Nothing);
         submission.accesses.push(access(block, range, AccessKind::Write));
         call.enqueue(name, submission).map(drop)
     }
@@ -193,7 +194,7 @@ fn prefetch(
     let (id, range) = managed(call, address, bytes)?;
     note_advice(call, id, &range, Subject::Prefetch, location?);
     let name = call.name;
-    let mut submission = Submission::new(stream, Work::Nothing);
+    let mut submission = Submission::new(stream, NodeKind::Empty, Work::Nothing);
     submission.accesses.push(access(id, range, AccessKind::Read));
     call.enqueue(name, submission).map(drop)
 }

@@ -8,6 +8,7 @@ use super::host::unpin;
 use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Target, Work};
+use crate::graph::node::NodeKind;
 use crate::handle::Id;
 use crate::memory::block::Phase;
 use crate::memory::pinned::Origin;
@@ -118,7 +119,7 @@ entries! {
         call.forbid_in_capture()?;
         let name = call.name;
         let id = call.block_to_free(name, address)?;
-        let mut submission = Submission::new(stream, Work::Free { block: id });
+        let mut submission = Submission::new(stream, NodeKind::Empty, Work::Free { block: id });
         submission.accesses.push(whole(call, id));
         // From here on the block is freed for the program, though not for the device.
         call.enqueue(name, submission)?;
@@ -175,7 +176,7 @@ unsafe fn alloc_async(
     call.reserve(device, Some(pool), bytes)?;
     let name = call.name;
     let (id, start) = call.new_block(name, device, Owner::Pool(pool), bytes);
-    let mut submission = Submission::new(stream, Work::Alloc { block: id });
+    let mut submission = Submission::new(stream, NodeKind::Empty, Work::Alloc { block: id });
     submission.accesses.push(whole(call, id));
     call.enqueue(name, submission)?;
     // SAFETY: the caller's contract.

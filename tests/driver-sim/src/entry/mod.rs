@@ -22,7 +22,7 @@ macro_rules! entries {
             entries!(@$kind $name($($ty),*));
         )*
 
-        pub(super) const ENTRIES: &[(&str, fn() -> *const std::ffi::c_void)] = &[
+        pub(in crate::entry) const ENTRIES: &[(&str, fn() -> *const std::ffi::c_void)] = &[
             $((stringify!($name), || $name as *const std::ffi::c_void),)*
         ];
     };
@@ -45,6 +45,7 @@ mod error;
 mod event;
 mod external;
 mod fill;
+mod graph;
 mod green;
 mod host;
 pub(crate) mod ipc;
@@ -96,6 +97,9 @@ const TABLES: &[&[(&str, Address)]] = &[
     event::ENTRIES,
     external::ENTRIES,
     fill::ENTRIES,
+    graph::exec::ENTRIES,
+    graph::params::ENTRIES,
+    graph::query::ENTRIES,
     green::ENTRIES,
     host::ENTRIES,
     ipc::ENTRIES,

@@ -8,6 +8,7 @@ use crate::call::{Call, Outcome, put};
 use crate::descriptor::close;
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Compare, Place, Work};
+use crate::graph::node::NodeKind;
 use crate::handle::{Id, pointer};
 use crate::memory::external::Semaphore;
 use crate::memory::place::Owner;
@@ -65,7 +66,7 @@ entries! {
             let value = params.params.fence.value;
             let (dst, is_binary) = place(call, semaphore);
             let value = if is_binary { 1 } else { value };
-            enqueue(call, stream, Work::WriteValue { dst, value, width: WIDTH })?;
+            enqueue(call, stream, NodeKind::Signal, Work::WriteValue { dst, value, width: WIDTH })?;
         }
         Ok(())
     }
@@ -86,10 +87,12 @@ entries! {
                 true => (1, Compare::Eq),
                 false => (value, Compare::Geq),
             };
-            enqueue(call, stream, Work::WaitValue { src, value, width: WIDTH, compare })?;
+            let work = Work::WaitValue { src, value, width: WIDTH, compare };
+            enqueue(call, stream, NodeKind::Await, work)?;
             if is_binary {
                 let (dst, _) = place(call, semaphore);
-                enqueue(call, stream, Work::WriteValue { dst, value: 0, width: WIDTH })?;
+                let work = Work::WriteValue { dst, value: 0, width: WIDTH };
+                enqueue(call, stream, NodeKind::Signal, work)?;
             }
         }
         Ok(())
@@ -143,8 +146,8 @@ fn place(call: &Call, semaphore: Id) -> (Place, bool) {
     (Place::Device { block, offset }, semaphore.is_binary)
 }
 
-fn enqueue(call: &mut Call, stream: Id, work: Work) -> Outcome {
+fn enqueue(call: &mut Call, stream: Id, kind: NodeKind, work: Work) -> Outcome {
     let name = call.name;
-    call.enqueue(name, Submission::new(stream, work))?;
+    call.enqueue(name, Submission::new(stream, kind, work))?;
     Ok(())
 }

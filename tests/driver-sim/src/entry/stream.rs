@@ -10,6 +10,7 @@ use crate::engine::clock::Point;
 use crate::engine::enqueue::Submission;
 use crate::engine::stream::{Stream, StreamKind};
 use crate::engine::work::{HostPtr, Work};
+use crate::graph::node::NodeKind;
 use crate::handle::{Id, pointer};
 
 pub(super) const LEAST_PRIORITY: c_int = 0;
@@ -62,19 +63,10 @@ entries! {
         if call.streams[&id].kind == StreamKind::Legacy {
             // The legacy stream is ordered after the blocking ones, like its next work.
             let name = call.name;
-            call.enqueue(name, Submission::new(id, Work::Nothing))?;
+            call.enqueue(name, Submission::new(id, NodeKind::Empty, Work::Nothing))?;
         }
         call.synchronize(&[id]);
         Ok(())
-    }
-
-    floor cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) |call| {
-        let stream = call.stream(stream)?;
-        let event = call.event(event)?;
-        if flags > 1 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        call.wait_event(stream, event)
     }
 
     floor cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) |call| {
@@ -117,7 +109,7 @@ entries! {
         let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let work = Work::Call { function, data: HostPtr(data.cast()) };
         let name = call.name;
-        call.enqueue(name, Submission::new(id, work))?;
+        call.enqueue(name, Submission::new(id, NodeKind::Host, work))?;
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Compare, Place, Work};
+use crate::graph::node::NodeKind;
 
 /// A flag of a wait that does not affect the comparison.
 const FLUSH: c_uint = 1 << 30;
@@ -79,7 +80,8 @@ fn write(
     }
     let name = call.name;
     let dst = place(call, address, width)?;
-    call.enqueue(name, Submission::new(id, Work::WriteValue { dst, value, width }))?;
+    let work = Work::WriteValue { dst, value, width };
+    call.enqueue(name, Submission::new(id, NodeKind::Values, work))?;
     Ok(())
 }
 
@@ -108,6 +110,7 @@ fn wait(
     }
     let name = call.name;
     let src = place(call, address, width)?;
-    call.enqueue(name, Submission::new(id, Work::WaitValue { src, value, width, compare }))?;
+    let work = Work::WaitValue { src, value, width, compare };
+    call.enqueue(name, Submission::new(id, NodeKind::Values, work))?;
     Ok(())
 }

@@ -8,6 +8,7 @@ mod capture;
 mod contexts;
 mod devices;
 mod faults;
+mod graphs;
 mod images;
 mod kernels;
 mod kinds;

@@ -1,0 +1,89 @@
+//! The life of graphs and execs, and launches.
+
+use std::ffi::{c_char, c_ulonglong};
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::graph::GraphOwner;
+use crate::handle::pointer;
+
+/// `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
+const INSTANTIATE_FLAGS: c_ulonglong = 15;
+
+entries! {
+    floor cuGraphDestroy(graph: CUgraph) |call| {
+        let id = call.graph(graph)?;
+        // A graph that a capture or a node owns ends with that.
+        if call.graphs.graphs[&id].owner != GraphOwner::Program {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.destroy_graph(id);
+        Ok(())
+    }
+
+    floor cuGraphInstantiateWithFlags(
+        exec: *mut CUgraphExec,
+        graph: CUgraph,
+        flags: c_ulonglong,
+    ) |call| {
+        // SAFETY: the caller passes a place for the exec.
+        unsafe { instantiate(call, exec, graph, flags) }
+    }
+
+    // The first form: what it writes to the log is not specified.
+    floor cuGraphInstantiate_v2(
+        exec: *mut CUgraphExec,
+        graph: CUgraph,
+        _error_node: *mut CUgraphNode,
+        _log: *mut c_char,
+        _log_size: usize,
+    ) |call| {
+        // SAFETY: the caller passes a place for the exec.
+        unsafe { instantiate(call, exec, graph, 0) }
+    }
+
+    floor cuGraphExecDestroy(exec: CUgraphExec) |call| {
+        let id = call.exec(exec)?;
+        call.graphs.execs.remove(&id);
+        call.graphs.exec_handles.retire(exec.addr());
+        Ok(())
+    }
+
+    floor cuGraphUpload(exec: CUgraphExec, stream: CUstream) |call| {
+        call.exec(exec)?;
+        let stream = call.stream(stream)?;
+        match call.streams[&stream].capture {
+            Some(_) => call.forbid_capturing(stream),
+            None => Ok(()),
+        }
+    }
+
+    floor cuGraphLaunch(exec: CUgraphExec, stream: CUstream) |call| {
+        let exec = call.exec(exec)?;
+        let stream = call.stream(stream)?;
+        if call.streams[&stream].capture.is_some() {
+            return call.forbid_capturing(stream);
+        }
+        let name = call.name;
+        call.launch(name, exec, stream)
+    }
+}
+
+/// # Safety
+/// `exec` is null or valid for a write.
+unsafe fn instantiate(
+    call: &mut Call,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> Outcome {
+    let graph = call.graph(graph)?;
+    call.current()?;
+    if exec.is_null() || flags & !INSTANTIATE_FLAGS != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let id = call.instantiate(graph);
+    // SAFETY: the caller's contract.
+    unsafe { put(exec, pointer(call.graphs.execs[&id].handle)) }
+}

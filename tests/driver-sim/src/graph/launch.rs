@@ -1,0 +1,134 @@
+//! Launches of execs.
+//!
+//! A launch is one operation of its stream. Its nodes run on branches: streams of its own, one for
+//! each chain of nodes that depend on each other. So the engine orders nodes as it orders any work,
+//! and the checker sees which of them have no order. Which node that may run next does run next is
+//! drawn from the seed.
+
+use std::collections::BTreeMap;
+
+use crate::Mode;
+use crate::call::Outcome;
+use crate::engine::clock::{Clock, Point};
+use crate::engine::stream::{Recorded, Stream, StreamKind};
+use crate::engine::work::{Op, Work};
+use crate::graph::exec::ExecNode;
+use crate::graph::node::NodeKind;
+use crate::handle::Id;
+use crate::report::ViolationKind;
+use crate::state::State;
+
+/// The branches of a launch that is being enqueued.
+struct Branches {
+    context: Id,
+    device: usize,
+    /// What the first nodes run behind.
+    deps: Vec<Point>,
+    clock: Clock,
+    /// By node: its place on its branch, and what happened before its end.
+    done: Vec<(Point, Clock)>,
+    /// The last node of each branch.
+    tails: BTreeMap<Id, usize>,
+}
+
+impl State {
+    /// Enqueues a launch of an exec.
+    pub(crate) fn launch(&mut self, call: &'static str, exec: Id, stream: Id) -> Outcome {
+        let last = self.graphs.execs[&exec].last.clone();
+        let steps = self.graphs.execs[&exec].steps.clone();
+        let start = self.start_of(stream, last)?;
+        let (context, device) = (self.streams[&stream].context, self.streams[&stream].device);
+        let mut deps = start.deps.clone();
+        let before = Point { stream, seq: start.point.seq - 1 };
+        deps.extend(Some(before).filter(|&before| !self.is_complete(before)));
+        let mut branches = Branches {
+            context,
+            device,
+            deps,
+            clock: start.clock.clone(),
+            done: Vec::with_capacity(steps.len()),
+            tails: BTreeMap::new(),
+        };
+        for step in &steps {
+            self.enqueue_node(&mut branches, step, start.point);
+        }
+        let mut clock = start.clock;
+        for (_, after) in &branches.done {
+            clock.join(after);
+        }
+        let branches = branches.tails.into_keys().collect();
+        if let Some(exec) = self.graphs.execs.get_mut(&exec) {
+            exec.last = Some((start.point, clock.clone()));
+        }
+        let op = Op {
+            seq: start.point.seq,
+            call,
+            deps: start.deps,
+            tells: None,
+            work: Work::Graph { branches },
+        };
+        self.append(stream, op, clock);
+        if self.mode == Mode::Eager {
+            self.advance_all();
+        }
+        Ok(())
+    }
+
+    /// Enqueues a node behind those that it depends on.
+    fn enqueue_node(&mut self, branches: &mut Branches, step: &ExecNode, launch: Point) {
+        let ExecNode { task, after, .. } = step;
+        let mut clock = if after.is_empty() { branches.clock.clone() } else { Clock::default() };
+        let mut deps = if after.is_empty() { branches.deps.clone() } else { Vec::new() };
+        for &at in after {
+            let (point, before) = &branches.done[at];
+            clock.join(before);
+            deps.push(*point);
+        }
+        // The branch goes on with one of the nodes that it ended with so far.
+        let tail = |at: &&usize| branches.tails.get(&branches.done[**at].0.stream) == Some(*at);
+        let branch = match after.iter().find(tail) {
+            Some(&at) => branches.done[at].0.stream,
+            None => {
+                let kind = StreamKind::Branch;
+                let branch = Stream::new(branches.context, branches.device, kind, 0);
+                // It goes away with its last node.
+                self.new_stream(Stream { destroyed: true, ..branch })
+            }
+        };
+        let point = Point { stream: branch, seq: self.streams[&branch].issued + 1 };
+        match &task.kind {
+            NodeKind::Kernel(kernel) => {
+                if !self.modules.contains_key(&kernel.module) {
+                    let message = "the module of the node's kernel was unloaded".to_owned();
+                    self.log.violation(ViolationKind::UseAfterFree, task.call, message);
+                }
+                self.note_launch(kernel.module, launch);
+            }
+            NodeKind::Wait(event) => {
+                let event = self.events.get(event).map(|event| &event.recorded);
+                if let Some(Recorded::On { point, clock: before, .. }) = event {
+                    deps.push(*point);
+                    clock.join(before);
+                }
+            }
+            _ => {}
+        }
+        clock.set(point);
+        if let NodeKind::Record(event) = task.kind {
+            if let Some(event) = self.events.get_mut(&event) {
+                event.recorded = Recorded::On { point, clock: clock.clone(), reached: None };
+                event.polls = 0;
+            }
+        }
+        for access in &task.accesses {
+            self.check_access(task.call, access.clone(), point, &clock);
+        }
+        deps.retain(|dep| dep.stream != branch);
+        let work = task.work.clone();
+        let tells = work.shows().then(|| clock.clone());
+        let op = Op { seq: point.seq, call: task.call, deps, tells, work };
+        self.append(branch, op, clock.clone());
+        branches.tails.insert(branch, branches.done.len());
+        branches.done.push((point, clock));
+    }
+}

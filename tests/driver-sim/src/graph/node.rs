@@ -1,0 +1,122 @@
+//! What a node of a graph does, and after which others.
+
+use cuda_sys::*;
+
+use crate::engine::kernel::Arguments;
+use crate::engine::work::{Access, HostPtr, Work};
+use crate::handle::Id;
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) handle: usize,
+    pub(crate) graph: Id,
+    pub(crate) task: Task,
+    /// Nodes of the same graph that it runs after.
+    pub(crate) dependencies: Vec<Id>,
+}
+
+/// An operation that runs at each launch.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    /// The call that made it; reports name it.
+    pub(crate) call: &'static str,
+    pub(crate) kind: NodeKind,
+    pub(crate) work: Work,
+    pub(crate) accesses: Vec<Access>,
+}
+
+/// The kind of an operation, with the parameters that the driver's getters return.
+#[derive(Debug, Clone)]
+pub(crate) enum NodeKind {
+    Empty,
+    Kernel(KernelLaunch),
+    Memcpy(CopyParams),
+    Memset(CUDA_MEMSET_NODE_PARAMS),
+    /// Several copies in no order.
+    Copies,
+    Host,
+    /// Writes or awaits values in memory.
+    Values,
+    /// Signals an external semaphore.
+    Signal,
+    /// Waits for an external semaphore.
+    Await,
+    /// Records this event.
+    Record(Id),
+    /// Waits for the latest record of this event at the launch.
+    Wait(Id),
+}
+
+impl NodeKind {
+    pub(crate) fn to_raw(&self) -> CUgraphNodeType {
+        match self {
+            Self::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
+            Self::Kernel(_) => CU_GRAPH_NODE_TYPE_KERNEL,
+            Self::Memcpy(_) => CU_GRAPH_NODE_TYPE_MEMCPY,
+            Self::Copies => CU_GRAPH_NODE_TYPE_MEMCPY_BATCH,
+            Self::Memset(_) => CU_GRAPH_NODE_TYPE_MEMSET,
+            Self::Host => CU_GRAPH_NODE_TYPE_HOST,
+            Self::Values => CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+            Self::Signal => CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
+            Self::Await => CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+            Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+            Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+        }
+    }
+}
+
+/// A kernel with everything that it is launched with.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelLaunch {
+    pub(crate) module: Id,
+    pub(crate) function: Id,
+    pub(crate) arguments: Arguments,
+    /// What `cuGraphKernelNodeGetParams` returned: a pointer to each parameter.
+    pub(crate) pointers: Vec<HostPtr>,
+}
+
+/// The description of a copy, as the program passed it or would have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopyParams(pub(crate) CUDA_MEMCPY3D);
+
+// SAFETY: the simulator hands the pointers in it back to the program, and dereferences none: a node
+// has its own places for what it copies.
+unsafe impl Send for CopyParams {}
+
+impl CopyParams {
+    /// Rows of bytes, all of them in one row unless `height` and `depth` say otherwise.
+    pub(crate) fn linear(dst: End, src: End, bytes: usize) -> Self {
+        let mut copy =
+            CUDA_MEMCPY3D { WidthInBytes: bytes, Height: 1, Depth: 1, ..Default::default() };
+        match src {
+            End::Host(pointer) => {
+                copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+                copy.srcHost = pointer.cast_const().cast();
+            }
+            End::Device(address) => {
+                copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+                copy.srcDevice = address;
+            }
+        }
+        match dst {
+            End::Host(pointer) => {
+                copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+                copy.dstHost = pointer.cast();
+            }
+            End::Device(address) => {
+                copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+                copy.dstDevice = address;
+            }
+        }
+        (copy.srcPitch, copy.srcHeight) = (bytes, 1);
+        (copy.dstPitch, copy.dstHeight) = (bytes, 1);
+        Self(copy)
+    }
+}
+
+/// One end of a copy in one row, as the program names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    Host(*mut u8),
+    Device(u64),
+}
