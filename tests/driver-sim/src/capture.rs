@@ -10,9 +10,10 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome};
 use crate::engine::clock::{Clock, Point};
 use crate::engine::stream::StreamKind;
+use crate::engine::work::HostPtr;
 use crate::graph::GraphOwner;
 use crate::graph::node::Task;
-use crate::handle::Id;
+use crate::handle::{Id, pointer};
 use crate::state::State;
 use crate::thread;
 
@@ -36,15 +37,19 @@ pub(crate) struct Capture {
     streams: BTreeMap<Id, Branch>,
     /// Number of operations of each stream; the streams' clocks count these during the capture.
     lengths: BTreeMap<Id, u64>,
+    /// For each node, the operations that whatever depends on it joins.
+    reached: BTreeMap<Id, Clock>,
 }
 
 /// A stream that takes part in a capture.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Branch {
     /// Its clock from before the capture.
     outside: Clock,
     /// The nodes that its next one depends on.
     ends: Vec<Id>,
+    /// Their handles, and as much data of edges, as the last query returned them.
+    shown: (Vec<HostPtr>, Vec<CUgraphEdgeData>),
 }
 
 impl CaptureMode {
@@ -104,6 +109,47 @@ impl State {
             *ends = vec![node];
         }
         self.capture_point(capture, stream);
+        let Self { captures, streams, .. } = self;
+        if let (Some(capture), Some(stream)) = (captures.get_mut(&capture), streams.get(&stream)) {
+            capture.reached.insert(node, stream.clock.clone());
+        }
+    }
+
+    /// Makes the next node of a capturing stream depend on these nodes, instead of the former ones
+    /// if `replaces`. Those count as joined even then.
+    pub(crate) fn change_ends(&mut self, capture: Id, stream: Id, nodes: &[Id], replaces: bool) {
+        let Self { captures, streams, .. } = self;
+        let Some(capture) = captures.get_mut(&capture) else {
+            return;
+        };
+        for before in nodes.iter().filter_map(|node| capture.reached.get(node)) {
+            if let Some(stream) = streams.get_mut(&stream) {
+                stream.clock.join(before);
+            }
+        }
+        if let Some(ends) = capture.ends_mut(stream) {
+            if replaces {
+                ends.clear();
+            }
+            add_ends(ends, nodes);
+        }
+    }
+
+    /// The handles of the nodes that the next one of a stream depends on, and as much data of edges:
+    /// they stay where they are until the next query.
+    pub(crate) fn show_ends(
+        &mut self,
+        capture: Id,
+        stream: Id,
+    ) -> (*const CUgraphNode, *const CUgraphEdgeData, usize) {
+        let Self { captures, graphs, .. } = self;
+        let branch = captures.get_mut(&capture).and_then(|c| c.streams.get_mut(&stream));
+        let Some(Branch { ends, shown, .. }) = branch else {
+            return (std::ptr::null(), std::ptr::null(), 0);
+        };
+        let handles = ends.iter().map(|id| HostPtr(pointer(graphs.nodes[id].handle)));
+        *shown = (handles.collect(), vec![CUgraphEdgeData::default(); ends.len()]);
+        (shown.0.as_ptr().cast(), shown.1.as_ptr(), ends.len())
     }
 
     /// Makes the next node of a capturing stream depend on these nodes of another one as well, which
@@ -113,9 +159,7 @@ impl State {
             stream.clock.join(before);
         }
         if let Some(ends) = self.captures.get_mut(&capture).and_then(|c| c.ends_mut(stream)) {
-            let new = nodes.iter().filter(|node| !ends.contains(node));
-            let new: Vec<Id> = new.copied().collect();
-            ends.extend(new);
+            add_ends(ends, nodes);
         }
         self.capture_point(capture, stream);
     }
@@ -194,15 +238,31 @@ impl State {
     }
 }
 
+/// Adds nodes that are not there yet.
+fn add_ends(ends: &mut Vec<Id>, nodes: &[Id]) {
+    for node in nodes {
+        if !ends.contains(node) {
+            ends.push(*node);
+        }
+    }
+}
+
 impl Call {
-    pub(crate) fn begin_capture(&mut self, stream: Id, mode: CaptureMode) -> Outcome {
+    /// Begins a capture, into a new graph or behind these nodes of an existing one.
+    pub(crate) fn begin_capture(
+        &mut self,
+        stream: Id,
+        mode: CaptureMode,
+        into: Option<(Id, Vec<Id>)>,
+    ) -> Outcome {
         match self.streams[&stream].kind {
             StreamKind::Legacy => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
             _ if self.streams[&stream].capture.is_some() => return Err(CUDA_ERROR_ILLEGAL_STATE),
             _ => {}
         }
         let name = self.name;
-        let graph = self.new_graph(GraphOwner::Capture, name);
+        let (graph, ends) =
+            into.unwrap_or_else(|| (self.new_graph(GraphOwner::Capture, name), Vec::new()));
         let id = self.new_id();
         let capture = Capture {
             origin: stream,
@@ -212,9 +272,12 @@ impl Call {
             graph,
             streams: BTreeMap::new(),
             lengths: BTreeMap::new(),
+            reached: BTreeMap::new(),
         };
         self.captures.insert(id, capture);
-        self.join_capture(stream, id)
+        self.join_capture(stream, id)?;
+        self.change_ends(id, stream, &ends, true);
+        Ok(())
     }
 
     /// A stream starts to take part in a capture.
@@ -238,7 +301,7 @@ impl Call {
         state.capture = Some(capture);
         let outside = std::mem::take(&mut state.clock);
         if let Some(capture) = self.captures.get_mut(&capture) {
-            capture.streams.insert(stream, Branch { outside, ends: Vec::new() });
+            capture.streams.insert(stream, Branch { outside, ..Default::default() });
         }
         Ok(())
     }

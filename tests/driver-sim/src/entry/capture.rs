@@ -1,7 +1,10 @@
 //! Stream capture.
 
+use std::ffi::c_uint;
+
 use cuda_sys::*;
 
+use super::graph::{list, only_default};
 use crate::call::{Call, Outcome, put};
 use crate::capture::CaptureMode;
 use crate::engine::stream::StreamKind;
@@ -12,7 +15,7 @@ entries! {
     floor cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) |call| {
         let id = call.stream(stream)?;
         let mode = CaptureMode::from_raw(mode)?;
-        call.begin_capture(id, mode)
+        call.begin_capture(id, mode, None)
     }
 
     floor cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) |_call| {
@@ -48,34 +51,143 @@ entries! {
     floor cuStreamGetCaptureInfo_v2(
         stream: CUstream,
         status: *mut CUstreamCaptureStatus,
-        id_out: *mut cuuint64_t,
+        id: *mut cuuint64_t,
         graph: *mut CUgraph,
         dependencies: *mut *const CUgraphNode,
         count: *mut usize,
     ) |call| {
-        let id = call.stream(stream)?;
-        let (found, capture) = status_of(call, id)?;
-        // SAFETY: the caller passes a place for the status.
-        unsafe { put(status, found) }?;
-        if !id_out.is_null() {
-            // SAFETY: not null, so a place for the id.
-            unsafe { put(id_out, capture.unwrap_or(0)) }?;
-        }
-        if !graph.is_null() {
-            // SAFETY: not null, so a place for the graph.
-            unsafe { put(graph, std::ptr::null_mut()) }?;
-        }
-        if !dependencies.is_null() {
-            // SAFETY: not null, so a place for the pointer.
-            unsafe { put(dependencies, std::ptr::null()) }?;
-        }
-        if !count.is_null() {
-            // SAFETY: not null, so a place for the count.
-            unsafe { put(count, 0) }?;
-        }
-        Ok(())
+        let edges = std::ptr::null_mut();
+        let to = Info { status, id, graph, dependencies, edges, count };
+        // SAFETY: the caller passes places, or null.
+        unsafe { info(call, stream, &to) }
+    }
+
+    newer cuStreamGetCaptureInfo_v3(
+        stream: CUstream,
+        status: *mut CUstreamCaptureStatus,
+        id: *mut cuuint64_t,
+        graph: *mut CUgraph,
+        dependencies: *mut *const CUgraphNode,
+        edges: *mut *const CUgraphEdgeData,
+        count: *mut usize,
+    ) |call| {
+        let to = Info { status, id, graph, dependencies, edges, count };
+        // SAFETY: the caller passes places, or null.
+        unsafe { info(call, stream, &to) }
+    }
+
+    floor cuStreamUpdateCaptureDependencies(
+        stream: CUstream,
+        dependencies: *mut CUgraphNode,
+        count: usize,
+        flags: c_uint,
+    ) |call| {
+        // SAFETY: the caller passes `count` nodes.
+        let nodes = unsafe { list(dependencies.cast_const(), count) }?;
+        update(call, stream, nodes, flags)
+    }
+
+    newer cuStreamUpdateCaptureDependencies_v2(
+        stream: CUstream,
+        dependencies: *mut CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+        flags: c_uint,
+    ) |call| {
+        // SAFETY: the caller passes `count` nodes.
+        let nodes = unsafe { list(dependencies.cast_const(), count) }?;
+        // SAFETY: the caller passes as much data, or null.
+        unsafe { only_default(data, count) }?;
+        update(call, stream, nodes, flags)
+    }
+
+    newer cuStreamBeginCaptureToGraph(
+        stream: CUstream,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+        mode: CUstreamCaptureMode,
+    ) |call| {
+        let stream = call.stream(stream)?;
+        let graph = call.graph(graph)?;
+        let mode = CaptureMode::from_raw(mode)?;
+        // SAFETY: the caller passes `count` nodes.
+        let nodes = unsafe { list(dependencies, count) }?;
+        // SAFETY: the caller passes as much data, or null.
+        unsafe { only_default(data, count) }?;
+        let nodes = call.nodes_of(graph, nodes)?;
+        call.begin_capture(stream, mode, Some((graph, nodes)))
     }
 }
+
+/// Places for what `cuStreamGetCaptureInfo` returns; any but that of the status may be null.
+struct Info {
+    status: *mut CUstreamCaptureStatus,
+    id: *mut cuuint64_t,
+    graph: *mut CUgraph,
+    dependencies: *mut *const CUgraphNode,
+    edges: *mut *const CUgraphEdgeData,
+    count: *mut usize,
+}
+
+/// # Safety
+/// Every pointer is null or valid for a write.
+unsafe fn info(call: &mut Call, stream: CUstream, to: &Info) -> Outcome {
+    let id = call.stream(stream)?;
+    let (found, capture) = status_of(call, id)?;
+    // SAFETY: this function's contract.
+    unsafe { put(to.status, found) }?;
+    let active = capture.filter(|_| found == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    let graph = active.map(|capture| call.captures[&capture].graph);
+    let graph = graph.map_or(0, |graph| call.graphs.graphs[&graph].handle);
+    let (nodes, edges, count) = match active {
+        Some(capture) => call.show_ends(capture, id),
+        None => (std::ptr::null(), std::ptr::null(), 0),
+    };
+    // SAFETY: this function's contract.
+    unsafe { put_if(to.id, capture.unwrap_or(0)) };
+    // SAFETY: this function's contract.
+    unsafe { put_if(to.graph, pointer(graph)) };
+    // SAFETY: this function's contract.
+    unsafe { put_if(to.dependencies, nodes) };
+    // SAFETY: this function's contract.
+    unsafe { put_if(to.edges, edges) };
+    // SAFETY: this function's contract.
+    unsafe { put_if(to.count, count) };
+    Ok(())
+}
+
+/// Stores a result that the caller may not want.
+///
+/// # Safety
+/// `to` is null or valid for a write.
+unsafe fn put_if<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null, so valid for a write by this function's contract.
+        unsafe { to.write(value) };
+    }
+}
+
+fn update(call: &mut Call, stream: CUstream, nodes: &[CUgraphNode], flags: c_uint) -> Outcome {
+    let id = call.stream(stream)?;
+    let capture = call.streams[&id].capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+    if !call.captures_still(capture) {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    let replaces = match flags {
+        ADD => false,
+        SET => true,
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    };
+    let nodes = call.nodes_of(call.captures[&capture].graph, nodes)?;
+    call.change_ends(capture, id, &nodes, replaces);
+    Ok(())
+}
+
+/// `CU_STREAM_ADD_CAPTURE_DEPENDENCIES` and `CU_STREAM_SET_CAPTURE_DEPENDENCIES`.
+const ADD: c_uint = 0;
+const SET: c_uint = 1;
 
 fn status_of(call: &mut Call, stream: Id) -> Outcome<(CUstreamCaptureStatus, Option<Id>)> {
     let Some(id) = call.streams[&stream].capture else {

@@ -97,6 +97,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     event::ENTRIES,
     external::ENTRIES,
     fill::ENTRIES,
+    graph::copy::ENTRIES,
     graph::exec::ENTRIES,
     graph::params::ENTRIES,
     graph::query::ENTRIES,

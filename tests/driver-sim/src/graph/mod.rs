@@ -1,5 +1,6 @@
 //! Graphs: operations with dependencies between them, and what can be launched of them.
 
+pub(crate) mod copy;
 pub(crate) mod exec;
 pub(crate) mod launch;
 pub(crate) mod node;
@@ -64,7 +65,7 @@ impl State {
     pub(crate) fn add_node(&mut self, graph: Id, task: Task, dependencies: Vec<Id>) -> Id {
         let id = self.new_id();
         let handle = self.graphs.node_handles.issue(id);
-        self.graphs.nodes.insert(id, Node { handle, graph, task, dependencies });
+        self.graphs.nodes.insert(id, Node { handle, graph, task, dependencies, original: None });
         if let Some(graph) = self.graphs.graphs.get_mut(&graph) {
             graph.nodes.push(id);
         }

@@ -13,6 +13,8 @@ pub(crate) struct Node {
     pub(crate) task: Task,
     /// Nodes of the same graph that it runs after.
     pub(crate) dependencies: Vec<Id>,
+    /// The node that it was cloned from.
+    pub(crate) original: Option<Id>,
 }
 
 /// An operation that runs at each launch.
@@ -61,6 +63,23 @@ impl NodeKind {
             Self::Await => CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
             Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+        }
+    }
+
+    /// Its name in the text of a graph.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Empty => "EMPTY",
+            Self::Kernel(_) => "KERNEL",
+            Self::Memcpy(_) => "MEMCPY",
+            Self::Copies => "MEMCPY_BATCH",
+            Self::Memset(_) => "MEMSET",
+            Self::Host => "HOST",
+            Self::Values => "BATCH_MEM_OP",
+            Self::Signal => "EXT_SEMAS_SIGNAL",
+            Self::Await => "EXT_SEMAS_WAIT",
+            Self::Record(_) => "EVENT_RECORD",
+            Self::Wait(_) => "WAIT_EVENT",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Graphs: captures, launches, lives.
 
 mod captured;
+mod during;
 mod order;
 
 use std::ffi::c_void;

@@ -14,8 +14,10 @@ const INSTANTIATE_FLAGS: c_ulonglong = 15;
 entries! {
     floor cuGraphDestroy(graph: CUgraph) |call| {
         let id = call.graph(graph)?;
-        // A graph that a capture or a node owns ends with that.
-        if call.graphs.graphs[&id].owner != GraphOwner::Program {
+        // A graph that a capture or a node owns ends with that, and a capture needs the one that it
+        // adds to.
+        let captured = call.captures.values().any(|capture| capture.graph == id);
+        if captured || call.graphs.graphs[&id].owner != GraphOwner::Program {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         call.destroy_graph(id);

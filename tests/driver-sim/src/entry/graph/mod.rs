@@ -1,5 +1,53 @@
 //! Graphs and execs.
 
+pub(super) mod copy;
 pub(super) mod exec;
 pub(super) mod params;
 pub(super) mod query;
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome};
+use crate::handle::Id;
+
+/// What a caller passes as a pointer and a count.
+///
+/// # Safety
+/// `first` is null, or points to `len` values that stay for the caller's call.
+pub(super) unsafe fn list<'a, T>(first: *const T, len: usize) -> Outcome<&'a [T]> {
+    match (len, first.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(CUDA_ERROR_INVALID_VALUE),
+        // SAFETY: not null, so valid by this function's contract.
+        (_, false) => Ok(unsafe { std::slice::from_raw_parts(first, len) }),
+    }
+}
+
+/// Refuses edges with data: the simulator knows only whole dependencies.
+///
+/// # Safety
+/// `data` is null, or points to `len` values.
+pub(super) unsafe fn only_default(data: *const CUgraphEdgeData, len: usize) -> Outcome {
+    if data.is_null() {
+        return Ok(());
+    }
+    // SAFETY: this function's contract.
+    let data = unsafe { list(data, len) }?;
+    let default = |edge: &CUgraphEdgeData| (edge.from_port, edge.to_port, edge.type_) == (0, 0, 0);
+    if data.iter().all(default) { Ok(()) } else { Err(CUDA_ERROR_NOT_SUPPORTED) }
+}
+
+impl Call {
+    /// The nodes of these handles, all of them nodes of this graph, each once.
+    pub(super) fn nodes_of(&mut self, graph: Id, handles: &[CUgraphNode]) -> Outcome<Vec<Id>> {
+        let mut nodes = Vec::new();
+        for &handle in handles {
+            let id = self.node(handle)?;
+            if self.graphs.nodes[&id].graph != graph || nodes.contains(&id) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            nodes.push(id);
+        }
+        Ok(nodes)
+    }
+}

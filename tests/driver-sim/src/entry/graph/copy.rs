@@ -1,0 +1,47 @@
+//! Copies of graphs, and their text.
+
+use std::ffi::{CStr, c_char, c_uint};
+
+use cuda_sys::*;
+
+use crate::call::put;
+use crate::handle::pointer;
+
+entries! {
+    floor cuGraphClone(clone: *mut CUgraph, graph: CUgraph) |call| {
+        let id = call.graph(graph)?;
+        if clone.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = call.name;
+        let copy = call.clone_graph(id, name);
+        // SAFETY: not null, so the caller passes a place for the graph.
+        unsafe { put(clone, pointer(call.graphs.graphs[&copy].handle)) }
+    }
+
+    floor cuGraphNodeFindInClone(
+        node: *mut CUgraphNode,
+        original: CUgraphNode,
+        clone: CUgraph,
+    ) |call| {
+        let original = call.node(original)?;
+        let clone = call.graph(clone)?;
+        let mut nodes = call.graphs.graphs[&clone].nodes.iter();
+        let found = nodes.find(|id| call.graphs.nodes[id].original == Some(original));
+        let found = call.graphs.nodes[found.ok_or(CUDA_ERROR_INVALID_VALUE)?].handle;
+        // SAFETY: the caller passes a place for the node.
+        unsafe { put(node, pointer(found)) }
+    }
+
+    floor cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, _flags: c_uint) |call| {
+        let id = call.graph(graph)?;
+        if path.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a text that ends with a zero.
+        let path = unsafe { CStr::from_ptr(path) };
+        let path = path.to_str().map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let text = call.dot(id);
+        std::fs::write(path, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+    }
+}
