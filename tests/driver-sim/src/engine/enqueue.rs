@@ -27,6 +27,11 @@ impl Submission {
     pub(crate) fn new(stream: Id, kind: NodeKind, work: Work) -> Self {
         Self { stream, kind, work, accesses: Vec::new(), waits: None }
     }
+
+    pub(crate) fn of(stream: Id, task: Task) -> Self {
+        let Task { kind, work, accesses, .. } = task;
+        Self { stream, kind, work, accesses, waits: None }
+    }
 }
 
 /// The place of the next operation of a stream.

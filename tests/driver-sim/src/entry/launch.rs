@@ -9,7 +9,7 @@ use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::kernel::{Arguments, LaunchAttributes};
 use crate::engine::work::Work;
-use crate::graph::node::{KernelLaunch, NodeKind};
+use crate::graph::node::{KernelLaunch, NodeKind, Task};
 use crate::handle::Id;
 use crate::report::ViolationKind;
 
@@ -159,12 +159,12 @@ fn volume(size: [c_uint; 3]) -> u64 {
 }
 
 /// The dimensions and attributes of a launch.
-struct Shape {
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    stream: CUstream,
-    attributes: LaunchAttributes,
+pub(super) struct Shape {
+    pub(super) grid: [c_uint; 3],
+    pub(super) block: [c_uint; 3],
+    pub(super) shared: c_uint,
+    pub(super) stream: CUstream,
+    pub(super) attributes: LaunchAttributes,
 }
 
 impl Shape {
@@ -252,10 +252,30 @@ unsafe fn launch(
     let stream = call.stream(shape.stream)?;
     let function = call.function(function)?;
     let module = call.functions[&function].module;
-    let context = call.modules[&module].context;
-    if context != call.streams[&stream].context {
+    if call.modules[&module].context != call.streams[&stream].context {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
+    // SAFETY: this function's contract.
+    let task = unsafe { task(call, shape, function, pointers) }?;
+    let name = call.name;
+    if let Some(point) = call.enqueue(name, Submission::of(stream, task))? {
+        call.note_launch(module, point);
+    }
+    Ok(())
+}
+
+/// A launch as an operation, with the arguments copied.
+///
+/// # Safety
+/// `pointers` holds one pointer per parameter, to as many bytes as the parameter has.
+pub(super) unsafe fn task(
+    call: &mut Call,
+    shape: &Shape,
+    function: Id,
+    pointers: *mut *mut c_void,
+) -> Outcome<Task> {
+    let module = call.functions[&function].module;
+    let context = call.modules[&module].context;
     shape.check(call.functions[&function].max_dynamic_shared)?;
     let sizes = parameters(call, function);
     if pointers.is_null() && !sizes.is_empty() {
@@ -281,7 +301,22 @@ unsafe fn launch(
         parameters: given,
         globals: globals.map(|(name, &(_, at, _))| (name.clone(), at)).collect(),
     };
-    enqueue(call, stream, context, (module, function), arguments)
+    let (name, kernel) = (call.name, call.functions[&function].name.clone());
+    let prepared = call.prepare(name, context, &kernel, arguments.clone())?;
+    let mut accesses = Vec::new();
+    let work = match prepared {
+        Some(run) => {
+            for (region, place) in run.touched() {
+                accesses.extend(place.access(region.bytes, region.kind));
+            }
+            Work::Kernel { run }
+        }
+        // Its text shows that it does nothing.
+        None if call.modules[&module].ptx.kernels[&kernel].is_empty => Work::Nothing,
+        None => return Err(unknown(call, &kernel)),
+    };
+    let launch = KernelLaunch { module, function, arguments, pointers: Vec::new() };
+    Ok(Task { call: name, kind: NodeKind::Kernel(launch), work, accesses })
 }
 
 /// Reports a launch whose effect the simulator cannot know.
@@ -295,33 +330,4 @@ fn unknown(call: &mut Call, kernel: &str) -> CUresult {
     let name = call.name;
     call.log.violation(ViolationKind::UnknownKernel, name, message);
     CUDA_ERROR_NOT_SUPPORTED
-}
-
-fn enqueue(
-    call: &mut Call,
-    stream: Id,
-    context: Id,
-    (module, function): (Id, Id),
-    arguments: Arguments,
-) -> Outcome {
-    let name = call.name;
-    let kernel = call.functions[&function].name.clone();
-    let launch =
-        KernelLaunch { module, function, arguments: arguments.clone(), pointers: Vec::new() };
-    let mut submission = Submission::new(stream, NodeKind::Kernel(launch), Work::Nothing);
-    match call.prepare(name, context, &kernel, arguments)? {
-        Some(run) => {
-            for (region, place) in run.touched() {
-                submission.accesses.extend(place.access(region.bytes, region.kind));
-            }
-            submission.work = Work::Kernel { run };
-        }
-        // Its text shows that it does nothing.
-        None if call.modules[&module].ptx.kernels[&kernel].is_empty => {}
-        None => return Err(unknown(call, &kernel)),
-    }
-    if let Some(point) = call.enqueue(name, submission)? {
-        call.note_launch(module, point);
-    }
-    Ok(())
 }

@@ -101,6 +101,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     graph::exec::ENTRIES,
     graph::params::ENTRIES,
     graph::query::ENTRIES,
+    graph::update::ENTRIES,
     green::ENTRIES,
     host::ENTRIES,
     ipc::ENTRIES,

@@ -18,6 +18,10 @@ pub(crate) struct Exec {
 
 #[derive(Debug, Clone)]
 pub(crate) struct ExecNode {
+    /// The node of the graph that this one was made from.
+    pub(crate) source: Id,
+    /// A node that is not enabled runs as one that does nothing.
+    pub(crate) enabled: bool,
     pub(crate) task: Task,
     /// Positions of the nodes that it runs after.
     pub(crate) after: Vec<usize>,
@@ -33,13 +37,14 @@ impl State {
     }
 
     /// The nodes of a graph, each after all that it depends on.
-    fn flatten(&self, graph: Id) -> Vec<ExecNode> {
+    pub(crate) fn flatten(&self, graph: Id) -> Vec<ExecNode> {
         let mut steps = Vec::new();
         let mut positions = BTreeMap::new();
         for id in self.sorted(graph) {
             let node = &self.graphs.nodes[&id];
             let after = node.dependencies.iter().filter_map(|id| positions.get(id).copied());
-            let step = ExecNode { task: node.task.clone(), after: after.collect() };
+            let (after, task) = (after.collect(), node.task.clone());
+            let step = ExecNode { source: id, enabled: true, task, after };
             positions.insert(id, steps.len());
             steps.push(step);
         }

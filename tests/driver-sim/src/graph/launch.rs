@@ -13,7 +13,7 @@ use crate::engine::clock::{Clock, Point};
 use crate::engine::stream::{Recorded, Stream, StreamKind};
 use crate::engine::work::{Op, Work};
 use crate::graph::exec::ExecNode;
-use crate::graph::node::NodeKind;
+use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::report::ViolationKind;
 use crate::state::State;
@@ -76,7 +76,9 @@ impl State {
 
     /// Enqueues a node behind those that it depends on.
     fn enqueue_node(&mut self, branches: &mut Branches, step: &ExecNode, launch: Point) {
-        let ExecNode { task, after, .. } = step;
+        let nothing = Task { call: step.task.call, ..Task::nothing() };
+        let task = if step.enabled { &step.task } else { &nothing };
+        let after = &step.after;
         let mut clock = if after.is_empty() { branches.clock.clone() } else { Clock::default() };
         let mut deps = if after.is_empty() { branches.deps.clone() } else { Vec::new() };
         for &at in after {

@@ -4,6 +4,7 @@ pub(crate) mod copy;
 pub(crate) mod exec;
 pub(crate) mod launch;
 pub(crate) mod node;
+pub(crate) mod update;
 
 use crate::graph::exec::Exec;
 use crate::graph::node::{Node, Task};

@@ -27,6 +27,14 @@ pub(crate) struct Task {
     pub(crate) accesses: Vec<Access>,
 }
 
+impl Task {
+    /// What an empty node does.
+    pub(crate) fn nothing() -> Self {
+        let (kind, work, accesses) = (NodeKind::Empty, Work::Nothing, Vec::new());
+        Self { call: "cuGraphAddEmptyNode", kind, work, accesses }
+    }
+}
+
 /// The kind of an operation, with the parameters that the driver's getters return.
 #[derive(Debug, Clone)]
 pub(crate) enum NodeKind {

@@ -3,6 +3,7 @@
 mod captured;
 mod during;
 mod order;
+mod updates;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

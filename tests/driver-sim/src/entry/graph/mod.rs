@@ -4,6 +4,8 @@ pub(super) mod copy;
 pub(super) mod exec;
 pub(super) mod params;
 pub(super) mod query;
+mod task;
+pub(super) mod update;
 
 use cuda_sys::*;
 

@@ -181,7 +181,6 @@ fn the_shape_of_a_captured_graph() {
         ));
         assert_eq!((from[2], to[1], count, data[0].from_port), (null_mut(), call, 2, 0));
         let (mut one, mut two) = ([null_mut(); 1], [null_mut(); 2]);
-        count = 1;
         count = 2;
         ok!(cuGraphGetRootNodes(graph, two.as_mut_ptr(), &mut count));
         assert_eq!((two, count), ([fill, null_mut()], 1));

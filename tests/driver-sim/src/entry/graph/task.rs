@@ -1,0 +1,113 @@
+//! From the parameters of a node to what it does.
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome};
+use crate::engine::kernel::LaunchAttributes;
+use crate::engine::work::{HostPtr, Work};
+use crate::entry::copy_2d::{self, Devices};
+use crate::entry::{fill, launch};
+use crate::graph::node::{CopyParams, NodeKind, Task};
+
+/// # Safety
+/// `params` is null or describes a kernel with one pointer per parameter.
+pub(super) unsafe fn kernel(
+    call: &mut Call,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+    attributes: LaunchAttributes,
+) -> Outcome<Task> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if !params.extra.is_null() {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let function = call.function(params.func)?;
+    let shape = launch::Shape {
+        grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
+        block: [params.blockDimX, params.blockDimY, params.blockDimZ],
+        shared: params.sharedMemBytes,
+        stream: std::ptr::null_mut(),
+        attributes,
+    };
+    // SAFETY: this function's contract.
+    unsafe { launch::task(call, &shape, function, params.kernelParams) }
+}
+
+/// The parameters of a kernel in the first form.
+///
+/// # Safety
+/// `params` is null or valid for a read.
+pub(super) unsafe fn widen(
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Outcome<CUDA_KERNEL_NODE_PARAMS_v2> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    Ok(CUDA_KERNEL_NODE_PARAMS_v2 {
+        func: params.func,
+        gridDimX: params.gridDimX,
+        gridDimY: params.gridDimY,
+        gridDimZ: params.gridDimZ,
+        blockDimX: params.blockDimX,
+        blockDimY: params.blockDimY,
+        blockDimZ: params.blockDimZ,
+        sharedMemBytes: params.sharedMemBytes,
+        kernelParams: params.kernelParams,
+        extra: params.extra,
+        ..Default::default()
+    })
+}
+
+/// # Safety
+/// `params` is null or describes a copy. Pageable memory that it names stays for each launch.
+pub(super) unsafe fn copy(
+    call: &mut Call,
+    params: *const CUDA_MEMCPY3D,
+    context: CUcontext,
+) -> Outcome<Task> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    call.context(context)?;
+    if [params.WidthInBytes, params.Height, params.Depth].contains(&0) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let rows = copy_2d::plan(call, params, Devices::One, None)?;
+    let kind = NodeKind::Memcpy(CopyParams(*params));
+    let (work, accesses) = (Work::Each(rows.works), rows.accesses);
+    Ok(Task { call: call.name, kind, work, accesses })
+}
+
+/// # Safety
+/// `params` is null or valid for a read.
+pub(super) unsafe fn fill(
+    call: &mut Call,
+    params: *const CUDA_MEMSET_NODE_PARAMS,
+    context: CUcontext,
+) -> Outcome<Task> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let context = call.context(context)?;
+    let device = call.contexts[&context].device;
+    let size = params.elementSize as usize;
+    let row = params.width.checked_mul(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if ![1, 2, 4].contains(&size)
+        || row == 0
+        || params.height == 0
+        || params.dst % size as u64 != 0
+        || params.height > 1 && params.pitch < row
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let (works, accesses) = fill::plan(call, params, device)?;
+    let (kind, work) = (NodeKind::Memset(*params), Work::Each(works));
+    Ok(Task { call: call.name, kind, work, accesses })
+}
+
+/// # Safety
+/// `params` is null or names a function that can be called at each launch.
+pub(super) unsafe fn host(call: &Call, params: *const CUDA_HOST_NODE_PARAMS) -> Outcome<Task> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let function = params.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let work = Work::Call { function, data: HostPtr(params.userData.cast()) };
+    Ok(Task { call: call.name, kind: NodeKind::Host, work, accesses: Vec::new() })
+}

@@ -1,0 +1,187 @@
+//! Changes of execs.
+
+use std::ffi::c_uint;
+
+use cuda_sys::*;
+
+use super::task;
+use crate::call::{Call, Outcome, put};
+use crate::engine::kernel::LaunchAttributes;
+use crate::graph::exec::ExecNode;
+use crate::graph::node::{NodeKind, Task};
+use crate::graph::update::Mismatch;
+use crate::handle::{Id, pointer};
+
+entries! {
+    newer cuGraphExecUpdate_v2(
+        exec: CUgraphExec,
+        graph: CUgraph,
+        info: *mut CUgraphExecUpdateResultInfo,
+    ) |call| {
+        let found = update(call, exec, graph)?;
+        // SAFETY: the caller passes a place for the result.
+        unsafe { put(info, found) }?;
+        verdict(found.result)
+    }
+
+    floor cuGraphExecUpdate(
+        exec: CUgraphExec,
+        graph: CUgraph,
+        node: *mut CUgraphNode,
+        result: *mut CUgraphExecUpdateResult,
+    ) |call| {
+        let found = update(call, exec, graph)?;
+        // SAFETY: the caller passes a place for the node.
+        unsafe { put(node, found.errorNode) }?;
+        // SAFETY: the caller passes a place for the result.
+        unsafe { put(result, found.result) }?;
+        verdict(found.result)
+    }
+
+    newer cuGraphExecKernelNodeSetParams_v2(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+    ) |call| {
+        let (exec, at) = place(call, exec, node)?;
+        let attributes = attributes(step(call, exec, at))?;
+        // SAFETY: the caller passes a kernel with its parameters.
+        let task = unsafe { task::kernel(call, params, attributes) }?;
+        change(call, exec, at, task)
+    }
+
+    floor cuGraphExecKernelNodeSetParams(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+    ) |call| {
+        let (exec, at) = place(call, exec, node)?;
+        let attributes = attributes(step(call, exec, at))?;
+        // SAFETY: the caller passes parameters.
+        let params = unsafe { task::widen(params) }?;
+        // SAFETY: they name a kernel with its parameters.
+        let task = unsafe { task::kernel(call, &params, attributes) }?;
+        change(call, exec, at, task)
+    }
+
+    floor cuGraphExecMemcpyNodeSetParams(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        params: *const CUDA_MEMCPY3D,
+        context: CUcontext,
+    ) |call| {
+        let (exec, at) = place(call, exec, node)?;
+        // SAFETY: the caller passes a description of memory that stays for each launch.
+        let task = unsafe { task::copy(call, params, context) }?;
+        change(call, exec, at, task)
+    }
+
+    floor cuGraphExecMemsetNodeSetParams(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        params: *const CUDA_MEMSET_NODE_PARAMS,
+        context: CUcontext,
+    ) |call| {
+        let (exec, at) = place(call, exec, node)?;
+        // SAFETY: the caller passes parameters.
+        let task = unsafe { task::fill(call, params, context) }?;
+        change(call, exec, at, task)
+    }
+
+    floor cuGraphExecHostNodeSetParams(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        params: *const CUDA_HOST_NODE_PARAMS,
+    ) |call| {
+        let (exec, at) = place(call, exec, node)?;
+        // SAFETY: the caller passes a function that can be called at each launch.
+        let task = unsafe { task::host(call, params) }?;
+        change(call, exec, at, task)
+    }
+
+    floor cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) |call| {
+        let (exec, at) = switchable(call, exec, node)?;
+        if let Some(exec) = call.graphs.execs.get_mut(&exec) {
+            exec.steps[at].enabled = enabled != 0;
+        }
+        Ok(())
+    }
+
+    floor cuGraphNodeGetEnabled(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        enabled: *mut c_uint,
+    ) |call| {
+        let (exec, at) = switchable(call, exec, node)?;
+        // SAFETY: the caller passes a place for the answer.
+        unsafe { put(enabled, step(call, exec, at).enabled.into()) }
+    }
+}
+
+fn update(
+    call: &mut Call,
+    exec: CUgraphExec,
+    graph: CUgraph,
+) -> Outcome<CUgraphExecUpdateResultInfo> {
+    let exec = call.exec(exec)?;
+    let graph = call.graph(graph)?;
+    let (result, node) = match call.update_exec(exec, graph) {
+        Ok(()) => (CU_GRAPH_EXEC_UPDATE_SUCCESS, None),
+        Err(Mismatch::Topology(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node),
+        Err(Mismatch::Kind(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, Some(node)),
+        Err(Mismatch::Parameters(node)) => {
+            (CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, Some(node))
+        }
+    };
+    let node = node.map_or(0, |node| call.graphs.nodes[&node].handle);
+    let none = std::ptr::null_mut();
+    Ok(CUgraphExecUpdateResultInfo { result, errorNode: pointer(node), errorFromNode: none })
+}
+
+fn verdict(result: CUgraphExecUpdateResult) -> Outcome {
+    match result {
+        CU_GRAPH_EXEC_UPDATE_SUCCESS => Ok(()),
+        _ => Err(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE),
+    }
+}
+
+/// The exec, and the position in it of what was made from this node.
+fn place(call: &mut Call, exec: CUgraphExec, node: CUgraphNode) -> Outcome<(Id, usize)> {
+    let exec = call.exec(exec)?;
+    let node = call.node(node)?;
+    let mut steps = call.graphs.execs[&exec].steps.iter();
+    let at = steps.position(|step| step.source == node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    Ok((exec, at))
+}
+
+/// As [`place`], for a node that can be disabled.
+fn switchable(call: &mut Call, exec: CUgraphExec, node: CUgraphNode) -> Outcome<(Id, usize)> {
+    let (exec, at) = place(call, exec, node)?;
+    match step(call, exec, at).task.kind {
+        NodeKind::Kernel(_) | NodeKind::Memcpy(_) | NodeKind::Memset(_) => Ok((exec, at)),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn step(call: &Call, exec: Id, at: usize) -> &ExecNode {
+    &call.graphs.execs[&exec].steps[at]
+}
+
+/// A kernel's attributes, which no parameters change.
+fn attributes(step: &ExecNode) -> Outcome<LaunchAttributes> {
+    match &step.task.kind {
+        NodeKind::Kernel(kernel) => Ok(kernel.arguments.attributes),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Replaces what a node of an exec does, from the next launch on.
+fn change(call: &mut Call, exec: Id, at: usize, task: Task) -> Outcome {
+    if !step(call, exec, at).task.can_become(&task) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Some(exec) = call.graphs.execs.get_mut(&exec) {
+        exec.steps[at].task = task;
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What an exec can be changed to.
+
+use std::mem;
+
+use cuda_sys::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
+
+use crate::graph::node::{NodeKind, Task};
+use crate::handle::Id;
+use crate::state::State;
+
+/// Why an exec cannot become like a graph, and the first node of the graph that differs.
+pub(crate) enum Mismatch {
+    Topology(Option<Id>),
+    Kind(Id),
+    Parameters(Id),
+}
+
+impl State {
+    /// Gives each node of an exec what the corresponding node of a graph does, or leaves all.
+    pub(crate) fn update_exec(&mut self, exec: Id, graph: Id) -> Result<(), Mismatch> {
+        let new = self.flatten(graph);
+        let Some(exec) = self.graphs.execs.get_mut(&exec) else {
+            return Ok(());
+        };
+        if new.len() != exec.steps.len() {
+            return Err(Mismatch::Topology(None));
+        }
+        for (old, new) in exec.steps.iter().zip(&new) {
+            if old.task.kind.to_raw() != new.task.kind.to_raw() {
+                return Err(Mismatch::Kind(new.source));
+            }
+            if old.after != new.after {
+                return Err(Mismatch::Topology(Some(new.source)));
+            }
+            if !old.task.can_become(&new.task) {
+                return Err(Mismatch::Parameters(new.source));
+            }
+        }
+        for (old, new) in exec.steps.iter_mut().zip(new) {
+            old.task = new.task;
+        }
+        Ok(())
+    }
+}
+
+impl Task {
+    /// Whether a node of an exec can be changed from this to `other`: the kind stays, and so do the
+    /// kinds of memory of a copy. What has more than one row keeps its size.
+    pub(crate) fn can_become(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (NodeKind::Memcpy(old), NodeKind::Memcpy(new)) => {
+                let size = |copy: &CUDA_MEMCPY3D| [copy.WidthInBytes, copy.Height, copy.Depth];
+                let (old, new) = (&old.0, &new.0);
+                let rows = size(old)[1..] != [1, 1] || size(new)[1..] != [1, 1];
+                old.srcMemoryType == new.srcMemoryType
+                    && old.dstMemoryType == new.dstMemoryType
+                    && (!rows || size(old) == size(new))
+            }
+            (NodeKind::Memset(old), NodeKind::Memset(new)) => {
+                let rows = old.height != 1 || new.height != 1;
+                let size =
+                    |fill: &CUDA_MEMSET_NODE_PARAMS| (fill.elementSize, fill.width, fill.height);
+                !rows || size(old) == size(new)
+            }
+            (old, new) => mem::discriminant(old) == mem::discriminant(new),
+        }
+    }
+}
