@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::graph::GraphOwner;
+use crate::graph::node::NodeKind;
 use crate::handle::Id;
 use crate::state::State;
 
 impl State {
     /// A graph with a copy of each node.
-    pub(crate) fn clone_graph(&mut self, graph: Id, call: &'static str) -> Id {
-        let copy = self.new_graph(GraphOwner::Program, call);
+    pub(crate) fn clone_graph(&mut self, graph: Id, owner: GraphOwner, call: &'static str) -> Id {
+        let copy = self.new_graph(owner, call);
         let mut copies = BTreeMap::new();
         for id in self.sorted(graph) {
             let node = &self.graphs.nodes[&id];
             let before = node.dependencies.iter().map(|id| copies[id]).collect();
-            let node = self.add_node(copy, node.task.clone(), before);
+            let mut task = node.task.clone();
+            if let NodeKind::Child(graph) = &mut task.kind {
+                *graph = self.clone_graph(*graph, GraphOwner::Node, call);
+            }
+            let node = self.add_node(copy, task, before);
             if let Some(node) = self.graphs.nodes.get_mut(&node) {
                 node.original = Some(id);
             }

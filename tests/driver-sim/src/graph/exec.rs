@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::clock::{Clock, Point};
-use crate::graph::node::Task;
+use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::state::State;
 
@@ -36,22 +36,38 @@ impl State {
         id
     }
 
-    /// The nodes of a graph, each after all that it depends on.
+    /// The nodes of a graph and of the graphs within it, each after all that it depends on.
     pub(crate) fn flatten(&self, graph: Id) -> Vec<ExecNode> {
         let mut steps = Vec::new();
+        self.flatten_into(&mut steps, graph, &[]);
+        steps
+    }
+
+    /// Adds the nodes of a graph that runs after other nodes; their positions.
+    fn flatten_into(&self, steps: &mut Vec<ExecNode>, graph: Id, first: &[usize]) -> Vec<usize> {
         let mut positions = BTreeMap::new();
         for id in self.sorted(graph) {
             let node = &self.graphs.nodes[&id];
             let after = node.dependencies.iter().filter_map(|id| positions.get(id).copied());
-            let (after, task) = (after.collect(), node.task.clone());
-            let step = ExecNode { source: id, enabled: true, task, after };
+            let mut after: Vec<usize> = after.collect();
+            if after.is_empty() {
+                after.extend(first);
+            }
+            let mut task = node.task.clone();
+            if let NodeKind::Child(graph) = task.kind {
+                // The node itself stands for the end of the graph.
+                let inner = self.flatten_into(steps, graph, &after);
+                after = if inner.is_empty() { after } else { inner };
+                task = Task::nothing();
+            }
             positions.insert(id, steps.len());
-            steps.push(step);
+            steps.push(ExecNode { source: id, enabled: true, task, after });
         }
-        steps
+        positions.into_values().collect()
     }
 
-    /// The nodes of a graph in an order in which they may run: as early as they were added.
+    /// The nodes of a graph in an order in which they may run: as early as they were added. Those
+    /// that wait for each other in a circle are left out.
     pub(crate) fn sorted(&self, graph: Id) -> Vec<Id> {
         let mut left = self.graphs.graphs[&graph].nodes.clone();
         let (mut sorted, mut placed) = (Vec::new(), BTreeSet::new());
@@ -60,7 +76,7 @@ impl State {
                 let mut dependencies = self.graphs.nodes[id].dependencies.iter();
                 dependencies.all(|dependency| placed.contains(dependency))
             };
-            // Graphs have no cycles, so some node is free.
+            // Some node is free, unless the dependencies close a circle.
             let Some(at) = left.iter().position(free) else {
                 break;
             };

@@ -7,7 +7,7 @@ pub(crate) mod node;
 pub(crate) mod update;
 
 use crate::graph::exec::Exec;
-use crate::graph::node::{Node, Task};
+use crate::graph::node::{Node, NodeKind, Task};
 use crate::handle::{Handles, Id};
 use crate::state::State;
 use crate::table::Table;
@@ -39,6 +39,8 @@ pub(crate) enum GraphOwner {
     Program,
     /// The capture that records it, until that ends.
     Capture,
+    /// The node that runs it as a part of another graph.
+    Node,
 }
 
 impl Graphs {
@@ -80,9 +82,76 @@ impl State {
         };
         self.graphs.graph_handles.retire(graph.handle);
         for node in graph.nodes {
-            if let Some(node) = self.graphs.nodes.remove(&node) {
-                self.graphs.node_handles.retire(node.handle);
+            self.forget_node(node);
+        }
+    }
+
+    /// Removes a node, and what depends on it no longer does.
+    pub(crate) fn destroy_node(&mut self, id: Id) {
+        let graph = self.graphs.nodes[&id].graph;
+        self.forget_node(id);
+        let Graphs { graphs, nodes, .. } = &mut self.graphs;
+        if let Some(graph) = graphs.get_mut(&graph) {
+            graph.nodes.retain(|node| *node != id);
+            for node in &graph.nodes {
+                if let Some(node) = nodes.get_mut(node) {
+                    node.dependencies.retain(|before| *before != id);
+                }
             }
+        }
+    }
+
+    fn forget_node(&mut self, id: Id) {
+        if let Some(node) = self.graphs.nodes.remove(&id) {
+            self.graphs.node_handles.retire(node.handle);
+            if let NodeKind::Child(graph) = node.task.kind {
+                self.destroy_graph(graph);
+            }
+        }
+    }
+
+    /// Makes the second node of each pair depend on the first, or leaves all: `false` if an edge
+    /// exists already, or the edges would close a circle.
+    pub(crate) fn add_edges(&mut self, graph: Id, edges: &[(Id, Id)]) -> bool {
+        let mut known = self.edges(graph);
+        for edge in edges {
+            if known.contains(edge) {
+                return false;
+            }
+            known.push(*edge);
+        }
+        for (before, after) in edges {
+            self.change_dependencies(*after, |all| all.push(*before));
+        }
+        let sound = self.sorted(graph).len() == self.graphs.graphs[&graph].nodes.len();
+        if !sound {
+            self.drop_edges(edges);
+        }
+        sound
+    }
+
+    /// Removes edges, or leaves all: `false` if one does not exist.
+    pub(crate) fn remove_edges(&mut self, graph: Id, edges: &[(Id, Id)]) -> bool {
+        let mut known = self.edges(graph);
+        for edge in edges {
+            let Some(at) = known.iter().position(|known| known == edge) else {
+                return false;
+            };
+            known.swap_remove(at);
+        }
+        self.drop_edges(edges);
+        true
+    }
+
+    fn drop_edges(&mut self, edges: &[(Id, Id)]) {
+        for (before, after) in edges {
+            self.change_dependencies(*after, |all| all.retain(|known| known != before));
+        }
+    }
+
+    fn change_dependencies(&mut self, node: Id, change: impl FnOnce(&mut Vec<Id>)) {
+        if let Some(node) = self.graphs.nodes.get_mut(&node) {
+            change(&mut node.dependencies);
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) enum NodeKind {
     Record(Id),
     /// Waits for the latest record of this event at the launch.
     Wait(Id),
+    /// Runs the nodes of this graph, which the node owns.
+    Child(Id),
 }
 
 impl NodeKind {
@@ -71,6 +73,7 @@ impl NodeKind {
             Self::Await => CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
             Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Self::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
         }
     }
 
@@ -88,6 +91,7 @@ impl NodeKind {
             Self::Await => "EXT_SEMAS_WAIT",
             Self::Record(_) => "EVENT_RECORD",
             Self::Wait(_) => "WAIT_EVENT",
+            Self::Child(_) => "GRAPH",
         }
     }
 }

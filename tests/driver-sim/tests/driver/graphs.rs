@@ -1,5 +1,6 @@
 //! Graphs: captures, launches, lives.
 
+mod built;
 mod captured;
 mod during;
 mod order;

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_uint};
 use cuda_sys::*;
 
 use crate::call::put;
+use crate::graph::GraphOwner;
 use crate::handle::pointer;
 
 entries! {
@@ -14,7 +15,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let name = call.name;
-        let copy = call.clone_graph(id, name);
+        let copy = call.clone_graph(id, GraphOwner::Program, name);
         // SAFETY: not null, so the caller passes a place for the graph.
         unsafe { put(clone, pointer(call.graphs.graphs[&copy].handle)) }
     }

@@ -1,9 +1,11 @@
 //! Graphs and execs.
 
+pub(super) mod build;
 pub(super) mod copy;
 pub(super) mod exec;
 pub(super) mod params;
 pub(super) mod query;
+pub(super) mod set;
 mod task;
 pub(super) mod update;
 

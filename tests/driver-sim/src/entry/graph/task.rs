@@ -67,6 +67,20 @@ pub(super) unsafe fn copy(
     // SAFETY: this function's contract.
     let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     call.context(context)?;
+    plan_copy(call, params)
+}
+
+/// As [`copy`], in the context that the node has.
+///
+/// # Safety
+/// As for [`copy`].
+pub(super) unsafe fn copy_anywhere(call: &mut Call, params: *const CUDA_MEMCPY3D) -> Outcome<Task> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    plan_copy(call, params)
+}
+
+fn plan_copy(call: &mut Call, params: &CUDA_MEMCPY3D) -> Outcome<Task> {
     if [params.WidthInBytes, params.Height, params.Depth].contains(&0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -87,6 +101,24 @@ pub(super) unsafe fn fill(
     let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let context = call.context(context)?;
     let device = call.contexts[&context].device;
+    plan_fill(call, params, device)
+}
+
+/// As [`fill`], on the device of the memory.
+///
+/// # Safety
+/// As for [`fill`].
+pub(super) unsafe fn fill_anywhere(
+    call: &mut Call,
+    params: *const CUDA_MEMSET_NODE_PARAMS,
+) -> Outcome<Task> {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let block = call.space.find(params.dst).map(|block| call.space.blocks[&block].device);
+    plan_fill(call, params, block.unwrap_or_default())
+}
+
+fn plan_fill(call: &mut Call, params: &CUDA_MEMSET_NODE_PARAMS, device: usize) -> Outcome<Task> {
     let size = params.elementSize as usize;
     let row = params.width.checked_mul(size).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if ![1, 2, 4].contains(&size)

@@ -1,0 +1,318 @@
+//! Graphs that are made node by node.
+
+use std::ffi::c_uint;
+
+use cuda_sys::*;
+
+use super::{list, only_default, task};
+use crate::call::{Call, Outcome, put};
+use crate::engine::kernel::LaunchAttributes;
+use crate::engine::work::Work;
+use crate::graph::GraphOwner;
+use crate::graph::node::{NodeKind, Task};
+use crate::handle::{Id, pointer};
+use crate::report::ViolationKind;
+
+entries! {
+    floor cuGraphCreate(graph: *mut CUgraph, flags: c_uint) |call| {
+        if graph.is_null() || flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = call.name;
+        let id = call.new_graph(GraphOwner::Program, name);
+        // SAFETY: not null, so the caller passes a place for the graph.
+        unsafe { put(graph, pointer(call.graphs.graphs[&id].handle)) }
+    }
+
+    floor cuGraphAddEmptyNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, Task::nothing()) }
+    }
+
+    newer cuGraphAddKernelNode_v2(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        needs_context(call)?;
+        // SAFETY: the caller passes a kernel with its parameters.
+        let task = unsafe { task::kernel(call, params, LaunchAttributes::default()) }?;
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddKernelNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        needs_context(call)?;
+        // SAFETY: the caller passes parameters.
+        let params = unsafe { task::widen(params) }?;
+        // SAFETY: they name a kernel with its parameters.
+        let task = unsafe { task::kernel(call, &params, LaunchAttributes::default()) }?;
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddMemcpyNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *const CUDA_MEMCPY3D,
+        context: CUcontext,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        // SAFETY: the caller passes a description of memory that stays for each launch.
+        let task = unsafe { task::copy(call, params, context) }?;
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddMemsetNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *const CUDA_MEMSET_NODE_PARAMS,
+        context: CUcontext,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        // SAFETY: the caller passes parameters.
+        let task = unsafe { task::fill(call, params, context) }?;
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddHostNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *const CUDA_HOST_NODE_PARAMS,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        // SAFETY: the caller passes a function that can be called at each launch.
+        let task = unsafe { task::host(call, params) }?;
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddChildGraphNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        child: CUgraph,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        let child = call.graph(child)?;
+        if child == to.graph {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = call.name;
+        let child = call.clone_graph(child, GraphOwner::Node, name);
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, of_kind(name, NodeKind::Child(child), Work::Nothing)) }
+    }
+
+    floor cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) |call| {
+        let id = call.node(node)?;
+        let NodeKind::Child(child) = call.graphs.nodes[&id].task.kind else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        // SAFETY: the caller passes a place for the graph.
+        unsafe { put(graph, pointer(call.graphs.graphs[&child].handle)) }
+    }
+
+    floor cuGraphAddEventRecordNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        event: CUevent,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        let event = call.event(event)?;
+        let task = of_kind(call.name, NodeKind::Record(event), Work::Record { event });
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddEventWaitNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        event: CUevent,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        let event = call.event(event)?;
+        let task = of_kind(call.name, NodeKind::Wait(event), Work::Nothing);
+        // SAFETY: the place of the caller's.
+        unsafe { to.add(call, task) }
+    }
+
+    floor cuGraphAddDependencies(
+        graph: CUgraph,
+        from: *const CUgraphNode,
+        to: *const CUgraphNode,
+        count: usize,
+    ) |call| {
+        // SAFETY: the caller passes `count` pairs.
+        let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
+        accepted(call.add_edges(graph, &edges))
+    }
+
+    newer cuGraphAddDependencies_v2(
+        graph: CUgraph,
+        from: *const CUgraphNode,
+        to: *const CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+    ) |call| {
+        // SAFETY: the caller passes `count` pairs.
+        let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
+        // SAFETY: the caller passes as much data, or null.
+        unsafe { only_default(data, count) }?;
+        accepted(call.add_edges(graph, &edges))
+    }
+
+    floor cuGraphRemoveDependencies(
+        graph: CUgraph,
+        from: *const CUgraphNode,
+        to: *const CUgraphNode,
+        count: usize,
+    ) |call| {
+        // SAFETY: the caller passes `count` pairs.
+        let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
+        accepted(call.remove_edges(graph, &edges))
+    }
+
+    newer cuGraphRemoveDependencies_v2(
+        graph: CUgraph,
+        from: *const CUgraphNode,
+        to: *const CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+    ) |call| {
+        // SAFETY: the caller passes `count` pairs.
+        let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
+        // SAFETY: the caller passes as much data, or null.
+        unsafe { only_default(data, count) }?;
+        accepted(call.remove_edges(graph, &edges))
+    }
+
+    floor cuGraphDestroyNode(node: CUgraphNode) |call| {
+        let id = call.node(node)?;
+        let graph = call.graphs.nodes[&id].graph;
+        // No node goes while a capture adds to its graph.
+        if call.captures.values().any(|capture| capture.graph == graph) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.destroy_node(id);
+        Ok(())
+    }
+}
+
+/// A node to be added to a graph.
+struct New {
+    graph: Id,
+    dependencies: Vec<Id>,
+    place: *mut CUgraphNode,
+}
+
+impl New {
+    /// # Safety
+    /// `dependencies` is null or points to `count` nodes.
+    unsafe fn read(
+        call: &mut Call,
+        place: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+    ) -> Outcome<Self> {
+        let graph = call.graph(graph)?;
+        // SAFETY: this function's contract.
+        let dependencies = unsafe { list(dependencies, count) }?;
+        let dependencies = call.nodes_of(graph, dependencies)?;
+        if place.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Self { graph, dependencies, place })
+    }
+
+    /// # Safety
+    /// The place is valid for a write.
+    unsafe fn add(self, call: &mut Call, task: Task) -> Outcome {
+        let id = call.add_node(self.graph, task, self.dependencies);
+        // SAFETY: this function's contract.
+        unsafe { put(self.place, pointer(call.graphs.nodes[&id].handle)) }
+    }
+}
+
+/// An operation that touches no memory.
+fn of_kind(call: &'static str, kind: NodeKind, work: Work) -> Task {
+    Task { call, kind, work, accesses: Vec::new() }
+}
+
+/// A kernel node is added while a context is current: without one a driver crashes, even if the
+/// parameters name a context.
+fn needs_context(call: &mut Call) -> Outcome {
+    call.current().map(drop).inspect_err(|_| {
+        let message = "without a current context the driver crashes".to_owned();
+        eprintln!("cuda-driver-sim: {}: {message}", call.name);
+        let name = call.name;
+        call.log.violation(ViolationKind::Crash, name, message);
+    })
+}
+
+fn accepted(is: bool) -> Outcome {
+    if is { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// Pairs of nodes of a graph.
+///
+/// # Safety
+/// `from` and `to` are null or point to `count` nodes.
+unsafe fn edges(
+    call: &mut Call,
+    graph: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    count: usize,
+) -> Outcome<(Id, Vec<(Id, Id)>)> {
+    let graph = call.graph(graph)?;
+    // SAFETY: this function's contract.
+    let from = unsafe { list(from, count) }?;
+    // SAFETY: this function's contract.
+    let to = unsafe { list(to, count) }?;
+    let mut edges = Vec::new();
+    for (&from, &to) in from.iter().zip(to) {
+        let pair = call.nodes_of(graph, &[from, to])?;
+        edges.push((pair[0], pair[1]));
+    }
+    Ok((graph, edges))
+}

@@ -1,0 +1,79 @@
+//! Changes of the nodes of a graph, for execs that are made later.
+
+use cuda_sys::*;
+
+use super::task;
+use crate::call::{Call, Outcome};
+use crate::engine::kernel::LaunchAttributes;
+use crate::graph::node::{NodeKind, Task};
+use crate::handle::Id;
+
+entries! {
+    newer cuGraphKernelNodeSetParams_v2(
+        node: CUgraphNode,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+    ) |call| {
+        let id = call.node(node)?;
+        let attributes = attributes(call, id)?;
+        // SAFETY: the caller passes a kernel with its parameters.
+        let task = unsafe { task::kernel(call, params, attributes) }?;
+        change(call, id, task)
+    }
+
+    floor cuGraphKernelNodeSetParams(
+        node: CUgraphNode,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+    ) |call| {
+        let id = call.node(node)?;
+        let attributes = attributes(call, id)?;
+        // SAFETY: the caller passes parameters.
+        let params = unsafe { task::widen(params) }?;
+        // SAFETY: they name a kernel with its parameters.
+        let task = unsafe { task::kernel(call, &params, attributes) }?;
+        change(call, id, task)
+    }
+
+    floor cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D) |call| {
+        let id = call.node(node)?;
+        // SAFETY: the caller passes a description of memory that stays for each launch.
+        let task = unsafe { task::copy_anywhere(call, params) }?;
+        change(call, id, task)
+    }
+
+    floor cuGraphMemsetNodeSetParams(
+        node: CUgraphNode,
+        params: *const CUDA_MEMSET_NODE_PARAMS,
+    ) |call| {
+        let id = call.node(node)?;
+        // SAFETY: the caller passes parameters.
+        let task = unsafe { task::fill_anywhere(call, params) }?;
+        change(call, id, task)
+    }
+
+    floor cuGraphHostNodeSetParams(
+        node: CUgraphNode,
+        params: *const CUDA_HOST_NODE_PARAMS,
+    ) |call| {
+        let id = call.node(node)?;
+        // SAFETY: the caller passes a function that can be called at each launch.
+        let task = unsafe { task::host(call, params) }?;
+        change(call, id, task)
+    }
+}
+
+/// A kernel's attributes, which no parameters change.
+fn attributes(call: &Call, node: Id) -> Outcome<LaunchAttributes> {
+    match &call.graphs.nodes[&node].task.kind {
+        NodeKind::Kernel(kernel) => Ok(kernel.arguments.attributes),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn change(call: &mut Call, node: Id, task: Task) -> Outcome {
+    let node = call.graphs.nodes.get_mut(&node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if node.task.kind.to_raw() != task.kind.to_raw() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    node.task = task;
+    Ok(())
+}
