@@ -7,6 +7,7 @@ use cuda_sys::CUresult;
 
 use crate::engine::clock::Clock;
 use crate::engine::stream::{Stream, StreamKind};
+use crate::engine::work::Work;
 use crate::handle::Id;
 use crate::state::State;
 use crate::table::Table;
@@ -94,9 +95,14 @@ impl State {
                 if stream.kind != StreamKind::Branch {
                     self.dropped_calls += calls;
                 }
-                stream.queue.clear();
+                let queue = mem::take(&mut stream.queue);
                 stream.completed = stream.issued;
                 self.stream_handles.retire(stream.handle);
+                for op in queue {
+                    if let Work::Graph { objects, .. } = op.work {
+                        self.release_objects(&objects);
+                    }
+                }
             }
             self.bury(stream);
         }

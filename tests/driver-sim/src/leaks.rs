@@ -58,6 +58,9 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     for (&id, exec) in state.graphs.execs.from(baseline) {
         leak(id, LeakKind::GraphExec, exec.handle as u64, 0, "cuGraphInstantiate");
     }
+    for (&id, object) in state.graphs.objects.from(baseline) {
+        leak(id, LeakKind::UserObject, object.handle as u64, 0, "cuUserObjectCreate");
+    }
     for (&id, module) in state.modules.from(baseline) {
         if !state.libraries.has(id) {
             let handle = module.handle as u64;

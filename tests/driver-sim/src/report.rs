@@ -92,6 +92,8 @@ pub enum LeakKind {
     Graph,
     /// An instantiated graph that was not destroyed.
     GraphExec,
+    /// An object that graphs keep, or that the program did not release.
+    UserObject,
     /// A module, or a library, that was not unloaded.
     Module,
     /// A linker that was not destroyed.

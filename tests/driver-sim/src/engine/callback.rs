@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
-use crate::engine::clock::Clock;
+use crate::engine::clock::{Clock, Point};
 use crate::engine::work::{HostFn, HostPtr, Work};
 use crate::handle::Id;
 use crate::state::{self, State};
@@ -12,8 +12,8 @@ use crate::{Mode, thread};
 
 #[derive(Debug)]
 struct Job {
-    stream: Id,
-    seq: u64,
+    /// The operation that ends with the function, unless the function belongs to none.
+    operation: Option<Point>,
     function: HostFn,
     data: HostPtr,
     /// What happened before the function.
@@ -59,7 +59,17 @@ impl State {
         stream.calls -= 1;
         stream.in_callback = true;
         let before = op.tells.unwrap_or_default();
-        self.callbacks.jobs.push_back(Job { stream: id, seq: op.seq, function, data, before });
+        let operation = Some(Point { stream: id, seq: op.seq });
+        self.call_on_thread(Job { operation, function, data, before });
+    }
+
+    /// Calls a function of the program, not before this call of the driver lets go of the lock.
+    pub(crate) fn call_later(&mut self, function: HostFn, data: HostPtr) {
+        self.call_on_thread(Job { operation: None, function, data, before: Clock::default() });
+    }
+
+    fn call_on_thread(&mut self, job: Job) {
+        self.callbacks.jobs.push_back(job);
         if !self.callbacks.active {
             self.callbacks.active = true;
             // The previous thread is about to end; it is not joined here, where the lock is held.
@@ -75,14 +85,17 @@ fn serve() {
         // The function may signal the host, and runs after everything in `before`.
         state.host_join(&job.before);
         drop(state);
-        // SAFETY: the program passed this function to `cuLaunchHostFunc` with this argument, to be
-        // called once, on a thread of the driver's.
+        // SAFETY: the program passed this function with this argument to be called on a thread of the
+        // driver's: to `cuLaunchHostFunc` once, to a graph once a launch, and to `cuUserObjectCreate`
+        // once, after the last reference.
         unsafe { (job.function)(job.data.0.cast()) };
         state = state::lock();
-        if let Some(stream) = state.streams.get_mut(&job.stream) {
-            stream.in_callback = false;
+        if let Some(Point { stream: id, seq }) = job.operation {
+            if let Some(stream) = state.streams.get_mut(&id) {
+                stream.in_callback = false;
+            }
+            state.complete(id, seq);
         }
-        state.complete(job.stream, job.seq);
         if state.mode == Mode::Eager {
             state.advance_all();
         }

@@ -128,7 +128,7 @@ impl State {
         if let Some(&dep) = op.deps.iter().find(|&&dep| !self.is_complete(dep)) {
             return Step::Needs(dep);
         }
-        if let Work::Graph { branches } = &op.work {
+        if let Work::Graph { branches, .. } = &op.work {
             // A branch whose nodes have run is gone.
             let left = branches.iter().copied().filter(|id| self.streams.contains_key(id));
             let left: Vec<Id> = left.collect();
@@ -189,11 +189,8 @@ impl State {
 
     pub(super) fn execute(&mut self, stream: Id, seq: u64, call: &'static str, work: Work) {
         match work {
-            Work::Nothing
-            | Work::WaitValue { .. }
-            | Work::Kernel { .. }
-            | Work::Call { .. }
-            | Work::Graph { .. } => {}
+            Work::Nothing | Work::WaitValue { .. } | Work::Kernel { .. } | Work::Call { .. } => {}
+            Work::Graph { objects, .. } => self.release_objects(&objects),
             Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
             Work::Fill { dst, pattern, width, count } => {
                 let pattern = &pattern.to_le_bytes()[..width];

@@ -103,6 +103,8 @@ pub(crate) enum Work {
     /// The nodes of a graph, on these streams, which end with them.
     Graph {
         branches: Vec<Id>,
+        /// Objects of the program that the launch keeps until its end.
+        objects: Vec<Id>,
     },
 }
 

@@ -26,6 +26,13 @@ impl State {
             }
             copies.insert(id, node);
         }
+        let objects = self.graphs.graphs[&graph].objects.clone();
+        for (&object, &count) in &objects {
+            self.retain_object(object, count);
+        }
+        if let Some(copy) = self.graphs.graphs.get_mut(&copy) {
+            copy.objects = objects;
+        }
         copy
     }
 

@@ -12,6 +12,8 @@ pub(crate) struct Exec {
     pub(crate) handle: usize,
     /// Each after all that it depends on.
     pub(crate) steps: Vec<ExecNode>,
+    /// Objects that it keeps.
+    pub(crate) objects: Vec<Id>,
     /// The last launch, which the next one runs behind, and what happened before its end.
     pub(crate) last: Option<(Point, Clock)>,
 }
@@ -29,11 +31,18 @@ pub(crate) struct ExecNode {
 
 impl State {
     pub(crate) fn instantiate(&mut self, graph: Id) -> Id {
-        let steps = self.flatten(graph);
+        let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
         let id = self.new_id();
         let handle = self.graphs.exec_handles.issue(id);
-        self.graphs.execs.insert(id, Exec { handle, steps, last: None });
+        self.graphs.execs.insert(id, Exec { handle, steps, objects, last: None });
         id
+    }
+
+    pub(crate) fn destroy_exec(&mut self, id: Id) {
+        if let Some(exec) = self.graphs.execs.remove(&id) {
+            self.graphs.exec_handles.retire(exec.handle);
+            self.release_objects(&exec.objects);
+        }
     }
 
     /// The nodes of a graph and of the graphs within it, each after all that it depends on.

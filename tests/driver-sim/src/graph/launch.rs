@@ -57,6 +57,10 @@ impl State {
             clock.join(after);
         }
         let branches = branches.tails.into_keys().collect();
+        let objects = self.graphs.execs[&exec].objects.clone();
+        for &object in &objects {
+            self.retain_object(object, 1);
+        }
         if let Some(exec) = self.graphs.execs.get_mut(&exec) {
             exec.last = Some((start.point, clock.clone()));
         }
@@ -65,7 +69,7 @@ impl State {
             call,
             deps: start.deps,
             tells: None,
-            work: Work::Graph { branches },
+            work: Work::Graph { branches, objects },
         };
         self.append(stream, op, clock);
         if self.mode == Mode::Eager {

@@ -4,10 +4,14 @@ pub(crate) mod copy;
 pub(crate) mod exec;
 pub(crate) mod launch;
 pub(crate) mod node;
+pub(crate) mod object;
 pub(crate) mod update;
+
+use std::collections::BTreeMap;
 
 use crate::graph::exec::Exec;
 use crate::graph::node::{Node, NodeKind, Task};
+use crate::graph::object::UserObject;
 use crate::handle::{Handles, Id};
 use crate::state::State;
 use crate::table::Table;
@@ -21,6 +25,8 @@ pub(crate) struct Graphs {
     pub(crate) node_handles: Handles,
     pub(crate) execs: Table<Exec>,
     pub(crate) exec_handles: Handles,
+    pub(crate) objects: Table<UserObject>,
+    pub(crate) object_handles: Handles,
 }
 
 #[derive(Debug)]
@@ -29,6 +35,8 @@ pub(crate) struct Graph {
     pub(crate) owner: GraphOwner,
     /// In the order in which they were added.
     pub(crate) nodes: Vec<Id>,
+    /// The objects that it keeps, with the number of its references.
+    pub(crate) objects: BTreeMap<Id, u64>,
     /// The call that made it.
     pub(crate) call: &'static str,
 }
@@ -52,6 +60,8 @@ impl Graphs {
             node_handles: Handles::new(0x5400_0000),
             execs: Table::new(),
             exec_handles: Handles::new(0x5800_0000),
+            objects: Table::new(),
+            object_handles: Handles::new(0x5c00_0000),
         }
     }
 }
@@ -60,7 +70,8 @@ impl State {
     pub(crate) fn new_graph(&mut self, owner: GraphOwner, call: &'static str) -> Id {
         let id = self.new_id();
         let handle = self.graphs.graph_handles.issue(id);
-        self.graphs.graphs.insert(id, Graph { handle, owner, nodes: Vec::new(), call });
+        let (nodes, objects) = (Vec::new(), BTreeMap::new());
+        self.graphs.graphs.insert(id, Graph { handle, owner, nodes, objects, call });
         id
     }
 
@@ -83,6 +94,9 @@ impl State {
         self.graphs.graph_handles.retire(graph.handle);
         for node in graph.nodes {
             self.forget_node(node);
+        }
+        for (object, count) in graph.objects {
+            self.release_object(object, count);
         }
     }
 

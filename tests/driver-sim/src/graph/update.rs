@@ -17,9 +17,9 @@ pub(crate) enum Mismatch {
 
 impl State {
     /// Gives each node of an exec what the corresponding node of a graph does, or leaves all.
-    pub(crate) fn update_exec(&mut self, exec: Id, graph: Id) -> Result<(), Mismatch> {
+    pub(crate) fn update_exec(&mut self, exec_id: Id, graph: Id) -> Result<(), Mismatch> {
         let new = self.flatten(graph);
-        let Some(exec) = self.graphs.execs.get_mut(&exec) else {
+        let Some(exec) = self.graphs.execs.get_mut(&exec_id) else {
             return Ok(());
         };
         if new.len() != exec.steps.len() {
@@ -38,6 +38,11 @@ impl State {
         }
         for (old, new) in exec.steps.iter_mut().zip(new) {
             old.task = new.task;
+        }
+        let objects = self.retain_objects_of(graph);
+        if let Some(exec) = self.graphs.execs.get_mut(&exec_id) {
+            let old = mem::replace(&mut exec.objects, objects);
+            self.release_objects(&old);
         }
         Ok(())
     }

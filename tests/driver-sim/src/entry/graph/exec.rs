@@ -47,8 +47,7 @@ entries! {
 
     floor cuGraphExecDestroy(exec: CUgraphExec) |call| {
         let id = call.exec(exec)?;
-        call.graphs.execs.remove(&id);
-        call.graphs.exec_handles.retire(exec.addr());
+        call.destroy_exec(id);
         Ok(())
     }
 

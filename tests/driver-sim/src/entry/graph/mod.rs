@@ -3,6 +3,7 @@
 pub(super) mod build;
 pub(super) mod copy;
 pub(super) mod exec;
+pub(super) mod object;
 pub(super) mod params;
 pub(super) mod query;
 pub(super) mod set;
