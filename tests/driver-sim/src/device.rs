@@ -14,6 +14,8 @@ pub(crate) struct Device {
     pub(crate) primary_flags: u32,
     pub(crate) default_pool: Id,
     pub(crate) current_pool: Id,
+    /// The memory that its graphs allocate.
+    pub(crate) graph_pool: Id,
     /// Bytes allocated outside pools.
     pub(crate) allocated: usize,
     /// Devices that it cannot reach.

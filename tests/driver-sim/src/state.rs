@@ -151,6 +151,9 @@ impl State {
         };
         for device in 0..state.config.devices as usize {
             let pool = state.new_pool(Pool::new(device, true));
+            // It keeps what it has until a call trims it.
+            let kept = Pool { release_threshold: u64::MAX, ..Pool::new(device, true) };
+            let graph_pool = state.new_pool(kept);
             let pairs = state.config.unreachable.iter();
             let unreachable = pairs.filter(|(from, _)| *from as usize == device);
             let unreachable = unreachable.map(|&(_, to)| to as usize).collect();
@@ -160,6 +163,7 @@ impl State {
                 primary_flags: 0,
                 default_pool: pool,
                 current_pool: pool,
+                graph_pool,
                 allocated: 0,
                 unreachable,
             });

@@ -209,14 +209,7 @@ impl State {
                     self.execute(stream, seq, call, work);
                 }
             }
-            Work::Alloc { block } => {
-                if let Some(block) = self.space.blocks.get_mut(&block) {
-                    block.exists = true;
-                    if block.phase == Phase::Promised {
-                        block.phase = Phase::Live;
-                    }
-                }
-            }
+            Work::Alloc { block } => self.begin_block(block),
             Work::Free { block } => self.release_block(block, call),
             Work::Record { event } => {
                 let here = Point { stream, seq };

@@ -84,6 +84,10 @@ entries! {
         let streams = call.streams_of_device(device);
         call.synchronize(&streams);
         call.release_block(block, name);
+        let block = call.space.blocks.get_mut(&block);
+        if let Some(recurring) = block.and_then(|block| block.recurring.as_mut()) {
+            recurring.is_held = false;
+        }
         Ok(())
     }
 
@@ -112,9 +116,8 @@ entries! {
         if address == 0 {
             return Ok(());
         }
-        if call.streams[&stream].capture.is_some() {
-            // A captured free needs a captured allocation, which the simulator does not implement.
-            return Err(CUDA_ERROR_INVALID_VALUE);
+        if let Some(capture) = call.streams[&stream].capture {
+            return capture_free(call, capture, address, stream);
         }
         call.forbid_in_capture()?;
         let name = call.name;
@@ -124,7 +127,9 @@ entries! {
         // From here on the block is freed for the program, though not for the device.
         call.enqueue(name, submission)?;
         if let Some(block) = call.space.blocks.get_mut(&id) {
-            if block.is_held() {
+            if let Some(recurring) = &mut block.recurring {
+                recurring.is_held = false;
+            } else if block.is_held() {
                 block.phase = Phase::Condemned(name);
             }
         }
@@ -165,14 +170,25 @@ unsafe fn alloc_async(
     if bytes == 0 || address.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    if call.streams[&stream].capture.is_some() {
-        return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    let captures = call.streams[&stream].capture;
+    if captures.is_none() {
+        call.forbid_in_capture()?;
     }
-    call.forbid_in_capture()?;
     if call.pools[&pool].imported {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }
     let device = call.pools[&pool].device;
+    if let Some(capture) = captures {
+        if !call.captures_still(capture) {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        let name = call.name;
+        let (id, start) = call.new_recurring(name, device, bytes);
+        let task = call.memory_task(name, NodeKind::Alloc(id), id);
+        call.capture_task(capture, stream, task);
+        // SAFETY: the caller's contract.
+        return unsafe { put(address, start) };
+    }
     call.reserve(device, Some(pool), bytes)?;
     let name = call.name;
     let (id, start) = call.new_block(name, device, Owner::Pool(pool), bytes);
@@ -181,6 +197,25 @@ unsafe fn alloc_async(
     call.enqueue(name, submission)?;
     // SAFETY: the caller's contract.
     unsafe { put(address, start) }
+}
+
+/// Captures a free of memory that a graph allocates.
+fn capture_free(call: &mut Call, capture: Id, address: CUdeviceptr, stream: Id) -> Outcome {
+    if !call.captures_still(capture) {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    let id = call.space.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let block = &call.space.blocks[&id];
+    let graph = call.captures[&capture].graph;
+    let frees = |node: &Id| matches!(call.graphs.nodes[node].task.kind, NodeKind::Free(freed) if freed == id);
+    let freed = call.graphs.graphs[&graph].nodes.iter().any(frees);
+    if freed || block.recurring.is_none() || block.address != address {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let name = call.name;
+    let task = call.memory_task(name, NodeKind::Free(id), id);
+    call.capture_task(capture, stream, task);
+    Ok(())
 }
 
 /// Allocating and freeing count as writes of the whole block.

@@ -100,6 +100,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     graph::build::ENTRIES,
     graph::copy::ENTRIES,
     graph::exec::ENTRIES,
+    graph::memory::ENTRIES,
     graph::object::ENTRIES,
     graph::params::ENTRIES,
     graph::query::ENTRIES,

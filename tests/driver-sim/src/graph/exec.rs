@@ -12,6 +12,10 @@ pub(crate) struct Exec {
     pub(crate) handle: usize,
     /// Each after all that it depends on.
     pub(crate) steps: Vec<ExecNode>,
+    /// The graph that it was made from, which may be gone.
+    pub(crate) graph: Id,
+    /// Whether a launch frees what the one before allocated and nothing freed.
+    pub(crate) frees_first: bool,
     /// Objects that it keeps.
     pub(crate) objects: Vec<Id>,
     /// The last launch, which the next one runs behind, and what happened before its end.
@@ -30,11 +34,13 @@ pub(crate) struct ExecNode {
 }
 
 impl State {
-    pub(crate) fn instantiate(&mut self, graph: Id) -> Id {
+    pub(crate) fn instantiate(&mut self, graph: Id, frees_first: bool) -> Id {
         let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
         let id = self.new_id();
         let handle = self.graphs.exec_handles.issue(id);
-        self.graphs.execs.insert(id, Exec { handle, steps, objects, last: None });
+        self.graphs
+            .execs
+            .insert(id, Exec { handle, steps, graph, frees_first, objects, last: None });
         id
     }
 

@@ -35,8 +35,9 @@ impl State {
     /// Enqueues a launch of an exec.
     pub(crate) fn launch(&mut self, call: &'static str, exec: Id, stream: Id) -> Outcome {
         let last = self.graphs.execs[&exec].last.clone();
-        let steps = self.graphs.execs[&exec].steps.clone();
+        let mut steps = self.graphs.execs[&exec].steps.clone();
         let start = self.start_of(stream, last)?;
+        self.admit_memory(&mut steps, self.graphs.execs[&exec].frees_first)?;
         let (context, device) = (self.streams[&stream].context, self.streams[&stream].device);
         let mut deps = start.deps.clone();
         let before = Point { stream, seq: start.point.seq - 1 };

@@ -3,6 +3,7 @@
 pub(crate) mod copy;
 pub(crate) mod exec;
 pub(crate) mod launch;
+pub(crate) mod memory;
 pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod update;

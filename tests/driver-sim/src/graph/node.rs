@@ -55,6 +55,10 @@ pub(crate) enum NodeKind {
     Record(Id),
     /// Waits for the latest record of this event at the launch.
     Wait(Id),
+    /// Allocates this block.
+    Alloc(Id),
+    /// Frees this block.
+    Free(Id),
     /// Runs the nodes of this graph, which the node owns.
     Child(Id),
 }
@@ -74,6 +78,8 @@ impl NodeKind {
             Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Self::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
+            Self::Alloc(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Self::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
         }
     }
 
@@ -92,6 +98,8 @@ impl NodeKind {
             Self::Record(_) => "EVENT_RECORD",
             Self::Wait(_) => "WAIT_EVENT",
             Self::Child(_) => "GRAPH",
+            Self::Alloc(_) => "MEM_ALLOC",
+            Self::Free(_) => "MEM_FREE",
         }
     }
 }

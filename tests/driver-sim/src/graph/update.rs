@@ -67,6 +67,8 @@ impl Task {
                     |fill: &CUDA_MEMSET_NODE_PARAMS| (fill.elementSize, fill.width, fill.height);
                 !rows || size(old) == size(new)
             }
+            (NodeKind::Alloc(old), NodeKind::Alloc(new))
+            | (NodeKind::Free(old), NodeKind::Free(new)) => old == new,
             (old, new) => mem::discriminant(old) == mem::discriminant(new),
         }
     }

@@ -29,14 +29,27 @@ pub(crate) struct Block {
     pub(crate) exists: bool,
     pub(crate) pages: Pages,
     pub(crate) history: History,
+    /// Memory of a graph, which a node allocates at each launch.
+    pub(crate) recurring: Option<Recurring>,
     /// The call that allocated it.
     pub(crate) call: &'static str,
+}
+
+/// Memory that has its addresses forever, and bytes from the node that allocates it to the free.
+#[derive(Debug)]
+pub(crate) struct Recurring {
+    /// A launch allocates it and does not free it, and nothing else freed it yet, as the program
+    /// sees it.
+    pub(crate) is_held: bool,
 }
 
 impl Block {
     /// Whether the block is allocated and not yet freed, as the program sees it.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.phase, Phase::Promised | Phase::Live)
+        match &self.recurring {
+            Some(recurring) => recurring.is_held,
+            None => matches!(self.phase, Phase::Promised | Phase::Live),
+        }
     }
 
     pub(crate) fn contains(&self, address: u64) -> bool {

@@ -187,6 +187,7 @@ impl State {
             exists: true,
             pages: Pages::new(bytes),
             history: History::default(),
+            recurring: None,
             call,
         };
         self.space.insert(id, block);

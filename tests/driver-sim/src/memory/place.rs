@@ -5,7 +5,7 @@ use cuda_sys::*;
 use crate::engine::order::History;
 use crate::engine::work::{HostPtr, Place, Target};
 use crate::handle::Id;
-use crate::memory::block::{Block, Phase};
+use crate::memory::block::{Block, Phase, Recurring};
 use crate::memory::pages::Pages;
 use crate::report::ViolationKind;
 use crate::state::State;
@@ -27,7 +27,8 @@ impl State {
         };
         let block = &self.space.blocks[&id];
         let offset = (address - block.address) as usize;
-        if let Phase::Freed(free) = block.phase {
+        // A later launch may allocate the memory of a graph again.
+        if let (Phase::Freed(free), None) = (block.phase, &block.recurring) {
             let message = format!("{address:#x} was freed by {free}");
             self.log.violation(ViolationKind::UseAfterFree, call, message);
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -143,11 +144,13 @@ impl State {
         owner: Owner,
         size: usize,
     ) -> (Id, u64) {
-        let (context, pool) = match owner {
-            Owner::Context(context) => (Some(context), None),
-            Owner::Pool(pool) => (None, Some(pool)),
+        let (context, pool, recurs) = match owner {
+            Owner::Context(context) => (Some(context), None, false),
+            Owner::Pool(pool) => (None, Some(pool), false),
+            Owner::Graphs(pool) => (None, Some(pool), true),
         };
         match pool.and_then(|id| self.pools.get_mut(&id)) {
+            Some(_) if recurs => {}
             Some(pool) => pool.take(size),
             None => self.devices[device].allocated += size,
         }
@@ -164,15 +167,48 @@ impl State {
             exists,
             pages: Pages::new(size),
             history: History::default(),
+            recurring: recurs.then_some(Recurring { is_held: false }),
             call,
         };
         self.space.insert(id, block);
         (id, address)
     }
 
+    /// Memory of a device's graphs. It takes no room until a launch allocates it.
+    pub(crate) fn new_recurring(
+        &mut self,
+        call: &'static str,
+        device: usize,
+        size: usize,
+    ) -> (Id, u64) {
+        let pool = self.devices[device].graph_pool;
+        self.new_block(call, device, Owner::Graphs(pool), size)
+    }
+
+    /// Executes the allocation of a block.
+    pub(crate) fn begin_block(&mut self, id: Id) {
+        let Some(block) = self.space.blocks.get_mut(&id) else {
+            return;
+        };
+        if block.recurring.is_some() && !block.exists {
+            // Its bytes are new ones each time.
+            block.pages = Pages::new(block.size);
+            block.phase = Phase::Live;
+            if let Some(pool) = block.pool.and_then(|id| self.pools.get_mut(&id)) {
+                pool.take(block.size);
+            }
+        }
+        block.exists = true;
+        if block.phase == Phase::Promised {
+            block.phase = Phase::Live;
+        }
+    }
+
     /// Executes the free of a block: its bytes are gone, its addresses are quarantined.
     pub(crate) fn release_block(&mut self, id: Id, call: &'static str) {
-        if self.end_block(id, call) {
+        let recurs = |block: &Block| block.recurring.is_some();
+        let recurs = self.space.blocks.get(&id).is_some_and(recurs);
+        if self.end_block(id, call) && !recurs {
             self.space.quarantine(id, self.config.quarantine);
         }
     }
@@ -189,9 +225,11 @@ impl State {
         let Some(block) = self.space.blocks.get_mut(&id) else {
             return false;
         };
-        if let Phase::Freed(_) = block.phase {
+        let is_absent = block.recurring.is_some() && !block.exists;
+        if is_absent || matches!(block.phase, Phase::Freed(_)) {
             return false;
         }
+        block.exists &= block.recurring.is_none();
         block.phase = Phase::Freed(call);
         block.pages = Pages::default();
         let (device, pool, size) = (block.device, block.pool, block.size);
@@ -219,7 +257,17 @@ impl State {
             return Err(self.unknown(call, address));
         };
         let block = &self.space.blocks[&id];
-        if let Phase::Freed(free) | Phase::Condemned(free) = block.phase {
+        if block.recurring.as_ref().is_some_and(|recurring| !recurring.is_held) {
+            let message =
+                format!("{address:#x} is not allocated by a launch, or was already freed");
+            self.log.violation(ViolationKind::DoubleFree, call, message);
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let free = match block.phase {
+            Phase::Freed(free) | Phase::Condemned(free) => Some(free),
+            Phase::Promised | Phase::Live => None,
+        };
+        if let (Some(free), None) = (free, &block.recurring) {
             let message = format!("{address:#x} was already freed by {free}");
             self.log.violation(ViolationKind::DoubleFree, call, message);
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -249,4 +297,6 @@ impl State {
 pub(crate) enum Owner {
     Context(Id),
     Pool(Id),
+    /// The graphs of the pool's device: each launch allocates it.
+    Graphs(Id),
 }

@@ -90,6 +90,7 @@ impl State {
             exists: true,
             pages: Pages::new(size),
             history: History::default(),
+            recurring: None,
             call,
         };
         self.space.insert(id, block);

@@ -3,6 +3,7 @@
 mod built;
 mod captured;
 mod during;
+mod memory;
 mod objects;
 mod order;
 mod updates;

@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use cuda_sys::*;
 
-use super::{list, only_default, task};
+use super::{list, only_default, refuse_memory, task};
 use crate::call::{Call, Outcome, put};
 use crate::engine::kernel::LaunchAttributes;
 use crate::engine::work::Work;
@@ -130,6 +130,7 @@ entries! {
         if child == to.graph {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        refuse_memory(call, child)?;
         let name = call.name;
         let child = call.clone_graph(child, GraphOwner::Node, name);
         // SAFETY: the place of the caller's.
@@ -208,6 +209,7 @@ entries! {
     ) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
+        refuse_memory(call, graph)?;
         accepted(call.remove_edges(graph, &edges))
     }
 
@@ -222,6 +224,7 @@ entries! {
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
         // SAFETY: the caller passes as much data, or null.
         unsafe { only_default(data, count) }?;
+        refuse_memory(call, graph)?;
         accepted(call.remove_edges(graph, &edges))
     }
 
@@ -232,6 +235,7 @@ entries! {
         if call.captures.values().any(|capture| capture.graph == graph) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        refuse_memory(call, graph)?;
         call.destroy_node(id);
         Ok(())
     }

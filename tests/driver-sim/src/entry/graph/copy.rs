@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_uint};
 
 use cuda_sys::*;
 
+use super::refuse_memory;
 use crate::call::put;
 use crate::graph::GraphOwner;
 use crate::handle::pointer;
@@ -14,6 +15,7 @@ entries! {
         if clone.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        refuse_memory(call, id)?;
         let name = call.name;
         let copy = call.clone_graph(id, GraphOwner::Program, name);
         // SAFETY: not null, so the caller passes a place for the graph.

@@ -10,6 +10,7 @@ use crate::handle::pointer;
 
 /// `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
 const INSTANTIATE_FLAGS: c_ulonglong = 15;
+const AUTO_FREE: c_ulonglong = 1;
 
 entries! {
     floor cuGraphDestroy(graph: CUgraph) |call| {
@@ -84,7 +85,12 @@ unsafe fn instantiate(
     if exec.is_null() || flags & !INSTANTIATE_FLAGS != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let id = call.instantiate(graph);
+    // A graph with memory has one exec at a time.
+    let has_exec = call.graphs.execs.values().any(|exec| exec.graph == graph);
+    if has_exec && call.has_memory(graph) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let id = call.instantiate(graph, flags & AUTO_FREE != 0);
     // SAFETY: the caller's contract.
     unsafe { put(exec, pointer(call.graphs.execs[&id].handle)) }
 }

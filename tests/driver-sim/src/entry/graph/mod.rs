@@ -3,6 +3,7 @@
 pub(super) mod build;
 pub(super) mod copy;
 pub(super) mod exec;
+pub(super) mod memory;
 pub(super) mod object;
 pub(super) mod params;
 pub(super) mod query;
@@ -40,6 +41,11 @@ pub(super) unsafe fn only_default(data: *const CUgraphEdgeData, len: usize) -> O
     let data = unsafe { list(data, len) }?;
     let default = |edge: &CUgraphEdgeData| (edge.from_port, edge.to_port, edge.type_) == (0, 0, 0);
     if data.iter().all(default) { Ok(()) } else { Err(CUDA_ERROR_NOT_SUPPORTED) }
+}
+
+/// A graph that allocates or frees memory cannot be copied, and no part of it removed.
+fn refuse_memory(call: &Call, graph: Id) -> Outcome {
+    if call.has_memory(graph) { Err(CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
 }
 
 impl Call {
