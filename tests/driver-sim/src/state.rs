@@ -229,6 +229,12 @@ impl State {
     /// earlier sessions destroyed does not slow later ones.
     pub(crate) fn catch_up(&mut self) {
         self.dead.clear();
+        // What earlier graphs left for later ones would change how much is free.
+        for device in &self.devices {
+            if let Some(pool) = self.pools.get_mut(&device.graph_pool) {
+                pool.trim(0);
+            }
+        }
         // The owning threads may have ended, which the driver does not notice; a thread that still
         // runs gets a new stream.
         let idle = |stream: &Stream| stream.is_idle() && stream.capture.is_none();
