@@ -285,6 +285,9 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// The device address of the first element, valid while `self` lives; for an empty buffer not
     /// null, but otherwise meaningless. The host has managed memory at the same address.
     ///
+    /// No driver call, and it cannot fail. Pinned memory has a device address of its own, which the
+    /// driver is asked for: [`PinnedBuffer::device_ptr`](crate::PinnedBuffer::device_ptr).
+    ///
     /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
     ///
     /// ```no_run

@@ -424,6 +424,10 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The address by which devices reach the first element, for kernels that read or write the
     /// memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
     ///
+    /// Unlike [`DeviceBuffer::as_raw`](crate::DeviceBuffer::as_raw), each call enters the context
+    /// and asks the driver, and can fail. The host's address is that of
+    /// [`as_slice`](PinnedBuffer::as_slice).
+    ///
     /// The buffer does not know of work that is given the address: see
     /// [`note_use`](crate::Buffer::note_use).
     ///
