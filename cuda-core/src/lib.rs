@@ -193,7 +193,7 @@ pub use cuda_sys as sys;
 
 pub use alloc::allocator::Allocator;
 pub use alloc::caching::pool::CachingPool;
-pub use alloc::choice::{set_default_allocator, with_allocator};
+pub use alloc::choice::{default_allocator, set_default_allocator, with_allocator};
 pub use alloc::driver_pool::memory_pool::MemoryPool;
 pub use alloc::functions::{AllocFunction, FreeFunction};
 pub use alloc::pitched::PitchedBuffer;

@@ -8,7 +8,7 @@ use std::thread;
 
 use cuda_core::{
     Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Rejected, Result,
-    Stream, set_default_allocator, with_allocator,
+    Stream, default_allocator, set_default_allocator, with_allocator,
 };
 use cuda_sys::symbol as cu;
 use support::{check, gpu_test};
@@ -134,8 +134,11 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let log = Log::default();
         let (all, one) = (noting("all", &log), noting("one", &log));
+        let initial = default_allocator()?;
         let before = set_default_allocator(&all)?;
+        assert_eq!(before.name(), initial.name());
         let result = with_allocator(&one, || {
+            assert_eq!(default_allocator()?.name(), "all", "whatever the scope has");
             thread::scope(|scope| scope.spawn(|| stream.alloc::<u8>(4).map(drop)).join())
                 .expect("no panic")
         });

@@ -466,6 +466,20 @@ matrix! {
 }
 
 matrix! {
+    cuda_core::SharedSlice<u8>: true, true;
+    cuda_core::SharedSlice<u8, cuda_core::PinnedMemory>: true, true;
+    cuda_core::Rejected<DeviceBuffer<u8>>: true, true;
+    cuda_core::HostSlice<'static, u8>: true, true;
+    cuda_core::interop::ExternalMemory: true, true;
+    cuda_core::interop::ExternalSemaphore: true, true;
+    cuda_core::jit::JitOptions: true, true;
+    cuda_core::jit::Linker: true, true;
+    cuda_core::nvrtc::Program: true, true;
+    cuda_core::nvrtc::Ptx: true, true;
+    cuda_core::pools::CachingPoolBuilder: true, true;
+    cuda_core::pools::MemoryPoolBuilder: true, true;
+    cuda_core::image::BoundTexture<'static>: true, true;
+    cuda_core::PointerAttributes: true, true;
     cuda_core::Library: true, true;
     cuda_core::Kernel: true, true;
 }

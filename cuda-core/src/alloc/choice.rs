@@ -138,6 +138,24 @@ fn may_change(op: &'static str) -> Result<()> {
     Error::unless(!inside.unwrap_or(false), op, why)
 }
 
+/// The allocator that [`Stream::alloc`](crate::Stream::alloc) uses on every device without one of
+/// its own, outside of [`with_allocator`]: that of [`set_default_allocator`], else the environment's.
+/// No driver call.
+///
+/// # Errors
+/// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides and names none;
+/// [`Error::Forked`] in a fork's child.
+///
+/// ```
+/// println!("{:?}", cuda_core::default_allocator()?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn default_allocator() -> Result<Allocator> {
+    driver::gone().map_or(Ok(()), Err)?;
+    let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
+    defaults.everywhere.clone().map_or_else(from_environment, Ok)
+}
+
 /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses, on every thread and
 /// every device without one of its own, and returns the one before. Existing blocks go back to the
 /// allocator that they came from. No driver call.

@@ -23,7 +23,7 @@ use crate::process::driver;
 /// assert_eq!(attributes.range_start, buffer.as_raw());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PointerAttributes {
     /// What kind of memory it points to; [`None`]: the driver does not know the address.
@@ -50,6 +50,12 @@ pub struct PointerAttributes {
     /// An id of the allocation that no other allocation of the process ever has.
     pub buffer_id: u64,
 }
+
+// SAFETY: no code here follows the pointers and handles; to use one takes `unsafe` code, which
+// answers for the thread that it runs on.
+unsafe impl Send for PointerAttributes {}
+// SAFETY: the same; a shared reference gives copies of them.
+unsafe impl Sync for PointerAttributes {}
 
 /// Kind of memory.
 ///

@@ -31,7 +31,7 @@ use crate::types::resource::Resource;
 ///     }
 /// });
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DropFailure {
     /// What was left behind.

@@ -56,7 +56,7 @@ pub enum HookPoint {
 ///     (None, None) => println!("{:?}: {} bytes", event.point, event.bytes),
 /// };
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HookEvent<'a> {
     /// The moment of the call.
