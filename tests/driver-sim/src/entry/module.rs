@@ -1,7 +1,7 @@
 //! Modules: loading PTX, looking up its functions and variables.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use cuda_sys::*;
@@ -136,6 +136,12 @@ entries! {
         Ok(())
     }
 
+    newer cuFuncGetName(name: *mut *const c_char, function: CUfunction) |call| {
+        let id = call.function(function)?;
+        // SAFETY: the caller passes a place for the address.
+        unsafe { put(name, call.functions[&id].symbol.as_ptr()) }
+    }
+
     newer cuFuncGetParamInfo(
         function: CUfunction,
         index: usize,
@@ -221,6 +227,8 @@ fn new_function(call: &mut Call, module: Id, name: String) -> Id {
         Function {
             handle,
             module,
+            // It came as a C string.
+            symbol: CString::new(name.clone()).unwrap_or_default(),
             name,
             max_dynamic_shared: UNASKED,
             carveout: -1,

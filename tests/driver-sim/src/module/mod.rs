@@ -5,6 +5,7 @@ pub(crate) mod link;
 pub(crate) mod ptx;
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::sync::Arc;
 
 use crate::engine::clock::Point;
@@ -36,6 +37,8 @@ pub(crate) struct Function {
     pub(crate) handle: usize,
     pub(crate) module: Id,
     pub(crate) name: String,
+    /// The name as `cuFuncGetName` returns it.
+    pub(crate) symbol: CString,
     pub(crate) max_dynamic_shared: i32,
     pub(crate) carveout: i32,
     /// Attributes that were set, with any meaning.

@@ -282,9 +282,9 @@ fn of_kind(call: &'static str, kind: NodeKind, work: Work) -> Task {
     Task { call, kind, work, accesses: Vec::new() }
 }
 
-/// A kernel node is added while a context is current: without one a driver crashes, even if the
+/// A kernel node is added, and changed in an executable, while a context is current: without one a driver crashes, even if the
 /// parameters name a context.
-fn needs_context(call: &mut Call) -> Outcome {
+pub(super) fn needs_context(call: &mut Call) -> Outcome {
     call.current().map(drop).inspect_err(|_| {
         let message = "without a current context the driver crashes".to_owned();
         eprintln!("cuda-driver-sim: {}: {message}", call.name);

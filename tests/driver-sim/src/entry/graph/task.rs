@@ -104,10 +104,10 @@ pub(super) unsafe fn fill(
     plan_fill(call, params, device)
 }
 
-/// As [`fill`], on the device of the memory.
+/// As [`fill`](fn@fill), on the device of the memory.
 ///
 /// # Safety
-/// As for [`fill`].
+/// As for [`fill`](fn@fill).
 pub(super) unsafe fn fill_anywhere(
     call: &mut Call,
     params: *const CUDA_MEMSET_NODE_PARAMS,

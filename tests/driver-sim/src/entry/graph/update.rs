@@ -4,6 +4,7 @@ use std::ffi::c_uint;
 
 use cuda_sys::*;
 
+use super::build::needs_context;
 use super::task;
 use crate::call::{Call, Outcome, put};
 use crate::engine::kernel::LaunchAttributes;
@@ -43,6 +44,7 @@ entries! {
         node: CUgraphNode,
         params: *const CUDA_KERNEL_NODE_PARAMS_v2,
     ) |call| {
+        needs_context(call)?;
         let (exec, at) = place(call, exec, node)?;
         let attributes = attributes(step(call, exec, at))?;
         // SAFETY: the caller passes a kernel with its parameters.
@@ -55,6 +57,7 @@ entries! {
         node: CUgraphNode,
         params: *const CUDA_KERNEL_NODE_PARAMS_v1,
     ) |call| {
+        needs_context(call)?;
         let (exec, at) = place(call, exec, node)?;
         let attributes = attributes(step(call, exec, at))?;
         // SAFETY: the caller passes parameters.
