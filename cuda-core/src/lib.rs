@@ -185,6 +185,9 @@ pub mod image;
 // Several devices as one.
 mod group;
 
+// Work that is described once and launched many times.
+mod graph;
+
 // Everything that is kept, given back at once.
 mod trim;
 
@@ -217,6 +220,7 @@ pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
+pub use graph::{Graph, GraphBuilder, GraphExec, GraphNode, LentLaunch, NodeId, NodeKind};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use host::pinned_pool::PinnedPool;

@@ -172,8 +172,9 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuMemcpyBatchAsync", "cudaMemcpyBatchAsync"))]
     pub fn enqueue(&self, batch: Batch<'_>) -> Result<()> {
-        let Batch { copies, mut touches } = batch;
+        let Batch { mut copies, mut touches } = batch;
         let core = self.core();
+        copies.iter_mut().for_each(|copy| copy.copy = copy.copy.on(core));
         for copy in &copies {
             at_one_end(copy.copy.op(), core, copy.devices[0], copy.devices[1])?;
         }
@@ -186,7 +187,7 @@ impl<K: StreamKind> Stream<K> {
         let created = matches!(flavor, Flavor::Created | Flavor::Foreign);
         let at_once = created && together.len() > 1;
         let op = if at_once { OP } else { first.copy.op() };
-        let stream = core.bind(op)?;
+        let stream = core.bind_work(op)?;
         // The driver refuses batches while no context is current, on any stream.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),

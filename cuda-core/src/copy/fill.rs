@@ -352,7 +352,7 @@ impl<K: StreamKind> Stream<K> {
         let pattern = value.pattern();
         let op = value.op();
         at_home(op, core, &bytes.as_view())?;
-        let stream = core.bind(op)?;
+        let stream = core.bind_work(op)?;
         let call = |stream| {
             let Some(pattern) = pattern else {
                 // SAFETY: the destination has these rows, aligned to the value's patterns, and stays
@@ -410,7 +410,7 @@ impl<K: StreamKind> Stream<K> {
         if destination.byte_len() == 0 {
             return Ok(());
         }
-        let stream = core.bind(op)?;
+        let stream = core.bind_work(op)?;
         stream.submit_copy(op, &mut [destination.write()], call).1
     }
 }

@@ -13,7 +13,7 @@ use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::process::foreign_code::DeferForeignCode;
-use crate::process::{deferred, driver, drop_hook, held};
+use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::core::{StreamCore, same_device};
@@ -21,8 +21,8 @@ use crate::timeline::ledger::Touch;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::panic::Contained;
-use crate::wait::PendingMark;
 use crate::wait::future::Ready;
+use crate::wait::when_reached;
 
 /// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
 /// back.
@@ -255,35 +255,22 @@ impl<H: StableHost> Drop for InFlight<H> {
         };
         match self.mark.take() {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
-                deferred::run_or_defer(move || land(held, &mark));
+                // Drops the owner when its copy is done, and not before.
+                let then = Box::new(|reached| match reached {
+                    Ok(()) => held.end(),
+                    Err(error) => give_up(held, error),
+                });
+                deferred::run_or_defer(move || when_reached(mark, then));
             }
             _ => held.end(),
         }
     }
 }
 
-/// Drops the owner when its copy is done, and not before.
-fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
-    let pending = match PendingMark::of(mark) {
-        Ok(Some(pending)) => pending,
-        Ok(None) => return held.end(),
-        Err(error) if held::is_held(&error) => {
-            let mark = mark.clone();
-            return held::keep(move || land(held, &mark));
-        }
-        Err(error) => return give_up(error),
-    };
-    let watched = pending.then(move |reached| match reached {
-        Ok(()) => held.end(),
-        Err(error) => give_up(error),
-    });
-    if let Err(error) = watched {
-        give_up(error);
-    }
-}
-
-/// Leaks the owner: its memory may be used by a device, and it cannot be proven otherwise.
-fn give_up(error: Error) {
+/// Leaks the owner, and reports it: its memory may be used by a device, and it cannot be proven
+/// otherwise.
+fn give_up<H: StableHost>(held: Held<H>, error: Error) {
+    drop(held);
     drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
 }
 

@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::memory::view::Slice;
 use crate::memory::{Memory, Place};
+use crate::timeline::core::StreamCore;
 use crate::types::pod::Pod;
 
 /// A copy of `bytes` bytes.
@@ -18,6 +19,8 @@ pub(crate) struct LinearCopy {
     pub(crate) bytes: usize,
     /// The contexts of both ends, if these are on two devices.
     peers: Option<(CUcontext, CUcontext)>,
+    /// To be made by the call that serves any two addresses.
+    unified: bool,
 }
 
 // Inlined, so that the ends that a caller names decide the call at compile time.
@@ -35,6 +38,17 @@ impl LinearCopy {
             to: destination.place(),
             bytes: source.byte_len(),
             peers: owners.map(|(near, far): (&Context, &Context)| (near.as_raw(), far.as_raw())),
+            unified: false,
+        }
+    }
+
+    /// The same copy for a stream: between two devices on one that is being captured,
+    /// `cuMemcpyAsync`, since `cuMemcpyPeerAsync` would end the capture.
+    #[inline(always)]
+    pub(super) fn on(self, core: &StreamCore) -> Self {
+        match self.peers.is_some() && core.timeline().recording().is_some() {
+            true => Self { peers: None, unified: true, ..self },
+            false => self,
         }
     }
 
@@ -42,13 +56,14 @@ impl LinearCopy {
     #[inline(always)]
     pub(super) fn up(from: *const u8, to: CUdeviceptr, bytes: usize) -> Self {
         let (from, to) = (Place::Host(from.cast_mut()), Place::Device(to));
-        Self { from, to, bytes, peers: None }
+        Self { from, to, bytes, peers: None, unified: false }
     }
 
     /// A copy from the stream's device to the host's memory.
     #[inline(always)]
     pub(super) fn down(from: CUdeviceptr, to: *mut u8, bytes: usize) -> Self {
-        Self { from: Place::Device(from), to: Place::Host(to), bytes, peers: None }
+        let (from, to) = (Place::Device(from), Place::Host(to));
+        Self { from, to, bytes, peers: None, unified: false }
     }
 
     /// The address of the host's end, if there is one.
@@ -66,8 +81,8 @@ impl LinearCopy {
             (Place::Host(_), Place::Device(_)) => "cuMemcpyHtoDAsync",
             (Place::Device(_), Place::Host(_)) => "cuMemcpyDtoHAsync",
             (Place::Device(_), Place::Device(_)) if self.peers.is_some() => "cuMemcpyPeerAsync",
-            (Place::Device(_), Place::Device(_)) => "cuMemcpyDtoDAsync",
-            (Place::Host(_), Place::Host(_)) => "cuMemcpyAsync",
+            (Place::Device(_), Place::Device(_)) if !self.unified => "cuMemcpyDtoDAsync",
+            _ => "cuMemcpyAsync",
         }
     }
 
@@ -95,7 +110,7 @@ impl LinearCopy {
                 cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream)
             },
             // SAFETY: the caller promises that both sides have `bytes` bytes until the copy is done.
-            (Place::Device(from), Place::Device(to), None) => unsafe {
+            (Place::Device(from), Place::Device(to), None) if !self.unified => unsafe {
                 cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream)
             },
             // SAFETY: all memory is in the one address space; the caller promises that both sides

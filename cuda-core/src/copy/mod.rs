@@ -64,14 +64,14 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
 ) -> Result<()> {
     let view = destination.as_view();
     let (near, far) = (source.on_for(core), view.on_for(core));
-    let copy = LinearCopy::of((&source, near), (&view, far));
+    let copy = LinearCopy::of((&source, near), (&view, far)).on(core);
     let op = copy.op();
     same_len(op, source.len(), view.len())?;
     at_one_end(op, core, near, far)?;
     if source.byte_len() == 0 {
         return Ok(());
     }
-    let stream = core.bind(op)?;
+    let stream = core.bind_work(op)?;
     let _crossing = crossing_of(near, far);
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either

@@ -219,7 +219,7 @@ impl<K: StreamKind> Stream<K> {
         // The buffers keep these contexts alive.
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
-        let stream = core.bind(op)?;
+        let stream = core.bind_work(op)?;
         let _crossing = crossing_of(near, far);
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         // What the three descriptions have in common.

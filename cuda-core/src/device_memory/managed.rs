@@ -229,6 +229,8 @@ impl<T: Pod> ManagedBuffer<T> {
     fn settle(&self, access: Access) -> Result<()> {
         driver::ensure()?;
         self.storage.ensure()?;
+        // A launch of a graph that writes the memory could begin while the host looks at it.
+        self.storage.require_no_graph("as_slice")?;
         let block = self.storage.block();
         block.ledger.conflicts(&block.whole(), access, None).wait_host()?;
         if !self.extra.concurrent && block.bytes > 0 && self.extra.attached != ManagedAttach::Host {

@@ -11,6 +11,7 @@ mod foreign;
 pub(crate) mod external;
 pub(crate) mod ipc;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -69,6 +70,10 @@ impl memory::MemoryKind for DeviceMemory {
         }
     }
 
+    fn frees_by_waiting(block: &Block<Self>) -> bool {
+        !matches!(block.backing, DeviceBacking::Cached(_) | DeviceBacking::Home(_))
+    }
+
     #[inline]
     fn recycle(block: &mut Block<Self>) -> bool {
         let DeviceBacking::Cached(home) = &mut block.backing else {
@@ -116,6 +121,16 @@ fn free_in_order(
     unsafe { stream_ordered::free(&bound, address) }
 }
 
+/// The stream that memory is allocated on for operations on `core`: another one, if that is
+/// captured.
+fn home_of(core: &Arc<StreamCore>) -> Result<Cow<'_, Arc<StreamCore>>> {
+    let Some(recording) = core.timeline().recording() else {
+        return Ok(Cow::Borrowed(core));
+    };
+    let create = || Ok(core.context().create_stream()?.core().clone());
+    recording.home(core.context(), create).map(Cow::Owned)
+}
+
 /// A block of no bytes, which needs no freeing.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
     Block::unused(NOWHERE, 0, DeviceBacking::Home(core.clone()))
@@ -143,6 +158,9 @@ fn allocate_from(
     core.ensure()?;
     if bytes == 0 {
         return Ok(empty(core));
+    }
+    if core.timeline().recording().is_some() {
+        return allocate_from(allocator, &*home_of(core)?, bytes);
     }
     let (address, ledger, backing) = match &allocator.0 {
         Choice::Shared => return caching::allocate(shared()?, core, bytes),
@@ -267,7 +285,7 @@ impl Stream {
     #[doc(alias("cuMemAllocFromPoolAsync", "cudaMallocFromPoolAsync"))]
     pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let core = self.core();
+        let core = &*home_of(self.core())?;
         let (address, ledger) = match pool.allocate_on(core, bytes)? {
             Some((address, seq)) => {
                 // Another stream may use the memory only when the allocation has happened.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cuda_sys::LoadError;
+use cuda_sys::{CUgraphExecUpdateResult, LoadError};
 
 use super::text::{describe, on_lines_of_its_own, shortage, within};
 use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError};
@@ -85,6 +85,13 @@ impl fmt::Display for Error {
                 f,
                 "{op}: the stream is being captured by other code, and is left alone until that ends"
             ),
+            Self::NotCapturable { op } => write!(
+                f,
+                "{op}: the stream is being captured, or was, and this cannot be part of a graph"
+            ),
+            Self::GraphUpdate { why } => {
+                write!(f, "cuGraphExecUpdate: the executable is unchanged, since {}", differs(*why))
+            }
             Self::Module(inner) => inner.fmt(f),
             Self::Nvrtc { op, reason, log, .. } => {
                 write!(f, "{op}: {reason}{}", on_lines_of_its_own(log))
@@ -170,7 +177,25 @@ macro_rules! debug_by_variant {
     };
 }
 
-debug_by_variant! { Error: Driver, Invalid, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, Module, Nvrtc, NoNvrtc, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
+/// What makes the update of an executable graph impossible.
+fn differs(why: CUgraphExecUpdateResult) -> &'static str {
+    match why {
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => "the dependencies differ",
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED => "the kinds of operations differ",
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED
+        | cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE => "a kernel differs",
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED => {
+            "the parameters of an operation differ in a way that cannot be updated"
+        }
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED => {
+            "the attributes of a node differ"
+        }
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED => "an operation cannot be updated",
+        _ => "the driver refuses it without a reason",
+    }
+}
+
+debug_by_variant! { Error: Driver, Invalid, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
 debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
 debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize }
 debug_by_variant! { ModuleError: Compile, File, NotFound }

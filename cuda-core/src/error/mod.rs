@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use cuda_sys::{CUresult, LoadError};
+use cuda_sys::{CUgraphExecUpdateResult, CUresult, LoadError};
 
 use crate::types::resource::Resource;
 use crate::types::usage::{MemoryInfo, PoolUsage};
@@ -232,6 +232,24 @@ pub enum Error {
         /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
         /// on another stream, or the host, would have to wait for the one that is being captured.
         op: &'static str,
+    },
+
+    /// The stream is one of [`Graph::capture`](crate::Graph::capture), and the operation cannot be
+    /// part of a graph: it waits or asks, takes memory that a graph cannot keep, or would order the
+    /// capture with work outside. The capture goes on without it. Also returned for every operation
+    /// on such a stream after the capture has ended.
+    #[non_exhaustive]
+    NotCapturable {
+        /// The driver call, or the method, that was refused.
+        op: &'static str,
+    },
+
+    /// An executable graph cannot become that of another graph, since the two differ in more than
+    /// what their operations act on. It is unchanged.
+    #[non_exhaustive]
+    GraphUpdate {
+        /// What differs.
+        why: CUgraphExecUpdateResult,
     },
 
     /// Device code could not be compiled or loaded, or does not contain what was looked up.

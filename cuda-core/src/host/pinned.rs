@@ -14,6 +14,7 @@ use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::release::{FailedRelease, released};
+use crate::timeline::ledger::InGraphs;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -117,6 +118,19 @@ impl memory::MemoryKind for PinnedMemory {
                     pinning::unpin(context, block.address)
                 })
             }
+        }
+    }
+
+    fn frees_by_waiting(block: &Block<Self>) -> bool {
+        !matches!(block.backing, PinnedBacking::Cached(..))
+    }
+
+    /// Registered memory goes back to its owner, who cannot leave it to a graph.
+    #[inline]
+    fn in_graphs(block: &Block<Self>) -> InGraphs {
+        match &block.backing {
+            PinnedBacking::Registered(_) => InGraphs::Refused,
+            PinnedBacking::Allocated(_) | PinnedBacking::Cached(..) => InGraphs::Lent,
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) mod shared;
 pub(crate) mod view;
 
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, Ledger};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger};
 use crate::timeline::submit::note_use;
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
@@ -63,6 +63,17 @@ pub(crate) trait MemoryKind: Copy + 'static {
     #[inline]
     fn recycle(_block: &mut Block<Self>) -> bool {
         false
+    }
+
+    /// Whether freeing the block waits on the host for the work that uses it.
+    fn frees_by_waiting(_block: &Block<Self>) -> bool {
+        true
+    }
+
+    /// What a graph does with the memory.
+    #[inline]
+    fn in_graphs(_block: &Block<Self>) -> InGraphs {
+        InGraphs::Kept
     }
 
     /// The context that the block is allocated in.
@@ -201,6 +212,12 @@ impl<M: MemoryKind> Storage<M> {
         Ok(())
     }
 
+    /// Refuses memory that a graph uses.
+    pub(crate) fn require_no_graph(&self, op: &'static str) -> Result<()> {
+        let free = !self.block.ledger.is_in_graphs();
+        Error::unless(free, op, "a graph uses the memory")
+    }
+
     /// [`note_use`] of these bytes.
     pub(crate) fn note_use<K: StreamKind>(
         &self,
@@ -208,7 +225,7 @@ impl<M: MemoryKind> Storage<M> {
         range: &Bytes,
         access: Access,
     ) -> Result<()> {
-        note_use(stream.core(), &self.block.ledger, range, access)
+        note_use(stream.core(), &self.block.ledger, range, access, M::in_graphs(&self.block))
     }
 
     /// What `Drop` does, but returns the error. Unless the block was kept, nothing of it is left.
@@ -218,6 +235,7 @@ impl<M: MemoryKind> Storage<M> {
         if bytes == 0 {
             return Ok(());
         }
+        self.require_no_graph("close")?;
         let freed = M::free(&mut self.block);
         if let Err(FailedRelease::Kept(error)) = freed {
             return Err(error);
@@ -249,6 +267,13 @@ impl<M: MemoryKind> Drop for Storage<M> {
         if free && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
+        // In a fork's child, a thread that does not exist there may hold the ledger's lock.
+        let shared = if free && !driver::is_gone() { self.block.ledger.shared() } else { None };
+        if let Some(shared) = shared {
+            // SAFETY: the field is not touched after this, which is the end of the drop.
+            let block = unsafe { ManuallyDrop::take(&mut self.block) };
+            return shared.take_over(LeftBlock(Some(block)));
+        }
         let here = !deferred::must_not_run_here();
         if !free || (here && self.block.free_unless_held()) {
             // SAFETY: the field is not touched after this, which is the only drop on this path.
@@ -261,6 +286,25 @@ impl<M: MemoryKind> Drop for Storage<M> {
         }
         if free && here {
             held::retry();
+        }
+    }
+}
+
+/// A block whose buffer was dropped while graphs used it; freed when this is dropped.
+struct LeftBlock<M: MemoryKind>(Option<Block<M>>);
+
+impl<M: MemoryKind> Drop for LeftBlock<M> {
+    fn drop(&mut self) {
+        let Some(block) = self.0.take() else {
+            return;
+        };
+        // The last graph goes without waiting for what uses the memory.
+        let uses = block.ledger.last_uses(&block.whole());
+        let waits = M::frees_by_waiting(&block) && !uses.are_known_reached();
+        let free = move || block.free_or_keep();
+        match waits || deferred::must_not_run_here() {
+            true => deferred::run_elsewhere(free),
+            false => free(),
         }
     }
 }

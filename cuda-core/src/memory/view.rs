@@ -242,7 +242,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The access of an operation that reads the elements.
     #[inline]
     pub(crate) fn read(&self) -> Touch<'a> {
-        Touch { ledger: LedgerOf::Shared(self.ledger()), range: self.range(), access: Access::Read }
+        let (ledger, in_graphs) = (LedgerOf::Shared(self.ledger()), M::in_graphs(self.block()));
+        Touch { ledger, range: self.range(), access: Access::Read, in_graphs }
     }
 
     /// The view's bytes within its allocation.
@@ -378,11 +379,12 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     #[inline]
     pub(crate) fn write(&mut self) -> Touch<'_> {
         let range = self.start..self.start + self.byte_len();
+        let in_graphs = M::in_graphs(self.as_view().block());
         let ledger = match &mut self.hold {
             Hold::Sole(storage) => LedgerOf::Sole(storage.ledger_mut()),
             Hold::Part(storage) => LedgerOf::Shared(&storage.block().ledger),
         };
-        Touch { ledger, range, access: Access::Write }
+        Touch { ledger, range, access: Access::Write, in_graphs }
     }
 }
 

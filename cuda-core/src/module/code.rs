@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::Loaded;
 use super::library::LoadedLibrary;
+use super::{Function, Loaded};
 use crate::error::{Error, Result};
 use crate::process::owned::Owned;
-use crate::timeline::Timeline;
 use crate::timeline::ledger::{Access, Fences, Ledger, Use};
+use crate::timeline::recording::KeptAlive;
+use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
 
 /// What keeps a kernel or a global variable loaded.
@@ -76,5 +77,13 @@ impl Users {
             return Err(Error::LostStream);
         }
         self.launches.last_uses(&CODE).wait_host()
+    }
+}
+
+impl KeptAlive for Function {
+    /// Unloading the code waits for the launch.
+    fn note_last_launch(&self, mark: &Mark) -> bool {
+        self.users().launched(&mark.timeline, mark.seq);
+        true
     }
 }

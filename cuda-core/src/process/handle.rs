@@ -1,7 +1,7 @@
 //! Handles of the driver's.
 
 /// A handle of the driver's: an address that only the driver dereferences, or null.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Handle<H>(pub(crate) H);
 
 // SAFETY: this crate never dereferences the address, and the driver's calls accept it on any thread.

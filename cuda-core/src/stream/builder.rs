@@ -1,6 +1,7 @@
 //! Creating streams.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use cuda_sys::{CUstream, symbol as cu};
@@ -12,6 +13,7 @@ use crate::process::driver;
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
+use crate::timeline::recording::Recording;
 use crate::timeline::{Flavor, ImplicitOrder, registry};
 
 /// # Streams
@@ -58,6 +60,13 @@ impl Context {
     #[doc(alias("cuStreamCreateWithPriority", "cudaStreamCreateWithPriority"))]
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
         StreamBuilder { context: self, order: ImplicitOrder::NonBlocking, priority: 0 }
+    }
+}
+
+impl Context {
+    /// A stream that is to be captured, and nothing else.
+    pub(crate) fn create_captured(&self, recording: &Arc<Recording>) -> Result<Stream> {
+        self.stream_builder().build_as(Flavor::Captured, Some(recording.clone()))
     }
 }
 
@@ -115,6 +124,11 @@ impl StreamBuilder<'_> {
     #[doc(alias("cuStreamCreateWithPriority", "cuGreenCtxStreamCreate"))]
     #[doc(alias("cudaStreamCreateWithPriority"))]
     pub fn build(&self) -> Result<Stream> {
+        self.build_as(Flavor::Created, None)
+    }
+
+    /// A stream for the capture that `recording` describes, if it has one.
+    fn build_as(&self, flavor: Flavor, recording: Option<Arc<Recording>>) -> Result<Stream> {
         let op = "cuGreenCtxStreamCreate";
         let mut raw = ptr::null_mut();
         let created = match self.context.green() {
@@ -133,7 +147,7 @@ impl StreamBuilder<'_> {
             cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => raw = self.create()?,
             code => check(op, code)?,
         }
-        let core = StreamCore::new(self.context, Flavor::Created, self.order, raw, None);
+        let core = StreamCore::new(self.context, flavor, self.order, raw, None, recording);
         Ok(Stream::new(registry::note(core)))
     }
 

@@ -11,6 +11,7 @@ use crate::process::driver::CallbackScope;
 use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
+use crate::timeline::recording::KeptAlive;
 use crate::types::resource::Resource;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
@@ -85,6 +86,75 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
+/// A function that a graph calls at each launch.
+struct SharedFunction(Box<dyn Fn() + Send + Sync>);
+
+impl KeptAlive for SharedFunction {}
+
+impl<K: StreamKind> Stream<K> {
+    /// [`Stream::launch_host_func`] for a function that can be called more than once. On a stream
+    /// that is captured, it becomes an operation of the graph, which owns it: each launch calls it.
+    /// On other streams it is called once, and dropped.
+    ///
+    /// Launches of different executables of one graph may call it at the same time. It is dropped
+    /// once the graph and its executables are dropped and the last launch has completed: on a thread
+    /// of this crate's, if that comes last.
+    ///
+    /// # Errors
+    /// Those of [`Stream::launch_host_func`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::Graph;
+    ///
+    /// let graph = Graph::capture(&context, |stream| {
+    ///     stream.launch_host_func_each(|| println!("launched"))
+    /// })?;
+    /// let mut exec = graph.instantiate()?;
+    /// exec.launch(&stream)?;
+    /// exec.launch(&stream)?; // prints it again
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLaunchHostFunc", "cudaLaunchHostFunc"))]
+    pub fn launch_host_func_each(&self, f: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        let op = "cuLaunchHostFunc";
+        let Some(recording) = self.core().timeline().recording() else {
+            return self.launch_host_func(f);
+        };
+        let bound = self.core().bind_work(op)?;
+        let function = Arc::new(SharedFunction(Box::new(f)));
+        let data = Arc::as_ptr(&function).cast_mut();
+        // Kept before the driver knows of it.
+        recording.keep_function(function);
+        let call = |stream| {
+            // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
+            // keep the function until their last launch has completed.
+            unsafe { cu::cuLaunchHostFunc(stream, Some(run_each), data.cast()) }
+        };
+        bound.submit(op, &mut [], call).1
+    }
+}
+
+unsafe extern "C" fn run_each(data: *mut c_void) {
+    let scope = CallbackScope::enter();
+    // SAFETY: points to the function that the graph keeps, see `Stream::launch_host_func_each`.
+    let function = unsafe { &*data.cast::<SharedFunction>() };
+    contain_panic(&function.0);
+    drop(scope);
+}
+
+/// Calls a host function. A panic must not unwind into C. Dropping the payload may panic too; the
+/// second payload is leaked, since this could go on forever.
+fn contain_panic(function: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
+        if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+            std::mem::forget(second);
+        }
+        drop_hook::report(Resource::HostFunction, 0, 0, None);
+    }
+}
+
 unsafe extern "C" fn run(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
@@ -98,13 +168,6 @@ unsafe extern "C" fn run(data: *mut c_void) {
     if let Some(timeline) = call.timeline.upgrade() {
         timeline.complete(call.before);
     }
-    // A panic must not unwind into C. Dropping the payload may panic too; the second payload is
-    // leaked, since this could go on forever.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
-        if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
-            std::mem::forget(second);
-        }
-        drop_hook::report(Resource::HostFunction, 0, 0, None);
-    }
+    contain_panic(function);
     drop(scope);
 }

@@ -34,7 +34,7 @@ impl Context {
         let mut slot = lock(&self.timelines().legacy);
         let core = slot.upgrade().unwrap_or_else(|| {
             let (flavor, order) = (Flavor::Legacy, ImplicitOrder::Blocking);
-            let core = StreamCore::new(self, flavor, order, legacy_handle(), None);
+            let core = StreamCore::new(self, flavor, order, legacy_handle(), None, None);
             *slot = Arc::downgrade(&core);
             core
         });
@@ -63,7 +63,7 @@ impl Context {
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let (flavor, order) = (Flavor::PerThread, ImplicitOrder::Blocking);
-        let new = || StreamCore::new(self, flavor, order, per_thread_handle(), None);
+        let new = || StreamCore::new(self, flavor, order, per_thread_handle(), None, None);
         let core = PER_THREAD.try_with(|streams| {
             let mut streams = streams.borrow_mut();
             let found =

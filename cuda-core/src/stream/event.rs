@@ -9,7 +9,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::Timeline;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::util::by_parts::debug_by;
 
@@ -36,6 +38,7 @@ pub struct Event {
     pub(super) flags: EventFlags,
     /// It was recorded, at some time, behind work that may take any time.
     pub(super) held_up: AtomicBool,
+    pub(super) captures: EventCapture,
 }
 
 /// # Recording, waiting, measuring
@@ -64,6 +67,7 @@ impl Event {
             flags,
             // Other processes may record an interprocess event behind any work.
             held_up: AtomicBool::new(shared),
+            captures: EventCapture::default(),
         })
     }
 
@@ -92,6 +96,24 @@ impl Event {
         self.raw.as_raw()
     }
 
+    /// The event; an error if it was given up, or if its last record is part of a graph.
+    fn outside_captures(&self, op: &'static str) -> Result<&RawEvent> {
+        match self.captures.id() {
+            EventCapture::NONE => self.live(),
+            _ => Err(Error::NotCapturable { op }),
+        }
+    }
+
+    /// The event, for a stream that is to wait for it: an error unless both belong to the same
+    /// capture, or to none.
+    pub(crate) fn for_waiting(&self, stream: &Timeline) -> Result<&RawEvent> {
+        let capture = stream.recording().map_or(EventCapture::NONE, |recording| recording.id());
+        match self.captures.id() == capture {
+            true => self.live(),
+            false => Err(Error::NotCapturable { op: "cuStreamWaitEvent" }),
+        }
+    }
+
     /// The event; an error if it was given up.
     pub(crate) fn live(&self) -> Result<&RawEvent> {
         self.raw.ensure().map(|()| &self.raw)
@@ -117,16 +139,23 @@ impl Event {
     #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
-        let bound = stream.core().bind("cuEventRecord")?;
+        let bound = stream.core().bind_work("cuEventRecord")?;
         bound.prepare()?;
+        let _captures = self.captures.begin(bound.timeline());
         let shared = self.flags.contains(EventFlags::INTERPROCESS);
         let held_up = shared || bound.timeline().is_held_up_now();
         // Set before other streams can wait for this record, and never cleared: another thread may
         // record the event at the same time, and it is unknown whose record comes last.
         self.held_up.fetch_or(held_up, Ordering::AcqRel);
-        // SAFETY: `self` keeps the event alive and `bound` the stream, with its context current if
-        // it needs that; a pairing that CUDA does not allow is an error.
-        check("cuEventRecord", unsafe { cu::cuEventRecord(event.as_raw(), bound.raw()) })
+        let record = || {
+            // SAFETY: `self` keeps the event alive and `bound` the stream, with its context current
+            // if it needs that; a pairing that CUDA does not allow is an error.
+            check("cuEventRecord", unsafe { cu::cuEventRecord(event.as_raw(), bound.raw()) })
+        };
+        match bound.timeline().recording() {
+            Some(recording) => recording.during("cuEventRecord", record),
+            None => record(),
+        }
     }
 
     /// Whether the event may take any time, as far as this crate has recorded it.
@@ -173,7 +202,7 @@ impl Event {
     /// ```
     #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
-        self.live()?.synchronize()
+        self.outside_captures("cuEventSynchronize")?.synchronize()
     }
 
     /// Whether the recorded point has been reached: `cuEventQuery`. An event that was never
@@ -196,7 +225,7 @@ impl Event {
     /// ```
     #[doc(alias("cuEventQuery", "cudaEventQuery"))]
     pub fn query(&self) -> Result<bool> {
-        self.live()?.query()
+        self.outside_captures("cuEventQuery")?.query()
     }
 
     /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a
@@ -219,8 +248,8 @@ impl Event {
     /// ```
     #[doc(alias("cuEventElapsedTime", "cudaEventElapsedTime"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
-        let (start, end) = (earlier.live()?, self.live()?);
         let op = "cuEventElapsedTime";
+        let (start, end) = (earlier.outside_captures(op)?, self.outside_captures(op)?);
         for event in [earlier, self] {
             let timed = !event.flags.contains(EventFlags::DISABLE_TIMING);
             Error::unless(timed, op, "the event was created with DISABLE_TIMING")?;

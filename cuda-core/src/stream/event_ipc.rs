@@ -8,6 +8,7 @@ use cuda_sys::{CUipcEventHandle, symbol as cu};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::stream::event::Event;
+use crate::stream::event_capture::EventCapture;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::util::sent_bytes::sent_bytes;
 
@@ -98,6 +99,7 @@ impl Event {
             flags: EventFlags::DISABLE_TIMING,
             // The other process may record it behind any work.
             held_up: AtomicBool::new(true),
+            captures: EventCapture::default(),
         })
     }
 }

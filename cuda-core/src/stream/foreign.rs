@@ -12,6 +12,7 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::stream::event::Event;
+use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, implicit_order};
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::{EventFlags, RawEvent};
@@ -85,7 +86,7 @@ impl Stream {
         // SAFETY: the stream is live by the caller's promise, and no default stream.
         let order = unsafe { implicit_order(raw) }?;
         let core = registry::find_or(raw, || {
-            StreamCore::new(context, Flavor::Foreign, order, raw, Some(owner))
+            StreamCore::new(context, Flavor::Foreign, order, raw, Some(owner), None)
         });
         Ok(Self::new(core))
     }
@@ -135,7 +136,8 @@ impl Event {
         // SAFETY: the caller's promise is the same.
         let raw = unsafe { RawEvent::kept_by(owner, raw, context) };
         // Other code may record it behind any work.
-        Ok(Self { raw, flags, held_up: AtomicBool::new(true) })
+        let (held_up, captures) = (AtomicBool::new(true), EventCapture::default());
+        Ok(Self { raw, flags, held_up, captures })
     }
 
     /// Hands the event over to other code, which destroys it with `cuEventDestroy`. Its last record

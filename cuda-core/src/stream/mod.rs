@@ -19,6 +19,7 @@ mod builder;
 mod order;
 
 pub(crate) mod event;
+mod event_capture;
 
 mod callback;
 mod current;
@@ -237,6 +238,7 @@ impl<K: StreamKind> Stream<K> {
         match self.core.timeline().flavor() {
             Flavor::Created => "created",
             Flavor::Foreign => "foreign",
+            Flavor::Captured => "captured",
             Flavor::Legacy => "legacy default",
             Flavor::PerThread => "per-thread default",
             Flavor::GivenUp => "given up",

@@ -2,7 +2,7 @@
 
 use cuda_sys::symbol as cu;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
@@ -14,7 +14,7 @@ impl<K: StreamKind> Stream<K> {
     /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// [`Error::Capturing`]; the driver's, among them errors of earlier
     /// asynchronous work.
     ///
     /// ```no_run
@@ -33,7 +33,7 @@ impl<K: StreamKind> Stream<K> {
     /// Whether everything on the stream has completed: `cuStreamQuery`.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// [`Error::Capturing`]; the driver's, among them errors of earlier
     /// asynchronous work.
     ///
     /// ```no_run
@@ -81,8 +81,15 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let bound = self.core.bind("cuStreamWaitEvent")?;
-        bound.wait_for_event(event.live()?, event.may_come_at_any_time())
+        let bound = self.core.bind_work("cuStreamWaitEvent")?;
+        // Not recorded into a capture between the check and the wait.
+        let _held = event.captures.hold();
+        let raw = event.for_waiting(bound.timeline())?;
+        let wait = || bound.wait_for_event(raw, event.may_come_at_any_time());
+        match bound.timeline().recording() {
+            Some(recording) => recording.during("cuStreamWaitEvent", wait),
+            None => wait(),
+        }
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
@@ -109,15 +116,23 @@ impl<K: StreamKind> Stream<K> {
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
         let op = "cuStreamWaitEvent";
         let timeline = other.core.timeline();
+        if !self.core.timeline().is_captured_with(timeline) {
+            return Err(Error::NotCapturable { op });
+        }
         let seq = match timeline.flavor() {
-            Flavor::Created | Flavor::GivenUp => {
+            Flavor::Created | Flavor::Captured | Flavor::GivenUp => {
                 other.core.ensure()?;
                 timeline.issued()
             }
             // A point of its own, behind work that this crate has not counted.
             Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
         };
-        self.core.bind(op)?.wait_for(&timeline.at(seq))
+        let bound = self.core.bind_work(op)?;
+        let wait = || bound.wait_for(&timeline.at(seq));
+        match bound.timeline().recording() {
+            Some(recording) => recording.during(op, wait),
+            None => wait(),
+        }
     }
 
     /// Records an event now, for streams that will wait for what is on the stream so far but not

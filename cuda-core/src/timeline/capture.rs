@@ -106,6 +106,23 @@ impl Timeline {
     #[inline(always)]
     pub(crate) fn refuse_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
         match self.is_exposed() {
+            true => self.refuse_if_captured(raw, op),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn refuse_if_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
+        match self.recording() {
+            Some(_) => Err(Error::NotCapturable { op }),
+            None => refuse_captured(raw, op),
+        }
+    }
+
+    /// [`Timeline::refuse_captured`] for `op` that this crate's own captures can record.
+    #[inline(always)]
+    pub(crate) fn refuse_foreign_capture(&self, raw: RawStream, op: &'static str) -> Result<()> {
+        match self.is_exposed() && self.flavor() != Flavor::Captured {
             true => refuse_captured(raw, op),
             false => Ok(()),
         }

@@ -16,6 +16,7 @@ use crate::process::handle::Handle;
 use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook, foreign_code, held};
 use crate::timeline::event::RawEvent;
+use crate::timeline::recording::Recording;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline, registry};
 use crate::types::resource::Resource;
 use crate::util::panic::ForeignOwner;
@@ -60,22 +61,25 @@ impl StreamCore {
     /// The remainder of a stream of which it is unknown whether it was destroyed.
     pub(crate) fn given_up(context: &Context) -> Arc<Self> {
         let order = ImplicitOrder::NonBlocking;
-        Self::new(context, Flavor::GivenUp, order, ptr::null_mut(), None)
+        Self::new(context, Flavor::GivenUp, order, ptr::null_mut(), None, None)
     }
 
-    /// A stream of `context`, which lives as long as `owner` if other code created it.
+    /// A stream of `context`, which lives as long as `owner` if other code created it, or was
+    /// created for the capture that `recording` describes.
     pub(crate) fn new(
         context: &Context,
         flavor: Flavor,
         order: ImplicitOrder,
         raw: CUstream,
         owner: Option<ForeignOwner>,
+        recording: Option<Arc<Recording>>,
     ) -> Arc<Self> {
         let raw = Handle(raw);
+        let timeline = Timeline::new(context.clone(), flavor, order, raw, recording);
         Arc::new(Self {
             raw,
             device: context.device(),
-            timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, order, raw)),
+            timeline: ManuallyDrop::new(timeline),
             retired: flavor == Flavor::GivenUp,
             owner,
             stream_cache: Default::default(),
@@ -110,11 +114,21 @@ impl StreamCore {
     /// # Errors
     /// [`Error::Capturing`] for a stream that other code captures. For streams that [other code can
     /// capture](crate::timeline::capture), this asks the driver by one call.
+    /// [`Error::NotCapturable`] for a stream that this crate captures.
     // Inlined, since returning the result through memory would cost as much as all the rest.
     #[inline(always)]
     pub(crate) fn bind(&self, op: &'static str) -> Result<Bound<'_>> {
         let bound = self.reach()?;
         self.timeline.refuse_captured(self.raw, op)?;
+        Ok(bound)
+    }
+
+    /// [`StreamCore::bind`] for work that a capture by this crate can record, through
+    /// [`Bound::submit`].
+    #[inline(always)]
+    pub(crate) fn bind_work(&self, op: &'static str) -> Result<Bound<'_>> {
+        let bound = self.reach()?;
+        self.timeline.refuse_foreign_capture(self.raw, op)?;
         Ok(bound)
     }
 
@@ -124,7 +138,7 @@ impl StreamCore {
     pub(crate) fn reach(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
         let entered = match self.timeline.flavor() {
-            Flavor::Created | Flavor::Foreign => None,
+            Flavor::Created | Flavor::Foreign | Flavor::Captured => None,
             Flavor::Legacy | Flavor::PerThread => Some(self.context().enter_briefly()?),
             Flavor::GivenUp => return Err(GIVEN_UP),
         };
@@ -276,7 +290,8 @@ impl<'a> Bound<'a> {
             return (self.count(), Err(error));
         }
         let mut code = call(self.raw());
-        if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && self.entered.is_none() {
+        let may_help = self.entered.is_none() && self.timeline().recording().is_none();
+        if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && may_help {
             if let Some(_entered) = self.enter_if_that_changes_anything() {
                 code = call(self.raw());
             }
@@ -355,7 +370,7 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
         // complete.
         _ => {}
     }
-    if timeline.flavor() != Flavor::Created {
+    if !matches!(timeline.flavor(), Flavor::Created | Flavor::Captured) {
         return Ok(());
     }
     // SAFETY: no other code can reach the handle any more, since the timeline was closed. Pending

@@ -26,11 +26,13 @@ pub(crate) mod core;
 pub(crate) mod event;
 mod held_up;
 pub(crate) mod ledger;
+pub(crate) mod recording;
 pub(crate) mod registry;
 pub(crate) mod submit;
 mod timelines;
 
 use held_up::HeldUp;
+use recording::Recording;
 
 /// A stream's handle. That of the per-thread default stream means a different stream on each
 /// thread: the value that stands for it is not `Send`, and no other thread records on it, by its
@@ -44,6 +46,9 @@ pub(crate) enum Flavor {
     Created,
     /// Created by another library, which also destroys it; otherwise like one of this crate's.
     Foreign,
+    /// Created for a capture by this crate, which its [recording](Timeline::recording) describes.
+    /// What is enqueued there becomes part of a graph.
+    Captured,
     /// The context's legacy default stream; its calls need the context to be current.
     Legacy,
     /// The per-thread default stream of one thread; its calls need the context to be current.
@@ -81,6 +86,8 @@ pub(crate) struct Timeline {
     /// How far this stream has waited for others.
     waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
+    /// The capture that the stream was created for.
+    recording: Option<Arc<Recording>>,
     /// Its entry in the context's list.
     slot: TimelineSlot,
 }
@@ -125,6 +132,7 @@ impl Timeline {
         flavor: Flavor,
         order: ImplicitOrder,
         raw: RawStream,
+        recording: Option<Arc<Recording>>,
     ) -> Arc<Self> {
         let new = Arc::new_cyclic(|this| Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -139,6 +147,7 @@ impl Timeline {
             events: Mutex::default(),
             waited: Mutex::default(),
             held_up: HeldUp::default(),
+            recording,
         });
         new.begin_held_up();
         new
@@ -168,6 +177,16 @@ impl Timeline {
     #[inline]
     pub(crate) fn flavor(&self) -> Flavor {
         self.flavor
+    }
+
+    /// The capture that the stream was created for: a stream with [`Flavor::Captured`].
+    #[inline]
+    pub(crate) fn recording(&self) -> Option<&Arc<Recording>> {
+        // The flavor shares a cache line with what every enqueue touches.
+        match self.flavor {
+            Flavor::Captured => self.recording.as_ref(),
+            _ => None,
+        }
     }
 
     /// Whether CUDA orders the stream with its context's legacy stream.
@@ -265,7 +284,7 @@ impl Timeline {
         self.pass_on_hold_ups(entered)?;
         // Dropped after the lock is released: a drop hook may be deferred to the guard's end.
         let _brief = match (self.flavor, entered) {
-            (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) => None,
+            (Flavor::Created | Flavor::Foreign | Flavor::Captured | Flavor::GivenUp, _) => None,
             (_, Some(entered)) => {
                 entered.ensure_current()?;
                 None
@@ -279,7 +298,8 @@ impl Timeline {
         let op = "cuEventRecord";
         // A per-thread default stream can only be captured by its own thread, which has just
         // checked.
-        if self.flavor != Flavor::PerThread {
+        // An event of a capture by this crate belongs into it.
+        if !matches!(self.flavor, Flavor::PerThread | Flavor::Captured) {
             self.refuse_captured(raw, op)?;
         }
         // Read before the record: what is counted later need not have been enqueued before it.

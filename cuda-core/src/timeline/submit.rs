@@ -6,7 +6,7 @@ use cuda_sys::{CUresult, CUstream};
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch, Use};
+use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, LedgerOf, Touch, Use};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -21,7 +21,7 @@ impl Bound<'_> {
         touches: &mut [Touch<'_>],
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        self.order(touches, || self.enqueue(op, call))
+        self.order(op, touches, || self.enqueue(op, call))
     }
 
     /// [`Bound::submit`] for operations that may be done twice with the same result; see
@@ -33,16 +33,20 @@ impl Bound<'_> {
         touches: &mut [Touch<'_>],
         call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        self.order(touches, || self.enqueue_copy(op, call))
+        self.order(op, touches, || self.enqueue_copy(op, call))
     }
 
     #[inline]
     fn order(
         &self,
+        op: &'static str,
         touches: &mut [Touch<'_>],
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let timeline = self.timeline();
+        if let Some(recording) = timeline.recording() {
+            return recording.record(op, self, touches, enqueue);
+        }
         if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
             return self.order_behind(touches, enqueue);
         }
@@ -91,8 +95,14 @@ pub(crate) fn note_use(
     ledger: &Ledger,
     range: &Bytes,
     access: Access,
+    in_graphs: InGraphs,
 ) -> Result<()> {
     let timeline = core.timeline();
+    if let Some(recording) = timeline.recording() {
+        let range = range.clone();
+        let touch = Touch { ledger: LedgerOf::Shared(ledger), range, access, in_graphs };
+        return recording.note("note_use", &core.bind_work("note_use")?, touch);
+    }
     let mut fences = Fences::none();
     let mut count = || {
         let bound = core.bind("note_use")?;

@@ -72,6 +72,13 @@ shown! {
         ProfilerRange = "a profiler's range",
         /// A value of a [`ContextLocal`](crate::ContextLocal), whose context could not be entered.
         LibraryHandle = "a library's handle",
+        /// A graph that was not destroyed.
+        Graph = "a graph",
+        /// An executable graph that was not destroyed.
+        GraphExec = "an executable graph",
+        /// Modules and functions that an executable graph kept, whose last launch cannot be proven
+        /// complete.
+        KeptByGraph = "what a graph keeps alive",
         /// A host function that panicked.
         HostFunction = "a host function",
     }

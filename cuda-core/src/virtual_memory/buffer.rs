@@ -158,6 +158,7 @@ impl<T: Pod> VirtualBuffer<T> {
     #[doc(alias("cuMemUnmap", "cuMemRelease"))]
     pub fn shrink_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
+        self.storage.require_no_graph("shrink_to")?;
         let bytes = len.min(self.len()) * size_of::<T>();
         let cut = self.mapping().cut(bytes);
         self.storage.wait_for(&(cut..self.storage.block().bytes))?;
@@ -218,6 +219,7 @@ impl<T: Pod> VirtualBuffer<T> {
             return Err(peer.unsupported("access to the memory of that device"));
         }
         if access != PeerAccess::ReadWrite {
+            self.storage.require_no_graph("cuMemSetAccess")?;
             self.storage.wait_for(&self.storage.block().whole())?;
         }
         self.mapping().set_access(peer, access.as_raw())

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::process::{deferred, driver};
+use crate::process::{deferred, driver, held};
 use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;
@@ -40,7 +40,7 @@ mod watch;
 use watch::Watch;
 
 /// The continuation to call when a point is reached, or cannot be proven to be.
-type Then = Box<dyn FnOnce(Result<()>) + Send>;
+pub(crate) type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point that has not been reached, with an event that covers it.
 #[derive(Clone)]
@@ -145,6 +145,30 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
     match core.timeline().record_on(&event, None)? {
         Some(_) => Ok((event, mark.seq)),
         None => Err(Error::LostStream),
+    }
+}
+
+/// Calls `then` once the point is reached, or cannot be proven to be: at once, or on a thread of this
+/// module.
+pub(crate) fn when_reached(mark: Mark, then: Then) {
+    match PendingMark::of(&mark) {
+        Ok(Some(pending)) => {
+            // Taken by the call that is made, of the two that could be.
+            let then = Arc::new(Mutex::new(Some(then)));
+            let call = |then: &Mutex<Option<Then>>, reached: Result<()>| {
+                let then = lock(then).take();
+                if let Some(then) = then {
+                    then(reached);
+                }
+            };
+            let waiting = then.clone();
+            if let Err(error) = pending.then(move |reached| call(&waiting, reached)) {
+                call(&then, Err(error));
+            }
+        }
+        Ok(None) => then(Ok(())),
+        Err(error) if held::is_held(&error) => held::keep(move || when_reached(mark, then)),
+        Err(error) => then(Err(error)),
     }
 }
 

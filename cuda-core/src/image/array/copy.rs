@@ -50,7 +50,7 @@ impl<K: StreamKind> Stream<K> {
         if view.is_empty() {
             return Ok(());
         }
-        let stream = core.bind(OP)?;
+        let stream = core.bind_work(OP)?;
         let copy = from.to::<T>(CopySide::array(&view), view.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
         unsafe { enqueue(&stream, &copy, &mut [read, destination.write()]) }.1
@@ -86,7 +86,7 @@ impl<K: StreamKind> Stream<K> {
         if source.is_empty() {
             return Ok(());
         }
-        let stream = core.bind(OP)?;
+        let stream = core.bind_work(OP)?;
         let copy = CopySide::array(&source).to::<T>(to, source.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
         unsafe { enqueue(&stream, &copy, &mut [source.read(), write]) }.1

@@ -13,7 +13,7 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::image::array::texel::Texel;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
-use crate::timeline::ledger::{Access, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 
@@ -90,7 +90,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
         }
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let ledger = LedgerOf::Shared(ledger);
-        let own = Touch { ledger, range: ONLY_BYTE, access: Access::Read };
+        let own =
+            Touch { ledger, range: ONLY_BYTE, access: Access::Read, in_graphs: InGraphs::Refused };
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
     }
 

@@ -14,7 +14,7 @@ use crate::image::array::{ArrayMemory, RawArray, TexelArray};
 use crate::memory::Storage;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceMemory, DeviceSlice};
-use crate::timeline::ledger::{Access, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, InGraphs, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
@@ -103,7 +103,8 @@ impl<'a, T: Texel> TextureSource<'a, T> {
 /// An access to all of an array.
 pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_> {
     let block = storage.block();
-    Touch { ledger: LedgerOf::Shared(&block.ledger), range: block.whole(), access }
+    let (ledger, in_graphs) = (LedgerOf::Shared(&block.ledger), InGraphs::Kept);
+    Touch { ledger, range: block.whole(), access, in_graphs }
 }
 
 impl Made {

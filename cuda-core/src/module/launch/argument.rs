@@ -20,7 +20,7 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::module::Function;
 use crate::peer::{self, Confined, Crossing};
-use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, LedgerOf, Touch};
 use crate::types::pod::{Pod, bytes_of};
 use crate::util::inline_vec::InlineVec;
 
@@ -234,8 +234,9 @@ impl<'a, T: Pod, M: Reach, X> sealed::TouchMemory<'a> for &'a mut Buffer<T, M, X
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let address = touched.reach(self.storage.block(), 0);
         let range = 0..self.byte_len();
+        let in_graphs = M::in_graphs(self.storage.block());
         let ledger = LedgerOf::Sole(self.storage.ledger_mut());
-        touched.push(ledger, range, Access::Write);
+        touched.push(ledger, range, Access::Write, in_graphs);
         address
     }
 }
@@ -244,7 +245,7 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for Slice<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let ledger = LedgerOf::Shared(self.ledger());
-        touched.push(ledger, self.range(), Access::Read);
+        touched.push(ledger, self.range(), Access::Read, M::in_graphs(self.block()));
         touched.reach(self.block(), self.range().start)
     }
 }
@@ -255,7 +256,7 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
         // Still exclusive: this value is consumed, but its borrow goes on.
         let view = self.into_view();
         let ledger = LedgerOf::Shared(view.ledger());
-        touched.push(ledger, view.range(), Access::Write);
+        touched.push(ledger, view.range(), Access::Write, M::in_graphs(view.block()));
         touched.reach(view.block(), view.range().start)
     }
 }
@@ -368,8 +369,8 @@ impl<'a> Touched<'a> {
     }
 
     #[inline]
-    fn push(&mut self, ledger: LedgerOf<'a>, range: Bytes, access: Access) {
-        self.touches.push(|| Touch { ledger, range, access });
+    fn push(&mut self, ledger: LedgerOf<'a>, range: Bytes, access: Access, in_graphs: InGraphs) {
+        self.touches.push(|| Touch { ledger, range, access, in_graphs });
     }
 
     #[inline]

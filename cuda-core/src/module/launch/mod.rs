@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use cuda_sys::{CUfunction, CUlaunchConfig, CUresult, symbol as cu};
+use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::Touch;
 use crate::util::by_parts::debug_by;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
@@ -212,6 +213,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   `griddepcontrol.wait`, before it ends; and until then it accesses no memory that anything
     ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
+    /// * On a stream of [`Graph::capture`](crate::Graph::capture), all this holds for each launch of
+    ///   the graph. Work that another thread enqueues at the same moment may then use the memory at
+    ///   the same time.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -225,15 +229,25 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     #[doc(alias("cuLaunchKernelEx", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchKernel"))]
     pub unsafe fn launch(&mut self) -> Result<()> {
         let core = self.stream.core();
-        let bound = core.bind(OP)?;
+        let bound = core.bind_work(OP)?;
+        let recording = core.timeline().recording();
         let mut config = self.config()?;
         config.hStream = bound.raw();
         let Prepared { function, arguments, touched, .. } = &mut *self.prepared;
         let function = found(function)?;
-        let (_crossings, raw) = (touched.cross(function)?, function.as_raw());
+        let (crossings, raw) = (touched.cross(function)?, function.as_raw());
+        // The access could be revoked while a graph exists.
+        if recording.is_some() && !crossings.is_empty() {
+            return Err(Error::NotCapturable { op: OP });
+        }
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
+        if let Some(recording) = recording {
+            // Kept before the driver knows of it. A function of the driver's is known by its handle
+            // for as long as its code is kept.
+            recording.keep_once(raw.addr(), || function.clone());
+        }
         let (seq, result) = bound.submit(OP, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its
             // attributes and the arguments live during the call, which copies them; there is one
@@ -241,7 +255,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             // that the kernel uses stays allocated until it is done: frees wait for its marks.
             unsafe { cu::cuLaunchKernelEx(&config, raw, pointers, std::ptr::null_mut()) }
         });
-        function.users().launched(core.timeline(), seq);
+        if recording.is_none() {
+            function.users().launched(core.timeline(), seq);
+        }
         result
     }
 
@@ -271,6 +287,37 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             numAttrs: attributes.len() as u32,
             attrs: attributes.as_mut_ptr(),
         })
+    }
+
+    /// Describes the launch as the node of a graph, and says what it uses. [`Error::NotCapturable`]
+    /// if it needs access to the memory of another device, which could be revoked.
+    pub(crate) fn as_node<R>(
+        &mut self,
+        op: &'static str,
+        call: impl FnOnce(&Function, &CUDA_KERNEL_NODE_PARAMS, &[Touch<'_>]) -> Result<R>,
+    ) -> Result<R> {
+        let config = self.config()?;
+        let Prepared { function, arguments, touched, .. } = &mut *self.prepared;
+        let function = found(function)?;
+        if !touched.cross(function)?.is_empty() {
+            return Err(Error::NotCapturable { op });
+        }
+        let mut pointers = Pointers::new();
+        arguments.point(&mut pointers);
+        let node = CUDA_KERNEL_NODE_PARAMS {
+            func: function.as_raw(),
+            gridDimX: config.gridDimX,
+            gridDimY: config.gridDimY,
+            gridDimZ: config.gridDimZ,
+            blockDimX: config.blockDimX,
+            blockDimY: config.blockDimY,
+            blockDimZ: config.blockDimZ,
+            sharedMemBytes: config.sharedMemBytes,
+            kernelParams: pointers.as_mut_slice().as_mut_ptr(),
+            ctx: function.context().as_raw(),
+            ..Default::default()
+        };
+        call(function, &node, touched.as_mut_slice())
     }
 
     /// Asks about this launch, with its context current.

@@ -4,7 +4,8 @@ use std::mem;
 use std::sync::Arc;
 
 use super::many::{EntryKey, Many};
-use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
+use super::shared::SharedLedger;
+use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, SHARED, Use};
 use crate::timeline::{Mark, Timeline};
 
 /// A single entry is stored inline: an allocation that one stream uses as a whole needs no heap
@@ -15,6 +16,8 @@ pub(super) enum Entries {
     None,
     One(LedgerEntry),
     Many(Box<Many>),
+    /// Graphs use the memory: the entries are there.
+    Shared(Arc<SharedLedger>),
 }
 
 pub(super) struct LedgerEntry {
@@ -33,8 +36,12 @@ impl Entries {
         }
         match mem::take(self) {
             Self::One(entry) => Some(entry.mark.timeline),
-            Self::None | Self::Many(_) => None,
+            Self::None | Self::Many(_) | Self::Shared(_) => None,
         }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
     }
 
     pub(super) fn conflicts(
@@ -56,6 +63,7 @@ impl Entries {
                 let marks = many.overlapping(range, access).map(|(_, mark)| mark);
                 fences.extend(marks.filter(|mark| concerns(mark)));
             }
+            Self::Shared(shared) => shared.conflicts(range, access, concerns, None, fences),
         }
     }
 
@@ -66,6 +74,7 @@ impl Entries {
             Self::None => NO_STREAM,
             Self::One(entry) => entry.mark.timeline.id(),
             Self::Many(many) => many.only().unwrap_or(SEVERAL),
+            Self::Shared(_) => return SHARED,
         };
         match reader.map(|reader| reader.id()) {
             Some(reader) if id == NO_STREAM || id == reader => reader,
@@ -77,6 +86,10 @@ impl Entries {
     pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
         *self = match mem::take(self) {
             Self::None => Self::One(entry),
+            Self::Shared(shared) => {
+                shared.push(entry, spent);
+                Self::Shared(shared)
+            }
             some => {
                 let mut many = some.into_many(spent);
                 many.put(entry, spent);
@@ -93,7 +106,7 @@ impl Entries {
                 many.put(entry, spent);
                 many
             }
-            Self::None => Box::default(),
+            Self::None | Self::Shared(_) => Box::default(),
         }
     }
 
@@ -108,19 +121,23 @@ impl Entries {
     }
 
     fn mark_among_others(&mut self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+        if let Self::Shared(shared) = self {
+            return shared.mark(used, spent);
+        }
         let Use { range, access, stream, seq, fences } = used;
         let key = EntryKey::new(range, access, stream.id());
-        // A write supersedes the entries it has waited for, those of its own stream, and completed
-        // ones.
+        // A write supersedes the entries it has waited for, the earlier ones of its own stream, and
+        // completed ones.
         let ordered = |mark: &Mark| {
-            mark.timeline.id() == stream.id() || has_completed(mark) || fences.covers(mark)
+            let own = mark.timeline.id() == stream.id() && mark.seq <= seq;
+            own || has_completed(mark) || fences.covers(mark)
         };
         let superseded = match self {
             Self::None => true,
             Self::One(entry) => {
                 access == Access::Write && within(&entry.range, range) && ordered(&entry.mark)
             }
-            Self::Many(_) => false,
+            Self::Many(_) | Self::Shared(_) => false,
         };
         if superseded {
             if let Self::One(earlier) = mem::replace(self, Self::One(used.into_entry())) {
@@ -173,16 +190,24 @@ impl Entries {
                 many.forget(range, spent);
                 *self = many.packed();
             }
+            Self::Shared(shared) => {
+                shared.change(|entries| entries.prune(range, spent));
+                *self = Self::Shared(shared);
+            }
         }
     }
 
     /// Removes the entries of those streams that are known to have completed.
     pub(super) fn prune_of(&mut self, asked: &[Mark], spent: &mut Vec<Mark>) {
-        if let Self::Many(mut many) = mem::take(self) {
-            for mark in asked {
-                many.forget_of(mark.timeline.id(), spent);
+        match self {
+            Self::Many(many) => {
+                for mark in asked {
+                    many.forget_of(mark.timeline.id(), spent);
+                }
+                *self = mem::take(many).packed();
             }
-            *self = many.packed();
+            Self::Shared(shared) => shared.change(|entries| entries.prune_of(asked, spent)),
+            Self::None | Self::One(_) => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 mod entries;
 mod fences;
 mod many;
+mod shared;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use crate::util::sync::lock;
 use entries::{Entries, LedgerEntry, has_completed, overlap};
 
 pub(crate) use fences::Fences;
+pub(crate) use shared::{KeptMemory, LastLaunch, SharedLedger};
 
 /// What an operation does to memory.
 ///
@@ -55,7 +57,7 @@ pub(crate) type Bytes = Range<usize>;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The stream that all entries belong to, [`NO_STREAM`] or [`SEVERAL`].
+    /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`] or [`SHARED`].
     ///
     /// Changed under the lock, read without: an entry that conflicts with an access was made before
     /// the access got its borrow, and stays until it is superseded, so the holder of that borrow
@@ -78,6 +80,8 @@ struct Reader {
 
 const NO_STREAM: u64 = 0;
 const SEVERAL: u64 = u64::MAX;
+/// The entries are in a [`SharedLedger`].
+const SHARED: u64 = u64::MAX - 1;
 
 impl Reader {
     fn mark(&self) -> Mark {
@@ -98,6 +102,18 @@ pub(crate) struct Touch<'a> {
     pub(crate) ledger: LedgerOf<'a>,
     pub(crate) range: Bytes,
     pub(crate) access: Access,
+    pub(crate) in_graphs: InGraphs,
+}
+
+/// What a graph does with the memory that its operations use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum InGraphs {
+    /// It cannot keep it: operations on it cannot be captured.
+    Refused,
+    /// It keeps it allocated.
+    Kept,
+    /// It keeps it allocated. The host can see the memory, so each launch must be lent it.
+    Lent,
 }
 
 /// The ledger of a view's allocation.
@@ -110,7 +126,7 @@ pub(crate) enum LedgerOf<'a> {
 
 impl LedgerOf<'_> {
     #[inline]
-    fn get(&self) -> &Ledger {
+    pub(crate) fn get(&self) -> &Ledger {
         match self {
             Self::Sole(ledger) => ledger,
             Self::Shared(ledger) => ledger,
@@ -260,9 +276,11 @@ impl Ledger {
         };
         let again = Arc::ptr_eq(&reader.timeline, stream) && reader.range == *range;
         if again {
-            reader.seq.fetch_max(seq, Ordering::AcqRel);
+            reader.seq.fetch_max(seq, Ordering::SeqCst);
         }
-        again
+        // The entries of a shared ledger are elsewhere. Either this load sees that they moved, or
+        // `share` sees the raised point: it stores and loads in the opposite order.
+        again && self.only.load(Ordering::SeqCst) != SHARED
     }
 
     #[cold]
@@ -271,7 +289,8 @@ impl Ledger {
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
         let Use { range, stream, seq, .. } = used;
-        if used.access == Access::Read && !range.is_empty() && self.reader.get().is_none() {
+        let first_reader = used.access == Access::Read && self.reader.get().is_none();
+        if first_reader && !range.is_empty() && !entries.is_shared() {
             // Counted in `only` before other threads can raise its point. Only the holder of the
             // lock sets it.
             let only = entries.only(Some(stream));
@@ -339,5 +358,50 @@ impl Ledger {
         self.only.store(entries.only(self.reader()), Ordering::Release);
         drop(entries);
         drop(spent);
+    }
+
+    /// The ledger that graphs share with this one, to which the entries move; and keeps the memory
+    /// allocated. The caller knows that this is the ledger of a block.
+    pub(crate) fn keep(&self) -> KeptMemory {
+        let mut spent = Vec::new();
+        let mut entries = lock(&self.entries);
+        if let Entries::Shared(shared) = &*entries {
+            return KeptMemory::of(shared);
+        }
+        self.only.store(SHARED, Ordering::SeqCst);
+        let mut own = std::mem::take(&mut *entries);
+        if let Some(reader) = self.reader.get() {
+            let mark = reader.timeline.at(reader.seq.load(Ordering::SeqCst));
+            let range = reader.range.clone();
+            own.push(LedgerEntry { range, access: Access::Read, mark }, &mut spent);
+        }
+        let shared = SharedLedger::new(own);
+        let kept = KeptMemory::of(&shared);
+        *entries = Entries::Shared(shared);
+        drop(entries);
+        drop(spent);
+        kept
+    }
+
+    /// The ledger that graphs share with this one, if there is one.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<Arc<SharedLedger>> {
+        match self.only.load(Ordering::Acquire) {
+            SHARED => self.shared_locked(),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn shared_locked(&self) -> Option<Arc<SharedLedger>> {
+        match &*lock(&self.entries) {
+            Entries::Shared(shared) => Some(shared.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether a graph uses the memory.
+    pub(crate) fn is_in_graphs(&self) -> bool {
+        self.shared().is_some_and(|shared| shared.is_kept())
     }
 }

@@ -1,0 +1,166 @@
+//! Graphs that are built step by step.
+
+use std::marker::PhantomData;
+
+use super::capture::Capture;
+use super::{Graph, KeptUses, NodeId};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::timeline::recording::{Node, Order, add_child};
+use crate::util::by_parts::debug_by;
+
+/// What [`Graph::build`] builds a graph with.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # let mut x = stream.alloc::<u32>(100)?;
+/// # let mut y = stream.alloc::<u32>(100)?;
+/// let graph = cuda_core::Graph::build(&context, |builder| {
+///     builder.add(|stream| stream.fill(&mut x, 1))?;
+///     builder.add(|stream| stream.copy(&x, &mut y))?; // behind the fill
+///     Ok(())
+/// })?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct GraphBuilder<'a> {
+    capture: &'a Capture<1>,
+    /// Steps are added one after the other.
+    _one_thread: PhantomData<*const ()>,
+}
+
+/// # Building
+impl Graph {
+    /// A graph that is built step by step, each of which has a [`NodeId`]: by that, later steps can
+    /// come behind it, and an executable can change it. A step is what [`Graph::capture_by_access`]
+    /// would capture: a kernel, copies and fills of every shape, a host function, another graph.
+    ///
+    /// # Errors
+    /// Those of [`Graph::capture`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::Graph;
+    ///
+    /// let mut x = stream.alloc::<u32>(100)?;
+    /// let graph = Graph::build(&context, |builder| {
+    ///     let fill = builder.add(|stream| stream.fill(&mut x, 1))?;
+    ///     let print = || println!("filled");
+    ///     builder.add_after(&[fill], |stream| stream.launch_host_func_each(print))?;
+    ///     Ok(())
+    /// })?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphCreate", "cudaGraphCreate"))]
+    pub fn build(
+        context: &Context,
+        work: impl FnOnce(&GraphBuilder<'_>) -> Result<()>,
+    ) -> Result<Self> {
+        let capture = Capture::begin([context], Order::Access)?;
+        work(&GraphBuilder { capture: &capture, _one_thread: PhantomData })?;
+        capture.into_graph()
+    }
+}
+
+impl GraphBuilder<'_> {
+    /// Adds what `work` enqueues on the stream that it is given, behind the earlier steps that it
+    /// conflicts with: [`Graph::capture_by_access`]. If that is not exactly one operation, the
+    /// node of the step is an empty one behind all of them.
+    ///
+    /// # Errors
+    /// Those of `work`; the driver's.
+    #[doc(alias("cuGraphAddKernelNode", "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode"))]
+    #[doc(alias("cuGraphAddHostNode", "cudaGraphAddNode", "cudaGraphAddKernelNode"))]
+    pub fn add(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<NodeId> {
+        self.step(None, work)
+    }
+
+    /// [`add`](Self::add), behind the nodes `after`, too. An operation that uses no memory, such as
+    /// a host function, comes behind these alone, and is no barrier. If `work` enqueues nothing, the
+    /// node of the step is an empty one behind `after`: `cuGraphAddEmptyNode`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a node of another graph, and within another step; those of `work`; the
+    /// driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let graph = cuda_core::Graph::build(&context, |builder| {
+    ///     let one = builder.add(|stream| stream.launch_host_func_each(|| println!("one")))?;
+    ///     let two = builder.add_after(&[], |stream| {
+    ///         stream.launch_host_func_each(|| println!("at any time"))
+    ///     })?;
+    ///     let both = builder.add_after(&[one, two], |_stream| Ok(()))?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphAddDependencies", "cuGraphAddEmptyNode", "cudaGraphAddDependencies"))]
+    pub fn add_after(
+        &self,
+        after: &[NodeId],
+        work: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<NodeId> {
+        let graph = self.capture.recording.id();
+        let own = after.iter().all(|node| node.graph == graph);
+        Error::unless(own, "GraphBuilder::add_after", "a node of another graph")?;
+        let after: Vec<_> = after.iter().map(|node| node.raw).collect();
+        self.step(Some(&after), work)
+    }
+
+    fn step(
+        &self,
+        after: Option<&[Node]>,
+        work: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<NodeId> {
+        let (stream, recording) = (self.capture.origin(), &self.capture.recording);
+        let bound = stream.core().bind_work("GraphBuilder::add")?;
+        let raw = recording.step(&bound, after, || work(stream))?;
+        Ok(NodeId { graph: recording.id(), raw })
+    }
+}
+
+/// # Graphs in graphs
+impl Graph {
+    /// Makes this graph an operation of another one: on a stream that is captured, adds it as a
+    /// child, which uses all that it uses: `cuGraphAddChildGraphNode`. The child is copied: it may
+    /// be dropped afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`]: launch an
+    /// [executable](Graph::instantiate) there; the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # let mut x = stream.alloc::<u32>(100)?;
+    /// use cuda_core::Graph;
+    ///
+    /// let step = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+    /// let twice = Graph::capture(&context, |stream| {
+    ///     step.include(stream)?;
+    ///     step.include(stream)
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphAddChildGraphNode", "cudaGraphAddChildGraphNode"))]
+    pub fn include(&self, stream: &Stream) -> Result<()> {
+        let op = "cuGraphAddChildGraphNode";
+        let why = "the stream is not captured: launch an executable of the graph on it";
+        let recording = stream.core().timeline().recording();
+        let recording = recording.ok_or_else(|| Error::invalid(op, why))?;
+        let bound = stream.core().bind_work(op)?;
+        let add = || {
+            // Counted after the call: an event that is recorded meanwhile need not cover it.
+            let added = self.with_raw(|child| add_child(bound.raw(), child));
+            (bound.count(), added)
+        };
+        let KeptUses { memory, owners, may_take_long } = &self.uses;
+        recording.include(op, &bound, memory, owners, *may_take_long, add)
+    }
+}
+
+debug_by! { [] GraphBuilder<'_>: |it| "GraphBuilder of {:?}", it.capture.origin() }

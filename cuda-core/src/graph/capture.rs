@@ -1,0 +1,226 @@
+//! Graphs from ordinary code.
+
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, symbol as cu};
+
+use super::{Graph, RawGraph};
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::owned::Owned;
+use crate::stream::Stream;
+use crate::timeline::recording::{GraphUses, Order, Recording};
+
+const BEGIN: &str = "cuStreamBeginCapture";
+
+/// # Capturing
+impl Graph {
+    /// The operations that `work` enqueues on the stream that it is given, as a graph. They do not
+    /// run now: `cuStreamBeginCapture_v2`, `cuStreamEndCapture`.
+    ///
+    /// `work` can be any code that takes a [`Stream`]: copies, fills, launches,
+    /// [host functions](Stream::launch_host_func_each), work of other libraries that is
+    /// [noted](crate::Buffer::note_use). Memory that it allocates is allocated now, once, and
+    /// belongs to the graph as soon as an operation uses it. What cannot be part of a graph returns
+    /// [`Error::NotCapturable`], and the capture goes on: what waits or asks, as
+    /// [`Stream::synchronize`] and [`Buffer::ready`](crate::DeviceBuffer::ready) do; copies of
+    /// slices, of which a graph has no copy of its own, so use [`PinnedBuffer`](crate::PinnedBuffer);
+    /// waiting for streams and events outside of the capture, since each launch of the graph is
+    /// ordered by the memory that it uses; signals and textures.
+    ///
+    /// Meanwhile [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
+    /// the capture. The stream is private: no other code's work gets into the graph, and whatever `work` does on
+    /// other streams happens as always. The stream, and clones of it, are of no use afterwards. If
+    /// `work` fails or panics, the capture ends, and nothing is left of it.
+    ///
+    /// # Errors
+    /// Those of `work`; the driver's, `STREAM_CAPTURE_INVALIDATED` among them, after a call failed
+    /// in a way that ended the capture.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Graph, PinnedBuffer, Result, Stream};
+    ///
+    /// // Knows nothing of graphs.
+    /// fn step(stream: &Stream, x: &mut cuda_core::DeviceBuffer<f32>) -> Result<()> {
+    ///     stream.fill(x, 1.0)
+    /// }
+    /// let mut x = stream.alloc::<f32>(1 << 20)?;
+    /// let graph = Graph::capture(&context, |stream| step(stream, &mut x))?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
+    #[doc(alias("cudaStreamBeginCapture", "cudaStreamEndCapture"))]
+    pub fn capture(context: &Context, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
+        Capture::run([context], Order::Chain, |[stream]| work(stream))
+    }
+
+    /// [`Graph::capture`] of work on several streams, one in each of the contexts, which may belong
+    /// to different devices: a stream waits for another where they use the same memory, and by
+    /// [`Stream::wait_stream`] and events of the capture. A copy between devices needs access if
+    /// both ends are memory of the [driver's pools](crate::MemoryPool): without it, the graph cannot
+    /// be instantiated.
+    ///
+    /// # Errors
+    /// Those of [`Graph::capture`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let (mut x, mut y) = (stream.alloc::<f32>(1000)?, stream.alloc::<f32>(1000)?);
+    /// let graph = cuda_core::Graph::capture_on([&context, &context], |[one, two]| {
+    ///     one.fill(&mut x, 1.0)?;
+    ///     two.fill(&mut y, 2.0)?; // beside the other fill
+    ///     one.copy(&x, &mut y) // behind both
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamBeginCapture", "cudaStreamBeginCapture"))]
+    pub fn capture_on<const N: usize>(
+        contexts: [&Context; N],
+        work: impl FnOnce([&Stream; N]) -> Result<()>,
+    ) -> Result<Self> {
+        Error::unless(N > 0, BEGIN, "a capture needs at least one stream")?;
+        Capture::run(contexts, Order::Streams, work)
+    }
+
+    /// [`Graph::capture`], but what orders the operations is what they do to memory, and not the
+    /// order in which they were enqueued: each depends on the earlier ones that it conflicts with,
+    /// and on nothing else. So a sequence of calls becomes the widest graph that gives the same
+    /// result: `cuStreamUpdateCaptureDependencies`.
+    ///
+    /// An operation that uses no memory, as far as this crate knows, comes behind all earlier ones,
+    /// and all later ones come behind it: a host function, a kernel without buffers among its
+    /// arguments. Events have no effect. Work that other code enqueues on the stream comes behind what it conflicts with
+    /// if all that it uses is [noted](crate::Buffer::note_use), before and after.
+    ///
+    /// # Errors
+    /// Those of [`Graph::capture`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut parts = [stream.alloc::<f32>(1000)?, stream.alloc::<f32>(1000)?];
+    /// let mut whole = stream.alloc::<f32>(2000)?;
+    /// let graph = cuda_core::Graph::capture_by_access(&context, |stream| {
+    ///     for (number, part) in parts.iter_mut().enumerate() {
+    ///         stream.fill(part, number as f32)?; // beside each other
+    ///     }
+    ///     for (part, to) in parts.iter().zip(whole.chunks_mut(1000)?) {
+    ///         stream.copy(part, to)?; // each behind one fill
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamUpdateCaptureDependencies", "cudaStreamUpdateCaptureDependencies"))]
+    pub fn capture_by_access(
+        context: &Context,
+        work: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<Self> {
+        Capture::run([context], Order::Access, |[stream]| work(stream))
+    }
+}
+
+/// A capture; ended when dropped.
+pub(super) struct Capture<const N: usize> {
+    /// The capture began on the first one.
+    streams: [Stream; N],
+    pub(super) recording: Arc<Recording>,
+    /// It has ended, or not begun.
+    pub(super) ended: bool,
+}
+
+impl<const N: usize> Capture<N> {
+    fn run(
+        contexts: [&Context; N],
+        order: Order,
+        work: impl FnOnce([&Stream; N]) -> Result<()>,
+    ) -> Result<Graph> {
+        let capture = Self::begin(contexts, order)?;
+        work(capture.streams.each_ref())?;
+        capture.into_graph()
+    }
+
+    /// The streams of a capture that has not begun.
+    pub(super) fn prepare(contexts: [&Context; N], order: Order) -> Result<Self> {
+        let recording = Recording::new(order);
+        let mut streams = Vec::with_capacity(N);
+        for context in contexts {
+            streams.push(context.create_captured(&recording)?);
+        }
+        // As many as there are contexts.
+        let streams = streams.try_into().map_err(|_| Error::LostStream)?;
+        let capture = Self { streams, recording, ended: true };
+        Ok(capture)
+    }
+
+    pub(super) fn begin(contexts: [&Context; N], order: Order) -> Result<Self> {
+        let mut capture = Self::prepare(contexts, order)?;
+        let bound = capture.streams[0].core().bind_work(BEGIN)?;
+        let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is live, and new. In this mode the capture forbids no call to any
+        // thread, and may be ended by any.
+        check(BEGIN, unsafe { cu::cuStreamBeginCapture_v2(bound.raw(), mode) })?;
+        capture.ended = false;
+        // Something to wait for, by which the other streams join the capture.
+        let begun = bound.timeline().at(bound.count());
+        for other in &capture.streams[1..] {
+            other.core().bind_work(BEGIN)?.wait_for(&begun)?;
+        }
+        Ok(capture)
+    }
+
+    pub(super) fn origin(&self) -> &Stream {
+        &self.streams[0]
+    }
+
+    pub(super) fn into_graph(mut self) -> Result<Graph> {
+        let origin = self.origin().core();
+        let bound = origin.bind_work("cuStreamEndCapture")?;
+        for other in &self.streams[1..] {
+            bound.wait_for(&other.core().timeline().here())?;
+        }
+        drop(bound);
+        let (raw, uses) = self.end();
+        let raw = Owned::new(raw?);
+        let why = "the driver did not say where in the graph an operation is";
+        Error::unless(!uses.is_broken, "cuStreamGetCaptureInfo", why)?;
+        Ok(Graph {
+            raw: Arc::new(Mutex::new(raw)),
+            id: self.recording.id(),
+            context: self.origin().context().clone(),
+            uses: uses.into(),
+            executables: Arc::default(),
+        })
+    }
+
+    /// Ends the capture, and returns the graph.
+    pub(super) fn end(&mut self) -> (Result<RawGraph>, GraphUses) {
+        self.ended = true;
+        let stream = self.origin().core().raw();
+        let mut graph: CUgraph = ptr::null_mut();
+        let (ended, uses) = self.recording.end(|| {
+            // SAFETY: the stream is live, and the capture began on it; the call writes one handle, to
+            // a local that outlives it.
+            check("cuStreamEndCapture", unsafe { cu::cuStreamEndCapture(stream, &mut graph) })
+        });
+        (ended.map(|()| RawGraph(Handle(graph))), uses)
+    }
+}
+
+impl<const N: usize> Drop for Capture<N> {
+    fn drop(&mut self) {
+        // In a fork's child, and when the process ends, the driver is not called.
+        if !self.ended && !driver::is_gone() {
+            let (graph, uses) = self.end();
+            drop(graph.map(Owned::new));
+            drop(uses);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Executable graphs and their launches.
+
+use std::sync::Arc;
+use std::{mem, ptr};
+
+use cuda_sys::{CUgraphExec, symbol as cu};
+
+use super::update::ChangedNode;
+use super::{Graph, KeptUses, SharedGraph};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Rejected, Result, check};
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::{FailedRelease, released};
+use crate::process::{deferred, driver, drop_hook};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::Bound;
+use crate::timeline::ledger::{Fences, LastLaunch};
+use crate::timeline::recording::{GraphOwners, UsedMemory};
+use crate::timeline::{Mark, Timeline};
+use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
+use crate::wait::when_reached;
+
+/// A [`Graph`] that can be launched.
+///
+/// It is the graph's work at the time of [`Graph::instantiate`], and does not need the graph any
+/// more. One launch of it runs at a time: a launch comes behind the one before, on whatever streams
+/// they are. A graph that is to run beside itself is instantiated twice.
+///
+/// Dropping it does not wait: launches that are pending complete.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// let mut x = stream.alloc::<u32>(1000)?;
+/// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 7))?;
+/// let mut exec = graph.instantiate()?;
+/// exec.launch(&stream)?;
+/// assert_eq!(stream.download_vec(&x)?, [7; 1000]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct GraphExec {
+    // Destroyed before what it uses is dropped.
+    raw: Owned<RawExec>,
+    /// The graph that it was made of: the driver knows its operations by the graph's nodes.
+    pub(super) graph: SharedGraph,
+    /// The id of that graph.
+    pub(super) id: u64,
+    context: Context,
+    pub(super) uses: KeptUses,
+    /// What the graph's nodes refer to.
+    origin: Arc<GraphOwners>,
+    _executables: Arc<()>,
+    /// The nodes that were changed since.
+    pub(super) changed: Vec<ChangedNode>,
+    /// In the ledgers of the memory, for as long as this value exists.
+    pub(super) last: Arc<LastLaunch>,
+    /// The id of the stream of the last launch.
+    last_stream: u64,
+    /// Some of the memory must be lent to each launch, perhaps.
+    pub(super) is_lent: bool,
+}
+
+struct RawExec(Handle<CUgraphExec>);
+
+impl Release for RawExec {
+    const RESOURCE: Resource = Resource::GraphExec;
+
+    fn number(&self) -> u64 {
+        self.0.number()
+    }
+
+    fn release(&mut self) -> Result<(), FailedRelease> {
+        // SAFETY: the executable is live and not used after this. Launches that are pending
+        // complete: "executing graphs … will be deferred until its execution completes".
+        released("cuGraphExecDestroy", unsafe { cu::cuGraphExecDestroy(self.0.0) })
+    }
+}
+
+/// The driver call of a launch, as errors name it.
+const OP: &str = "cuGraphLaunch";
+
+/// # Instantiating
+impl Graph {
+    /// Makes the graph executable, with all setup that launches can share:
+    /// `cuGraphInstantiateWithFlags`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let streams = [context.create_stream()?, context.create_stream()?];
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// // Two executables may run at the same time, if they do not write the same memory.
+    /// for stream in &streams {
+    ///     graph.instantiate()?.launch(stream)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphInstantiateWithFlags", "cuGraphInstantiate"))]
+    #[doc(alias("cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"))]
+    pub fn instantiate(&self) -> Result<GraphExec> {
+        let op = "cuGraphInstantiate";
+        let mut exec: CUgraphExec = ptr::null_mut();
+        let call = |graph| {
+            // SAFETY: the graph is live, and no other thread uses it; its context is current; the
+            // call writes one handle, to a local that outlives it.
+            check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, 0) })
+        };
+        self.context.relaxed(|| self.with_raw(call))??;
+        Ok(GraphExec {
+            raw: Owned::new(RawExec(Handle(exec))),
+            graph: self.raw.clone(),
+            id: self.id,
+            context: self.context.clone(),
+            is_lent: self.uses.is_lent(),
+            uses: self.uses.clone(),
+            origin: self.uses.owners.clone(),
+            _executables: self.executables.clone(),
+            changed: Vec::new(),
+            last: self.uses.enter(),
+            last_stream: 0,
+        })
+    }
+}
+
+/// # Launching
+impl GraphExec {
+    /// Launches the graph on a stream, asynchronously: `cuGraphLaunch`, one driver call unless the
+    /// stream has to wait for another. It comes behind everything on the stream, behind the launch
+    /// before, and behind what other streams do with the memory that it uses.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the graph uses pinned memory, which must be [lent](Self::lend_mut);
+    /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// let mut exec = graph.instantiate()?;
+    /// for _ in 0..1000 {
+    ///     exec.launch(&stream)?;
+    /// }
+    /// stream.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphLaunch", "cudaGraphLaunch"))]
+    pub fn launch<K: StreamKind>(&mut self, stream: &Stream<K>) -> Result<()> {
+        if self.is_lent {
+            super::lent::check(self, &[])?;
+        }
+        self.launch_lent(stream)
+    }
+
+    /// [`GraphExec::launch`] once all that must be lent was found to be.
+    #[inline]
+    pub(super) fn launch_lent<K: StreamKind>(&mut self, stream: &Stream<K>) -> Result<()> {
+        let core = stream.core();
+        let bound = core.bind(OP)?;
+        let what = Resource::GraphExec;
+        let raw = self.raw.get().ok_or(Error::GivenUp { what })?.0.0;
+        let timeline = core.timeline();
+        if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
+            self.order(&bound)?;
+        }
+        if self.uses.may_take_long {
+            timeline.hold_up(bound.entered())?;
+        }
+        let (seq, launched) = bound.enqueue(OP, |stream| {
+            // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
+            // `bound` keeps the stream alive, with its context current if it needs that. What the
+            // operations use is kept until the launch has completed.
+            unsafe { cu::cuGraphLaunch(raw, stream) }
+        });
+        if self.uses.may_take_long {
+            timeline.held_up_at(seq);
+        }
+        match self.last_stream == timeline.id() {
+            true => self.last.again(seq),
+            false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
+        }
+        launched
+    }
+
+    /// Makes the stream wait for what conflicts with a launch.
+    #[cold]
+    fn order(&self, bound: &Bound<'_>) -> Result<()> {
+        let mut fences = Fences::none();
+        for memory in self.used() {
+            memory.conflicts_of_launch(bound.timeline(), &self.last, &mut fences);
+        }
+        fences.wait_on(bound)
+    }
+
+    /// Notes a launch on another stream than that of the launch before, which it comes behind, if it
+    /// was made.
+    #[cold]
+    fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {
+        if !made {
+            self.used().for_each(|memory| memory.kept.ledger().fix_last(&self.last));
+            self.keep_until_completed();
+        }
+        self.last.on(timeline, seq);
+        self.last_stream = timeline.id();
+        self.used().for_each(|memory| memory.kept.ledger().launched_elsewhere());
+    }
+
+    /// Does what the first launch would do besides launching, so that it takes no longer than later
+    /// ones: `cuGraphUpload`.
+    ///
+    /// # Errors
+    /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// let mut exec = graph.instantiate()?;
+    /// exec.upload(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphUpload", "cudaGraphUpload"))]
+    pub fn upload<K: StreamKind>(&mut self, stream: &Stream<K>) -> Result<()> {
+        let op = "cuGraphUpload";
+        let bound = stream.core().bind(op)?;
+        let raw = self.raw.live()?.0.0;
+        let call = |stream| {
+            // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
+            // `bound` keeps the stream alive, with its context current if it needs that.
+            unsafe { cu::cuGraphUpload(raw, stream) }
+        };
+        bound.enqueue(op, call).1
+    }
+
+    /// The context that the graph was captured in.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for an executable that was
+    /// [given up](Error::GivenUp). One thread at a time may use it. Buffers do not know of launches
+    /// by other code.
+    pub fn as_raw(&self) -> CUgraphExec {
+        self.raw.get().map_or(ptr::null_mut(), |raw| raw.0.0)
+    }
+
+    /// What it uses.
+    #[inline]
+    pub(super) fn used(&self) -> impl Iterator<Item = &UsedMemory> {
+        self.uses.memory.iter().chain(self.changed.iter().flat_map(|changed| &changed.memory))
+    }
+
+    /// The driver's handle; an error if it was given up.
+    pub(super) fn raw(&self) -> Result<CUgraphExec> {
+        Ok(self.raw.live()?.0.0)
+    }
+
+    /// Uses what another graph uses from now on.
+    pub(super) fn adopt(&mut self, uses: &KeptUses) {
+        self.retire_uses();
+        (self.last, self.last_stream) = (uses.enter(), 0);
+        self.is_lent = uses.is_lent();
+        self.uses = uses.clone();
+    }
+
+    /// Destroys the executable: `cuGraphExecDestroy`. Dropping it reports a failure to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook) instead. Launches that are pending complete.
+    ///
+    /// # Errors
+    /// The driver's, with the executable, which is [given up](Error::GivenUp).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// graph.instantiate()?.close()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphExecDestroy", "cudaGraphExecDestroy"))]
+    pub fn close(mut self) -> Result<(), Rejected<Self>> {
+        self.raw.release().map_err(|error| Rejected::new(error, self))
+    }
+}
+
+impl Drop for GraphExec {
+    fn drop(&mut self) {
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
+        if !driver::is_gone() {
+            self.retire_uses();
+        }
+    }
+}
+
+impl GraphExec {
+    /// Leaves the ledgers of the memory that it uses. While a launch is pending, hands on what it
+    /// keeps alive besides, which is dropped once that has completed.
+    fn retire_uses(&mut self) {
+        self.used().for_each(|memory| memory.kept.ledger().leave(&self.last));
+        self.keep_until_completed();
+        self.changed.drain(..).for_each(|changed| changed.retire(&self.last));
+    }
+
+    /// Keeps what the graph keeps alive besides memory until the last launch has completed.
+    fn keep_until_completed(&self) {
+        let pending = |mark: &Mark| !mark.timeline.has_completed(mark.seq);
+        let Some(mark) = self.last.mark().filter(pending) else {
+            return;
+        };
+        if self.uses.owners.is_empty() {
+            return;
+        }
+        let (graph, owners) = (self.graph.clone(), self.uses.owners.clone());
+        let (origin, context) = (self.origin.clone(), self.context.clone());
+        let last = mark.clone();
+        let then = Box::new(move |reached| {
+            drop(graph);
+            let_go(owners, &last, reached);
+            drop((origin, context));
+        });
+        deferred::run_or_defer(move || when_reached(mark, then));
+    }
+}
+
+/// Lets go of what a graph keeps alive, once its last launch has completed. If that cannot be
+/// proven, what does not see to that itself is leaked, and reported.
+fn let_go(owners: Arc<GraphOwners>, last: &Mark, reached: Result<()>) {
+    if let Err(error) = reached {
+        let lost = owners.iter().filter(|owner| !owner.note_last_launch(last));
+        let lost: Vec<_> = lost.cloned().collect();
+        if !lost.is_empty() {
+            mem::forget(lost);
+            drop_hook::report(Resource::KeptByGraph, 0, 0, Some(error));
+        }
+    }
+}
+
+debug_by! { [] GraphExec: |it| "GraphExec" { raw: it.as_raw(), context: it.context; .. } }

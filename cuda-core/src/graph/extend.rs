@@ -1,0 +1,122 @@
+//! Graphs that exist already: extended, and of other code.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, CUgraphNode, symbol as cu};
+
+use super::capture::Capture;
+use super::{Graph, NodeId, RawGraph};
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::owned::Owned;
+use crate::stream::Stream;
+use crate::timeline::recording::{GraphUses, KeptAlive, Order, next_id};
+use crate::util::panic::Contained;
+
+const OP: &str = "cuStreamBeginCaptureToGraph";
+
+/// The owner of what a graph of other code uses.
+struct GivenOwner<O>(Contained<O>);
+
+impl<O: Send + Sync> KeptAlive for GivenOwner<O> {}
+
+/// # Extending it
+impl Graph {
+    /// Adds what `work` enqueues on the stream that it is given, behind the nodes `after`, as
+    /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
+    /// be no executable of the graph. If `work` fails or panics, what it has enqueued before is part
+    /// of the graph.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a node of another graph, and while there are executables; those of
+    /// [`Graph::capture`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let (mut x, mut y) = (stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?);
+    /// let mut graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+    /// let fill = graph.nodes()?[0].id();
+    /// graph.extend(&[fill], |stream| stream.copy(&x, &mut y))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamBeginCaptureToGraph", "cudaStreamBeginCaptureToGraph"))]
+    pub fn extend(
+        &mut self,
+        after: &[NodeId],
+        work: impl FnOnce(&Stream) -> Result<()>,
+    ) -> Result<()> {
+        let own = after.iter().all(|node| node.graph == self.id);
+        Error::unless(own, OP, "a node of another graph")?;
+        let unused = Arc::strong_count(&self.executables) == 1;
+        Error::unless(unused, OP, "there is an executable of the graph")?;
+        let mut capture = Capture::prepare([&self.context], Order::Chain)?;
+        let stream = capture.origin().core().raw();
+        let after: Vec<CUgraphNode> = after.iter().map(|node| node.raw.0).collect();
+        let (first, count, mode) = (after.as_ptr(), after.len(), CU_STREAM_CAPTURE_MODE_RELAXED);
+        self.with_raw(|graph| {
+            let data = ptr::null();
+            // SAFETY: stream and graph are live, and the stream is new; the list holds `count` nodes
+            // of the graph, which no other code uses: there is no executable, and `self` is
+            // borrowed exclusively until the capture has ended.
+            let code =
+                unsafe { cu::cuStreamBeginCaptureToGraph(stream, graph, first, data, count, mode) };
+            check(OP, code)
+        })?;
+        capture.ended = false;
+        let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
+        driver::ensure()?;
+        let (ended, uses) = capture.end();
+        self.add_uses(uses);
+        let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
+        // The driver returns this very graph.
+        worked.and(ended.map(|_same| ()))
+    }
+
+    fn add_uses(&mut self, mut new: GraphUses) {
+        self.uses.owners.iter().for_each(|owner| new.owners.push(owner.clone()));
+        new.memory.extend(self.uses.memory.iter().cloned());
+        new.may_take_long |= self.uses.may_take_long;
+        self.uses = new.into();
+    }
+
+    /// Takes over a graph of other code, which this destroys; `owner` is dropped afterwards, once
+    /// the last launch of its executables has completed.
+    ///
+    /// # Errors
+    /// Those of [`Context::new`] that concern the driver, without it.
+    ///
+    /// # Safety
+    /// The graph is live, its operations are of the context, and no other code uses or destroys it
+    /// from now on. What the operations use lives as long as `owner`. This crate does not know of
+    /// memory that they use: uses of its buffers are ordered by other means.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # fn other_library() -> cuda_core::sys::CUgraph { std::ptr::null_mut() }
+    /// // SAFETY: the library gives the graph away, and it uses nothing.
+    /// let graph = unsafe { cuda_core::Graph::from_raw(other_library(), &context, ()) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn from_raw(
+        raw: CUgraph,
+        context: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        driver::ensure()?;
+        let mut uses = GraphUses { may_take_long: true, ..GraphUses::default() };
+        uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
+        Ok(Self {
+            raw: Arc::new(Mutex::new(Owned::new(RawGraph(Handle(raw))))),
+            id: next_id(),
+            context: context.clone(),
+            uses: uses.into(),
+            executables: Arc::default(),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Launches of graphs that use memory which the host can see.
+
+use std::sync::Arc;
+
+use super::GraphExec;
+use crate::error::{Error, Result};
+use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Bytes, SharedLedger};
+use crate::types::pod::Pod;
+
+/// A launch of a graph, and the pinned memory that is lent to it; made by [`GraphExec::lend`] and
+/// [`GraphExec::lend_mut`].
+///
+/// Lending shows that the host has no slice of the memory while the launch begins. It lasts until
+/// [`launch`](LentLaunch::launch) returns: after that, the accessors of the memory wait for the
+/// launch, as they do for any copy.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{Graph, PinnedBuffer};
+///
+/// let mut input = PinnedBuffer::from_slice(&context, &[1.0f32; 256])?;
+/// let mut output = PinnedBuffer::<f32>::new(&context, 256)?;
+/// let mut x = stream.alloc(256)?;
+/// let graph = Graph::capture(&context, |stream| {
+///     stream.upload(&input, &mut x)?;
+///     stream.download(&x, &mut output)
+/// })?;
+/// let mut exec = graph.instantiate()?;
+/// for step in 0..10 {
+///     input.as_mut_slice()?.fill(step as f32); // waits for the launch before
+///     exec.lend(&input).lend_mut(&mut output).launch(&stream)?;
+///     println!("{:?}", output.as_slice()?); // waits for this one
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[must_use = "nothing is launched until `launch` is called"]
+#[derive(Debug)]
+pub struct LentLaunch<'a> {
+    exec: &'a mut GraphExec,
+    lent: Vec<Lent>,
+}
+
+/// Bytes of an allocation, borrowed as long as the launch.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// The address of the ledger that graphs share.
+    ledger: *const SharedLedger,
+    range: Bytes,
+    access: Access,
+}
+
+// SAFETY: the address is compared, and never dereferenced.
+unsafe impl Send for Lent {}
+// SAFETY: see above.
+unsafe impl Sync for Lent {}
+
+/// # Lending pinned memory
+impl GraphExec {
+    /// Begins a launch that reads pinned memory.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let input = cuda_core::PinnedBuffer::from_slice(&context, &[1u32; 256])?;
+    /// let mut x = stream.alloc(256)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.upload(&input, &mut x))?;
+    /// graph.instantiate()?.lend(&input).launch(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn lend<'a, T: Pod>(&'a mut self, memory: impl Into<PinnedSlice<'a, T>>) -> LentLaunch<'a> {
+        LentLaunch { exec: self, lent: Vec::new() }.lend(memory)
+    }
+
+    /// Begins a launch that writes pinned memory, or reads and writes it.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut output = cuda_core::PinnedBuffer::<u32>::new(&context, 256)?;
+    /// let x = stream.alloc_zeroed(256)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.download(&x, &mut output))?;
+    /// graph.instantiate()?.lend_mut(&mut output).launch(&stream)?;
+    /// assert_eq!(output.as_slice()?, [0; 256]); // waits for the launch
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn lend_mut<'a, T: Pod>(
+        &'a mut self,
+        memory: impl Into<PinnedSliceMut<'a, T>>,
+    ) -> LentLaunch<'a> {
+        LentLaunch { exec: self, lent: Vec::new() }.lend_mut(memory)
+    }
+}
+
+impl<'a> LentLaunch<'a> {
+    /// Lends memory that the graph reads.
+    pub fn lend<T: Pod>(mut self, memory: impl Into<PinnedSlice<'a, T>>) -> Self {
+        self.add(memory.into(), Access::Read);
+        self
+    }
+
+    /// Lends memory that the graph writes, or reads and writes.
+    pub fn lend_mut<T: Pod>(mut self, memory: impl Into<PinnedSliceMut<'a, T>>) -> Self {
+        // Still exclusive: the value is consumed, but its borrow goes on.
+        self.add(memory.into().into_view(), Access::Write);
+        self
+    }
+
+    /// Memory that no graph uses is not noted.
+    fn add<T: Pod>(&mut self, memory: PinnedSlice<'a, T>, access: Access) {
+        let ledger = memory.ledger().shared().map(|ledger| Arc::as_ptr(&ledger));
+        let range = memory.range();
+        self.lent.extend(ledger.map(|ledger| Lent { ledger, range, access }));
+    }
+
+    /// Launches the graph: [`GraphExec::launch`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the graph uses pinned memory that was not lent, or writes what was
+    /// lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
+    #[doc(alias("cuGraphLaunch", "cudaGraphLaunch"))]
+    pub fn launch<K: StreamKind>(self, stream: &Stream<K>) -> Result<()> {
+        check(self.exec, &self.lent)?;
+        self.exec.launch_lent(stream)
+    }
+}
+
+/// Refuses a launch that was not lent all it needs.
+pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
+    for used in exec.used().filter(|used| used.lent) {
+        for (range, access) in &used.uses {
+            let enough = |lent: &Lent| {
+                let same = lent.ledger == Arc::as_ptr(used.kept.ledger());
+                let within = lent.range.start <= range.start && range.end <= lent.range.end;
+                same && within && *access <= lent.access
+            };
+            if !lent.iter().any(enough) {
+                return Err(not_lent(range, *access));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn not_lent(range: &Bytes, access: Access) -> Error {
+    let (does, method) = match access {
+        Access::Read => ("reads", "lend"),
+        Access::Write => ("writes", "lend_mut"),
+    };
+    let why = format!(
+        "the graph {does} bytes {range:?} of pinned memory, which the launch was not lent: pass \
+         the buffer to `{method}`"
+    );
+    Error::invalid("cuGraphLaunch", why)
+}

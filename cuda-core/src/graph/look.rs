@@ -1,0 +1,163 @@
+//! What a graph consists of.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::{fmt, ptr};
+
+use cuda_sys::{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, CUgraphNode, symbol as cu};
+
+use super::node::kind_name;
+use super::{Graph, GraphNode};
+use crate::error::{Result, c_string, check};
+
+const NODES: &str = "cuGraphGetNodes";
+const EDGES: &str = "cuGraphGetEdges";
+
+/// # Looking at it
+impl Graph {
+    /// The number of nodes: `cuGraphGetNodes`.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
+    pub fn node_count(&self) -> Result<usize> {
+        self.with_raw(|graph| {
+            let mut count = 0;
+            // SAFETY: the graph is live, and no other thread uses it; without a list, the call writes
+            // one number, to a local that outlives it.
+            check(NODES, unsafe { cu::cuGraphGetNodes(graph, ptr::null_mut(), &mut count) })?;
+            Ok(count)
+        })
+    }
+
+    /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// for node in graph.nodes()? {
+    ///     println!("{node}");
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
+    pub fn nodes(&self) -> Result<Vec<GraphNode<'_>>> {
+        let mut count = self.node_count()?;
+        self.with_raw(|graph| {
+            let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
+            // SAFETY: the graph is live, and no other thread uses it; the list has room for `count`
+            // nodes, as many as the graph has: none is added to it.
+            check(NODES, unsafe { cu::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) })?;
+            nodes.truncate(count);
+            // SAFETY: nodes of this graph, whose lock this thread holds.
+            nodes.into_iter().map(|node| unsafe { GraphNode::new(self, node) }).collect()
+        })
+    }
+
+    /// The number of dependencies between nodes: `cuGraphGetEdges`.
+    ///
+    /// # Errors
+    /// The driver's, `LOSSY_QUERY` among them for dependencies of
+    /// [programmatic](crate::Launch::programmatic) launches.
+    #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
+    pub fn edge_count(&self) -> Result<usize> {
+        self.with_raw(|graph| {
+            let mut count = 0;
+            let (from, to) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the graph is live, and no other thread uses it; without lists, the call writes
+            // one number, to a local that outlives it.
+            check(EDGES, unsafe { cu::cuGraphGetEdges(graph, from, to, &mut count) })?;
+            Ok(count)
+        })
+    }
+
+    /// The dependencies between nodes, as pairs of indices into [`Graph::nodes`]: the second node
+    /// comes behind the first: `cuGraphGetEdges`.
+    ///
+    /// # Errors
+    /// Those of [`Graph::edge_count`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// let nodes = graph.nodes()?;
+    /// for (before, after) in graph.edges()? {
+    ///     println!("{} -> {}", nodes[before], nodes[after]);
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
+    pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
+        let (nodes, mut count) = (self.nodes()?, self.edge_count()?);
+        let numbered = nodes.iter().enumerate().map(|(index, node)| (node.as_raw(), index));
+        let index: HashMap<CUgraphNode, usize> = numbered.collect();
+        let mut from: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
+        let mut to = from.clone();
+        self.with_raw(|graph| {
+            let (first, second) = (from.as_mut_ptr(), to.as_mut_ptr());
+            // SAFETY: the graph is live, and no other thread uses it; both lists have room for
+            // `count` nodes, one for each dependency: none is added to the graph.
+            check(EDGES, unsafe { cu::cuGraphGetEdges(graph, first, second, &mut count) })
+        })?;
+        let pairs = from.iter().zip(&to).take(count);
+        Ok(pairs.filter_map(|(from, to)| Some((*index.get(from)?, *index.get(to)?))).collect())
+    }
+
+    /// Writes a description in the language of Graphviz, with all that the driver knows:
+    /// `cuGraphDebugDotPrint`. [`Graph::to_svg`] needs no other program.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is not UTF-8; the driver's, also
+    /// if it cannot write the file.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// graph.debug_dot("graph.dot")?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphDebugDotPrint", "cudaGraphDebugDotPrint"))]
+    pub fn debug_dot(&self, path: impl AsRef<Path>) -> Result<()> {
+        let op = "cuGraphDebugDotPrint";
+        let path = c_string(op, &path.as_ref().to_string_lossy())?;
+        self.with_raw(|graph| {
+            let flags = CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0;
+            // SAFETY: the graph is live, and no other thread uses it; the path is NUL-terminated and
+            // read during the call only.
+            check(op, unsafe { cu::cuGraphDebugDotPrint(graph, path.as_ptr(), flags) })
+        })
+    }
+
+    /// How many nodes of which kind it has, and what memory it uses.
+    fn summary(&self) -> Result<String> {
+        let nodes = self.nodes()?;
+        let mut kinds: Vec<(&str, usize)> = Vec::new();
+        for name in nodes.iter().map(|node| kind_name(node.kind())) {
+            match kinds.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((name, 1)),
+            }
+        }
+        let kinds: Vec<_> = kinds.iter().map(|(name, count)| format!("{name} x {count}")).collect();
+        Ok(format!(
+            "{} nodes ({}), {} dependencies, {} allocations",
+            nodes.len(),
+            kinds.join(", "),
+            self.edge_count()?,
+            self.uses.memory.len()
+        ))
+    }
+}
+
+/// A summary: `3 nodes (copy x 2, kernel x 1), 2 dependencies, 3 allocations`.
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.summary() {
+            Ok(summary) => f.write_str(&summary),
+            Err(error) => write!(f, "graph ({error})"),
+        }
+    }
+}

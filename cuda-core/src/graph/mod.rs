@@ -1,0 +1,202 @@
+//! Graphs: work that is described once and launched many times, by one driver call each.
+
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::{CUgraph, symbol as cu};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Rejected, Result};
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::{FailedRelease, released};
+use crate::timeline::ledger::{LastLaunch, Touch};
+use crate::timeline::recording::{GraphOwners, GraphUses, UsedMemory};
+use crate::types::resource::Resource;
+use crate::util::by_parts::debug_by;
+use crate::util::sync::lock;
+
+// Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
+mod capture;
+
+mod builder;
+
+mod extend;
+
+mod exec;
+
+mod lent;
+
+mod update;
+
+mod look;
+
+mod node;
+mod picture;
+
+pub use builder::GraphBuilder;
+pub use exec::GraphExec;
+pub use lent::LentLaunch;
+pub use node::{GraphNode, NodeId, NodeKind};
+
+/// Work that is described once, and launched many times.
+///
+/// [`Graph::capture`] makes one from ordinary code, [`Graph::instantiate`] makes it executable, and
+/// [`GraphExec::launch`] launches it: one driver call, whatever the number of operations, which
+/// then follow each other on the device without the host.
+///
+/// # What a graph uses
+/// A graph keeps alive what its operations use: device memory, modules, functions that the host
+/// runs. The same buffers may be used between launches, and each launch is ordered behind other
+/// uses of them, and later uses behind it, without a call of the program; a buffer that is dropped
+/// is freed when the graphs that use it are gone. So the input of a graph is a buffer that is
+/// written before a launch, and its result is one that is read after it.
+///
+/// **Memory that the host can see** is lent at each launch:
+/// [`GraphExec::lend`] and [`GraphExec::lend_mut`] take the borrow that shows that no slice of a
+/// [`PinnedBuffer`](crate::PinnedBuffer) is in use while the launch begins; after it, its accessors
+/// wait for the launch as for any copy. While a graph uses a
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer), the host cannot look at it.
+///
+/// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at the
+/// same moment, one of them by launching a graph, neither is ordered behind the other, and the
+/// memory has values of both.
+///
+/// ```no_run
+/// use cuda_core::{Device, Graph};
+///
+/// # let function = cuda_core::Module::from_ptx(&Device::get(0)?.context()?, "")?.function("scale")?;
+/// let context = Device::get(0)?.context()?;
+/// let stream = context.create_stream()?;
+/// let mut x = stream.alloc_zeroed::<f32>(256)?;
+/// let mut y = stream.alloc::<f32>(256)?;
+/// let graph = Graph::capture(&context, |stream| {
+///     // SAFETY: scale(float *x) reads and writes an element of `x` for each of the 256 threads.
+///     unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
+///     stream.copy(&x, &mut y)
+/// })?;
+/// let mut exec = graph.instantiate()?;
+/// for step in 0..10 {
+///     stream.upload(&[step as f32; 256], &mut x)?;
+///     exec.launch(&stream)?; // after the upload
+///     println!("{:?}", stream.download_vec(&y)?); // after the launch
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Graph {
+    // Destroyed before what it uses is dropped. The driver's functions for graphs are "not
+    // internally synchronized": one thread at a time.
+    raw: SharedGraph,
+    /// No other graph of the process ever has it.
+    id: u64,
+    context: Context,
+    uses: KeptUses,
+    /// Shared with the executables: how many there are.
+    executables: Arc<()>,
+}
+
+/// What the operations of a graph use.
+#[derive(Clone)]
+struct KeptUses {
+    memory: Arc<[UsedMemory]>,
+    owners: Arc<GraphOwners>,
+    /// A launch may take any time, since it runs a function of the host.
+    may_take_long: bool,
+}
+
+impl From<GraphUses> for KeptUses {
+    fn from(uses: GraphUses) -> Self {
+        let GraphUses { memory, owners, may_take_long, .. } = uses;
+        Self { memory: memory.into(), owners: Arc::new(owners), may_take_long }
+    }
+}
+
+impl KeptUses {
+    /// Enters what launches of an executable will do to the memory.
+    fn enter(&self) -> Arc<LastLaunch> {
+        let last = Arc::new(LastLaunch::default());
+        self.memory.iter().for_each(|memory| memory.enter(&last));
+        last
+    }
+
+    /// Whether launches make this use of the memory.
+    fn cover(&self, touch: &Touch<'_>) -> bool {
+        let shared = touch.ledger.get().shared();
+        shared.is_some_and(|shared| self.memory.iter().any(|used| used.covers(&shared, touch)))
+    }
+
+    /// Whether launches must be lent some of the memory.
+    fn is_lent(&self) -> bool {
+        self.memory.iter().any(|memory| memory.lent)
+    }
+}
+
+/// The driver's graph, shared with the executables made of it, which refer to its nodes.
+type SharedGraph = Arc<Mutex<Owned<RawGraph>>>;
+
+/// The driver's graph.
+struct RawGraph(Handle<CUgraph>);
+
+impl Release for RawGraph {
+    const RESOURCE: Resource = Resource::Graph;
+
+    fn number(&self) -> u64 {
+        self.0.number()
+    }
+
+    fn release(&mut self) -> Result<(), FailedRelease> {
+        // SAFETY: the graph is live and not used after this; executables made of it are their own.
+        released("cuGraphDestroy", unsafe { cu::cuGraphDestroy(self.0.0) })
+    }
+}
+
+/// # The graph itself
+impl Graph {
+    /// The context that it was captured in.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for a graph that was
+    /// [given up](crate::Error::GivenUp). One thread at a time may use it, and none while a method
+    /// of `self` runs.
+    pub fn as_raw(&self) -> CUgraph {
+        lock(&self.raw).get().map_or(std::ptr::null_mut(), |raw| raw.0.0)
+    }
+
+    /// Makes the driver's calls about the graph, one thread at a time.
+    fn with_raw<R>(&self, calls: impl FnOnce(CUgraph) -> Result<R>) -> Result<R> {
+        let raw = lock(&self.raw);
+        calls(raw.live()?.0.0)
+    }
+
+    /// Destroys the graph, unless there are executables of it, with the last of which the driver's
+    /// graph goes: `cuGraphDestroy`. Dropping it
+    /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
+    ///
+    /// # Errors
+    /// The driver's, with the graph, which is [given up](crate::Error::GivenUp).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// let exec = graph.instantiate()?;
+    /// graph.close()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphDestroy", "cudaGraphDestroy"))]
+    pub fn close(self) -> Result<(), Rejected<Self>> {
+        if Arc::strong_count(&self.raw) > 1 {
+            return Ok(());
+        }
+        let closed = lock(&self.raw).release();
+        closed.map_err(|error| Rejected::new(error, self))
+    }
+}
+
+debug_by! { [] Graph: |it| "Graph" { raw: it.as_raw(), context: it.context; .. } }

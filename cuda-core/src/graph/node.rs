@@ -1,0 +1,188 @@
+//! Nodes of a graph.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::ptr;
+
+use cuda_sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUfunction, CUgraphNode,
+    CUgraphNodeType, CUresult, symbol as cu,
+};
+
+use super::Graph;
+use crate::error::{Result, asked, check};
+use crate::process::handle::Handle;
+use crate::timeline::recording::Node;
+use crate::util::by_parts::debug_by;
+
+/// The kind of a node, by CUDA's own name: `sys::CU_GRAPH_NODE_TYPE_KERNEL`.
+pub type NodeKind = CUgraphNodeType;
+
+/// Names a node of a graph: of [`GraphBuilder::add`](crate::GraphBuilder::add), or
+/// [`GraphNode::id`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let mut step = None;
+/// let graph = cuda_core::Graph::build(&context, |builder| {
+///     step = Some(builder.add(|stream| stream.launch_host_func_each(|| println!("step")))?);
+///     Ok(())
+/// })?;
+/// assert_eq!(step, Some(graph.nodes()?[0].id()));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeId {
+    pub(super) graph: u64,
+    // INVARIANT: a node of that graph.
+    pub(super) raw: Node,
+}
+
+/// A node of a [`Graph`]: an operation; from [`Graph::nodes`].
+///
+/// `Display` shows what it does: `scale <<<4, 256>>>`, `copy of 4096 bytes`.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+/// use cuda_core::sys;
+///
+/// for node in graph.nodes()? {
+///     println!("{node}, a kernel: {}", node.kind() == sys::CU_GRAPH_NODE_TYPE_KERNEL);
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct GraphNode<'g> {
+    graph: &'g Graph,
+    // INVARIANT: of the graph, which has all its nodes for as long as it lives.
+    raw: Node,
+    kind: NodeKind,
+}
+
+impl<'g> GraphNode<'g> {
+    /// # Safety
+    /// A node of that graph, whose lock the caller holds.
+    pub(super) unsafe fn new(graph: &'g Graph, raw: CUgraphNode) -> Result<Self> {
+        let mut kind = cuda_sys::CU_GRAPH_NODE_TYPE_EMPTY;
+        // SAFETY: a node of the live graph, by the caller's promise; the call writes one number, to
+        // a local that outlives it.
+        check("cuGraphNodeGetType", unsafe { cu::cuGraphNodeGetType(raw, &mut kind) })?;
+        Ok(Self { graph, raw: Handle(raw), kind })
+    }
+
+    /// What kind of operation it is: `cuGraphNodeGetType`, which [`Graph::nodes`] has called.
+    #[doc(alias("cuGraphNodeGetType", "cudaGraphNodeGetType"))]
+    pub fn kind(&self) -> NodeKind {
+        self.kind
+    }
+
+    /// What names it for an executable of the graph.
+    pub fn id(&self) -> NodeId {
+        NodeId { graph: self.graph.id, raw: self.raw }
+    }
+
+    /// The driver's handle, valid while the graph lives.
+    pub fn as_raw(&self) -> CUgraphNode {
+        self.raw.0
+    }
+
+    /// What it does, as `Display` shows it.
+    fn describe(&self) -> Result<String> {
+        let node = self.raw.0;
+        Ok(match self.kind {
+            cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => {
+                let kernel: CUDA_KERNEL_NODE_PARAMS =
+                    self.parameters("cuGraphKernelNodeGetParams", |to| {
+                        // SAFETY: a kernel node of the live graph; the call writes one structure, to
+                        // an exclusive borrow.
+                        unsafe { cu::cuGraphKernelNodeGetParams_v2(node, to) }
+                    })?;
+                let grid = [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ];
+                let block = [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ];
+                let name = self.name_of(kernel.func).unwrap_or_else(|_| "kernel".to_owned());
+                format!("{name} <<<{}, {}>>>", dimensions(grid), dimensions(block))
+            }
+            cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY => {
+                let copy: CUDA_MEMCPY3D = self.parameters("cuGraphMemcpyNodeGetParams", |to| {
+                    // SAFETY: a copy node of the live graph; the call writes one structure, to an
+                    // exclusive borrow.
+                    unsafe { cu::cuGraphMemcpyNodeGetParams(node, to) }
+                })?;
+                let rows = copy.Height.max(1) * copy.Depth.max(1);
+                format!("copy of {} bytes", copy.WidthInBytes * rows)
+            }
+            cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET => {
+                let fill: CUDA_MEMSET_NODE_PARAMS =
+                    self.parameters("cuGraphMemsetNodeGetParams", |to| {
+                        // SAFETY: a fill node of the live graph; the call writes one structure, to an
+                        // exclusive borrow.
+                        unsafe { cu::cuGraphMemsetNodeGetParams(node, to) }
+                    })?;
+                let bytes = fill.elementSize as usize * fill.width * fill.height.max(1);
+                format!("fill of {bytes} bytes")
+            }
+            other => kind_name(other).to_owned(),
+        })
+    }
+
+    /// What the driver knows of the node; no other thread uses the graph meanwhile.
+    fn parameters<P: Default>(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(&mut P) -> CUresult,
+    ) -> Result<P> {
+        self.graph.with_raw(|_graph| asked(op, call))
+    }
+
+    /// The name of a kernel: `cuFuncGetName`, from CUDA 12.3 on.
+    fn name_of(&self, function: CUfunction) -> Result<String> {
+        let mut name = ptr::null();
+        let context = self.graph.context();
+        let name = context.ask("cuFuncGetName", &mut name, |name| {
+            // SAFETY: a function of a kernel node, whose module the graph keeps loaded; the call
+            // writes one address, to a local that outlives it.
+            unsafe { cu::cuFuncGetName(*name, function) }
+        })?;
+        // SAFETY: the driver's string, NUL-terminated, which lives as long as the module.
+        Ok(unsafe { CStr::from_ptr(*name) }.to_string_lossy().into_owned())
+    }
+}
+
+/// What nodes of a kind are called.
+pub(super) fn kind_name(kind: NodeKind) -> &'static str {
+    match kind {
+        cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => "kernel",
+        cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY => "copy",
+        cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET => "fill",
+        cuda_sys::CU_GRAPH_NODE_TYPE_HOST => "host function",
+        cuda_sys::CU_GRAPH_NODE_TYPE_GRAPH => "graph",
+        cuda_sys::CU_GRAPH_NODE_TYPE_EMPTY => "empty node",
+        cuda_sys::CU_GRAPH_NODE_TYPE_WAIT_EVENT => "wait for an event",
+        cuda_sys::CU_GRAPH_NODE_TYPE_EVENT_RECORD => "record of an event",
+        cuda_sys::CU_GRAPH_NODE_TYPE_MEM_ALLOC => "allocation",
+        cuda_sys::CU_GRAPH_NODE_TYPE_MEM_FREE => "free",
+        cuda_sys::CU_GRAPH_NODE_TYPE_CONDITIONAL => "conditional node",
+        _ => "other node",
+    }
+}
+
+/// `4`, `4x2` or `4x2x8`.
+fn dimensions([x, y, z]: [u32; 3]) -> String {
+    match (y, z) {
+        (1, 1) => x.to_string(),
+        (_, 1) => format!("{x}x{y}"),
+        _ => format!("{x}x{y}x{z}"),
+    }
+}
+
+impl fmt::Display for GraphNode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.describe() {
+            Ok(text) => f.write_str(&text),
+            Err(_) => f.write_str(kind_name(self.kind)),
+        }
+    }
+}
+
+debug_by! { [] GraphNode<'_>: |it| "GraphNode({it})" }

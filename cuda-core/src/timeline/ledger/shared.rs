@@ -1,0 +1,288 @@
+//! The ledger of memory that graphs use.
+//!
+//! A graph is launched without a borrow of the memory that it uses, and may outlive the buffers. So
+//! when an operation on a buffer is captured, the entries of its ledger move here, to a place that
+//! the buffer and the graph share. A buffer that is dropped meanwhile leaves its block here; the
+//! last graph frees it.
+//!
+//! A launch of an executable graph leaves no entry in each ledger: each has one standing
+//! [`LaunchUse`], which points to the mark of the executable's last launch.
+//!
+//! Two threads may use the memory at the same time, one of them by a launch: then their work is not
+//! ordered, and may overlap on the device. No entry is lost: a write supersedes only entries that it
+//! has waited for, and what launches leave is not superseded.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::entries::{Entries, LedgerEntry, has_completed, overlap};
+use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
+use crate::process::{deferred, driver};
+use crate::timeline::{Mark, Timeline};
+use crate::util::sync::lock;
+
+/// See the module.
+pub(crate) struct SharedLedger {
+    /// The stream that all entries belong to, [`NO_STREAM`] or [`SEVERAL`]; changed under the lock.
+    only: AtomicU64,
+    uses: Mutex<Uses>,
+}
+
+struct Uses {
+    entries: Entries,
+    launches: Vec<LaunchUse>,
+    /// The number of [`KeptMemory`].
+    keepers: usize,
+    /// The block of a buffer that was dropped.
+    // INVARIANT: `Some` only while there are keepers.
+    left: Option<Box<dyn Any + Send>>,
+}
+
+/// What an executable graph does to the memory whenever it is launched.
+struct LaunchUse {
+    range: Bytes,
+    access: Access,
+    last: Arc<LastLaunch>,
+}
+
+/// The last launch of an executable graph. Later launches come behind it: CUDA orders "each launch
+/// … behind both any previous work in hStream and any previous launches of hGraphExec".
+#[derive(Default)]
+pub(crate) struct LastLaunch {
+    timeline: Mutex<Option<Arc<Timeline>>>,
+    seq: AtomicU64,
+}
+
+/// Keeps memory allocated, and refers to its ledger.
+pub(crate) struct KeptMemory(Arc<SharedLedger>);
+
+impl LastLaunch {
+    /// The point of the last launch, if there was one.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        let timeline = lock(&self.timeline);
+        timeline.as_ref().map(|timeline| timeline.at(self.seq.load(Ordering::Acquire)))
+    }
+
+    /// The id of the stream of the last launch, if there was one.
+    fn stream(&self) -> Option<u64> {
+        lock(&self.timeline).as_ref().map(|timeline| timeline.id())
+    }
+
+    /// Notes a launch on the stream of the launch before. One launch at a time is noted.
+    #[inline]
+    pub(crate) fn again(&self, seq: u64) {
+        self.seq.store(seq, Ordering::Release);
+    }
+
+    /// Notes a launch on any stream.
+    pub(crate) fn on(&self, timeline: &Arc<Timeline>, seq: u64) {
+        let mut last = lock(&self.timeline);
+        let before = last.replace(timeline.clone());
+        self.seq.store(seq, Ordering::Release);
+        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        drop(last);
+        drop(before);
+    }
+}
+
+impl SharedLedger {
+    /// The entries so far.
+    pub(super) fn new(entries: Entries) -> Arc<Self> {
+        let only = AtomicU64::new(entries.only(None));
+        let uses = Uses { entries, launches: Vec::new(), keepers: 0, left: None };
+        Arc::new(Self { only, uses: Mutex::new(uses) })
+    }
+
+    /// Whether no stream but `stream` uses the memory.
+    #[inline]
+    pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
+        let only = self.only.load(Ordering::Acquire);
+        only == NO_STREAM || only == stream.id()
+    }
+
+    /// See [`Ledger::conflicts`](super::Ledger::conflicts). Launches of the executable that `but`
+    /// belongs to are left out.
+    pub(super) fn conflicts(
+        &self,
+        range: &Bytes,
+        access: Access,
+        concerns: &dyn Fn(&Mark) -> bool,
+        but: Option<&Arc<LastLaunch>>,
+        fences: &mut Fences,
+    ) {
+        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        let mut looked_at = Vec::new();
+        let uses = lock(&self.uses);
+        uses.entries.conflicts(range, access, concerns, fences);
+        for launch in &uses.launches {
+            let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
+            if own || !access.conflicts(launch.access) || !overlap(&launch.range, range) {
+                continue;
+            }
+            if let Some(mark) = launch.last.mark() {
+                if concerns(&mark) {
+                    fences.add(&mark);
+                }
+                looked_at.push(mark);
+            }
+        }
+        drop(uses);
+    }
+
+    /// What a launch on `stream` of the executable that `last` belongs to has to wait for.
+    pub(crate) fn conflicts_of_launch(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: &Timeline,
+        last: &Arc<LastLaunch>,
+        fences: &mut Fences,
+    ) {
+        let concerns = |mark: &Mark| mark.timeline.id() != stream.id() && !has_completed(mark);
+        self.conflicts(range, access, &concerns, Some(last), fences);
+    }
+
+    /// See [`Entries::mark`].
+    pub(super) fn mark(&self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+        self.change(|entries| entries.mark(used, spent))
+    }
+
+    pub(super) fn push(&self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
+        self.change(|entries| entries.push(entry, spent));
+    }
+
+    /// Changes the entries of streams.
+    pub(super) fn change<R>(&self, f: impl FnOnce(&mut Entries) -> R) -> R {
+        let mut uses = lock(&self.uses);
+        let result = f(&mut uses.entries);
+        self.only.store(uses.only(), Ordering::Release);
+        result
+    }
+
+    /// To be called when an executable graph that uses the memory was launched on another stream
+    /// than before.
+    pub(crate) fn launched_elsewhere(&self) {
+        self.change(|_| ());
+    }
+
+    /// Enters what an executable graph does whenever it is launched.
+    pub(crate) fn enter(&self, range: Bytes, access: Access, last: &Arc<LastLaunch>) {
+        let mut uses = lock(&self.uses);
+        uses.launches.push(LaunchUse { range, access, last: last.clone() });
+        self.only.store(uses.only(), Ordering::Release);
+    }
+
+    /// Removes all that an executable graph does, which is not launched any more. Entries stay that
+    /// name its last launch.
+    pub(crate) fn leave(&self, last: &Arc<LastLaunch>) {
+        self.note_last(last, true);
+    }
+
+    /// Makes entries of the last launch of an executable graph, which stay whatever is launched
+    /// next.
+    pub(crate) fn fix_last(&self, last: &Arc<LastLaunch>) {
+        self.note_last(last, false);
+    }
+
+    fn note_last(&self, last: &Arc<LastLaunch>, leave: bool) {
+        let mark = last.mark();
+        let (mut spent, mut asked) = (Vec::new(), Vec::new());
+        let mut uses = lock(&self.uses);
+        let Uses { entries, launches, .. } = &mut *uses;
+        let own = |launch: &LaunchUse| Arc::ptr_eq(&launch.last, last);
+        if let Some(Mark { timeline, seq }) = mark.as_ref().filter(|mark| !has_completed(mark)) {
+            for LaunchUse { range, access, .. } in launches.iter().filter(|launch| own(launch)) {
+                let (access, stream, fences) = (*access, timeline, &Fences::none());
+                let used = Use { range, access, stream, seq: *seq, fences };
+                asked.extend(entries.mark(used, &mut spent).into_iter().flatten());
+            }
+        }
+        if leave {
+            launches.retain(|launch| !own(launch));
+        }
+        self.only.store(uses.only(), Ordering::Release);
+        drop(uses);
+        drop(spent);
+        // So that the entries of streams that are gone do not pile up.
+        if !asked.is_empty() && !deferred::must_not_run_here() {
+            for mark in &asked {
+                mark.timeline.peek(mark.seq);
+            }
+            let mut spent = Vec::new();
+            self.change(|entries| entries.prune_of(&asked, &mut spent));
+        }
+    }
+
+    /// Whether a graph uses the memory.
+    pub(super) fn is_kept(&self) -> bool {
+        lock(&self.uses).keepers > 0
+    }
+
+    /// Takes the block of a buffer that is dropped until no graph uses it.
+    pub(crate) fn take_over(&self, block: impl Any + Send) {
+        let mut uses = lock(&self.uses);
+        // Dropped after unlocking, if no graph uses it any more.
+        let _free = match uses.keepers {
+            0 => Some(block),
+            _ => {
+                uses.left = Some(Box::new(block));
+                None
+            }
+        };
+        drop(uses);
+    }
+}
+
+impl Uses {
+    /// See [`SharedLedger::only`].
+    fn only(&self) -> u64 {
+        let mut only = self.entries.only(None);
+        for launch in &self.launches {
+            let Some(stream) = launch.last.stream() else {
+                continue;
+            };
+            only = match only {
+                NO_STREAM => stream,
+                same if same == stream => same,
+                _ => return SEVERAL,
+            };
+        }
+        only
+    }
+}
+
+impl KeptMemory {
+    pub(super) fn of(ledger: &Arc<SharedLedger>) -> Self {
+        lock(&ledger.uses).keepers += 1;
+        Self(ledger.clone())
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<SharedLedger> {
+        &self.0
+    }
+}
+
+impl Clone for KeptMemory {
+    fn clone(&self) -> Self {
+        Self::of(&self.0)
+    }
+}
+
+impl Drop for KeptMemory {
+    fn drop(&mut self) {
+        // In a fork's child, the lock may be held by a thread that does not exist there.
+        if driver::is_gone() {
+            return;
+        }
+        let mut uses = lock(&self.0.uses);
+        uses.keepers -= 1;
+        let left = match uses.keepers {
+            0 => uses.left.take(),
+            _ => None,
+        };
+        // Frees the memory, if its buffer is gone: not under the lock.
+        drop(uses);
+        drop(left);
+    }
+}

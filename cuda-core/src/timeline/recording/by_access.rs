@@ -1,0 +1,170 @@
+//! The order of a capture's operations by what they do to memory.
+//!
+//! Before each operation, the stream's dependencies are set to the nodes that it conflicts with;
+//! after it, they are its own node.
+
+use std::collections::HashMap;
+use std::mem;
+
+use super::PlacedUse;
+use super::dependencies::{EMPTY, Node, Nodes, add_empty, set_dependencies, state};
+use crate::error::{Error, Result};
+use crate::timeline::core::Bound;
+use crate::timeline::ledger::{Access, Bytes};
+
+/// The nodes of the operations so far, by what they do.
+#[derive(Default)]
+pub(super) struct ByAccess {
+    /// By the index of the memory.
+    memory: HashMap<usize, Vec<Earlier>>,
+    /// The nodes that every later operation comes behind.
+    barrier: Nodes,
+    /// The nodes on which none depends so far.
+    leaves: Nodes,
+    /// What the stream's dependencies were when this value saw them last.
+    current: Nodes,
+    /// Uses by other code's work were noted since the last operation.
+    noting: bool,
+    step: Option<Step>,
+    /// The driver did not say which node an operation has.
+    pub(super) is_broken: bool,
+}
+
+/// What the operations of a step come behind, and their nodes.
+struct Step {
+    /// [`None`]: what the operations do to memory decides.
+    after: Option<Nodes>,
+    made: Nodes,
+}
+
+/// An access by an earlier operation.
+struct Earlier {
+    range: Bytes,
+    access: Access,
+    nodes: Nodes,
+}
+
+impl ByAccess {
+    /// Captures an operation behind those that it conflicts with. One that uses no memory, as far
+    /// as this crate knows, is a barrier: it comes behind all earlier ones, and all later ones come
+    /// behind it. Within a step that names what it comes behind, that is all.
+    pub(super) fn record(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        enqueue: impl FnOnce() -> (u64, Result<()>),
+    ) -> (u64, Result<()>) {
+        self.noting = false;
+        let is_barrier = uses.is_empty() && self.named().is_none();
+        let mut before = match (is_barrier, uses.is_empty()) {
+            (true, _) => self.leaves.clone(),
+            (false, true) => Nodes::new(),
+            (false, false) => self.barrier.clone(),
+        };
+        before.extend(self.named().into_iter().flatten());
+        uses.iter().for_each(|used| self.add_conflicting(used, &mut before));
+        if let Err(error) = set_dependencies(bound.raw(), &before) {
+            return (0, Err(error));
+        }
+        let (seq, result) = enqueue();
+        let nodes = match state(bound.raw()) {
+            Ok((_, nodes)) => nodes,
+            Err(error) => {
+                self.is_broken = true;
+                return (seq, result.and(Err(error)));
+            }
+        };
+        self.follow(&before, &nodes);
+        if let Some(step) = self.step.as_mut().filter(|_| nodes != before) {
+            step.made.extend(&nodes);
+        }
+        if is_barrier {
+            self.memory.clear();
+            self.barrier = nodes;
+        } else {
+            uses.iter().for_each(|used| self.enter(used, &nodes));
+        }
+        (seq, result)
+    }
+
+    /// What the operations of the step come behind besides what they conflict with.
+    fn named(&self) -> Option<&Nodes> {
+        self.step.as_ref()?.after.as_ref()
+    }
+
+    /// Begins a step, whose operations come behind `after`, too.
+    pub(super) fn begin_step(&mut self, after: Option<&[Node]>) -> Result<()> {
+        let why = "a step is being added";
+        Error::unless(self.step.is_none(), "GraphBuilder::add", why)?;
+        let after = after.map(|after| after.iter().copied().collect());
+        self.step = Some(Step { after, made: Nodes::new() });
+        Ok(())
+    }
+
+    /// Ends the step. Returns its node, or a new one that does nothing and is behind all its nodes
+    /// if it has not exactly one: `cuGraphAddEmptyNode`.
+    pub(super) fn end_step(&mut self, bound: &Bound<'_>) -> Result<Node> {
+        let Some(Step { after, made }) = self.step.take() else {
+            return Err(Error::NotCapturable { op: EMPTY });
+        };
+        if let (Some(node), 1) = (made.first(), made.len()) {
+            return Ok(*node);
+        }
+        let before = if made.is_empty() { after.unwrap_or_default() } else { made };
+        let node = add_empty(bound.raw(), &before)?;
+        self.leaves.retain(|leaf| !before.contains(leaf));
+        self.leaves.insert(node);
+        Ok(node)
+    }
+
+    /// Notes a use by work that other code enqueues after this call, or has enqueued before it: that
+    /// work comes behind what it conflicts with, for all that is noted before it.
+    pub(super) fn note(&mut self, bound: &Bound<'_>, used: &PlacedUse) -> Result<()> {
+        let (_, now) = state(bound.raw())?;
+        let follows = self.noting || now != self.current;
+        let mut nodes = if follows { now.clone() } else { self.barrier.clone() };
+        nodes.extend(self.named().into_iter().flatten());
+        if now != self.current {
+            let before = mem::take(&mut self.current);
+            self.follow(&before, &now);
+            self.step.iter_mut().for_each(|step| step.made.extend(&now));
+        }
+        self.add_conflicting(used, &mut nodes);
+        set_dependencies(bound.raw(), &nodes)?;
+        self.enter(used, &nodes);
+        (self.current, self.noting) = (nodes, true);
+        Ok(())
+    }
+
+    /// Adds the nodes of earlier operations that conflict with a use.
+    fn add_conflicting(&self, used: &PlacedUse, nodes: &mut Nodes) {
+        let earlier = self.memory.get(&used.at).into_iter().flatten();
+        nodes.extend(earlier.filter(|earlier| earlier.conflicts_with(used)).flat_map(|e| &e.nodes));
+    }
+
+    /// Notes that `nodes` were captured behind `before`; they are the same if a call failed.
+    fn follow(&mut self, before: &Nodes, nodes: &Nodes) {
+        if nodes != before {
+            self.leaves.retain(|leaf| !before.contains(leaf));
+            self.leaves.extend(nodes);
+        }
+        self.current.clone_from(nodes);
+    }
+
+    /// Notes an access. A write supersedes what it covers, since it came behind all of that.
+    fn enter(&mut self, used: &PlacedUse, nodes: &Nodes) {
+        let (range, access) = (used.range.clone(), used.access);
+        let earlier = self.memory.entry(used.at).or_default();
+        if access == Access::Write {
+            earlier.retain(|e| !(range.start <= e.range.start && e.range.end <= range.end));
+        }
+        earlier.push(Earlier { range, access, nodes: nodes.clone() });
+    }
+}
+
+impl Earlier {
+    fn conflicts_with(&self, used: &PlacedUse) -> bool {
+        let overlap = self.range.start.max(used.range.start) < self.range.end.min(used.range.end);
+        overlap && (self.access == Access::Write || used.access == Access::Write)
+    }
+}

@@ -1,0 +1,81 @@
+//! The driver's view of a capture: the graph so far, and what the next node depends on.
+
+use std::collections::BTreeSet;
+use std::{ptr, slice};
+
+use cuda_sys::{
+    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_SET_CAPTURE_DEPENDENCIES, CUgraph, CUgraphNode,
+    CUstream, symbol as cu,
+};
+
+use crate::error::{Result, check};
+use crate::process::handle::Handle;
+
+/// A node of a graph, which lives as long as the graph.
+pub(crate) type Node = Handle<CUgraphNode>;
+
+pub(super) type Nodes = BTreeSet<Node>;
+
+pub(super) const EMPTY: &str = "cuGraphAddEmptyNode";
+const CHILD: &str = "cuGraphAddChildGraphNode";
+
+/// Makes these nodes the dependencies of what is captured next: `cuStreamUpdateCaptureDependencies`.
+pub(super) fn set_dependencies(stream: CUstream, nodes: &Nodes) -> Result<()> {
+    let mut nodes = handles(nodes);
+    let (first, count) = (nodes.as_mut_ptr(), nodes.len());
+    let flags = CU_STREAM_SET_CAPTURE_DEPENDENCIES.0;
+    // SAFETY: the stream is being captured, which the caller's lock keeps so; the list holds `count`
+    // nodes of that capture, and is read during the call only.
+    let code = unsafe { cu::cuStreamUpdateCaptureDependencies(stream, first, count, flags) };
+    check("cuStreamUpdateCaptureDependencies", code)
+}
+
+/// The graph that is being captured, and the nodes that what is captured next depends on:
+/// `cuStreamGetCaptureInfo_v2`.
+pub(super) fn state(stream: CUstream) -> Result<(CUgraph, Nodes)> {
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+    let (mut graph, mut first, mut count) = (ptr::null_mut(), ptr::null(), 0);
+    let id = ptr::null_mut();
+    // SAFETY: the stream is live; the call writes a status, two addresses and a number, to locals
+    // that outlive it, and nothing through the null pointer.
+    let code = unsafe {
+        cu::cuStreamGetCaptureInfo_v2(stream, &mut status, id, &mut graph, &mut first, &mut count)
+    };
+    check("cuStreamGetCaptureInfo", code)?;
+    if count == 0 {
+        return Ok((graph, Nodes::new()));
+    }
+    // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on
+    // the stream or until the capture is terminated", both of which the caller's lock excludes.
+    let nodes = unsafe { slice::from_raw_parts(first, count) };
+    Ok((graph, nodes.iter().map(|node| Handle(*node)).collect()))
+}
+
+/// A new node that does nothing, behind those nodes: `cuGraphAddEmptyNode`. The caller's lock
+/// excludes other uses of the stream.
+pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
+    let (graph, _) = state(stream)?;
+    let (list, mut node) = (handles(before), ptr::null_mut());
+    let (first, count) = (list.as_ptr(), list.len());
+    // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
+    // The call writes one handle, to a local that outlives it.
+    check(EMPTY, unsafe { cu::cuGraphAddEmptyNode(&mut node, graph, first, count) })?;
+    Ok(Handle(node))
+}
+
+/// Captures a graph on the stream, as one node: `cuGraphAddChildGraphNode`. The caller's locks
+/// exclude other uses of the stream and of the child.
+pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<()> {
+    let (graph, before) = state(stream)?;
+    let (list, mut node) = (handles(&before), ptr::null_mut());
+    let (first, count) = (list.as_ptr(), list.len());
+    // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
+    // The child is live, and copied. The call writes one handle, to a local that outlives it.
+    let code = unsafe { cu::cuGraphAddChildGraphNode(&mut node, graph, first, count, child) };
+    check(CHILD, code)?;
+    set_dependencies(stream, &Nodes::from([Handle(node)]))
+}
+
+fn handles(nodes: &Nodes) -> Vec<CUgraphNode> {
+    nodes.iter().map(|node| node.0).collect()
+}
