@@ -19,6 +19,7 @@ mod events;
 mod fatbins;
 mod foreign_streams;
 mod forms;
+mod graphs;
 mod green;
 mod guard_closures;
 mod guards;

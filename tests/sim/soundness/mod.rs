@@ -7,6 +7,7 @@ mod captures;
 mod contexts;
 mod elsewhere;
 mod forgotten;
+mod graphs;
 mod guards;
 mod host_functions;
 mod inputs;

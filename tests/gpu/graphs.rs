@@ -1,0 +1,481 @@
+//! Graphs: captured, kept alive, ordered, launched (chapter L).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use cuda_core::{
+    Context, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream, drops,
+};
+use support::{gpu_test, kernels, stall};
+
+use crate::capture;
+
+mod access;
+mod build;
+mod change;
+mod cublas;
+mod devices;
+mod lending;
+mod order;
+mod raw;
+
+pub(crate) fn context() -> Result<Context> {
+    Device::get(0)?.context()
+}
+
+/// Asserts that a capture refused an operation.
+#[track_caller]
+pub(crate) fn not_captured<R>(done: Result<R>, what: &str) {
+    match done {
+        Err(Error::NotCapturable { .. }) => {}
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what}: done in a capture"),
+    }
+}
+
+/// Adds one to each element, by a kernel.
+pub(crate) fn add_one(
+    stream: &Stream,
+    function: &cuda_core::Function,
+    x: &mut cuda_core::DeviceBuffer<u32>,
+) -> Result<()> {
+    let n = x.len();
+    // SAFETY: add_one(u32 *x, u32 n) reads and writes `n` elements.
+    unsafe { stream.kernel(function).elements(n).arg(x).arg(n as u32).launch() }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_static_inputs() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc::<u32>(1000)?;
+        let mut y = stream.alloc::<u32>(1000)?;
+        let graph = Graph::capture(&context, |stream| {
+            add_one(stream, &function, &mut x)?;
+            stream.copy(&x, &mut y)
+        })?;
+        assert_eq!(graph.node_count()?, 2);
+        drop(function); // the graph keeps its module
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        for step in 0..5 {
+            stream.upload(&[step; 1000], &mut x)?;
+            exec.launch(&stream)?;
+            assert_eq!(stream.download_vec(&y)?, [step + 1; 1000]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_ordinary_code_is_captured() -> Result<()> {
+        fn work(stream: &Stream, x: &mut cuda_core::DeviceBuffer<u32>) -> Result<()> {
+            stream.fill(&mut *x, 7)?;
+            stream.fill_bytes(x.slice_mut(..8)?, 0xFF)?;
+            let mut y = stream.alloc::<u32>(64)?;
+            let mut batch = cuda_core::Batch::new();
+            let (low, high) = y.split_at_mut(32)?;
+            batch.copy(x.slice(..32)?, low)?;
+            batch.copy(x.slice(32..64)?, high)?;
+            stream.enqueue(batch)?;
+            stream.copy_within(&mut y, 0..8, 32)?;
+            let event = Event::new(stream.context(), EventFlags::DISABLE_TIMING)?;
+            event.record(stream)?;
+            stream.wait_event(&event)?;
+            stream.wait_stream(stream)?;
+            stream.copy(&y, x)
+        }
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc::<u32>(64)?;
+        work(&stream, &mut x)?;
+        let expected = stream.download_vec(&x)?;
+        let graph = Graph::capture(&context, |stream| work(stream, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        for _ in 0..3 {
+            stream.fill(&mut x, 0)?;
+            exec.launch(&stream)?;
+            assert_eq!(stream.download_vec(&x)?, expected);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l03_is_capturing() -> Result<()> {
+        let context = context()?;
+        let outside = context.create_stream()?;
+        let mut kept = None;
+        Graph::capture(&context, |stream| {
+            assert!(capture::is_capturing(stream.as_raw()));
+            assert!(!capture::is_capturing(outside.as_raw()));
+            kept = Some(stream.clone());
+            Ok(())
+        })?;
+        let kept = kept.expect("it was captured");
+        assert!(!capture::is_capturing(kept.as_raw()));
+        let mut x = outside.alloc::<u32>(1)?;
+        not_captured(kept.fill(&mut x, 1), "a fill after the capture");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s40_other_threads_work_stays_out() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut theirs = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |captured| {
+            captured.fill(&mut x, 1)?;
+            thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    stream.upload(&[7; 100], &mut theirs)?;
+                    context.default_stream()?.fill(&mut theirs, 8)?;
+                    let fresh = context.create_stream()?.alloc_zeroed::<u32>(1 << 16)?;
+                    stream.synchronize()?;
+                    assert_eq!(stream.download_vec(&theirs)?, [8; 100], "it ran at once");
+                    fresh.close().map_err(|rejected| rejected.error)
+                });
+                other.join().expect("the thread ends")
+            })?;
+            captured.fill(&mut x, 2)
+        })?;
+        assert_eq!(graph.node_count()?, 2);
+        stream.fill(&mut theirs, 0)?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&theirs)?, [0; 100]);
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l04_host_functions_run_at_each_launch() -> Result<()> {
+        struct Counted(Arc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, called) = (Counted(drops.clone()), calls.clone());
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(move || {
+                let _counted = &counted;
+                called.fetch_add(1, Ordering::SeqCst);
+            })
+        })?;
+        let mut exec = graph.instantiate()?;
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "captured, not called");
+        exec.launch(&stream)?;
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
+        drop(graph);
+        assert_eq!(drops.load(Ordering::SeqCst), 0, "the executable owns it");
+        drop(exec);
+        drops::flush();
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l05_streams_of_a_capture_fork_and_join() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut parts = [stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?];
+        let mut both = stream.alloc::<u32>(200)?;
+        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+            let [first, second] = &mut parts;
+            one.fill(&mut *first, 1)?;
+            two.fill(&mut *second, 10)?;
+            add_one(two, &function, second)?;
+            add_one(one, &function, first)?;
+            let (low, high) = both.split_at_mut(100)?;
+            one.copy(&*second, high)?; // behind the other stream's kernel
+            two.copy(&*first, low) // behind this one's
+        })?;
+        let mut exec = graph.instantiate()?;
+        for _ in 0..3 {
+            stream.fill(&mut both, 0)?;
+            exec.launch(&stream)?;
+            let sum: u32 = stream.download_vec(&both)?.iter().sum();
+            assert_eq!(sum, 100 * 2 + 100 * 11);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l08_what_cannot_be_captured_is_refused_and_the_capture_survives() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let outside = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        outside.record(&stream)?;
+        let inside = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let other = context.create_stream()?;
+        let graph = Graph::capture(&context, |captured| {
+            not_captured(captured.synchronize(), "synchronize");
+            not_captured(captured.query(), "query");
+            not_captured(captured.upload(&[1; 100], &mut x), "upload of a slice");
+            not_captured(captured.download(&x, &mut [0; 100]), "download of a slice");
+            not_captured(captured.download_vec(&x), "download_vec");
+            not_captured(captured.upload_owned(vec![1; 100], &mut x).map_err(|r| r.error), "upload_owned");
+            not_captured(captured.wait_event(&outside), "an event from outside");
+            not_captured(captured.wait_stream(&stream), "a stream outside");
+            not_captured(stream.wait_stream(captured), "a stream outside that waits");
+            not_captured(captured.launch_host_func(|| ()), "a function that runs once");
+            not_captured(captured.checkpoint(), "checkpoint");
+            inside.record(captured)?;
+            not_captured(inside.synchronize(), "an event of the capture");
+            not_captured(inside.query(), "an event of the capture");
+            not_captured(stream.wait_event(&inside), "a stream outside that waits for an event");
+            captured.fill(&mut x, 3)
+        })?;
+        // The event is of use again.
+        inside.record(&stream)?;
+        inside.synchronize()?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [3; 100]);
+        other.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l13_s33_a_capture_ends_with_its_closure() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let failed = Graph::capture(&context, |captured| {
+            captured.fill(&mut x, 1)?;
+            captured.synchronize()
+        });
+        not_captured(failed, "the closure's error");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Graph::capture(&context, |captured| {
+                captured.fill(&mut x, 1)?;
+                panic!("on purpose")
+            })
+        }));
+        assert!(panicked.is_err());
+        context.synchronize()?; // would end a capture, and is refused during one
+        assert_eq!(stream.download_vec(&x)?, [0; 100], "nothing ran");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l15_an_empty_graph() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let graph = Graph::capture(&context, |_| Ok(()))?;
+        assert_eq!(graph.node_count()?, 0);
+        let mut exec = graph.instantiate()?;
+        exec.upload(&stream)?;
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        exec.close()?;
+        Ok(graph.close()?)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l19_s07_a_graph_keeps_its_memory() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc::<u32>(1 << 16)?;
+        let mut y = stream.alloc::<u32>(1 << 16)?;
+        let mut sink = stream.alloc::<u32>(1 << 16)?;
+        let address = x.as_raw();
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 5)?;
+            stream.copy(&x, &mut y)?;
+            stream.copy(&y, &mut sink)
+        })?;
+        drop((x, y));
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        let mut poison = Vec::new();
+        for _ in 0..8 {
+            let mut taken = stream.alloc::<u32>(1 << 16)?;
+            assert_ne!(taken.as_raw(), address, "the graph's memory was given away");
+            stream.fill(&mut taken, 0xDEAD)?;
+            poison.push(taken);
+        }
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&sink)?, vec![5; 1 << 16]);
+        for taken in &poison {
+            assert!(stream.download_vec(taken)?.iter().all(|word| *word == 0xDEAD));
+        }
+        drop(exec);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l20_dropped_while_running() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(1000)?;
+        let graph = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop((exec, graph, function));
+        stalled.release();
+        assert_eq!(stream.download_vec(&x)?, [1; 1000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l22_memory_allocated_and_freed_in_a_capture() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut y = stream.alloc::<u32>(1000)?;
+        let mut used_elsewhere = other.alloc_zeroed::<u32>(1000)?;
+        stream.fill(&mut used_elsewhere, 2)?;
+        let graph = Graph::capture(&context, |captured| {
+            let mut scratch = captured.alloc_zeroed::<u32>(1000)?;
+            captured.copy(&used_elsewhere, &mut scratch)?;
+            drop(used_elsewhere);
+            captured.copy(&scratch, &mut y)
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&other)?;
+        assert_eq!(stream.download_vec(&y)?, [2; 1000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l23_what_a_function_owns_is_dropped_on_a_safe_thread() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let owned = stream.alloc_zeroed::<u32>(1000)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(move || assert_eq!(owned.len(), 1000))
+        })?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop((exec, graph));
+        stalled.release();
+        stream.synchronize()?;
+        drops::flush();
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_an_executable_is_moved_between_streams() -> Result<()> {
+        let context = context()?;
+        let streams = [context.create_stream()?, context.create_stream()?, context.create_stream()?];
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = streams[0].alloc_zeroed::<u32>(1000)?;
+        let graph = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        let mut second = graph.instantiate()?;
+        for stream in streams.iter().cycle().take(9) {
+            exec.launch(stream)?;
+            second.launch(stream)?;
+        }
+        assert_eq!(streams[1].download_vec(&x)?, [18; 1000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_nothing_leaks_over_many_graphs() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut host = PinnedBuffer::<u32>::new(&context, 100)?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        for round in 0..20 {
+            let graph = Graph::capture(&context, |stream| {
+                let mut y = stream.alloc::<u32>(100)?;
+                stream.fill(&mut y, round)?;
+                stream.copy(&y, &mut x)?;
+                stream.download(&x, &mut host)
+            })?;
+            let mut exec = graph.instantiate()?;
+            exec.lend_mut(&mut host).launch(&stream)?;
+            assert_eq!(host.as_slice()?, [round; 100]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_launches_on_default_streams() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&context.default_stream()?)?;
+        exec.launch(&context.per_thread_stream()?)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [3; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_graph_is_closed_before_its_executables() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 4))?;
+        let mut exec = graph.instantiate()?;
+        let node = graph.nodes()?[0].id();
+        graph.close()?;
+        exec.set_enabled(node, true)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [4; 100]);
+        Ok(exec.close()?)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_panic_in_a_graphs_function_stays_there() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(|| panic!("on purpose"))
+        })?;
+        let mut exec = graph.instantiate()?;
+        support::expect_drop_failures(2);
+        exec.launch(&stream)?;
+        exec.launch(&stream)?;
+        stream.synchronize()
+    }
+}

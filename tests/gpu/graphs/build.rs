@@ -1,0 +1,180 @@
+//! Graphs that are built, nested, extended, looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cuda_core::{Graph, Result, sys};
+use support::{gpu_test, kernels, refusal};
+
+use super::{add_one, context, not_captured};
+
+gpu_test! {
+    needs 1;
+    fn l_steps_have_the_dependencies_that_are_named() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let calls = Arc::new(AtomicUsize::new(0));
+        let graph = Graph::build(&context, |builder| {
+            let count = || {
+                let calls = calls.clone();
+                move || assert!(calls.fetch_add(1, Ordering::SeqCst) < 1000)
+            };
+            let one = builder.add(|stream| stream.fill(&mut x, 1))?;
+            let free = builder.add_after(&[], |stream| stream.launch_host_func_each(count()))?;
+            let both = builder.add_after(&[one, free], |_| Ok(()))?;
+            let two = builder.add_after(&[both], |stream| {
+                stream.fill(&mut y, 2)?;
+                stream.launch_host_func_each(count())
+            })?;
+            assert!(one != free && both != two);
+            let last = builder.add(|stream| stream.copy(&x, &mut y))?;
+            assert_ne!(last, two);
+            Ok(())
+        })?;
+        let kinds: Vec<_> = graph.nodes()?.iter().map(|node| node.kind()).collect();
+        let count = |kind| kinds.iter().filter(|known| **known == kind).count();
+        assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_HOST), 2);
+        assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_EMPTY), 2, "where a step is not one operation");
+        assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_MEMSET), 2);
+        // The copy is behind the fill of `x` and that of `y`.
+        let edges = graph.edges()?;
+        let copy = kinds.iter().position(|kind| *kind == sys::CU_GRAPH_NODE_TYPE_MEMCPY).expect("one");
+        assert_eq!(edges.iter().filter(|(_, to)| *to == copy).count(), 2);
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [1; 100]);
+        assert_eq!(calls.load(Ordering::SeqCst), 4);
+        let other = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let foreign = other.nodes()?[0].id();
+        let refused = Graph::build(&context, |builder| {
+            builder.add_after(&[foreign], |_| Ok(()))?;
+            Ok(())
+        });
+        assert!(refusal(refused).contains("another graph"));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_graphs_in_graphs() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let step = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
+        assert!(refusal(step.include(&stream)).contains("not captured"));
+        let graph = Graph::capture(&context, |stream| {
+            step.include(stream)?;
+            add_one(stream, &function, &mut x)?;
+            step.include(stream)
+        })?;
+        let flow = Graph::capture_by_access(&context, |stream| {
+            step.include(stream)?;
+            step.include(stream)
+        })?;
+        assert_eq!((flow.node_count()?, flow.edge_count()?), (2, 1), "both use the same memory");
+        drop((step, function));
+        graph.instantiate()?.launch(&stream)?;
+        flow.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [5; 100]);
+        drop(x);
+        graph.instantiate()?.launch(&stream)?; // the child's memory is kept
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_graph_is_extended() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 3))?;
+        let fill = graph.nodes()?[0].id();
+        graph.extend(&[fill], |stream| stream.copy(&x, &mut y))?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
+        let mut exec = graph.instantiate()?;
+        let refused = graph.extend(&[], |stream| stream.fill(&mut y, 4));
+        assert!(refusal(refused).contains("executable"));
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [3; 100]);
+        drop(exec);
+        let failed = graph.extend(&[], |stream| stream.synchronize());
+        not_captured(failed, "a wait");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            graph.extend(&[], |_| panic!("on purpose"))
+        }));
+        assert!(panicked.is_err());
+        drop((x, y));
+        graph.instantiate()?.launch(&stream)?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_graph_of_other_code() -> Result<()> {
+        struct Told(Arc<AtomicUsize>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the call writes one handle, to a local that outlives it.
+        support::check("cuGraphCreate", unsafe { cuda_sys::cuGraphCreate(&mut raw, 0) });
+        let dropped = Arc::new(AtomicUsize::new(0));
+        // SAFETY: made above, and not used elsewhere; it has no operation.
+        let graph = unsafe { Graph::from_raw(raw, &context, Told(dropped.clone())) }?;
+        assert_eq!(graph.as_raw(), raw);
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        drop(graph);
+        assert_eq!(dropped.load(Ordering::SeqCst), 0);
+        drop(exec);
+        cuda_core::drops::flush();
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_what_a_graph_looks_like() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        let mut y = stream.alloc_zeroed::<u32>(64)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            add_one(stream, &function, &mut x)?;
+            stream.copy(&x, &mut y)
+        })?;
+        let nodes = graph.nodes()?;
+        let text: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        assert_eq!(text[0], "fill of 256 bytes");
+        assert!(text[1].starts_with("add_one <<<1, "), "{}", text[1]);
+        assert_eq!(text[2], "copy of 256 bytes");
+        assert_eq!(graph.edges()?, [(0, 1), (1, 2)]);
+        let summary = graph.to_string();
+        assert!(summary.starts_with("3 nodes (fill x 1, kernel x 1, copy x 1), 2 dependencies, 2"), "{summary}");
+        let picture = graph.to_svg()?;
+        assert!(picture.contains("add_one &lt;&lt;&lt;1"), "{picture}");
+        assert_eq!(picture.matches("<path").count(), 2);
+        let file = std::env::temp_dir().join(format!("graph-{}.dot", std::process::id()));
+        graph.debug_dot(&file)?;
+        let dot = std::fs::read_to_string(&file).expect("the driver wrote it");
+        assert!(dot.contains("digraph"), "{dot}");
+        std::fs::remove_file(file).expect("it was there");
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Executables that are changed.
+
+use cuda_core::{
+    Context, Device, DeviceBuffer, Error, Function, Graph, PinnedBuffer, Result, Stream,
+};
+use support::{freed_behind_a_stall, gpu_test, kernels, refusal, stall};
+
+use super::context;
+
+/// `copy_words(u32 *to, const u32 *from, u32 n)` as a launch that the caller makes.
+macro_rules! copy_words {
+    ($stream:expr, $function:expr, $to:expr, $from:expr) => {
+        $stream.kernel($function).block(100).arg($to).arg($from).arg(100u32)
+    };
+}
+
+fn buffers(stream: &Stream) -> Result<[DeviceBuffer<u32>; 3]> {
+    let alloc = || freed_behind_a_stall(|| stream.alloc(100));
+    let mut buffers = [alloc()?, alloc()?, alloc()?];
+    for (buffer, value) in buffers.iter_mut().zip(10..) {
+        stream.fill(buffer, value)?;
+    }
+    Ok(buffers)
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn l_an_executable_is_updated() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let [mut x, mut y, _] = buffers(&stream)?;
+        let first = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let second = Graph::capture(&context, |stream| stream.fill(&mut y, 2))?;
+        let different = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.copy(&x, &mut y)
+        })?;
+        let mut exec = first.instantiate()?;
+        exec.launch(&stream)?;
+        match exec.update(&different) {
+            Err(Error::GraphUpdate { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        exec.launch(&stream)?;
+        exec.update(&second)?;
+        drop((first, second, different));
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop(x); // the executable does not use it any more
+        stalled.release();
+        assert_eq!(stream.download_vec(&y)?, [2; 100]);
+        drop(y);
+        exec.launch(&stream)?; // it keeps this one
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn l_a_kernels_arguments_are_replaced() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let function = kernels::get(&context, "copy_words")?;
+        let [x, mut y, z] = buffers(&stream)?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut launch = copy_words!(stream, &function, &mut y, &x);
+            // SAFETY: both have 100 elements, one for each thread.
+            unsafe { launch.launch() }
+        })?;
+        let copy = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [10; 100]);
+        // SAFETY: as above.
+        unsafe { exec.set_kernel(copy, &mut copy_words!(stream, &function, &mut y, &z)) }?;
+        drop((graph, function));
+        // The new argument is ordered and kept as the old one was.
+        let mut z = z;
+        let stalled = stall(other.as_raw());
+        other.fill(&mut z, 77)?;
+        exec.launch(&stream)?;
+        stalled.release();
+        drop(z);
+        assert_eq!(stream.download_vec(&y)?, [77; 100]);
+        let mut poison = stream.alloc::<u32>(100)?;
+        stream.fill(&mut poison, 5)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [77; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn l_replaced_arguments_are_let_go_again() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "copy_words")?;
+        let [x, mut y, z] = buffers(&stream)?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut launch = copy_words!(stream, &function, &mut y, &x);
+            // SAFETY: both have 100 elements, one for each thread.
+            unsafe { launch.launch() }
+        })?;
+        let copy = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        // SAFETY: as above.
+        unsafe { exec.set_kernel(copy, &mut copy_words!(stream, &function, &mut y, &z)) }?;
+        exec.launch(&stream)?;
+        let rejected = z.close().expect_err("the executable uses it");
+        // SAFETY: as above.
+        unsafe { exec.set_kernel(copy, &mut copy_words!(stream, &function, &mut y, &x)) }?;
+        rejected.value.close()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [10; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn l_replaced_arguments_are_checked() -> Result<()> {
+        fn capture(context: &Context, function: &Function, buffers: &mut [DeviceBuffer<u32>; 3]) -> Result<Graph> {
+            let [x, y, _] = buffers;
+            Graph::capture(context, |stream| {
+                let mut launch = copy_words!(stream, function, &mut *y, &*x);
+                // SAFETY: both have 100 elements, one for each thread.
+                unsafe { launch.launch() }
+            })
+        }
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "copy_words")?;
+        let mut buffers = buffers(&stream)?;
+        let (one, two) = (capture(&context, &function, &mut buffers)?, capture(&context, &function, &mut buffers)?);
+        let mut exec = one.instantiate()?;
+        let [x, mut y, _] = buffers;
+        let foreign = two.nodes()?[0].id();
+        // SAFETY: both have 100 elements, one for each thread.
+        let refused = unsafe { exec.set_kernel(foreign, &mut copy_words!(stream, &function, &mut y, &x)) };
+        assert!(refusal(refused).contains("another graph"));
+        assert!(refusal(exec.set_enabled(foreign, false)).contains("another graph"));
+        // Pinned memory must be lent from then on.
+        let host = PinnedBuffer::from_slice(&context, &[33u32; 100])?;
+        let copy = one.nodes()?[0].id();
+        // SAFETY: both have 100 elements, one for each thread.
+        unsafe { exec.set_kernel(copy, &mut copy_words!(stream, &function, &mut y, &host)) }?;
+        assert!(refusal(exec.launch(&stream)).contains("`lend`"));
+        exec.lend(&host).launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [33; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_nodes_are_left_out() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.fill(&mut x, 2)
+        })?;
+        let second = graph.nodes()?[1].id();
+        let mut exec = graph.instantiate()?;
+        exec.set_enabled(second, false)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [1; 100]);
+        exec.set_enabled(second, true)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        Ok(())
+    }
+}

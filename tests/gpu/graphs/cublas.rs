@@ -1,0 +1,151 @@
+//! Work of cuBLAS in a graph: noted, captured, replayed.
+
+use std::env;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::transmute;
+use std::path::Path;
+use std::ptr;
+
+use cuda_core::{Access, DeviceBuffer, Graph, Result, Stream};
+use cuda_sys::{CUdeviceptr, CUstream, os};
+use support::{gpu_test, report};
+
+use super::context;
+use crate::stack;
+
+// Every release since 4.0 has these signatures; `cublasStatus_t` and `cublasOperation_t` are ints.
+type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
+type SetStream = unsafe extern "C" fn(*mut c_void, CUstream) -> c_int;
+type Sgemm = unsafe extern "C" fn(
+    *mut c_void,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    *const f32,
+    CUdeviceptr,
+    c_int,
+    CUdeviceptr,
+    c_int,
+    *const f32,
+    CUdeviceptr,
+    c_int,
+) -> c_int;
+
+const N: usize = 64;
+
+/// A handle of cuBLAS, with the calls that the test needs.
+struct Cublas {
+    handle: *mut c_void,
+    destroy: Destroy,
+    set_stream: SetStream,
+    sgemm: Sgemm,
+}
+
+impl Cublas {
+    /// The library beside the libcudart of `CUDA_TESTS_LIBCUDART`; [`None`] if there is none. A
+    /// context is current.
+    fn load() -> Option<Self> {
+        let runtime = env::var_os("CUDA_TESTS_LIBCUDART")?;
+        let folder = Path::new(&runtime).parent()?;
+        let library = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11"]
+            .iter()
+            // SAFETY: the initialisers of cuBLAS only set it up.
+            .find_map(|name| unsafe { os::Library::open(folder.join(name).as_os_str()) }.ok())?;
+        let find = |symbol: &CStr| {
+            let address = library.symbol(symbol);
+            assert!(!address.is_null(), "no {symbol:?}");
+            address
+        };
+        // SAFETY: as declared, by the note on these types.
+        let create = unsafe { transmute::<*const c_void, Create>(find(c"cublasCreate_v2")) };
+        let mut handle = ptr::null_mut();
+        // SAFETY: the call writes one handle, to a local that outlives it.
+        assert_eq!(unsafe { create(&mut handle) }, 0, "cublasCreate");
+        Some(Self {
+            handle,
+            // SAFETY: as declared, by the note on these types.
+            destroy: unsafe { transmute::<*const c_void, Destroy>(find(c"cublasDestroy_v2")) },
+            // SAFETY: as declared, by the note on these types.
+            set_stream: unsafe {
+                transmute::<*const c_void, SetStream>(find(c"cublasSetStream_v2"))
+            },
+            // SAFETY: as declared, by the note on these types.
+            sgemm: unsafe { transmute::<*const c_void, Sgemm>(find(c"cublasSgemm_v2")) },
+        })
+    }
+
+    /// `c = a * b`, of `N` by `N` elements each, noted on the stream before and after.
+    fn multiply(
+        &self,
+        stream: &Stream,
+        (a, b): (&DeviceBuffer<f32>, &DeviceBuffer<f32>),
+        c: &mut DeviceBuffer<f32>,
+    ) -> Result<()> {
+        let note = || {
+            for read in [a, b] {
+                // SAFETY: nothing else uses the three between the two calls of this closure.
+                unsafe { read.note_use(stream, Access::Read) }?;
+            }
+            // SAFETY: as above.
+            unsafe { c.note_use(stream, Access::Write) }
+        };
+        note()?;
+        // SAFETY: handle and stream are live.
+        assert_eq!(unsafe { (self.set_stream)(self.handle, stream.as_raw()) }, 0);
+        let (n, one, zero) = (N as c_int, 1.0, 0.0);
+        let (a, b, to) = (a.as_raw(), b.as_raw(), c.as_raw());
+        // SAFETY: three matrices of `N` by `N`; the factors live during the call, which reads them.
+        let code =
+            unsafe { (self.sgemm)(self.handle, 0, 0, n, n, n, &one, a, n, b, n, &zero, to, n) };
+        assert_eq!(code, 0, "cublasSgemm");
+        note()
+    }
+}
+
+impl Drop for Cublas {
+    fn drop(&mut self) {
+        // SAFETY: created by `load`, and not used again.
+        unsafe { (self.destroy)(self.handle) };
+    }
+}
+
+gpu_test! {
+    needs 1, runtime;
+    fn l_cublas_in_a_graph() -> Result<()> {
+        let context = context()?;
+        stack::with(context.as_raw(), || {
+            let Some(cublas) = Cublas::load() else {
+                report(module_path!(), format_args!("left out: no cuBLAS beside libcudart"));
+                return Ok(());
+            };
+            let stream = context.create_stream()?;
+            let mut a = stream.alloc::<f32>(N * N)?;
+            let mut b = stream.alloc::<f32>(N * N)?;
+            let mut c = stream.alloc_zeroed::<f32>(N * N)?;
+            let mut d = stream.alloc_zeroed::<f32>(N * N)?;
+            stream.fill(&mut a, 1.0)?;
+            stream.fill(&mut b, 2.0)?;
+            cublas.multiply(&stream, (&a, &b), &mut c)?; // allocates its workspace
+            let mut work = |stream: &Stream| {
+                stream.fill(&mut b, 3.0)?;
+                cublas.multiply(stream, (&a, &b), &mut c)?;
+                stream.copy(&c, &mut d)
+            };
+            let chain = Graph::capture(&context, &mut work)?;
+            let flow = Graph::capture_by_access(&context, &mut work)?;
+            for graph in [chain, flow] {
+                let mut exec = graph.instantiate()?;
+                for value in [1.0f32, 5.0] {
+                    stream.fill(&mut a, value)?;
+                    exec.launch(&stream)?;
+                    let expected = value * 3.0 * N as f32;
+                    assert_eq!(stream.download_vec(&d)?, [expected; N * N]);
+                }
+            }
+            Ok(())
+        })
+    }
+}

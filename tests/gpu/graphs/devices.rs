@@ -1,0 +1,33 @@
+//! Graphs of two devices.
+
+use cuda_core::{Allocator, Device, Graph, Result, Stream};
+use support::{gpu_test, kernels};
+
+use super::add_one;
+
+gpu_test! {
+    needs 2;
+    fn l_two_devices_in_one_graph() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let functions =
+            [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
+        // Memory of the driver's pools would need access, which is shared with other tests.
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        let mut back = alloc(&streams[0])?;
+        streams[0].fill(&mut near, 0)?;
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
+            add_one(here, &functions[0], &mut near)?;
+            here.copy(&near, &mut far)?;
+            add_one(there, &functions[1], &mut far)?;
+            here.copy(&far, &mut back)
+        })?;
+        let mut exec = graph.instantiate()?;
+        for step in 1..4 {
+            exec.launch(&streams[0])?;
+            assert_eq!(streams[0].download_vec(&back)?, [step + 1; 1000]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! Graphs whose launches fail, come late, or meet other work at a bad moment.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use cuda_core::managed::ManagedBuffer;
+use cuda_core::{
+    Context, Device, DeviceBuffer, Function, Graph, PinnedBuffer, Result, Stream, drops,
+};
+use cuda_sim::{Fault, Session};
+use support::{kernels, refusal, stall};
+
+use super::clean;
+
+fn context() -> Result<Context> {
+    Device::get(0)?.context()
+}
+
+fn add_one(stream: &Stream, function: &Function, x: &mut DeviceBuffer<u32>) -> Result<()> {
+    let n = x.len();
+    // SAFETY: add_one(u32 *x, u32 n) reads and writes `n` elements.
+    unsafe { stream.kernel(function).elements(n).arg(x).arg(n as u32).launch() }
+}
+
+/// Makes the next launch of a graph fail.
+fn fail_a_launch(session: &Session) {
+    session.inject(Fault::new(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY).function("cuGraphLaunch"));
+}
+
+#[test]
+fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
+    clean(|session| {
+        let context = context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let mut output = PinnedBuffer::<u32>::new(&context, 100)?;
+        output.as_mut_slice()?.fill(0);
+        let mut x = one.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 9)?;
+            stream.download(&x, &mut output)
+        })?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(one.as_raw());
+        exec.lend_mut(&mut output).launch(&one)?;
+        fail_a_launch(session);
+        exec.lend_mut(&mut output).launch(&two).expect_err("it was made to fail");
+        assert!(output.try_as_slice()?.is_none(), "the first launch is pending");
+        stalled.release();
+        assert_eq!(output.as_slice()?, [9; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s16_a_launch_that_fails_elsewhere_frees_no_function() {
+    clean(|session| {
+        let context = context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+            })
+        })?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(one.as_raw());
+        exec.launch(&one)?;
+        fail_a_launch(session);
+        exec.launch(&two).expect_err("it was made to fail");
+        drop((exec, graph));
+        two.synchronize()?;
+        assert_eq!(Arc::strong_count(&calls), 2, "the first launch is pending");
+        stalled.release();
+        one.synchronize()?;
+        drops::flush();
+        assert_eq!((calls.load(Ordering::SeqCst), Arc::strong_count(&calls)), (1, 1));
+        Ok(())
+    });
+}
+
+#[test]
+fn s03_what_a_replaced_kernel_uses_is_waited_for() {
+    clean(|_session| {
+        let context = context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = one.alloc_zeroed::<u32>(100)?;
+        let mut y = two.alloc_zeroed::<u32>(100)?;
+        let mut z = two.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| add_one(stream, &function, &mut x))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        exec.launch(&one)?;
+        let mut launch = one.kernel(&function).elements(100).arg(&mut y).arg(100u32);
+        // SAFETY: `y` has 100 elements.
+        unsafe { exec.set_kernel(node, &mut launch) }?;
+        let copies = Graph::capture(&context, |stream| stream.copy(&y, &mut z))?;
+        let mut copies = copies.instantiate()?;
+        exec.launch(&one)?;
+        copies.launch(&two)?; // behind the launch on the other stream
+        assert_eq!(two.download_vec(&z)?, [1; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s30_a_destructor_that_panics_in_an_update_stays_there() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut pinned = PinnedBuffer::<u32>::zeroed(&context, 100)?;
+        let bomb = Bomb;
+        let first = Graph::capture(&context, |stream| {
+            add_one(stream, &function, &mut x)?;
+            stream.launch_host_func_each(move || {
+                let _bomb = &bomb;
+            })
+        })?;
+        let second = Graph::capture(&context, |stream| {
+            let mut launch = stream.kernel(&function).elements(100).arg(&mut pinned).arg(100u32);
+            // SAFETY: `pinned` has 100 elements.
+            unsafe { launch.launch() }?;
+            stream.launch_host_func_each(|| ())
+        })?;
+        let mut exec = first.instantiate()?;
+        drop(first);
+        let updated = catch_unwind(AssertUnwindSafe(|| exec.update(&second)));
+        updated.expect("a panic of a destructor ends where it is dropped")?;
+        assert!(refusal(exec.launch(&stream)).contains("`lend_mut`"));
+        exec.lend_mut(&mut pinned).launch(&stream)?;
+        assert_eq!(pinned.as_slice()?, [1; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s41_what_came_before_a_graph_with_a_host_function_does_not_wait_for_it() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let (go, gone) = mpsc::channel::<()>();
+        let gone = Mutex::new(gone);
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(move || {
+                let gone = gone.lock().expect("it is locked here alone");
+                gone.recv().expect("the test sends");
+            })
+        })?;
+        let outer = Graph::capture(&context, |stream| graph.include(stream))?;
+        for graph in [graph, outer] {
+            let mut exec = graph.instantiate()?;
+            stream.fill(&mut x, 1)?;
+            exec.launch(&stream)?;
+            x.synchronize()?; // would wait for ever behind the function
+            go.send(()).expect("the function receives");
+            stream.synchronize()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn l20_an_executable_goes_without_waiting_for_its_memory() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = ManagedBuffer::<u32>::new(&context, 100)?;
+        let graph = Graph::capture(&context, |stream| stream.fill(x.as_view_mut(), 1))?;
+        let mut exec = graph.instantiate()?;
+        drop((graph, x));
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop(exec); // the launch, and the free behind it, are pending
+        stalled.release();
+        stream.synchronize()?;
+        drops::flush();
+        Ok(())
+    });
+}
+
+#[test]
+fn l_steps_are_added_one_after_the_other() {
+    clean(|_session| {
+        let context = context()?;
+        let graph = Graph::build(&context, |builder| {
+            let mut inner = None;
+            let one = builder.add(|_stream| {
+                inner = Some(refusal(builder.add(|_stream| Ok(()))));
+                Ok(())
+            })?;
+            assert!(inner.is_some_and(|why| why.contains("a step is being added")));
+            builder.add_after(&[one], |_stream| Ok(()))?;
+            Ok(())
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
+        let failed = Graph::build(&context, |builder| {
+            let failed = builder.add(|stream| stream.synchronize());
+            builder.add(|_stream| Ok(()))?; // the step before is over
+            failed.map(drop)
+        });
+        assert!(failed.is_err());
+        Ok(())
+    });
+}
+
+#[test]
+fn l_entries_of_streams_that_are_gone_do_not_pile_up() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let mut waits = Vec::new();
+        for _ in 0..300 {
+            let before = session.calls("cuStreamWaitEvent");
+            let passing = context.create_stream()?;
+            let mut exec = graph.instantiate()?;
+            exec.launch(&passing)?;
+            drop(exec);
+            passing.synchronize()?;
+            waits.push(session.calls("cuStreamWaitEvent") - before);
+        }
+        assert_eq!(waits.iter().max(), Some(&1), "{waits:?}");
+        Ok(())
+    });
+}
