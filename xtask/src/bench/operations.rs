@@ -2,6 +2,7 @@
 
 mod allocation;
 mod enqueues;
+mod graphs;
 mod groups;
 mod launches;
 mod objects;
@@ -21,11 +22,12 @@ const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group 
 }
 
 /// All groups, in the order of the table.
-pub(crate) const GROUPS: [Group; 13] = [
+pub(crate) const GROUPS: [Group; 14] = [
     group("contexts and guards", objects::contexts_and_guards),
     group("streams and events", objects::streams_and_events),
     group("enqueues", enqueues::operations),
     group("launches", launches::operations),
+    group("graphs", graphs::operations),
     group("allocation", allocation::operations),
     group("pinned memory", pinned::operations),
     group("pinned transfers", pinned::transfers),
