@@ -113,7 +113,7 @@ impl Drop for Cublas {
 }
 
 gpu_test! {
-    needs 1, runtime;
+    needs 1, real, runtime;
     fn l_cublas_in_a_graph() -> Result<()> {
         let context = context()?;
         stack::with(context.as_raw(), || {
