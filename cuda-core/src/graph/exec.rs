@@ -17,7 +17,7 @@ use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, LastLaunch};
-use crate::timeline::recording::{GraphOwners, UsedMemory};
+use crate::timeline::recording::{GraphOwners, KeptAlive, UsedMemory};
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -202,7 +202,7 @@ impl GraphExec {
     fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {
         if !made {
             self.used().for_each(|memory| memory.kept.ledger().fix_last(&self.last));
-            self.keep_until_completed();
+            self.keep_until_completed(Vec::new());
         }
         self.last.on(timeline, seq);
         self.last_stream = timeline.id();
@@ -265,11 +265,11 @@ impl GraphExec {
     }
 
     /// Uses what another graph uses from now on.
-    pub(super) fn adopt(&mut self, uses: &KeptUses) {
+    pub(super) fn adopt(&mut self, uses: KeptUses) {
         self.retire_uses();
         (self.last, self.last_stream) = (uses.enter(), 0);
         self.is_lent = uses.is_lent();
-        self.uses = uses.clone();
+        self.uses = uses;
     }
 
     /// Destroys the executable: `cuGraphExecDestroy`. Dropping it reports a failure to the hook of
@@ -304,37 +304,42 @@ impl GraphExec {
     /// keeps alive besides, which is dropped once that has completed.
     fn retire_uses(&mut self) {
         self.used().for_each(|memory| memory.kept.ledger().leave(&self.last));
-        self.keep_until_completed();
-        self.changed.drain(..).for_each(|changed| changed.retire(&self.last));
+        let code = self.changed.drain(..).map(|changed| Arc::new(changed.function) as _);
+        let code = code.collect();
+        self.keep_until_completed(code);
     }
 
-    /// Keeps what the graph keeps alive besides memory until the last launch has completed.
-    fn keep_until_completed(&self) {
+    /// Keeps `code`, and what the graph keeps alive besides memory, until the last launch has
+    /// completed.
+    pub(super) fn keep_until_completed(&self, code: Vec<Arc<dyn KeptAlive>>) {
         let pending = |mark: &Mark| !mark.timeline.has_completed(mark.seq);
         let Some(mark) = self.last.mark().filter(pending) else {
             return;
         };
-        if self.uses.owners.is_empty() {
-            return;
-        }
         let (graph, owners) = (self.graph.clone(), self.uses.owners.clone());
         let (origin, context) = (self.origin.clone(), self.context.clone());
+        if owners.is_empty() && code.is_empty() {
+            return;
+        }
         let last = mark.clone();
         let then = Box::new(move |reached| {
             drop(graph);
-            let_go(owners, &last, reached);
-            drop((origin, context));
+            let_go(owners.iter().chain(&code), &last, reached);
+            drop((owners, code, origin, context));
         });
         deferred::run_or_defer(move || when_reached(mark, then));
     }
 }
 
-/// Lets go of what a graph keeps alive, once its last launch has completed. If that cannot be
-/// proven, what does not see to that itself is leaked, and reported.
-fn let_go(owners: Arc<GraphOwners>, last: &Mark, reached: Result<()>) {
+/// Called before a graph lets go of what it keeps alive: if it cannot be proven that its last launch
+/// has completed, what does not see to that itself is leaked, and reported.
+fn let_go<'a>(
+    owners: impl Iterator<Item = &'a Arc<dyn KeptAlive>>,
+    last: &Mark,
+    reached: Result<()>,
+) {
     if let Err(error) = reached {
-        let lost = owners.iter().filter(|owner| !owner.note_last_launch(last));
-        let lost: Vec<_> = lost.cloned().collect();
+        let lost: Vec<_> = owners.filter(|owner| !owner.note_last_launch(last)).cloned().collect();
         if !lost.is_empty() {
             mem::forget(lost);
             drop_hook::report(Resource::KeptByGraph, 0, 0, Some(error));

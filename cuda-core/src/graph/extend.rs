@@ -72,17 +72,10 @@ impl Graph {
         let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
         driver::ensure()?;
         let (ended, uses) = capture.end();
-        self.add_uses(uses);
+        self.uses = self.uses.with(&uses.into());
         let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
         // The driver returns this very graph.
         worked.and(ended.map(|_same| ()))
-    }
-
-    fn add_uses(&mut self, mut new: GraphUses) {
-        self.uses.owners.iter().for_each(|owner| new.owners.push(owner.clone()));
-        new.memory.extend(self.uses.memory.iter().cloned());
-        new.may_take_long |= self.uses.may_take_long;
-        self.uses = new.into();
     }
 
     /// Takes over a graph of other code, which this destroys; `owner` is dropped afterwards, once

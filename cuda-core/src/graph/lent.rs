@@ -6,8 +6,9 @@ use super::GraphExec;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, SharedLedger};
+use crate::timeline::ledger::{Access, Bytes, SharedLedger, within};
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 
 /// A launch of a graph, and the pinned memory that is lent to it; made by [`GraphExec::lend`] and
 /// [`GraphExec::lend_mut`].
@@ -37,25 +38,17 @@ use crate::types::pod::Pod;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[must_use = "nothing is launched until `launch` is called"]
-#[derive(Debug)]
 pub struct LentLaunch<'a> {
     exec: &'a mut GraphExec,
     lent: Vec<Lent>,
 }
 
 /// Bytes of an allocation, borrowed as long as the launch.
-#[derive(Debug)]
 pub(super) struct Lent {
-    /// The address of the ledger that graphs share.
-    ledger: *const SharedLedger,
+    ledger: Arc<SharedLedger>,
     range: Bytes,
     access: Access,
 }
-
-// SAFETY: the address is compared, and never dereferenced.
-unsafe impl Send for Lent {}
-// SAFETY: see above.
-unsafe impl Sync for Lent {}
 
 /// # Lending pinned memory
 impl GraphExec {
@@ -110,8 +103,8 @@ impl<'a> LentLaunch<'a> {
 
     /// Memory that no graph uses is not noted.
     fn add<T: Pod>(&mut self, memory: PinnedSlice<'a, T>, access: Access) {
-        let ledger = memory.ledger().shared().map(|ledger| Arc::as_ptr(&ledger));
         let range = memory.range();
+        let ledger = memory.ledger().shared();
         self.lent.extend(ledger.map(|ledger| Lent { ledger, range, access }));
     }
 
@@ -132,9 +125,8 @@ pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
     for used in exec.used().filter(|used| used.lent) {
         for (range, access) in &used.uses {
             let enough = |lent: &Lent| {
-                let same = lent.ledger == Arc::as_ptr(used.kept.ledger());
-                let within = lent.range.start <= range.start && range.end <= lent.range.end;
-                same && within && *access <= lent.access
+                let same = Arc::ptr_eq(&lent.ledger, used.kept.ledger());
+                same && within(range, &lent.range) && *access <= lent.access
             };
             if !lent.iter().any(enough) {
                 return Err(not_lent(range, *access));
@@ -155,4 +147,8 @@ fn not_lent(range: &Bytes, access: Access) -> Error {
          the buffer to `{method}`"
     );
     Error::invalid("cuGraphLaunch", why)
+}
+
+debug_by! {
+    [] LentLaunch<'_>: |it| "LentLaunch" { exec: it.exec, lent: it.lent.len() }
 }

@@ -112,6 +112,18 @@ impl From<GraphUses> for KeptUses {
 }
 
 impl KeptUses {
+    /// What either uses.
+    fn with(&self, other: &Self) -> Self {
+        let mut owners = GraphOwners::default();
+        let all = self.owners.iter().chain(other.owners.iter());
+        all.for_each(|owner| owners.push(owner.clone()));
+        Self {
+            memory: self.memory.iter().chain(&*other.memory).cloned().collect(),
+            owners: Arc::new(owners),
+            may_take_long: self.may_take_long || other.may_take_long,
+        }
+    }
+
     /// Enters what launches of an executable will do to the memory.
     fn enter(&self) -> Arc<LastLaunch> {
         let last = Arc::new(LastLaunch::default());

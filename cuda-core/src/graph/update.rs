@@ -1,5 +1,6 @@
 //! Executable graphs that are changed.
 
+use std::mem;
 use std::sync::Arc;
 
 use cuda_sys::{CUgraphExec, CUgraphExecUpdateResultInfo, symbol as cu};
@@ -8,9 +9,9 @@ use super::{Graph, GraphExec, NodeId};
 use crate::error::{Error, Result, check};
 use crate::module::Function;
 use crate::module::launch::Launch;
+use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
-use crate::timeline::ledger::LastLaunch;
-use crate::timeline::recording::{KeptAlive, Node, UsedMemory};
+use crate::timeline::recording::{Node, UsedMemory};
 use crate::util::sync::lock;
 
 const OP: &str = "cuGraphExecUpdate";
@@ -55,8 +56,15 @@ impl GraphExec {
         if code == cuda_sys::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
             return Err(Error::GraphUpdate { why: info.result });
         }
-        check(OP, code)?;
-        self.adopt(&graph.uses);
+        match attempt(OP, code) {
+            Ok(()) => self.adopt(graph.uses.clone()),
+            Err(Failed::Refused(error)) => return Err(error),
+            // It may be the executable of either.
+            Err(Failed::Unknown(error)) => {
+                self.adopt(self.uses.with(&graph.uses));
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -109,15 +117,23 @@ impl GraphExec {
             let _entered = function.context().enter_briefly()?;
             let turn = lock(&self.graph);
             // SAFETY: a context is current; the executable is live and only this thread uses it, by
-            // the exclusive borrow; the node is of the graph that it was made of, which it keeps and whose lock this
-            // thread holds; the description and the arguments live during the call, which copies
-            // them.
+            // the exclusive borrow; the node is of the graph that it was made of, which it keeps and
+            // whose lock this thread holds; the description and the arguments live during the call,
+            // which copies them.
             let code = unsafe { cu::cuGraphExecKernelNodeSetParams_v2(exec, node.raw.0, kernel) };
             drop(turn);
-            check(op, code)?;
+            let set = attempt(op, code);
+            if let Err(Failed::Refused(error)) = set {
+                return Err(error);
+            }
             self.is_lent |= memory.iter().any(|memory| memory.lent);
-            self.replace(node.raw, memory, function);
-            Ok(())
+            let new = ChangedNode { node: node.raw, memory, function: function.clone() };
+            match set {
+                Ok(()) => self.replace(new),
+                // The node may have either arguments.
+                Err(_) => self.change(new),
+            }
+            set.map_err(Error::from)
         })
     }
 
@@ -142,7 +158,8 @@ impl GraphExec {
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<()> {
         let exec = self.node(node)?;
         let turn = lock(&self.graph);
-        // SAFETY: as in `set_kernel`.
+        // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
+        // node is of the graph that it was made of, which it keeps and whose lock this thread holds.
         let code = unsafe { cu::cuGraphNodeSetEnabled(exec, node.raw.0, enabled.into()) };
         drop(turn);
         check("cuGraphNodeSetEnabled", code)
@@ -156,37 +173,32 @@ impl GraphExec {
         self.raw()
     }
 
-    /// Uses `memory` and `function` for the node from now on, instead of those it was given before.
-    fn replace(&mut self, node: Node, memory: Vec<UsedMemory>, function: &Function) {
-        let at = self.changed.iter().position(|changed| changed.node == node);
-        let known = at.map(|at| &self.changed[at]);
-        let same = |known: &ChangedNode| {
-            known.memory.is_empty() && known.function.as_raw() == function.as_raw()
-        };
-        if memory.is_empty() && known.is_some_and(same) {
+    /// Uses what `new` says for its node from now on, instead of what the node was given before.
+    fn replace(&mut self, new: ChangedNode) {
+        let node = new.node;
+        let known = self.changed.iter().find(|changed| changed.node == node);
+        if known.is_some_and(|known| known.is_same(&new)) {
             return;
         }
-        let before = at.map(|at| self.changed.swap_remove(at));
-        let left = before.iter().flat_map(|before| &before.memory);
-        left.for_each(|left| left.kept.ledger().leave(&self.last));
-        memory.iter().for_each(|new| new.enter(&self.last));
-        self.changed.push(ChangedNode { node, memory, function: function.clone() });
-        let Some(before) = before else {
-            return;
-        };
-        // What the node used before may be used by others, too.
-        for left in &before.memory {
+        let (before, others): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.changed).into_iter().partition(|changed| changed.node == node);
+        self.changed = others;
+        for left in before.iter().flat_map(|before| &before.memory) {
+            left.kept.ledger().leave(&self.last);
+            // Others may use it, too.
             let same = |used: &&UsedMemory| Arc::ptr_eq(used.kept.ledger(), left.kept.ledger());
-            let others = self.changed.iter().filter(|changed| changed.node != node);
-            let others = others.flat_map(|changed| &changed.memory);
-            self.uses
-                .memory
-                .iter()
-                .chain(others)
-                .filter(same)
-                .for_each(|used| used.enter(&self.last));
+            self.used().filter(same).for_each(|used| used.enter(&self.last));
         }
-        before.retire(&self.last);
+        self.change(new);
+        // Code is not unloaded before the last launch has completed.
+        let code = before.into_iter().map(|before| Arc::new(before.function) as _);
+        self.keep_until_completed(code.collect());
+    }
+
+    /// Uses what `new` says, too.
+    fn change(&mut self, new: ChangedNode) {
+        new.memory.iter().for_each(|memory| memory.enter(&self.last));
+        self.changed.push(new);
     }
 }
 
@@ -194,14 +206,13 @@ impl GraphExec {
 pub(super) struct ChangedNode {
     node: Node,
     pub(super) memory: Vec<UsedMemory>,
-    function: Function,
+    pub(super) function: Function,
 }
 
 impl ChangedNode {
-    /// Its code is not unloaded before the last launch has completed.
-    pub(super) fn retire(self, last: &LastLaunch) {
-        if let Some(mark) = last.mark() {
-            self.function.note_last_launch(&mark);
-        }
+    /// Whether both are launches of one function that use nothing but what the graph uses.
+    fn is_same(&self, other: &Self) -> bool {
+        let function = self.function.as_raw() == other.function.as_raw();
+        function && self.memory.is_empty() && other.memory.is_empty()
     }
 }

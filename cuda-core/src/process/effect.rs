@@ -21,10 +21,12 @@ use crate::error::{Error, Result, check};
 /// for their arguments, except enqueues and releases. What a failed allocation may have made has no
 /// address by which it could be freed. For any other call an error is taken to mean that it did
 /// nothing.
-const REPORTS_EARLIER_WORK: [&str; 9] = [
+const REPORTS_EARLIER_WORK: [&str; 11] = [
     "cuCtxCreate",
     "cuCtxPushCurrent",
     "cuCtxSetCurrent",
+    "cuGraphExecKernelNodeSetParams",
+    "cuGraphExecUpdate",
     "cuImportExternalMemory",
     "cuImportExternalSemaphore",
     "cuMemHostRegister",

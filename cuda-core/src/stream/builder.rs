@@ -162,8 +162,7 @@ impl StreamBuilder<'_> {
     /// Creates `len` such streams; see [`StreamPool`].
     ///
     /// # Errors
-    /// [`Error::invalid("StreamPool::new", "a stream pool needs at least one stream")`] if `len` is
-    /// zero; the driver's.
+    /// [`Error::Invalid`] if `len` is zero; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

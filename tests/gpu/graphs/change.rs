@@ -23,6 +23,20 @@ fn buffers(stream: &Stream) -> Result<[DeviceBuffer<u32>; 3]> {
     Ok(buffers)
 }
 
+/// A graph of one kernel, which copies `from`.
+fn copying(
+    context: &Context,
+    function: &Function,
+    from: &DeviceBuffer<u32>,
+    to: &mut DeviceBuffer<u32>,
+) -> Result<Graph> {
+    Graph::capture(context, |stream| {
+        let mut launch = copy_words!(stream, function, &mut *to, from);
+        // SAFETY: both have 100 elements, one for each thread.
+        unsafe { launch.launch() }
+    })
+}
+
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_an_executable_is_updated() -> Result<()> {
@@ -62,11 +76,7 @@ gpu_test! {
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
         let function = kernels::get(&context, "copy_words")?;
         let [x, mut y, z] = buffers(&stream)?;
-        let graph = Graph::capture(&context, |stream| {
-            let mut launch = copy_words!(stream, &function, &mut y, &x);
-            // SAFETY: both have 100 elements, one for each thread.
-            unsafe { launch.launch() }
-        })?;
+        let graph = copying(&context, &function, &x, &mut y)?;
         let copy = graph.nodes()?[0].id();
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
@@ -97,11 +107,7 @@ gpu_test! {
         let stream = context.create_stream()?;
         let function = kernels::get(&context, "copy_words")?;
         let [x, mut y, z] = buffers(&stream)?;
-        let graph = Graph::capture(&context, |stream| {
-            let mut launch = copy_words!(stream, &function, &mut y, &x);
-            // SAFETY: both have 100 elements, one for each thread.
-            unsafe { launch.launch() }
-        })?;
+        let graph = copying(&context, &function, &x, &mut y)?;
         let copy = graph.nodes()?[0].id();
         let mut exec = graph.instantiate()?;
         // SAFETY: as above.
@@ -120,21 +126,12 @@ gpu_test! {
 gpu_test! {
     needs 1, cuda_12_0;
     fn l_replaced_arguments_are_checked() -> Result<()> {
-        fn capture(context: &Context, function: &Function, buffers: &mut [DeviceBuffer<u32>; 3]) -> Result<Graph> {
-            let [x, y, _] = buffers;
-            Graph::capture(context, |stream| {
-                let mut launch = copy_words!(stream, function, &mut *y, &*x);
-                // SAFETY: both have 100 elements, one for each thread.
-                unsafe { launch.launch() }
-            })
-        }
         let context = context()?;
         let stream = context.create_stream()?;
         let function = kernels::get(&context, "copy_words")?;
-        let mut buffers = buffers(&stream)?;
-        let (one, two) = (capture(&context, &function, &mut buffers)?, capture(&context, &function, &mut buffers)?);
+        let [x, mut y, _] = buffers(&stream)?;
+        let (one, two) = (copying(&context, &function, &x, &mut y)?, copying(&context, &function, &x, &mut y)?);
         let mut exec = one.instantiate()?;
-        let [x, mut y, _] = buffers;
         let foreign = two.nodes()?[0].id();
         // SAFETY: both have 100 elements, one for each thread.
         let refused = unsafe { exec.set_kernel(foreign, &mut copy_words!(stream, &function, &mut y, &x)) };

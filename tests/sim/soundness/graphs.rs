@@ -235,3 +235,52 @@ fn l_entries_of_streams_that_are_gone_do_not_pile_up() {
         Ok(())
     });
 }
+
+#[test]
+fn l20_an_executable_goes_without_waiting_for_its_code() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let functions = [kernels::get(&context, "add_one")?, kernels::get(&context, "add_one")?];
+        let [first, second] = &functions;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| add_one(stream, first, &mut x))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        let mut launch = stream.kernel(second).elements(100).arg(&mut x).arg(100u32);
+        // SAFETY: `x` has 100 elements.
+        unsafe { exec.set_kernel(node, &mut launch) }?;
+        drop((graph, launch));
+        drop(functions); // the executable keeps both modules
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop(exec); // the launch, and the end of the modules behind it, are pending
+        stalled.release();
+        assert_eq!(stream.download_vec(&x)?, [1; 100]);
+        drops::flush();
+        Ok(())
+    });
+}
+
+#[test]
+fn s07_an_update_that_may_have_been_made_keeps_what_either_graph_uses() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let first = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let second = Graph::capture(&context, |stream| stream.fill(&mut y, 2))?;
+        let mut exec = first.instantiate()?;
+        let earlier = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
+        session.inject(earlier.function("cuGraphExecUpdate_v2").takes_effect());
+        exec.update(&second).expect_err("it was made to fail");
+        drop((first, second, y));
+        let mut poison = stream.alloc::<u32>(100)?;
+        stream.fill(&mut poison, 3)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&poison)?, [3; 100]);
+        drop(exec);
+        x.close().map_err(|rejected| rejected.error)
+    });
+}

@@ -217,10 +217,10 @@ pub(super) fn has_completed(mark: &Mark) -> bool {
 }
 
 /// Whether the two ranges have bytes in common.
-pub(super) fn overlap(a: &Bytes, b: &Bytes) -> bool {
+pub(crate) fn overlap(a: &Bytes, b: &Bytes) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }
 
-pub(super) fn within(inner: &Bytes, outer: &Bytes) -> bool {
+pub(crate) fn within(inner: &Bytes, outer: &Bytes) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }

@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
-use entries::{Entries, LedgerEntry, has_completed, overlap};
+use entries::{Entries, LedgerEntry, has_completed};
 
+pub(crate) use entries::{overlap, within};
 pub(crate) use fences::Fences;
 pub(crate) use shared::{KeptMemory, LastLaunch, SharedLedger};
 
@@ -46,7 +47,7 @@ pub enum Access {
 }
 
 impl Access {
-    fn conflicts(self, earlier: Access) -> bool {
+    pub(crate) fn conflicts(self, earlier: Access) -> bool {
         self == Access::Write || earlier == Access::Write
     }
 }

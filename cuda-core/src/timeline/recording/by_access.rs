@@ -10,7 +10,7 @@ use super::PlacedUse;
 use super::dependencies::{EMPTY, Node, Nodes, add_empty, set_dependencies, state};
 use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
-use crate::timeline::ledger::{Access, Bytes};
+use crate::timeline::ledger::{Access, Bytes, overlap, within};
 
 /// The nodes of the operations so far, by what they do.
 #[derive(Default)]
@@ -156,7 +156,7 @@ impl ByAccess {
         let (range, access) = (used.range.clone(), used.access);
         let earlier = self.memory.entry(used.at).or_default();
         if access == Access::Write {
-            earlier.retain(|e| !(range.start <= e.range.start && e.range.end <= range.end));
+            earlier.retain(|earlier| !within(&earlier.range, &range));
         }
         earlier.push(Earlier { range, access, nodes: nodes.clone() });
     }
@@ -164,7 +164,6 @@ impl ByAccess {
 
 impl Earlier {
     fn conflicts_with(&self, used: &PlacedUse) -> bool {
-        let overlap = self.range.start.max(used.range.start) < self.range.end.min(used.range.end);
-        overlap && (self.access == Access::Write || used.access == Access::Write)
+        used.access.conflicts(self.access) && overlap(&self.range, &used.range)
     }
 }

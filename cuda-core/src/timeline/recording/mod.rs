@@ -22,6 +22,7 @@ use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Ledger, SharedLedger, Touch, Use,
+    within,
 };
 use crate::timeline::{Mark, Timeline};
 use crate::util::panic::contain;
@@ -395,7 +396,7 @@ impl UsedMemory {
     pub(crate) fn covers(&self, ledger: &Arc<SharedLedger>, touch: &Touch<'_>) -> bool {
         let new = (touch.range.clone(), touch.access);
         let same = Arc::ptr_eq(self.kept.ledger(), ledger);
-        same && self.uses.iter().any(|known| within(&new, known))
+        same && self.uses.iter().any(|known| includes(known, &new))
     }
 
     /// Enters what each launch of an executable graph does to the memory.
@@ -420,15 +421,15 @@ impl UsedMemory {
     /// Adds a use, unless one that is known covers it; removes those that it covers.
     pub(crate) fn add(&mut self, range: Bytes, access: Access) {
         let new = (range, access);
-        if self.uses.iter().any(|known| within(&new, known)) {
+        if self.uses.iter().any(|known| includes(known, &new)) {
             return;
         }
-        self.uses.retain(|known| !within(known, &new));
+        self.uses.retain(|known| !includes(&new, known));
         self.uses.push(new);
     }
 }
 
 /// Whether one use is part of another.
-fn within(inner: &(Bytes, Access), outer: &(Bytes, Access)) -> bool {
-    outer.0.start <= inner.0.start && inner.0.end <= outer.0.end && inner.1 <= outer.1
+fn includes(outer: &(Bytes, Access), inner: &(Bytes, Access)) -> bool {
+    within(&inner.0, &outer.0) && inner.1 <= outer.1
 }
