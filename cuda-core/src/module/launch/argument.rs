@@ -334,7 +334,7 @@ pub struct Touched<'a> {
     /// Memory of other devices, to which the context needs access.
     far: Vec<ByParameter<Confined>>,
     /// Why some memory cannot be reached.
-    error: Option<ByParameter<Error>>,
+    error: Option<Box<ByParameter<Error>>>,
     /// Whether one of the two has an entry whose parameter is not known yet.
     pub(super) unnamed: bool,
 }
@@ -419,7 +419,7 @@ impl<'a> Touched<'a> {
 
     #[cold]
     fn fail(&mut self, error: Error) {
-        self.error.get_or_insert(ByParameter { what: error, by: None });
+        self.error.get_or_insert_with(|| Box::new(ByParameter { what: error, by: None }));
         self.unnamed = true;
     }
 

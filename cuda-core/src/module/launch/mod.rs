@@ -1,7 +1,5 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
-use std::borrow::Cow;
-
 use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchConfig, CUresult, symbol as cu};
 
 use crate::context::Context;
@@ -59,13 +57,14 @@ use attributes::Attributes;
 #[must_use = "nothing is launched until `launch` is called"]
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
-    /// Boxed: every method takes and returns the launch, and these are almost a kibibyte.
+    /// Boxed: every method takes and returns the launch.
     prepared: Box<Prepared<'a>>,
 }
 
-/// What a launch collects before it is made.
+/// What a launch collects before it is made: less than a kibibyte, which glibc's allocator serves from
+/// the thread's own cache, in a tenth of the time that a larger block takes.
 struct Prepared<'a> {
-    function: Result<Cow<'a, Function>>,
+    function: Found<'a>,
     grid: Dimensions,
     block: Dimensions,
     dynamic_shared: usize,
@@ -78,7 +77,7 @@ impl<'a> Prepared<'a> {
     /// One block of one thread, without arguments. Constructed in its box: on the way there, most
     /// of a kibibyte that is not initialised would be copied.
     #[inline]
-    fn boxed(context: &'a Context, function: Result<Cow<'a, Function>>) -> Box<Self> {
+    fn boxed(context: &'a Context, function: Found<'a>) -> Box<Self> {
         let mut memory = Box::new_uninit();
         let place: *mut Self = memory.as_mut_ptr();
         macro_rules! write {
@@ -106,10 +105,32 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// The function to launch, if it was found.
-#[inline]
-fn found<'a>(function: &'a Result<Cow<'_, Function>>) -> Result<&'a Function> {
-    function.as_deref().map_err(Error::clone)
+/// The function to launch.
+enum Found<'a> {
+    Given(&'a Function),
+    LookedUp(Function),
+    /// Boxed, so that it takes no more room than the others.
+    Failed(Box<Error>),
+}
+
+impl Found<'_> {
+    #[inline]
+    fn get(&self) -> Result<&Function> {
+        match self {
+            Self::Given(function) => Ok(function),
+            Self::LookedUp(function) => Ok(function),
+            Self::Failed(error) => Err((**error).clone()),
+        }
+    }
+}
+
+/// A launch that can be made as far as is known before it is.
+struct Checked<'l, 'a> {
+    function: &'l Function,
+    /// The driver's description, without the stream.
+    config: CUlaunchConfig,
+    arguments: &'l mut Arguments,
+    touched: &'l mut Touched<'a>,
 }
 
 /// What [`Stream::kernel`] launches: a [`Function`], or a [`Kernel`] of a library, which the stream's
@@ -134,23 +155,23 @@ fn found<'a>(function: &'a Result<Cow<'_, Function>>) -> Result<&'a Function> {
 pub trait Launchable: InContext {}
 
 trait InContext {
-    fn in_context(&self, context: &Context) -> Result<Cow<'_, Function>>;
+    fn in_context(&self, context: &Context) -> Found<'_>;
 }
 
 impl Launchable for Function {}
 
 impl InContext for Function {
     #[inline]
-    fn in_context(&self, _: &Context) -> Result<Cow<'_, Function>> {
-        Ok(Cow::Borrowed(self))
+    fn in_context(&self, _: &Context) -> Found<'_> {
+        Found::Given(self)
     }
 }
 
 impl Launchable for Kernel {}
 
 impl InContext for Kernel {
-    fn in_context(&self, context: &Context) -> Result<Cow<'_, Function>> {
-        self.function(context).map(Cow::Owned)
+    fn in_context(&self, context: &Context) -> Found<'_> {
+        self.function(context).map_or_else(|error| Found::Failed(error.into()), Found::LookedUp)
     }
 }
 
@@ -231,10 +252,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let core = self.stream.core();
         let bound = core.bind_work(OP)?;
         let recording = core.timeline().recording();
-        let mut config = self.config()?;
+        let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
-        let Prepared { function, arguments, touched, .. } = &mut *self.prepared;
-        let function = found(function)?;
         let (crossings, raw) = (touched.cross(function)?, function.as_raw());
         // The access could be revoked while a graph exists.
         if recording.is_some() && !crossings.is_empty() {
@@ -261,21 +280,23 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         result
     }
 
-    /// The driver's description of the launch, without the stream.
-    fn config(&mut self) -> Result<CUlaunchConfig> {
-        let function = found(&self.prepared.function)?;
+    /// Refuses what can be known to fail.
+    #[inline]
+    fn check(&mut self) -> Result<Checked<'_, 'a>> {
+        let Prepared { function, grid, block, dynamic_shared, attributes, arguments, touched } =
+            &mut *self.prepared;
+        let function = function.get()?;
         if function.context() != self.stream.context() {
             return Err(Error::WrongContext { op: OP, what: "the kernel".into() });
         }
         let limits = function.limits()?;
-        limits.check_grid(self.prepared.grid)?;
-        limits.check_block(self.prepared.block)?;
-        let shared = limits.check_shared(function, self.prepared.dynamic_shared)?;
-        limits.check_arguments(function, self.prepared.arguments.sizes())?;
-        self.prepared.touched.check(function)?;
-        let Prepared { grid, block, attributes, .. } = &mut *self.prepared;
+        limits.check_grid(*grid)?;
+        limits.check_block(*block)?;
+        let shared = limits.check_shared(function, *dynamic_shared)?;
+        limits.check_arguments(function, arguments.sizes())?;
+        touched.check(function)?;
         let attributes = attributes.as_mut_slice();
-        Ok(CUlaunchConfig {
+        let config = CUlaunchConfig {
             gridDimX: grid.x,
             gridDimY: grid.y,
             gridDimZ: grid.z,
@@ -286,7 +307,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             hStream: std::ptr::null_mut(),
             numAttrs: attributes.len() as u32,
             attrs: attributes.as_mut_ptr(),
-        })
+        };
+        Ok(Checked { function, config, arguments, touched })
     }
 
     /// Describes the launch as the node of a graph, and says what it uses. [`Error::NotCapturable`]
@@ -296,9 +318,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         op: &'static str,
         call: impl FnOnce(&Function, &CUDA_KERNEL_NODE_PARAMS, &[Touch<'_>]) -> Result<R>,
     ) -> Result<R> {
-        let config = self.config()?;
-        let Prepared { function, arguments, touched, .. } = &mut *self.prepared;
-        let function = found(function)?;
+        let Checked { function, config, arguments, touched } = self.check()?;
         if !touched.cross(function)?.is_empty() {
             return Err(Error::NotCapturable { op });
         }
@@ -328,10 +348,10 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ) -> Result<u32> {
         self.stream.core().ensure()?;
         let _entered = self.stream.context().enter_briefly()?;
-        let mut config = self.config()?;
-        config.hStream = self.stream.core().raw();
-        let function = found(&self.prepared.function)?.as_raw();
-        let number = asked(op, |number| call(number, function, &config))?;
+        let stream = self.stream.core().raw();
+        let Checked { function, mut config, .. } = self.check()?;
+        config.hStream = stream;
+        let number = asked(op, |number| call(number, function.as_raw(), &config))?;
         Ok(u32::try_from(number).unwrap_or(0))
     }
 
@@ -365,14 +385,14 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 debug_by! {
    [K: StreamKind] Launch<'_, K>: |it| "Launch" {
-       function: it.prepared.function, stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
+       function: it.prepared.function.get(), stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
        dynamic_shared: it.prepared.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Launch;
+    use super::{Launch, Prepared};
     use crate::AnyThread;
 
     #[test]
@@ -381,5 +401,7 @@ mod tests {
             size_of::<T>()
         }
         assert_eq!(sent::<Launch<'_, AnyThread>>(), 2 * size_of::<usize>());
+        // The largest that glibc keeps for the thread is 1032 bytes.
+        assert!(size_of::<Prepared<'_>>() <= 1024);
     }
 }
