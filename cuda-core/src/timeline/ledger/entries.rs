@@ -164,7 +164,7 @@ impl Entries {
     /// The common case: the only entry is this stream's, and the new access covers all that it
     /// says.
     #[inline]
-    fn advance(&mut self, Use { range, access, stream, seq, .. }: Use<'_>) -> bool {
+    pub(super) fn advance(&mut self, Use { range, access, stream, seq, .. }: Use<'_>) -> bool {
         let Self::One(entry) = self else {
             return false;
         };

@@ -332,9 +332,18 @@ impl Ledger {
     #[inline]
     pub(crate) fn mark_exclusive(&mut self, used: Use<'_>) {
         let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut spent = Vec::new();
         let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, used.stream);
-        if self.reader.get().is_some_and(other) {
+        let read_elsewhere = self.reader.get().is_some_and(other);
+        if read_elsewhere || !entries.advance(used) {
+            self.mark_among_others(used, read_elsewhere);
+        }
+    }
+
+    /// [`Ledger::mark_exclusive`] where not all entries are the stream's own.
+    fn mark_among_others(&mut self, used: Use<'_>, read_elsewhere: bool) {
+        let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut spent = Vec::new();
+        if read_elsewhere {
             // Moved to the other entries, where it can be superseded like them.
             if let Some(reader) = self.reader.take() {
                 entries.push(reader.into_entry(), &mut spent);
