@@ -245,6 +245,11 @@ gpu_test! {
             not_captured(inside.synchronize(), "an event of the capture");
             not_captured(inside.query(), "an event of the capture");
             not_captured(stream.wait_event(&inside), "a stream outside that waits for an event");
+            captured.wait_event(&inside)?;
+            inside.record(&stream)?;
+            inside.synchronize()?;
+            not_captured(captured.wait_event(&inside), "an event recorded outside since");
+            inside.record(captured)?;
             captured.fill(&mut x, 3)
         })?;
         // The event is of use again.

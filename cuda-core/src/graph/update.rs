@@ -112,7 +112,7 @@ impl GraphExec {
             // Kept before the driver knows of it.
             let new = touches.iter().filter(|touch| !self.uses.cover(touch));
             let memory: Option<Vec<_>> = new.map(UsedMemory::keep).collect();
-            let memory = memory.ok_or(Error::NotCapturable { op })?;
+            let memory = memory.ok_or_else(|| Error::NotCapturable { op })?;
             // An H200 with driver 580 crashes in this call if no context is current.
             let _entered = function.context().enter_briefly()?;
             let turn = lock(&self.graph);

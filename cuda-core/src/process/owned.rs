@@ -53,7 +53,7 @@ impl<R: Release> Owned<R> {
     pub(crate) fn live(&self) -> Result<&R> {
         driver::ensure()?;
         let what = R::RESOURCE;
-        self.get().ok_or(Error::GivenUp { what })
+        self.get().ok_or_else(|| Error::GivenUp { what })
     }
 
     /// Leaves the resource to the caller: it is not released here any more.

@@ -11,7 +11,6 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::Timeline;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::util::by_parts::debug_by;
 
@@ -97,20 +96,10 @@ impl Event {
     }
 
     /// The event; an error if it was given up, or if its last record is part of a graph.
-    fn outside_captures(&self, op: &'static str) -> Result<&RawEvent> {
-        match self.captures.id() {
-            EventCapture::NONE => self.live(),
-            _ => Err(Error::NotCapturable { op }),
-        }
-    }
-
-    /// The event, for a stream that is to wait for it: an error unless both belong to the same
-    /// capture, or to none.
-    pub(crate) fn for_waiting(&self, stream: &Timeline) -> Result<&RawEvent> {
-        let capture = stream.recording().map_or(EventCapture::NONE, |recording| recording.id());
-        match self.captures.id() == capture {
-            true => self.live(),
-            false => Err(Error::NotCapturable { op: "cuStreamWaitEvent" }),
+    pub(crate) fn outside_captures(&self, op: &'static str) -> Result<&RawEvent> {
+        match self.captures.is_last() {
+            false => self.live(),
+            true => Err(Error::NotCapturable { op }),
         }
     }
 
@@ -141,21 +130,22 @@ impl Event {
         let event = self.live()?;
         let bound = stream.core().bind_work("cuEventRecord")?;
         bound.prepare()?;
-        let _captures = self.captures.begin(bound.timeline());
-        let shared = self.flags.contains(EventFlags::INTERPROCESS);
-        let held_up = shared || bound.timeline().is_held_up_now();
-        // Set before other streams can wait for this record, and never cleared: another thread may
-        // record the event at the same time, and it is unknown whose record comes last.
-        self.held_up.fetch_or(held_up, Ordering::AcqRel);
-        let record = || {
-            // SAFETY: `self` keeps the event alive and `bound` the stream, with its context current
-            // if it needs that; a pairing that CUDA does not allow is an error.
+        let record = |event: &RawEvent| {
+            // SAFETY: `event` is alive while borrowed and `bound` keeps the stream alive, with its
+            // context current if it needs that; a pairing that CUDA does not allow is an error.
             check("cuEventRecord", unsafe { cu::cuEventRecord(event.as_raw(), bound.raw()) })
         };
-        match bound.timeline().recording() {
-            Some(recording) => recording.during("cuEventRecord", record),
-            None => record(),
+        if let Some(recording) = bound.timeline().recording() {
+            return self.captures.record(recording, self.context(), record);
         }
+        self.captures.leave();
+        let shared = self.flags.contains(EventFlags::INTERPROCESS);
+        // Set before other streams can wait for this record, and never cleared: another thread may
+        // record the event at the same time, and it is unknown whose record comes last.
+        if shared || bound.timeline().is_held_up_now() {
+            self.held_up.store(true, Ordering::Release);
+        }
+        record(event)
     }
 
     /// Whether the event may take any time, as far as this crate has recorded it.

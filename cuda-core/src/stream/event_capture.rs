@@ -1,68 +1,75 @@
-//! Which capture of this crate's an event was last recorded into.
+//! Records of an event into captures by this crate.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::timeline::Timeline;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::timeline::core::Bound;
+use crate::timeline::event::RawEvent;
+use crate::timeline::recording::Recording;
+use crate::util::sync::lock;
 
-/// The id of the capture that an event's last record is part of.
+/// What an event was last recorded into, if that was a capture.
 ///
-/// A stream that waits for an event of a capture joins that capture, so the id must never say too
-/// little. It is set before the event is recorded into a capture, and reset after it was recorded
-/// elsewhere, both under the lock, which a stream that waits for the event shares; a record elsewhere that
-/// finds nothing to reset takes no lock. So if two threads record the event at the same time, it may keep the id of a capture that it is no
-/// more part of.
+/// A stream that waits for an event of the driver joins the capture that the event was last recorded
+/// into. So a capture records an event of its own in place of the caller's: that one never makes a
+/// stream join a capture, whatever other threads do at the same time.
 #[derive(Default)]
 pub(super) struct EventCapture {
-    id: AtomicU64,
-    turn: RwLock<()>,
+    /// Whether the last record was into a capture. For errors alone, so it needs no order.
+    is_last: AtomicBool,
+    record: Mutex<Option<CapturedRecord>>,
 }
 
-/// A record of the event, until it is dropped.
-pub(super) struct EventRecord<'a> {
-    turn: Option<RwLockWriteGuard<'a, ()>>,
-    reset: Option<&'a AtomicU64>,
+struct CapturedRecord {
+    /// [`Recording::id`].
+    capture: u64,
+    event: RawEvent,
 }
 
 impl EventCapture {
-    /// The id of an event that is part of no capture.
-    pub(super) const NONE: u64 = 0;
-
     #[inline]
-    pub(super) fn id(&self) -> u64 {
-        self.id.load(Ordering::Acquire)
+    pub(super) fn is_last(&self) -> bool {
+        self.is_last.load(Relaxed)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, ()> {
-        self.turn.write().unwrap_or_else(PoisonError::into_inner)
+    /// To be called before the event is recorded outside of captures.
+    #[inline]
+    pub(super) fn leave(&self) {
+        if self.is_last() {
+            self.is_last.store(false, Relaxed);
+        }
     }
 
-    /// While this exists, the event is not recorded into a capture.
-    #[inline]
-    pub(super) fn hold(&self) -> RwLockReadGuard<'_, ()> {
-        self.turn.read().unwrap_or_else(PoisonError::into_inner)
+    /// Records an event of `context` in place of the caller's on a stream of the capture.
+    pub(super) fn record(
+        &self,
+        recording: &Recording,
+        context: &Context,
+        record: impl FnOnce(&RawEvent) -> Result<()>,
+    ) -> Result<()> {
+        recording.during("cuEventRecord", || {
+            let mut last = lock(&self.record);
+            let event = match last.take() {
+                Some(last) => last.event,
+                None => RawEvent::for_ordering(context)?,
+            };
+            record(&event)?;
+            *last = Some(CapturedRecord { capture: recording.id(), event });
+            self.is_last.store(true, Relaxed);
+            Ok(())
+        })
     }
 
-    /// To be called before the event is recorded on that stream.
-    #[inline]
-    pub(super) fn begin(&self, stream: &Timeline) -> EventRecord<'_> {
-        match stream.recording() {
-            None if self.id() == Self::NONE => EventRecord { turn: None, reset: None },
-            None => EventRecord { turn: Some(self.write()), reset: Some(&self.id) },
-            Some(recording) => {
-                let turn = self.write();
-                self.id.store(recording.id(), Ordering::Release);
-                EventRecord { turn: Some(turn), reset: None }
+    /// Makes a stream of the capture wait for the event's last record, which must be into that capture.
+    pub(super) fn wait(&self, recording: &Recording, bound: &Bound<'_>) -> Result<()> {
+        let op = "cuStreamWaitEvent";
+        recording.during(op, || match &*lock(&self.record) {
+            Some(last) if self.is_last() && last.capture == recording.id() => {
+                bound.wait_for_event(&last.event, false)
             }
-        }
-    }
-}
-
-impl Drop for EventRecord<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.reset {
-            id.store(EventCapture::NONE, Ordering::Release);
-        }
-        drop(self.turn.take());
+            _ => Err(Error::NotCapturable { op }),
+        })
     }
 }

@@ -82,14 +82,11 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let bound = self.core.bind_work("cuStreamWaitEvent")?;
-        // Not recorded into a capture between the check and the wait.
-        let _held = event.captures.hold();
-        let raw = event.for_waiting(bound.timeline())?;
-        let wait = || bound.wait_for_event(raw, event.may_come_at_any_time());
-        match bound.timeline().recording() {
-            Some(recording) => recording.during("cuStreamWaitEvent", wait),
-            None => wait(),
+        if let Some(recording) = bound.timeline().recording() {
+            return event.captures.wait(recording, &bound);
         }
+        let raw = event.outside_captures("cuStreamWaitEvent")?;
+        bound.wait_for_event(raw, event.may_come_at_any_time())
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call

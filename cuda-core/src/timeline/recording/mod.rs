@@ -215,7 +215,7 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().ok_or(Error::NotCapturable { op })?;
+        let recorded = guard.as_mut().ok_or_else(|| Error::NotCapturable { op })?;
         // Kept before the driver knows of it.
         owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
         recorded.uses.may_take_long |= may_take_long;
@@ -255,7 +255,7 @@ impl Recording {
         let mut guard = lock(&self.recorded);
         let can_keep = touch.in_graphs != InGraphs::Refused;
         let recorded = guard.as_mut().filter(|_| can_keep);
-        let recorded = recorded.ok_or(Error::NotCapturable { op })?;
+        let recorded = recorded.ok_or_else(|| Error::NotCapturable { op })?;
         let uses = recorded.place_all(&[touch]);
         match &mut recorded.order {
             CaptureOrder::Access(by_access) => {
