@@ -191,7 +191,7 @@ impl GraphExec {
     fn order(&self, bound: &Bound<'_>) -> Result<()> {
         let mut fences = Fences::none();
         for memory in self.used() {
-            memory.conflicts_of_launch(bound.timeline(), &self.last, &mut fences);
+            memory.add_conflicts_of_launch(bound.timeline(), &self.last, &mut fences);
         }
         fences.wait_on(bound)
     }

@@ -26,7 +26,8 @@ impl<'a> Round<'a> {
         if touch.is_quiet(timeline) {
             return;
         }
-        let fences = touch.conflicts(timeline);
+        let mut fences = Fences::none();
+        touch.add_conflicts(timeline, &mut fences);
         if !fences.is_empty() {
             self.waits.push((stream, fences));
         }

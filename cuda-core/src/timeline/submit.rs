@@ -65,16 +65,14 @@ impl Bound<'_> {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let timeline = self.timeline();
-        let mut fences = Vec::with_capacity(touches.len());
-        for touch in touches.iter() {
-            fences.push(touch.conflicts(timeline));
-            if let Err(error) = fences.last().map_or(Ok(()), |last| last.wait_on(self)) {
-                return (0, Err(error));
-            }
+        let mut fences = Fences::none();
+        touches.iter().for_each(|touch| touch.add_conflicts(timeline, &mut fences));
+        if let Err(error) = fences.wait_on(self) {
+            return (0, Err(error));
         }
         let (seq, result) = enqueue();
-        for (touch, fences) in touches.iter_mut().zip(&fences) {
-            touch.mark(timeline, seq, fences);
+        for touch in touches.iter_mut() {
+            touch.mark(timeline, seq, &fences);
         }
         (seq, result)
     }

@@ -44,7 +44,7 @@ impl Entries {
         matches!(self, Self::Shared(_))
     }
 
-    pub(super) fn conflicts(
+    pub(super) fn add_conflicts(
         &self,
         range: &Bytes,
         access: Access,
@@ -63,7 +63,7 @@ impl Entries {
                 let marks = many.overlapping(range, access).map(|(_, mark)| mark);
                 fences.extend(marks.filter(|mark| concerns(mark)));
             }
-            Self::Shared(shared) => shared.conflicts(range, access, concerns, None, fences),
+            Self::Shared(shared) => shared.add_conflicts(range, access, concerns, None, fences),
         }
     }
 

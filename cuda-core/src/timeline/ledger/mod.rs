@@ -159,10 +159,10 @@ impl Touch<'_> {
         self.ledger.get().is_quiet(Some(stream))
     }
 
-    /// What the operation has to wait for on `stream`.
+    /// Adds what the operation has to wait for on `stream`.
     #[inline]
-    pub(crate) fn conflicts(&self, stream: &Timeline) -> Fences {
-        self.ledger.get().conflicts(&self.range, self.access, Some(stream))
+    pub(crate) fn add_conflicts(&self, stream: &Timeline, fences: &mut Fences) {
+        self.ledger.get().add_conflicts(&self.range, self.access, Some(stream), fences);
     }
 
     /// Marks the operation, which `stream` has enqueued at `seq` and which was made to wait for
@@ -205,41 +205,52 @@ impl Ledger {
         entries.take_sole(timeline)
     }
 
-    /// What an access to `range` on `stream` has to wait for; [`None`] is the host. Work of the
-    /// same stream is ordered already.
-    ///
-    /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of
-    /// it, so no other thread raises the reader's point meanwhile.
-    #[inline]
+    /// What an access to `range` on `stream` has to wait for; [`None`] is the host.
     pub(crate) fn conflicts(
         &self,
         range: &Bytes,
         access: Access,
         stream: Option<&Timeline>,
     ) -> Fences {
-        match self.is_quiet(stream) {
-            true => Fences::none(),
-            false => self.conflicts_of_entries(range, access, stream),
-        }
+        let mut fences = Fences::none();
+        self.add_conflicts(range, access, stream, &mut fences);
+        fences
     }
 
-    #[inline(never)]
-    fn conflicts_of_entries(
+    /// Adds what an access to `range` on `stream` has to wait for; [`None`] is the host. Work of
+    /// the same stream is ordered already.
+    ///
+    /// A caller that is to write what the [reader](Self::reader) reads has the exclusive borrow of
+    /// it, so no other thread raises the reader's point meanwhile.
+    #[inline]
+    pub(crate) fn add_conflicts(
         &self,
         range: &Bytes,
         access: Access,
         stream: Option<&Timeline>,
-    ) -> Fences {
-        let mut fences = Fences::none();
+        fences: &mut Fences,
+    ) {
+        if !self.is_quiet(stream) {
+            self.add_conflicts_of_entries(range, access, stream, fences);
+        }
+    }
+
+    #[inline(never)]
+    fn add_conflicts_of_entries(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
         let concerns = |mark: &Mark| {
             let same = stream.is_some_and(|stream| stream.id() == mark.timeline.id());
             !same && !has_completed(mark)
         };
-        lock(&self.entries).conflicts(range, access, &concerns, &mut fences);
+        lock(&self.entries).add_conflicts(range, access, &concerns, fences);
         let reader = self.reader.get().filter(|_| access == Access::Write);
         let mark = reader.filter(|reader| overlap(&reader.range, range)).map(Reader::mark);
         mark.filter(concerns).into_iter().for_each(|mark| fences.add(&mark));
-        fences
     }
 
     /// What frees or rewrites all of `range` has to wait for, on the host.

@@ -101,9 +101,9 @@ impl SharedLedger {
         only == NO_STREAM || only == stream.id()
     }
 
-    /// See [`Ledger::conflicts`](super::Ledger::conflicts). Launches of the executable that `but`
+    /// See [`Ledger::add_conflicts`](super::Ledger::add_conflicts). Launches of the executable that `but`
     /// belongs to are left out.
-    pub(super) fn conflicts(
+    pub(super) fn add_conflicts(
         &self,
         range: &Bytes,
         access: Access,
@@ -114,7 +114,7 @@ impl SharedLedger {
         // Dropping the last reference to a timeline calls the driver: not under the lock.
         let mut looked_at = Vec::new();
         let uses = lock(&self.uses);
-        uses.entries.conflicts(range, access, concerns, fences);
+        uses.entries.add_conflicts(range, access, concerns, fences);
         for launch in &uses.launches {
             let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
             if own || !access.conflicts(launch.access) || !overlap(&launch.range, range) {
@@ -130,8 +130,8 @@ impl SharedLedger {
         drop(uses);
     }
 
-    /// What a launch on `stream` of the executable that `last` belongs to has to wait for.
-    pub(crate) fn conflicts_of_launch(
+    /// Adds what a launch on `stream` of the executable that `last` belongs to has to wait for.
+    pub(crate) fn add_conflicts_of_launch(
         &self,
         range: &Bytes,
         access: Access,
@@ -140,7 +140,7 @@ impl SharedLedger {
         fences: &mut Fences,
     ) {
         let concerns = |mark: &Mark| mark.timeline.id() != stream.id() && !has_completed(mark);
-        self.conflicts(range, access, &concerns, Some(last), fences);
+        self.add_conflicts(range, access, &concerns, Some(last), fences);
     }
 
     /// See [`Entries::mark`].

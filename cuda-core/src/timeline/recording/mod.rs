@@ -325,17 +325,16 @@ impl OpenRecording {
             }
             CaptureOrder::Streams(ledgers) => {
                 let timeline = bound.timeline();
-                let mut waited = Vec::with_capacity(uses.len());
+                let mut fences = Fences::none();
                 for PlacedUse { at, range, access } in uses {
-                    let fences = ledgers[*at].conflicts(range, *access, Some(timeline));
-                    if let Err(error) = fences.wait_on(bound) {
-                        return (0, Err(error));
-                    }
-                    waited.push(fences);
+                    ledgers[*at].add_conflicts(range, *access, Some(timeline), &mut fences);
+                }
+                if let Err(error) = fences.wait_on(bound) {
+                    return (0, Err(error));
                 }
                 let (seq, result) = enqueue();
-                for (PlacedUse { at, range, access }, fences) in uses.iter().zip(&waited) {
-                    let (access, stream) = (*access, timeline);
+                for PlacedUse { at, range, access } in uses {
+                    let (access, stream, fences) = (*access, timeline, &fences);
                     ledgers[*at].mark(Use { range, access, stream, seq, fences });
                 }
                 (seq, result)
@@ -406,15 +405,15 @@ impl UsedMemory {
         }
     }
 
-    /// What a launch on `stream` has to wait for, of the executable that `last` belongs to.
-    pub(crate) fn conflicts_of_launch(
+    /// Adds what a launch on `stream` has to wait for, of the executable that `last` belongs to.
+    pub(crate) fn add_conflicts_of_launch(
         &self,
         stream: &Timeline,
         last: &Arc<LastLaunch>,
         fences: &mut Fences,
     ) {
         for (range, access) in &self.uses {
-            self.kept.ledger().conflicts_of_launch(range, *access, stream, last, fences);
+            self.kept.ledger().add_conflicts_of_launch(range, *access, stream, last, fences);
         }
     }
 
