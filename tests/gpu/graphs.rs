@@ -14,6 +14,7 @@ use crate::capture;
 mod access;
 mod build;
 mod change;
+mod conditions;
 mod cublas;
 mod devices;
 mod lending;

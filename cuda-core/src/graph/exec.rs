@@ -88,7 +88,8 @@ impl Graph {
     /// `cuGraphInstantiateWithFlags`.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's: `NOT_SUPPORTED` (801) if there is an executable of the graph, and operations
+    /// depend on [conditions](crate::Condition).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -21,6 +21,8 @@ mod capture;
 
 mod builder;
 
+mod condition;
+
 mod extend;
 
 mod exec;

@@ -29,9 +29,11 @@ use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 mod by_access;
+mod condition;
 mod dependencies;
 
-pub(crate) use dependencies::{Node, add_child};
+pub use condition::Condition;
+pub(crate) use dependencies::{Node, add_child, captured_graph, join};
 
 use by_access::ByAccess;
 
@@ -43,6 +45,10 @@ pub(crate) struct Recording {
     id: u64,
     /// Ordinary streams, on which memory is allocated for operations of the capture.
     homes: Mutex<Vec<Arc<StreamCore>>>,
+    /// The capture that this one is a part of: what runs on a [`Condition`].
+    outer: Option<Arc<Recording>>,
+    /// The conditions on which no operation depends so far; those of captures within this one, too.
+    conditions: Mutex<Vec<u64>>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -73,6 +79,8 @@ struct OpenRecording {
     /// The index in `uses.memory` by the address of the shared ledger.
     index: BTreeMap<usize, usize>,
     order: CaptureOrder,
+    /// The operations that have [begun](Recording::begin) and are not finished.
+    unfinished: usize,
 }
 
 enum CaptureOrder {
@@ -90,7 +98,8 @@ pub(crate) struct GraphUses {
     pub(crate) owners: GraphOwners,
     /// A function of the host is among the operations: they may take any time.
     pub(crate) may_take_long: bool,
-    /// What an operation depends on is unknown, since the driver did not say.
+    /// What an operation depends on is unknown, since the driver did not say, or an operation is not
+    /// complete.
     pub(crate) is_broken: bool,
 }
 
@@ -150,6 +159,11 @@ pub(crate) struct UsedMemory {
 
 impl Recording {
     pub(crate) fn new(order: Order) -> Arc<Self> {
+        Self::within(None, order)
+    }
+
+    /// A capture that is a part of `outer`, if there is one.
+    pub(crate) fn within(outer: Option<Arc<Self>>, order: Order) -> Arc<Self> {
         let order = match order {
             Order::Chain => CaptureOrder::Chain,
             Order::Streams => CaptureOrder::Streams(Vec::new()),
@@ -160,9 +174,39 @@ impl Recording {
             index: BTreeMap::new(),
             code: HashSet::new(),
             order,
+            unfinished: 0,
         };
-        let id = next_id();
-        Arc::new(Self { recorded: Mutex::new(Some(recorded)), id, homes: Mutex::default() })
+        let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
+        let (homes, conditions) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { recorded, id, homes, outer, conditions })
+    }
+
+    /// The capture that this one is a part of, or else this one.
+    fn outermost(&self) -> &Self {
+        self.outer.as_ref().map_or(self, |outer| outer.outermost())
+    }
+
+    /// Whether there are conditions on which no operation depends.
+    pub(crate) fn has_unused_conditions(&self) -> bool {
+        !lock(&self.conditions).is_empty()
+    }
+
+    /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
+    /// the driver's calls. There is no graph unless it is [finished](Self::finish).
+    fn begin<R>(&self, op: &'static str, begin: impl FnOnce() -> Result<R>) -> Result<(R, Order)> {
+        let mut guard = lock(&self.recorded);
+        let recorded = guard.as_mut().ok_or(Error::NotCapturable { op })?;
+        let begun = begin()?;
+        recorded.unfinished += 1;
+        let by_access = matches!(recorded.order, CaptureOrder::Access(_));
+        Ok((begun, if by_access { Order::Access } else { Order::Chain }))
+    }
+
+    /// Notes that an operation that has begun is captured.
+    pub(crate) fn finish(&self) {
+        if let Some(recorded) = lock(&self.recorded).as_mut() {
+            recorded.unfinished -= 1;
+        }
     }
 
     /// A number that no other capture of the process ever has.
@@ -215,7 +259,8 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().ok_or(Error::NotCapturable { op })?;
+        let recorded = guard.as_mut().filter(|_| self.can_hold(may_take_long));
+        let recorded = recorded.ok_or(Error::NotCapturable { op })?;
         // Kept before the driver knows of it.
         owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
         recorded.uses.may_take_long |= may_take_long;
@@ -279,11 +324,22 @@ impl Recording {
     }
 
     /// Keeps a function of the host for as long as the graph may run.
-    pub(crate) fn keep_function(&self, function: Arc<dyn KeptAlive>) {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
-            recorded.uses.owners.push(function);
-            recorded.uses.may_take_long = true;
-        }
+    pub(crate) fn keep_function(
+        &self,
+        op: &'static str,
+        function: Arc<dyn KeptAlive>,
+    ) -> Result<()> {
+        let mut guard = lock(&self.recorded);
+        let recorded = guard.as_mut().filter(|_| self.can_hold(true));
+        let uses = &mut recorded.ok_or(Error::NotCapturable { op })?.uses;
+        uses.owners.push(function);
+        uses.may_take_long = true;
+        Ok(())
+    }
+
+    /// CUDA has no functions of the host in what runs on a condition.
+    fn can_hold(&self, may_take_long: bool) -> bool {
+        !may_take_long || self.outer.is_none()
     }
 
     /// Keeps a value for as long as the graph may run: one for each key.
@@ -305,7 +361,11 @@ impl Recording {
         let recorded = guard.take();
         // Dropping the capture's ledgers may destroy events: not under the lock.
         drop(guard);
-        (result, recorded.map(|recorded| recorded.uses).unwrap_or_default())
+        let uses = recorded.map(|OpenRecording { mut uses, unfinished, .. }| {
+            uses.is_broken |= unfinished > 0;
+            uses
+        });
+        (result, uses.unwrap_or_default())
     }
 }
 

@@ -33,6 +33,19 @@ pub(crate) struct ExecNode {
     pub(crate) after: Vec<usize>,
 }
 
+impl ExecNode {
+    /// Makes all of these nodes come behind a new one.
+    pub(crate) fn prepend(steps: &mut Vec<Self>, task: Task) {
+        for step in &mut *steps {
+            step.after.iter_mut().for_each(|at| *at += 1);
+            if step.after.is_empty() {
+                step.after.push(0);
+            }
+        }
+        steps.insert(0, Self { source: 0, enabled: true, task, after: Vec::new() });
+    }
+}
+
 impl State {
     pub(crate) fn instantiate(&mut self, graph: Id, frees_first: bool) -> Id {
         let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
@@ -74,6 +87,9 @@ impl State {
                 let inner = self.flatten_into(steps, graph, &after);
                 after = if inner.is_empty() { after } else { inner };
                 task = Task::nothing();
+            }
+            if let NodeKind::Conditional(node) = &task.kind {
+                (task.work, task.accesses) = self.rounds(node);
             }
             positions.insert(id, steps.len());
             steps.push(ExecNode { source: id, enabled: true, task, after });
