@@ -20,6 +20,7 @@ mod devices;
 mod lending;
 mod order;
 mod raw;
+mod resources;
 
 pub(crate) fn context() -> Result<Context> {
     Device::get(0)?.context()

@@ -186,8 +186,8 @@ impl Graph {
             let added = self.with_raw(|child| add_child(bound.raw(), child));
             (bound.count(), added)
         };
-        let KeptUses { memory, owners, may_take_long } = &self.uses;
-        recording.include(op, &bound, memory, owners, *may_take_long, add)
+        let KeptUses { memory, owners, traits } = &self.uses;
+        recording.include(op, &bound, memory, owners, *traits, add)
     }
 }
 

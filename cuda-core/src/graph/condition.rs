@@ -233,7 +233,7 @@ impl Condition {
             let joined = join(bound.raw(), node);
             (bound.count(), joined)
         };
-        recording.include(ADD, &bound, &all.memory, &all.owners, all.may_take_long, join)?;
+        recording.include(ADD, &bound, &all.memory, &all.owners, all.traits, join)?;
         if !is_broken {
             recording.finish();
         }

@@ -13,7 +13,7 @@ use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::stream::Stream;
-use crate::timeline::recording::{GraphUses, KeptAlive, Order, Recording, next_id};
+use crate::timeline::recording::{GraphTraits, GraphUses, KeptAlive, Order, Recording, next_id};
 use crate::util::panic::Contained;
 use crate::util::sync::lock;
 
@@ -95,7 +95,8 @@ impl Graph {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         driver::ensure()?;
-        let mut uses = GraphUses { may_take_long: true, ..GraphUses::default() };
+        let traits = GraphTraits { may_take_long: true, ..GraphTraits::default() };
+        let mut uses = GraphUses { traits, ..GraphUses::default() };
         uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
         Ok(Self {
             raw: Arc::new(Mutex::new(Owned::new(RawGraph(Handle(raw))))),

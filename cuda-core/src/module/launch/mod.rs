@@ -233,7 +233,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let recording = core.timeline().recording();
         let mut config = self.config()?;
         config.hStream = bound.raw();
-        let Prepared { function, arguments, touched, .. } = &mut *self.prepared;
+        let Prepared { function, arguments, touched, attributes, .. } = &mut *self.prepared;
         let function = found(function)?;
         let (crossings, raw) = (touched.cross(function)?, function.as_raw());
         // The access could be revoked while a graph exists.
@@ -247,6 +247,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             // Kept before the driver knows of it. A function of the driver's is known by its handle
             // for as long as its code is kept.
             recording.keep_once(raw.addr(), || function.clone());
+            if attributes.has(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+                recording.note_priority();
+            }
         }
         let (seq, result) = bound.submit(OP, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its

@@ -12,28 +12,26 @@
 //!   else.
 
 use std::collections::{BTreeMap, HashSet};
-use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::driver;
+use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Ledger, SharedLedger, Touch, Use,
-    within,
+    Access, Bytes, InGraphs, KeptMemory, Ledger, SharedLedger, Touch, Use,
 };
-use crate::timeline::{Mark, Timeline};
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 mod by_access;
 mod condition;
 mod dependencies;
+mod uses;
 
 pub use condition::Condition;
 pub(crate) use dependencies::{Node, add_child, captured_graph, join};
+pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, UsedMemory};
 
 use by_access::ByAccess;
 
@@ -91,70 +89,11 @@ enum CaptureOrder {
     Access(ByAccess),
 }
 
-/// What the operations of a graph use, and what is kept alive for them.
-#[derive(Default)]
-pub(crate) struct GraphUses {
-    pub(crate) memory: Vec<UsedMemory>,
-    pub(crate) owners: GraphOwners,
-    /// A function of the host is among the operations: they may take any time.
-    pub(crate) may_take_long: bool,
-    /// What an operation depends on is unknown, since the driver did not say, or an operation is not
-    /// complete.
-    pub(crate) is_broken: bool,
-}
-
-#[derive(Default)]
-pub(crate) struct GraphOwners(Vec<Arc<dyn KeptAlive>>);
-
-impl GraphOwners {
-    pub(crate) fn push(&mut self, owner: Arc<dyn KeptAlive>) {
-        self.0.push(owner);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn KeptAlive>> {
-        self.0.iter()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl Drop for GraphOwners {
-    fn drop(&mut self) {
-        for owner in mem::take(&mut self.0) {
-            // In a fork's child, foreign code is not run.
-            match driver::is_gone() {
-                true => mem::forget(owner),
-                false => contain(|| drop(owner)),
-            }
-        }
-    }
-}
-
-/// What a graph keeps alive besides memory.
-pub(crate) trait KeptAlive: Send + Sync {
-    /// Notes the last launch of an executable. Returns whether what is kept outlives that launch by
-    /// itself from now on, so that the graph may let go of it.
-    fn note_last_launch(&self, _mark: &Mark) -> bool {
-        false
-    }
-}
-
 /// A use of the memory at an index of [`GraphUses::memory`].
 struct PlacedUse {
     at: usize,
     range: Bytes,
     access: Access,
-}
-
-/// An allocation that a graph uses.
-#[derive(Clone)]
-pub(crate) struct UsedMemory {
-    pub(crate) kept: KeptMemory,
-    pub(crate) uses: Vec<(Bytes, Access)>,
-    /// The host can see it, so each launch must be lent it.
-    pub(crate) lent: bool,
 }
 
 impl Recording {
@@ -255,15 +194,15 @@ impl Recording {
         bound: &Bound<'_>,
         memory: &[UsedMemory],
         owners: &GraphOwners,
-        may_take_long: bool,
+        traits: GraphTraits,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().filter(|_| self.can_hold(may_take_long));
+        let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
         let recorded = recorded.ok_or(Error::NotCapturable { op })?;
         // Kept before the driver knows of it.
         owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
-        recorded.uses.may_take_long |= may_take_long;
+        recorded.uses.traits = recorded.uses.traits.or(traits);
         let mut uses = Vec::new();
         for memory in memory {
             for (range, access) in &memory.uses {
@@ -330,16 +269,24 @@ impl Recording {
         function: Arc<dyn KeptAlive>,
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().filter(|_| self.can_hold(true));
+        let traits = GraphTraits { may_take_long: true, ..GraphTraits::default() };
+        let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
         let uses = &mut recorded.ok_or(Error::NotCapturable { op })?.uses;
         uses.owners.push(function);
-        uses.may_take_long = true;
+        uses.traits = uses.traits.or(traits);
         Ok(())
     }
 
     /// CUDA has no functions of the host in what runs on a condition.
-    fn can_hold(&self, may_take_long: bool) -> bool {
-        !may_take_long || self.outer.is_none()
+    fn can_hold(&self, traits: GraphTraits) -> bool {
+        !traits.may_take_long || self.outer.is_none()
+    }
+
+    /// Notes that a kernel has a priority of its own.
+    pub(crate) fn note_priority(&self) {
+        if let Some(recorded) = lock(&self.recorded).as_mut() {
+            recorded.uses.traits.has_priorities = true;
+        }
     }
 
     /// Keeps a value for as long as the graph may run: one for each key.
@@ -441,55 +388,4 @@ impl Timeline {
         let key = |timeline: &Timeline| timeline.recording().map(Arc::as_ptr);
         key(self) == key(other)
     }
-}
-
-impl UsedMemory {
-    /// The use that an operation makes; [`None`] if a graph cannot keep the memory.
-    pub(crate) fn keep(touch: &Touch<'_>) -> Option<Self> {
-        let lent = touch.in_graphs == InGraphs::Lent;
-        let uses = vec![(touch.range.clone(), touch.access)];
-        let kept = (touch.in_graphs != InGraphs::Refused).then(|| touch.ledger.get().keep());
-        kept.map(|kept| Self { kept, uses, lent })
-    }
-
-    /// Whether these uses include that one, of the allocation that has the ledger.
-    pub(crate) fn covers(&self, ledger: &Arc<SharedLedger>, touch: &Touch<'_>) -> bool {
-        let new = (touch.range.clone(), touch.access);
-        let same = Arc::ptr_eq(self.kept.ledger(), ledger);
-        same && self.uses.iter().any(|known| includes(known, &new))
-    }
-
-    /// Enters what each launch of an executable graph does to the memory.
-    pub(crate) fn enter(&self, last: &Arc<LastLaunch>) {
-        for (range, access) in &self.uses {
-            self.kept.ledger().enter(range.clone(), *access, last);
-        }
-    }
-
-    /// What a launch on `stream` has to wait for, of the executable that `last` belongs to.
-    pub(crate) fn conflicts_of_launch(
-        &self,
-        stream: &Timeline,
-        last: &Arc<LastLaunch>,
-        fences: &mut Fences,
-    ) {
-        for (range, access) in &self.uses {
-            self.kept.ledger().conflicts_of_launch(range, *access, stream, last, fences);
-        }
-    }
-
-    /// Adds a use, unless one that is known covers it; removes those that it covers.
-    pub(crate) fn add(&mut self, range: Bytes, access: Access) {
-        let new = (range, access);
-        if self.uses.iter().any(|known| includes(known, &new)) {
-            return;
-        }
-        self.uses.retain(|known| !includes(&new, known));
-        self.uses.push(new);
-    }
-}
-
-/// Whether one use is part of another.
-fn includes(outer: &(Bytes, Access), inner: &(Bytes, Access)) -> bool {
-    within(&inner.0, &outer.0) && inner.1 <= outer.1
 }

@@ -14,6 +14,8 @@ pub(crate) struct Exec {
     pub(crate) steps: Vec<ExecNode>,
     /// The graph that it was made from, which may be gone.
     pub(crate) graph: Id,
+    /// What it was instantiated with.
+    pub(crate) flags: u64,
     /// Whether a launch frees what the one before allocated and nothing freed.
     pub(crate) frees_first: bool,
     /// Objects that it keeps.
@@ -47,13 +49,13 @@ impl ExecNode {
 }
 
 impl State {
-    pub(crate) fn instantiate(&mut self, graph: Id, frees_first: bool) -> Id {
+    pub(crate) fn instantiate(&mut self, graph: Id, flags: u64, frees_first: bool) -> Id {
         let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
         let id = self.new_id();
         let handle = self.graphs.exec_handles.issue(id);
         self.graphs
             .execs
-            .insert(id, Exec { handle, steps, graph, frees_first, objects, last: None });
+            .insert(id, Exec { handle, steps, graph, flags, frees_first, objects, last: None });
         id
     }
 

@@ -53,6 +53,12 @@ entries! {
         Ok(())
     }
 
+    newer cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut cuuint64_t) |call| {
+        let id = call.exec(exec)?;
+        // SAFETY: the caller passes a place for the flags.
+        unsafe { put(flags, call.graphs.execs[&id].flags) }
+    }
+
     floor cuGraphUpload(exec: CUgraphExec, stream: CUstream) |call| {
         call.exec(exec)?;
         let stream = call.stream(stream)?;
@@ -92,7 +98,7 @@ unsafe fn instantiate(
         call.refuse_conditions(graph)?;
     }
     call.check_conditions(graph)?;
-    let id = call.instantiate(graph, flags & AUTO_FREE != 0);
+    let id = call.instantiate(graph, flags, flags & AUTO_FREE != 0);
     // SAFETY: the caller's contract.
     unsafe { put(exec, pointer(call.graphs.execs[&id].handle)) }
 }
