@@ -1,12 +1,16 @@
 //! Graphs: a step of work captured once and launched many times; a sequence of calls that becomes a
-//! wide graph; a graph of two devices.
+//! wide graph; a loop that a kernel ends; a graph of two devices.
 
 mod shared;
 
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use cuda_core::{Device, DeviceBuffer, Graph, Module, Stream, kernel};
+use cuda_core::jit::{LinkInput, Linker};
+use cuda_core::nvrtc::Program;
+use cuda_core::{Condition, Device, DeviceBuffer, Error, Graph, Module, Stream, kernel};
 
 const LEN: usize = 1 << 12;
 const STEPS: usize = 50;
@@ -84,6 +88,64 @@ fn data_flow(device: Device) -> shared::Result {
     Ok(())
 }
 
+/// One step towards the square root of `a`; the condition is whether another one is needed.
+const NEWTON: &str = r#"
+extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
+
+extern "C" __global__ void newton(float a, float *x, unsigned *steps, unsigned long long go_on) {
+    *x = 0.5f * (*x + a / *x);
+    *steps += 1;
+    float error = *x * *x - a;
+    cudaGraphSetConditional(go_on, error > 0.001f || error < -0.001f);
+}
+"#;
+
+/// The toolkit's archive of functions that kernels call.
+fn device_runtime() -> Option<PathBuf> {
+    let toolkits =
+        [env::var_os("CUDA_HOME"), env::var_os("CUDA_PATH"), Some("/usr/local/cuda".into())];
+    let files = toolkits.into_iter().flatten().flat_map(|toolkit| {
+        let places = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+        places.map(|place| Path::new(&toolkit).join(place).join("libcudadevrt.a"))
+    });
+    files.into_iter().find(|file| file.is_file())
+}
+
+/// The graph goes round until its kernel says that the error is small; the host only launches it.
+fn a_loop(device: Device) -> shared::Result {
+    let stream = device.create_stream()?;
+    let program = Program::new(NEWTON).device(device)?.option("-rdc=true");
+    let (cubin, archive) = match (program.compile_cubin(), device_runtime()) {
+        (Ok(cubin), Some(archive)) => (cubin, archive),
+        (Err(error), _) if !matches!(error, Error::NoNvrtc { .. }) => return Err(error.into()),
+        _ => {
+            println!("a loop: it needs NVRTC and libcudadevrt.a");
+            return Ok(());
+        }
+    };
+    let mut linker = Linker::new(stream.context())?;
+    linker.add_cubin(&cubin)?;
+    // SAFETY: nvcc made the archive.
+    unsafe { linker.add_file(LinkInput::Library, archive) }?;
+    let newton = Module::from_cubin(stream.context(), &linker.complete()?)?.function("newton")?;
+    let mut x = stream.alloc::<f32>(1)?;
+    let mut steps = stream.alloc_zeroed::<u32>(1)?;
+    let graph = Graph::capture(stream.context(), |stream| {
+        let go_on = Condition::new(stream, 1)?;
+        go_on.while_loop(stream, |body| {
+            let launch = body.kernel(&newton).arg(2.0f32).arg(&mut x).arg(&mut steps);
+            // SAFETY: `newton` reads and writes one element of each.
+            unsafe { launch.arg(&go_on).launch() }
+        })
+    })?;
+    stream.fill(&mut x, 1.0)?;
+    graph.instantiate()?.launch(&stream)?;
+    let (root, steps) = (stream.download_vec(&x)?[0], stream.download_vec(&steps)?[0]);
+    assert!((root * root - 2.0).abs() <= 0.002 && steps > 1);
+    println!("a loop: {root} after {steps} steps");
+    Ok(())
+}
+
 /// One stream on each device; the copy between them orders the rest.
 fn two_devices(devices: [Device; 2]) -> shared::Result {
     let contexts = [devices[0].context()?, devices[1].context()?];
@@ -104,6 +166,7 @@ fn example() -> shared::Result {
     let device = shared::device()?;
     static_inputs(device)?;
     data_flow(device)?;
+    a_loop(device)?;
     match Device::get(1) {
         Ok(other) => two_devices([device, other]),
         Err(_) => {

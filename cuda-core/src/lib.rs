@@ -249,6 +249,7 @@ pub use stream::{
 };
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
+pub use timeline::recording::Condition;
 pub use trim::trim;
 pub use types::complex::{Complex32, Complex64};
 pub use types::extent::{Extent, Origin};

@@ -14,11 +14,13 @@ use crate::capture;
 mod access;
 mod build;
 mod change;
+mod conditions;
 mod cublas;
 mod devices;
 mod lending;
 mod order;
 mod raw;
+mod resources;
 
 pub(crate) fn context() -> Result<Context> {
     Device::get(0)?.context()

@@ -18,8 +18,10 @@
 //! | `store` | `u64 address, u32 value` | stores to any address |
 //! | `shared_size` | `u32 *to` | `to[0]` = bytes of dynamic shared memory |
 
+use std::env;
 use std::sync::Once;
 
+use cuda_core::jit::{LinkInput, Linker};
 use cuda_core::{Context, Function, Module, Result};
 use cuda_sim::{Arguments, Memory, Region, Trap, register_kernel};
 
@@ -41,6 +43,48 @@ pub fn load(context: &Context) -> Result<Module> {
 /// The driver's.
 pub fn get(context: &Context, name: &str) -> Result<Function> {
     load(context)?.function(name)
+}
+
+/// Loads the kernels that set conditions of graphs: `count_down(u32 *x, condition)`, which subtracts 1
+/// from `x[0]`, and `decide(const u32 *x, condition)`; both set the condition to `x[0]`. They need the
+/// tag `cudadevrt`.
+///
+/// # Errors
+/// The driver's.
+pub fn conditions(context: &Context) -> Result<Module> {
+    /// For the simulated driver, which runs the closures.
+    const NOTHING: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .func \
+        cudaGraphSetConditional(.param .b64 handle, .param .b32 value) { ret; }";
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        register_kernel(
+            "count_down",
+            |a| vec![a.writes::<u32>(0, 1)],
+            |a, memory| {
+                each(memory, a.address(0), |old| old.wrapping_sub(1))?;
+                let left = memory.slice::<u32>(a.address(0))?[0];
+                memory.set_condition(a.value(1), left);
+                Ok(())
+            },
+        );
+        register_kernel(
+            "decide",
+            |a| vec![a.reads::<u32>(0, 1)],
+            |a, memory| {
+                let value = memory.slice::<u32>(a.address(0))?[0];
+                memory.set_condition(a.value(1), value);
+                Ok(())
+            },
+        );
+    });
+    let mut linker = Linker::new(context)?;
+    linker.add_ptx(include_str!("conditions.ptx"))?;
+    match env::var_os("CUDA_TESTS_LIBCUDADEVRT") {
+        // SAFETY: an archive of the toolkit's.
+        Some(archive) => drop(unsafe { linker.add_file(LinkInput::Library, archive) }?),
+        None => drop(linker.add_ptx(NOTHING)?),
+    }
+    Module::from_cubin(context, &linker.complete()?)
 }
 
 /// Registers with the simulated driver what the kernels do; [`load`] does it too.

@@ -19,7 +19,9 @@
 /// * `real`: has no meaning on the simulated driver;
 /// * `runtime`: needs a libcudart, the one that `CUDA_TESTS_LIBCUDART` names;
 /// * `nvrtc`: needs NVRTC;
-/// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`: needs a driver for that CUDA or a later one.
+/// * `cudadevrt`: needs libcudadevrt, the archive that `CUDA_TESTS_LIBCUDADEVRT` names, unless the driver is
+///   the simulated one;
+/// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`, `cuda_12_8`: needs a driver for that CUDA or a later one.
 ///
 /// A tag that is not in this list does not compile. A plain `cargo test` lists the test as ignored;
 /// see [`run`](crate::run()) for what surrounds the body.
@@ -59,6 +61,9 @@ macro_rules! gpu_test {
     (@tags [nvrtc $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module nvrtc [$($rest)*] $($test)* }
     };
+    (@tags [cudadevrt $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module cudadevrt [$($rest)*] $($test)* }
+    };
     (@tags [cuda_12_0 $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module cuda_12_0 [$($rest)*] $($test)* }
     };
@@ -67,6 +72,9 @@ macro_rules! gpu_test {
     };
     (@tags [cuda_12_4 $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module cuda_12_4 [$($rest)*] $($test)* }
+    };
+    (@tags [cuda_12_8 $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module cuda_12_8 [$($rest)*] $($test)* }
     };
     (@module $tag:ident [$($rest:ident)*] $($test:tt)*) => {
         mod $tag {

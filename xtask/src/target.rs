@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::suite::Tag;
 use crate::{Outcome, refuse};
-pub(crate) use libraries::{Libraries, RUNTIME};
+pub(crate) use libraries::{DEVICE_RUNTIME, Libraries, RUNTIME};
 
 /// The driver and devices that tests run on.
 #[derive(Debug)]
@@ -105,6 +105,7 @@ impl Target {
         match tag {
             Tag::Runtime => gpus.libraries.runtime.as_ref().err().cloned(),
             Tag::Nvrtc => gpus.libraries.nvrtc.as_ref().err().cloned(),
+            Tag::DeviceRuntime => gpus.libraries.device_runtime.as_ref().err().cloned(),
             Tag::Cuda(major, minor) if driver < Version::new(major, minor) => {
                 Some(format!("the driver is for CUDA {driver}"))
             }

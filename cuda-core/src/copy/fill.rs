@@ -7,8 +7,8 @@
 //! rows writes a few bytes of each row, which is slow for many.
 
 use cuda_sys::{
-    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUDA_SUCCESS, CUdeviceptr, CUresult, CUstream,
-    symbol as cu,
+    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUDA_MEMSET_NODE_PARAMS, CUDA_SUCCESS, CUdeviceptr,
+    CUresult, CUstream, symbol as cu,
 };
 
 use crate::copy::at_home;
@@ -413,6 +413,33 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind_work(op)?;
         stream.submit_copy(op, &mut [destination.write()], call).1
     }
+}
+
+/// The fill of `bytes` bytes as the node of a graph; [`None`] for a value that takes several.
+pub(crate) fn fill_node<T: Pod>(
+    to: CUdeviceptr,
+    bytes: usize,
+    value: T,
+) -> Option<CUDA_MEMSET_NODE_PARAMS> {
+    let value = [value];
+    let pattern = FillValue::of(bytes_of(&value), to).pattern()?;
+    let ((width, ..), value) = (
+        pattern.parts(),
+        match pattern {
+            Pattern::D8(value) => value.into(),
+            Pattern::D16(value) => value.into(),
+            Pattern::D32(value) => value,
+        },
+    );
+    let (element, width) = (width as u32, bytes / width);
+    Some(CUDA_MEMSET_NODE_PARAMS {
+        dst: to,
+        pitch: 0,
+        value,
+        elementSize: element,
+        width,
+        height: 1,
+    })
 }
 
 #[cold]

@@ -5,7 +5,7 @@ mod buffers;
 
 mod new;
 
-mod fill;
+pub(crate) mod fill;
 
 pub(crate) mod borrowed;
 

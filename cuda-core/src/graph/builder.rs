@@ -7,7 +7,7 @@ use super::{Graph, KeptUses, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::timeline::recording::{Node, Order, add_child};
+use crate::timeline::recording::{Condition, Node, Order, add_child};
 use crate::util::by_parts::debug_by;
 
 /// What [`Graph::build`] builds a graph with.
@@ -111,6 +111,32 @@ impl GraphBuilder<'_> {
         self.step(Some(&after), work)
     }
 
+    /// A condition for operations of the graph, as [`Condition::new`] makes it in a capture.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(&context, "")?.function("judge")?;
+    /// # let (x, mut y) = (stream.alloc_zeroed::<f32>(256)?, stream.alloc_zeroed::<f32>(256)?);
+    /// let graph = cuda_core::Graph::build(&context, |builder| {
+    ///     let is_large = builder.condition(0)?;
+    ///     builder.add(|stream| {
+    ///         // SAFETY: judge(const float *x, cudaGraphConditionalHandle is_large) reads 256 elements.
+    ///         unsafe { stream.kernel(&function).block(256).arg(&x).arg(&is_large).launch() }
+    ///     })?;
+    ///     builder.add(|stream| is_large.if_then(stream, |body| body.copy(&x, &mut y)))?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphConditionalHandleCreate", "cudaGraphConditionalHandleCreate"))]
+    pub fn condition(&self, initial: u32) -> Result<Condition> {
+        Condition::new(self.capture.origin(), initial)
+    }
+
     fn step(
         &self,
         after: Option<&[Node]>,
@@ -131,7 +157,9 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`]: launch an
-    /// [executable](Graph::instantiate) there; the driver's.
+    /// [executable](Graph::instantiate) there; [`Error::NotCapturable`] for a graph with host functions
+    /// within what runs on a [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in which
+    /// operations depend on conditions.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -158,8 +186,8 @@ impl Graph {
             let added = self.with_raw(|child| add_child(bound.raw(), child));
             (bound.count(), added)
         };
-        let KeptUses { memory, owners, may_take_long } = &self.uses;
-        recording.include(op, &bound, memory, owners, *may_take_long, add)
+        let KeptUses { memory, owners, traits } = &self.uses;
+        recording.include(op, &bound, memory, owners, *traits, add)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Graphs from ordinary code.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, symbol as cu};
+use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, CUgraphNode, symbol as cu};
 
 use super::{Graph, RawGraph};
 use crate::context::Context;
@@ -133,7 +134,7 @@ pub(super) struct Capture<const N: usize> {
     streams: [Stream; N],
     pub(super) recording: Arc<Recording>,
     /// It has ended, or not begun.
-    pub(super) ended: bool,
+    ended: bool,
 }
 
 impl<const N: usize> Capture<N> {
@@ -148,8 +149,7 @@ impl<const N: usize> Capture<N> {
     }
 
     /// The streams of a capture that has not begun.
-    pub(super) fn prepare(contexts: [&Context; N], order: Order) -> Result<Self> {
-        let recording = Recording::new(order);
+    fn prepare(contexts: [&Context; N], recording: Arc<Recording>) -> Result<Self> {
         let mut streams = Vec::with_capacity(N);
         for context in contexts {
             streams.push(context.create_captured(&recording)?);
@@ -161,7 +161,7 @@ impl<const N: usize> Capture<N> {
     }
 
     pub(super) fn begin(contexts: [&Context; N], order: Order) -> Result<Self> {
-        let mut capture = Self::prepare(contexts, order)?;
+        let mut capture = Self::prepare(contexts, Recording::new(order))?;
         let bound = capture.streams[0].core().bind_work(BEGIN)?;
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is live, and new. In this mode the capture forbids no call to any
@@ -189,8 +189,11 @@ impl<const N: usize> Capture<N> {
         drop(bound);
         let (raw, uses) = self.end();
         let raw = Owned::new(raw?);
-        let why = "the driver did not say where in the graph an operation is";
-        Error::unless(!uses.is_broken, "cuStreamGetCaptureInfo", why)?;
+        let why =
+            "an operation is not complete, or the driver did not say where in the graph it is";
+        Error::unless(!uses.is_broken, "cuStreamEndCapture", why)?;
+        let unused = self.recording.has_unused_conditions();
+        Error::unless(!unused, "Graph::capture", "no operation depends on a condition")?;
         Ok(Graph {
             raw: Arc::new(Mutex::new(raw)),
             id: self.recording.id(),
@@ -201,7 +204,7 @@ impl<const N: usize> Capture<N> {
     }
 
     /// Ends the capture, and returns the graph.
-    pub(super) fn end(&mut self) -> (Result<RawGraph>, GraphUses) {
+    fn end(&mut self) -> (Result<RawGraph>, GraphUses) {
         self.ended = true;
         let stream = self.origin().core().raw();
         let mut graph: CUgraph = ptr::null_mut();
@@ -211,6 +214,39 @@ impl<const N: usize> Capture<N> {
             check("cuStreamEndCapture", unsafe { cu::cuStreamEndCapture(stream, &mut graph) })
         });
         (ended.map(|()| RawGraph(Handle(graph))), uses)
+    }
+}
+
+impl Capture<1> {
+    /// Adds what `work` enqueues to a graph, behind the nodes `after`. `note` is passed what that
+    /// uses, also if `work` fails or panics: `cuStreamBeginCaptureToGraph`.
+    ///
+    /// # Safety
+    /// The graph is live and has those nodes, and no other code uses it until this returns.
+    pub(super) unsafe fn extend(
+        context: &Context,
+        recording: Arc<Recording>,
+        (graph, after): (CUgraph, &[CUgraphNode]),
+        work: impl FnOnce(&Stream) -> Result<()>,
+        note: impl FnOnce(GraphUses),
+    ) -> Result<()> {
+        let mut capture = Self::prepare([context], recording)?;
+        let stream = capture.origin().core().raw();
+        let (first, count, mode) = (after.as_ptr(), after.len(), CU_STREAM_CAPTURE_MODE_RELAXED);
+        let data = ptr::null();
+        // SAFETY: the stream is live and new, and so is the graph, by the caller's promise; the list
+        // holds `count` nodes of it, and there is no data of edges.
+        let code =
+            unsafe { cu::cuStreamBeginCaptureToGraph(stream, graph, first, data, count, mode) };
+        check("cuStreamBeginCaptureToGraph", code)?;
+        capture.ended = false;
+        let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
+        driver::ensure()?;
+        let (ended, uses) = capture.end();
+        note(uses);
+        let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
+        // The driver returns this very graph.
+        worked.and(ended.map(|_same| ()))
     }
 }
 

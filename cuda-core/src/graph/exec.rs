@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{mem, ptr};
 
-use cuda_sys::{CUgraphExec, symbol as cu};
+use cuda_sys::{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExec, symbol as cu};
 
 use super::update::ChangedNode;
 use super::{Graph, KeptUses, SharedGraph};
@@ -85,10 +85,13 @@ const OP: &str = "cuGraphLaunch";
 /// # Instantiating
 impl Graph {
     /// Makes the graph executable, with all setup that launches can share:
-    /// `cuGraphInstantiateWithFlags`.
+    /// `cuGraphInstantiateWithFlags`. If a kernel of it was captured with a
+    /// [priority](crate::Launch::priority), the kernels have theirs, or else that of a new stream; if none
+    /// was, that of the stream of each launch.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's: `NOT_SUPPORTED` (801) if there is an executable of the graph, and operations
+    /// depend on [conditions](crate::Condition).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -105,10 +108,14 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec> {
         let op = "cuGraphInstantiate";
         let mut exec: CUgraphExec = ptr::null_mut();
+        let flags = match self.uses.traits.has_priorities {
+            true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
+            false => 0,
+        };
         let call = |graph| {
             // SAFETY: the graph is live, and no other thread uses it; its context is current; the
             // call writes one handle, to a local that outlives it.
-            check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, 0) })
+            check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })
         };
         self.context.relaxed(|| self.with_raw(call))??;
         Ok(GraphExec {
@@ -167,7 +174,7 @@ impl GraphExec {
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }
-        if self.uses.may_take_long {
+        if self.uses.traits.may_take_long {
             timeline.hold_up(bound.entered())?;
         }
         let (seq, launched) = bound.enqueue(OP, |stream| {
@@ -176,7 +183,7 @@ impl GraphExec {
             // operations use is kept until the launch has completed.
             unsafe { cu::cuGraphLaunch(raw, stream) }
         });
-        if self.uses.may_take_long {
+        if self.uses.traits.may_take_long {
             timeline.held_up_at(seq);
         }
         match self.last_stream == timeline.id() {
@@ -304,7 +311,8 @@ impl GraphExec {
     /// keeps alive besides, which is dropped once that has completed.
     fn retire_uses(&mut self) {
         self.used().for_each(|memory| memory.kept.ledger().leave(&self.last));
-        let code = self.changed.drain(..).map(|changed| Arc::new(changed.function) as _);
+        let code = self.changed.drain(..);
+        let code = code.filter_map(|changed| Some(Arc::new(changed.function?) as _));
         let code = code.collect();
         self.keep_until_completed(code);
     }

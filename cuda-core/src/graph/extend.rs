@@ -1,22 +1,21 @@
 //! Graphs that exist already: extended, and of other code.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, CUgraphNode, symbol as cu};
+use cuda_sys::{CUgraph, CUgraphNode};
 
 use super::capture::Capture;
 use super::{Graph, NodeId, RawGraph};
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::stream::Stream;
-use crate::timeline::recording::{GraphUses, KeptAlive, Order, next_id};
+use crate::timeline::recording::{GraphTraits, GraphUses, KeptAlive, Order, Recording, next_id};
 use crate::util::panic::Contained;
+use crate::util::sync::lock;
 
 const OP: &str = "cuStreamBeginCaptureToGraph";
 
@@ -30,7 +29,8 @@ impl Graph {
     /// Adds what `work` enqueues on the stream that it is given, behind the nodes `after`, as
     /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
     /// be no executable of the graph. If `work` fails or panics, what it has enqueued before is part
-    /// of the graph.
+    /// of the graph; if that was within what runs on a [`Condition`](crate::Condition), the graph is
+    /// [given up](Error::GivenUp).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph, and while there are executables; those of
@@ -55,27 +55,20 @@ impl Graph {
         Error::unless(own, OP, "a node of another graph")?;
         let unused = Arc::strong_count(&self.executables) == 1;
         Error::unless(unused, OP, "there is an executable of the graph")?;
-        let mut capture = Capture::prepare([&self.context], Order::Chain)?;
-        let stream = capture.origin().core().raw();
         let after: Vec<CUgraphNode> = after.iter().map(|node| node.raw.0).collect();
-        let (first, count, mode) = (after.as_ptr(), after.len(), CU_STREAM_CAPTURE_MODE_RELAXED);
-        self.with_raw(|graph| {
-            let data = ptr::null();
-            // SAFETY: stream and graph are live, and the stream is new; the list holds `count` nodes
-            // of the graph, which no other code uses: there is no executable, and `self` is
-            // borrowed exclusively until the capture has ended.
-            let code =
-                unsafe { cu::cuStreamBeginCaptureToGraph(stream, graph, first, data, count, mode) };
-            check(OP, code)
-        })?;
-        capture.ended = false;
-        let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
-        driver::ensure()?;
-        let (ended, uses) = capture.end();
-        self.uses = self.uses.with(&uses.into());
-        let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
-        // The driver returns this very graph.
-        worked.and(ended.map(|_same| ()))
+        let Self { raw, uses, context, .. } = self;
+        let mut raw = lock(raw);
+        let part = (raw.live()?.0.0, &*after);
+        let note = |used: GraphUses| {
+            if used.is_broken {
+                // Its operations may use what is not kept.
+                let _ = raw.release().or_else(|_| raw.disown().map(drop));
+            }
+            *uses = uses.with(&used.into());
+        };
+        // SAFETY: the graph is live and has these nodes, and no other code uses it: there is no
+        // executable, and `self` is borrowed exclusively.
+        unsafe { Capture::extend(context, Recording::new(Order::Chain), part, work, note) }
     }
 
     /// Takes over a graph of other code, which this destroys; `owner` is dropped afterwards, once
@@ -102,7 +95,8 @@ impl Graph {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         driver::ensure()?;
-        let mut uses = GraphUses { may_take_long: true, ..GraphUses::default() };
+        let traits = GraphTraits { may_take_long: true, ..GraphTraits::default() };
+        let mut uses = GraphUses { traits, ..GraphUses::default() };
         uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
         Ok(Self {
             raw: Arc::new(Mutex::new(Owned::new(RawGraph(Handle(raw))))),

@@ -11,7 +11,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
-use crate::timeline::recording::{GraphOwners, GraphUses, UsedMemory};
+use crate::timeline::recording::{GraphOwners, GraphTraits, GraphUses, UsedMemory};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
@@ -21,11 +21,15 @@ mod capture;
 
 mod builder;
 
+mod condition;
+
 mod extend;
 
 mod exec;
 
 mod lent;
+
+mod memory;
 
 mod update;
 
@@ -100,14 +104,13 @@ pub struct Graph {
 struct KeptUses {
     memory: Arc<[UsedMemory]>,
     owners: Arc<GraphOwners>,
-    /// A launch may take any time, since it runs a function of the host.
-    may_take_long: bool,
+    traits: GraphTraits,
 }
 
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
-        let GraphUses { memory, owners, may_take_long, .. } = uses;
-        Self { memory: memory.into(), owners: Arc::new(owners), may_take_long }
+        let GraphUses { memory, owners, traits, .. } = uses;
+        Self { memory: memory.into(), owners: Arc::new(owners), traits }
     }
 }
 
@@ -120,7 +123,7 @@ impl KeptUses {
         Self {
             memory: self.memory.iter().chain(&*other.memory).cloned().collect(),
             owners: Arc::new(owners),
-            may_take_long: self.may_take_long || other.may_take_long,
+            traits: self.traits.or(other.traits),
         }
     }
 

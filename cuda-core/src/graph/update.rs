@@ -3,15 +3,25 @@
 use std::mem;
 use std::sync::Arc;
 
-use cuda_sys::{CUgraphExec, CUgraphExecUpdateResultInfo, symbol as cu};
+use cuda_sys::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D, CUgraphExec,
+    CUgraphExecUpdateResultInfo, CUresult, symbol as cu,
+};
 
 use super::{Graph, GraphExec, NodeId};
+use crate::context::Context;
+use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, check};
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, Place};
 use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
+use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{Node, UsedMemory};
+use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
 const OP: &str = "cuGraphExecUpdate";
@@ -109,32 +119,156 @@ impl GraphExec {
     ) -> Result<()> {
         let (op, exec) = ("cuGraphExecKernelNodeSetParams", self.node(node)?);
         launch.as_node(op, |function, kernel, touches| {
-            // Kept before the driver knows of it.
-            let new = touches.iter().filter(|touch| !self.uses.cover(touch));
-            let memory: Option<Vec<_>> = new.map(UsedMemory::keep).collect();
-            let memory = memory.ok_or_else(|| Error::NotCapturable { op })?;
             // An H200 with driver 580 crashes in this call if no context is current.
             let _entered = function.context().enter_briefly()?;
-            let turn = lock(&self.graph);
-            // SAFETY: a context is current; the executable is live and only this thread uses it, by
-            // the exclusive borrow; the node is of the graph that it was made of, which it keeps and
-            // whose lock this thread holds; the description and the arguments live during the call,
-            // which copies them.
-            let code = unsafe { cu::cuGraphExecKernelNodeSetParams_v2(exec, node.raw.0, kernel) };
-            drop(turn);
-            let set = attempt(op, code);
-            if let Err(Failed::Refused(error)) = set {
-                return Err(error);
-            }
-            self.is_lent |= memory.iter().any(|memory| memory.lent);
-            let new = ChangedNode { node: node.raw, memory, function: function.clone() };
-            match set {
-                Ok(()) => self.replace(new),
-                // The node may have either arguments.
-                Err(_) => self.change(new),
-            }
-            set.map_err(Error::from)
+            self.set(op, node.raw, touches, Some(function), || {
+                // SAFETY: a context is current; the executable is live and only this thread uses it,
+                // by the exclusive borrow; the node is of the graph that it was made of, which it
+                // keeps and whose lock this thread holds; the description and the arguments live
+                // during the call, which copies them.
+                unsafe { cu::cuGraphExecKernelNodeSetParams_v2(exec, node.raw.0, kernel) }
+            })
         })
+    }
+
+    /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
+    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are
+    /// pending are not affected. The graph's dependencies stay: an operation that uses the new memory
+    /// is ordered with the copy only if it was before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for ends of different lengths, without bytes, and for a node of another graph
+    /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] for memory of
+    /// another device than the graph's; [`Error::NotCapturable`] for memory that a graph cannot keep; the
+    /// driver's, with the executable unchanged.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let frames = [stream.alloc_zeroed::<u8>(100)?, stream.alloc_zeroed::<u8>(100)?];
+    /// let mut frame = stream.alloc::<u8>(100)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.copy(&frames[0], &mut frame))?;
+    /// let (mut exec, copy) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// for from in &frames {
+    ///     exec.set_copy(copy, from, &mut frame)?;
+    ///     exec.launch(&stream)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphExecMemcpyNodeSetParams", "cudaGraphExecMemcpyNodeSetParams"))]
+    pub fn set_copy<'a, T: Pod, A: Memory, B: Memory>(
+        &mut self,
+        node: NodeId,
+        source: impl Into<Slice<'a, T, A>>,
+        destination: impl Into<SliceMut<'a, T, B>>,
+    ) -> Result<()> {
+        let (op, exec) = ("cuGraphExecMemcpyNodeSetParams", self.node(node)?);
+        let (source, mut destination) = (source.into(), destination.into());
+        let to = destination.as_view();
+        let bytes = source.byte_len();
+        Error::unless(bytes == to.byte_len(), op, "the ends have different lengths")?;
+        Error::unless(bytes > 0, op, "there is nothing to copy")?;
+        let mut copy =
+            CUDA_MEMCPY3D { WidthInBytes: bytes, Height: 1, Depth: 1, ..Default::default() };
+        (copy.srcPitch, copy.dstPitch) = (bytes, bytes);
+        match source.place() {
+            Place::Host(from) => {
+                (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, from.cast_const().cast());
+            }
+            Place::Device(from) => {
+                self.at_home(op, source.owner())?;
+                (copy.srcMemoryType, copy.srcDevice) = (CU_MEMORYTYPE_DEVICE, from);
+            }
+        }
+        match to.place() {
+            Place::Host(to) => (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, to.cast()),
+            Place::Device(address) => {
+                self.at_home(op, to.owner())?;
+                (copy.dstMemoryType, copy.dstDevice) = (CU_MEMORYTYPE_DEVICE, address);
+            }
+        }
+        let (touches, context) = ([source.read(), destination.write()], self.context().as_raw());
+        self.set(op, node.raw, &touches, None, || {
+            // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.
+            unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
+        })
+    }
+
+    /// Replaces the memory and the value of a fill without rows, in launches from now on, as
+    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
+    ///
+    /// # Errors
+    /// Those of [`set_copy`](Self::set_copy); [`Error::Invalid`] for a value of more than four bytes,
+    /// unless it repeats a pattern of up to four.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut x = stream.alloc::<f32>(100)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1.0))?;
+    /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// exec.set_fill(fill, &mut x, 2.0)?;
+    /// exec.launch(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphExecMemsetNodeSetParams", "cudaGraphExecMemsetNodeSetParams"))]
+    pub fn set_fill<'a, T: Pod>(
+        &mut self,
+        node: NodeId,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+        value: T,
+    ) -> Result<()> {
+        let (op, exec) = ("cuGraphExecMemsetNodeSetParams", self.node(node)?);
+        let mut destination = destination.into();
+        let (to, bytes) = (destination.as_raw(), destination.byte_len());
+        self.at_home(op, destination.as_view().owner())?;
+        Error::unless(bytes > 0, op, "there is nothing to fill")?;
+        let fill = fill_node(to, bytes, value);
+        let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
+        let (touches, context) = ([destination.write()], self.context().as_raw());
+        self.set(op, node.raw, &touches, None, || {
+            // SAFETY: as in `set_kernel`; the memory has as many bytes, and is kept.
+            unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
+        })
+    }
+
+    /// Refuses memory of another device.
+    fn at_home(&self, op: &'static str, owner: Option<&Context>) -> Result<()> {
+        let (own, other) = (self.device(), owner.map_or(self.device(), Context::device));
+        match own == other {
+            true => Ok(()),
+            false => Err(Error::wrong_device(op, other.ordinal(), own.ordinal())),
+        }
+    }
+
+    /// Changes what a node does by `call`. What it uses from then on is kept before the driver knows
+    /// of it.
+    fn set(
+        &mut self,
+        op: &'static str,
+        node: Node,
+        touches: &[Touch<'_>],
+        function: Option<&Function>,
+        call: impl FnOnce() -> CUresult,
+    ) -> Result<()> {
+        let new = touches.iter().filter(|touch| !self.uses.cover(touch));
+        let memory: Option<Vec<_>> = new.map(UsedMemory::keep).collect();
+        let memory = memory.ok_or(Error::NotCapturable { op })?;
+        let turn = lock(&self.graph);
+        let code = call();
+        drop(turn);
+        let set = attempt(op, code);
+        if let Err(Failed::Refused(error)) = set {
+            return Err(error);
+        }
+        self.is_lent |= memory.iter().any(|memory| memory.lent);
+        let new = ChangedNode { node, memory, function: function.cloned() };
+        match set {
+            Ok(()) => self.replace(new),
+            // The node may do either.
+            Err(_) => self.change(new),
+        }
+        set.map_err(Error::from)
     }
 
     /// Whether launches from now on run a node, a kernel, a copy or a fill; without it, they do as
@@ -191,7 +325,7 @@ impl GraphExec {
         }
         self.change(new);
         // Code is not unloaded before the last launch has completed.
-        let code = before.into_iter().map(|before| Arc::new(before.function) as _);
+        let code = before.into_iter().filter_map(|before| Some(Arc::new(before.function?) as _));
         self.keep_until_completed(code.collect());
     }
 
@@ -206,13 +340,14 @@ impl GraphExec {
 pub(super) struct ChangedNode {
     node: Node,
     pub(super) memory: Vec<UsedMemory>,
-    pub(super) function: Function,
+    /// Of a kernel.
+    pub(super) function: Option<Function>,
 }
 
 impl ChangedNode {
-    /// Whether both are launches of one function that use nothing but what the graph uses.
+    /// Whether both run the same code, if any, and use nothing but what the graph uses.
     fn is_same(&self, other: &Self) -> bool {
-        let function = self.function.as_raw() == other.function.as_raw();
-        function && self.memory.is_empty() && other.memory.is_empty()
+        let code = |node: &Self| node.function.as_ref().map(Function::as_raw);
+        code(self) == code(other) && self.memory.is_empty() && other.memory.is_empty()
     }
 }

@@ -332,7 +332,9 @@ impl Call {
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
         }
         if let Some(graph) = self.graphs.graphs.get_mut(&graph) {
-            graph.owner = GraphOwner::Program;
+            if graph.owner == GraphOwner::Capture {
+                graph.owner = GraphOwner::Program;
+            }
         }
         Ok(graph)
     }

@@ -170,3 +170,79 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn l_a_copys_ends_are_replaced() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let [x, mut y, mut z] = buffers(&stream)?;
+        let graph = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        // The new end is ordered and kept as the old one was.
+        exec.set_copy(node, z.slice(..50)?, y.slice_mut(50..)?)?;
+        drop(graph);
+        let stalled = stall(other.as_raw());
+        other.fill(&mut z, 77)?;
+        exec.launch(&stream)?;
+        stalled.release();
+        let rejected = z.close().expect_err("the executable uses it");
+        assert_eq!(stream.download_vec(&y)?, [vec![11; 50], vec![77; 50]].concat());
+        drop(rejected.value);
+        let mut poison = stream.alloc::<u32>(100)?;
+        stream.fill(&mut poison, 5)?;
+        stream.fill(&mut y, 0)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [vec![0; 50], vec![77; 50]].concat());
+        // And let go again.
+        exec.set_copy(node, &x, &mut y)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [10; 100]);
+        assert!(refusal(exec.set_copy(node, x.slice(..1)?, &mut y)).contains("different lengths"));
+        assert!(refusal(exec.set_copy(node, x.slice(..0)?, y.slice_mut(..0)?)).contains("nothing"));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_copy_takes_other_pinned_memory() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let [mut x, _, _] = buffers(&stream)?;
+        let one = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
+        let two = PinnedBuffer::from_slice(&context, &[2u32; 100])?;
+        let graph = Graph::capture(&context, |stream| stream.upload(&one, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        exec.set_copy(graph.nodes()?[0].id(), &two, &mut x)?;
+        assert!(refusal(exec.lend(&one).launch(&stream)).contains("`lend`"));
+        exec.lend(&one).lend(&two).launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_fill_is_replaced() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let [mut x, mut y, _] = buffers(&stream)?;
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        exec.set_fill(node, y.slice_mut(10..)?, 0xAB_CDEF)?;
+        let stalled = stall(other.as_raw());
+        other.fill(&mut y, 3)?;
+        exec.launch(&stream)?;
+        stalled.release();
+        assert_eq!(stream.download_vec(&y)?, [vec![3; 10], vec![0xAB_CDEF; 90]].concat());
+        assert_eq!(stream.download_vec(&x)?, [10; 100]);
+        let mut wide = stream.alloc::<[u64; 2]>(10)?;
+        assert!(refusal(exec.set_fill(node, &mut wide, [1, 2])).contains("several fills"));
+        let foreign = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?.nodes()?[0].id();
+        assert!(refusal(exec.set_fill(foreign, &mut x, 1)).contains("another graph"));
+        Ok(())
+    }
+}

@@ -17,12 +17,14 @@ pub(crate) enum Tag {
     Runtime,
     /// Needs NVRTC.
     Nvrtc,
+    /// Needs libcudadevrt, except on the simulated driver.
+    DeviceRuntime,
     /// Needs a driver for that CUDA or a later one.
     Cuda(u32, u32),
 }
 
 impl Tag {
-    const ALL: [(&'static str, Self); 10] = [
+    const ALL: [(&'static str, Self); 12] = [
         ("asynchronous", Self::Asynchronous),
         ("timing", Self::Timing),
         ("heavy", Self::Heavy),
@@ -30,9 +32,11 @@ impl Tag {
         ("real", Self::Real),
         ("runtime", Self::Runtime),
         ("nvrtc", Self::Nvrtc),
+        ("cudadevrt", Self::DeviceRuntime),
         ("cuda_12_0", Self::Cuda(12, 0)),
         ("cuda_12_2", Self::Cuda(12, 2)),
         ("cuda_12_4", Self::Cuda(12, 4)),
+        ("cuda_12_8", Self::Cuda(12, 8)),
     ];
 
     /// The word in the test's path.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Case, Invocation, Tag};
 use crate::Refusal;
-use crate::target::{RUNTIME, Target, simulator_seed, visible};
+use crate::target::{DEVICE_RUNTIME, RUNTIME, Target, simulator_seed, visible};
 
 /// compute-sanitizer's exit code after a finding; no test program uses it.
 const SANITIZER_EXIT_CODE: &str = "99";
@@ -154,6 +154,8 @@ impl Setting {
         let libraries = target.libraries();
         let runtime = libraries.and_then(|libraries| libraries.runtime.as_ref().ok());
         let runtime = runtime.map(|library| (RUNTIME, library.path.clone()));
+        let device_runtime = libraries.and_then(|libraries| libraries.device_runtime.as_ref().ok());
+        let device_runtime = device_runtime.map(|path| (DEVICE_RUNTIME, path.clone()));
         let in_process = |mode: &str, more: Option<(&'static str, String)>| {
             let devices = ("CUDA_TESTS_SIM", devices.clone());
             let mode = ("CUDA_SIM_MODE", mode.to_owned());
@@ -179,7 +181,7 @@ impl Setting {
                 in_process("lazy", Some(("CUDA_SIM_MISSING", missing)))
             }
         };
-        variables.into_iter().chain(runtime).collect()
+        variables.into_iter().chain(runtime).chain(device_runtime).collect()
     }
 }
 

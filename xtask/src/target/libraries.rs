@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::{OsString, c_int, c_void};
 use std::fmt;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use cuda_core::{Version, nvrtc};
 use cuda_sys::os;
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 /// The variable that names libcudart to the test programs; rows set it to the one found here.
 pub(crate) const RUNTIME: &str = "CUDA_TESTS_LIBCUDART";
+
+/// The variable that names libcudadevrt to the test programs, likewise.
+pub(crate) const DEVICE_RUNTIME: &str = "CUDA_TESTS_LIBCUDADEVRT";
 
 /// The variable that names NVRTC to `cuda-core`.
 const NVRTC: &str = "CUDA_CORE_NVRTC";
@@ -22,11 +26,18 @@ const NAMES: [&str; 4] =
 #[cfg(windows)]
 const NAMES: [&str; 3] = ["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"];
 
+#[cfg(not(windows))]
+const DEVICE_RUNTIME_FILE: &str = "libcudadevrt.a";
+#[cfg(windows)]
+const DEVICE_RUNTIME_FILE: &str = "cudadevrt.lib";
+
 /// The libraries, or why each is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Libraries {
     pub(crate) runtime: Result<Library, String>,
     pub(crate) nvrtc: Result<Library, String>,
+    /// The path of the archive.
+    pub(crate) device_runtime: Result<String, String>,
 }
 
 /// A library that can be loaded.
@@ -40,7 +51,7 @@ pub(crate) struct Library {
 
 /// Loads them, in a process that does nothing else.
 pub(super) fn probe() -> Libraries {
-    Libraries { runtime: runtime(), nvrtc: nvrtc() }
+    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime() }
 }
 
 impl fmt::Display for Libraries {
@@ -51,7 +62,10 @@ impl fmt::Display for Libraries {
                 Err(reason) => writeln!(f, "no {name}: {reason}")?,
             }
         }
-        Ok(())
+        match &self.device_runtime {
+            Ok(path) => writeln!(f, "libcudadevrt: {path}"),
+            Err(reason) => writeln!(f, "no libcudadevrt: {reason}"),
+        }
     }
 }
 
@@ -73,6 +87,20 @@ fn nvrtc() -> Result<Library, String> {
         Err(_) if set(NVRTC).is_none() => Err(format!("none is found; {NVRTC} names one to take")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The archive of the toolkit that device code is linked with.
+fn device_runtime() -> Result<String, String> {
+    let named = set(DEVICE_RUNTIME).map(PathBuf::from);
+    let toolkits = [set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())];
+    let places = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "lib/x64"];
+    let files = toolkits.into_iter().flatten().flat_map(|toolkit| {
+        let directories = places.map(|place| Path::new(&toolkit).join(place));
+        directories.map(|directory| directory.join(DEVICE_RUNTIME_FILE))
+    });
+    let found = named.into_iter().chain(files).find(|file| file.is_file());
+    let found = found.map(|file| file.display().to_string());
+    found.ok_or_else(|| format!("no {DEVICE_RUNTIME_FILE}; {DEVICE_RUNTIME} names one to take"))
 }
 
 fn runtime() -> Result<Library, String> {

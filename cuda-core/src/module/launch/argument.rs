@@ -21,6 +21,7 @@ use crate::memory::{Block, Memory};
 use crate::module::Function;
 use crate::peer::{self, Confined, Crossing};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, LedgerOf, Touch};
+use crate::timeline::recording::Condition;
 use crate::types::pod::{Pod, bytes_of};
 use crate::util::inline_vec::InlineVec;
 
@@ -29,7 +30,7 @@ use crate::util::inline_vec::InlineVec;
 /// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
 ///   accessed in place; querying its address costs driver calls of its own.
-/// * Bound textures and surfaces.
+/// * Bound textures and surfaces; a [`Condition`] of a graph, by reference.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
 /// * A type of your own, by what it is passed as: one of the above.
@@ -226,6 +227,16 @@ impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
         let (handle, context, touches) = self.into_parts();
         touched.object(context, touches);
         arguments.push(&handle.to_ne_bytes());
+    }
+}
+
+impl<'a> sealed::PushArgument<'a> for &'a Condition {
+    fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+        if self.context() != touched.context {
+            touched.fail(Error::WrongContext { op: OP, what: "a condition".into() });
+        }
+        touched.touches.push(|| self.touch());
+        arguments.push(&self.as_raw().to_ne_bytes());
     }
 }
 

@@ -56,6 +56,10 @@ impl Attributes {
         }
     }
 
+    pub(super) fn has(&self, id: CUlaunchAttributeID) -> bool {
+        self.0.iter().any(|attribute| attribute.id == id)
+    }
+
     pub(super) fn as_mut_slice(&mut self) -> &mut [CUlaunchAttribute] {
         &mut self.0
     }

@@ -1,6 +1,9 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
-use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchConfig, CUresult, symbol as cu};
+use cuda_sys::{
+    CU_LAUNCH_ATTRIBUTE_PRIORITY, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchConfig, CUresult,
+    symbol as cu,
+};
 
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
@@ -252,6 +255,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let core = self.stream.core();
         let bound = core.bind_work(OP)?;
         let recording = core.timeline().recording();
+        let has_priority = |attributes: &Attributes| attributes.has(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+        let notes_priority = recording.is_some() && has_priority(&self.prepared.attributes);
         let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
         let (crossings, raw) = (touched.cross(function)?, function.as_raw());
@@ -266,6 +271,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             // Kept before the driver knows of it. A function of the driver's is known by its handle
             // for as long as its code is kept.
             recording.keep_once(raw.addr(), || function.clone());
+            if notes_priority {
+                recording.note_priority();
+            }
         }
         let (seq, result) = bound.submit(OP, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its

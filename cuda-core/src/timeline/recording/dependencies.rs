@@ -76,6 +76,27 @@ pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<()> {
     set_dependencies(stream, &Nodes::from([Handle(node)]))
 }
 
+/// The graph that is being captured. The caller's lock excludes other uses of the stream.
+pub(crate) fn captured_graph(stream: CUstream) -> Result<CUgraph> {
+    Ok(state(stream)?.0)
+}
+
+/// Captures a node of the graph, on which no other depends, on the stream: it comes behind what the
+/// stream depends on, by `cuGraphAddDependencies`. The caller's lock excludes other uses of the
+/// stream.
+pub(crate) fn join(stream: CUstream, node: Node) -> Result<()> {
+    let (graph, before) = state(stream)?;
+    let (from, to) = (handles(&before), vec![node.0; before.len()]);
+    let (first, second, count) = (from.as_ptr(), to.as_ptr(), from.len());
+    if count > 0 {
+        // SAFETY: the graph that is being captured, and lists of `count` nodes of it; adding to it is
+        // permitted meanwhile.
+        let code = unsafe { cu::cuGraphAddDependencies(graph, first, second, count) };
+        check("cuGraphAddDependencies", code)?;
+    }
+    set_dependencies(stream, &Nodes::from([node]))
+}
+
 fn handles(nodes: &Nodes) -> Vec<CUgraphNode> {
     nodes.iter().map(|node| node.0).collect()
 }

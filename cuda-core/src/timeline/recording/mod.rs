@@ -12,26 +12,26 @@
 //!   else.
 
 use std::collections::{BTreeMap, HashSet};
-use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::driver;
+use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Ledger, SharedLedger, Touch, Use,
-    within,
+    Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, SharedLedger, Touch, Use,
 };
-use crate::timeline::{Mark, Timeline};
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 mod by_access;
+mod condition;
 mod dependencies;
+mod uses;
 
-pub(crate) use dependencies::{Node, add_child};
+pub use condition::Condition;
+pub(crate) use dependencies::{Node, add_child, captured_graph, join};
+pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, UsedMemory};
 
 use by_access::ByAccess;
 
@@ -43,6 +43,10 @@ pub(crate) struct Recording {
     id: u64,
     /// Ordinary streams, on which memory is allocated for operations of the capture.
     homes: Mutex<Vec<Arc<StreamCore>>>,
+    /// The capture that this one is a part of: what runs on a [`Condition`].
+    outer: Option<Arc<Recording>>,
+    /// The conditions on which no operation depends so far; those of captures within this one, too.
+    conditions: Mutex<Vec<u64>>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -73,6 +77,8 @@ struct OpenRecording {
     /// The index in `uses.memory` by the address of the shared ledger.
     index: BTreeMap<usize, usize>,
     order: CaptureOrder,
+    /// The operations that have [begun](Recording::begin) and are not finished.
+    unfinished: usize,
 }
 
 enum CaptureOrder {
@@ -83,55 +89,6 @@ enum CaptureOrder {
     Access(ByAccess),
 }
 
-/// What the operations of a graph use, and what is kept alive for them.
-#[derive(Default)]
-pub(crate) struct GraphUses {
-    pub(crate) memory: Vec<UsedMemory>,
-    pub(crate) owners: GraphOwners,
-    /// A function of the host is among the operations: they may take any time.
-    pub(crate) may_take_long: bool,
-    /// What an operation depends on is unknown, since the driver did not say.
-    pub(crate) is_broken: bool,
-}
-
-#[derive(Default)]
-pub(crate) struct GraphOwners(Vec<Arc<dyn KeptAlive>>);
-
-impl GraphOwners {
-    pub(crate) fn push(&mut self, owner: Arc<dyn KeptAlive>) {
-        self.0.push(owner);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn KeptAlive>> {
-        self.0.iter()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl Drop for GraphOwners {
-    fn drop(&mut self) {
-        for owner in mem::take(&mut self.0) {
-            // In a fork's child, foreign code is not run.
-            match driver::is_gone() {
-                true => mem::forget(owner),
-                false => contain(|| drop(owner)),
-            }
-        }
-    }
-}
-
-/// What a graph keeps alive besides memory.
-pub(crate) trait KeptAlive: Send + Sync {
-    /// Notes the last launch of an executable. Returns whether what is kept outlives that launch by
-    /// itself from now on, so that the graph may let go of it.
-    fn note_last_launch(&self, _mark: &Mark) -> bool {
-        false
-    }
-}
-
 /// A use of the memory at an index of [`GraphUses::memory`].
 struct PlacedUse {
     at: usize,
@@ -139,17 +96,13 @@ struct PlacedUse {
     access: Access,
 }
 
-/// An allocation that a graph uses.
-#[derive(Clone)]
-pub(crate) struct UsedMemory {
-    pub(crate) kept: KeptMemory,
-    pub(crate) uses: Vec<(Bytes, Access)>,
-    /// The host can see it, so each launch must be lent it.
-    pub(crate) lent: bool,
-}
-
 impl Recording {
     pub(crate) fn new(order: Order) -> Arc<Self> {
+        Self::within(None, order)
+    }
+
+    /// A capture that is a part of `outer`, if there is one.
+    pub(crate) fn within(outer: Option<Arc<Self>>, order: Order) -> Arc<Self> {
         let order = match order {
             Order::Chain => CaptureOrder::Chain,
             Order::Streams => CaptureOrder::Streams(Vec::new()),
@@ -160,9 +113,39 @@ impl Recording {
             index: BTreeMap::new(),
             code: HashSet::new(),
             order,
+            unfinished: 0,
         };
-        let id = next_id();
-        Arc::new(Self { recorded: Mutex::new(Some(recorded)), id, homes: Mutex::default() })
+        let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
+        let (homes, conditions) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { recorded, id, homes, outer, conditions })
+    }
+
+    /// The capture that this one is a part of, or else this one.
+    fn outermost(&self) -> &Self {
+        self.outer.as_ref().map_or(self, |outer| outer.outermost())
+    }
+
+    /// Whether there are conditions on which no operation depends.
+    pub(crate) fn has_unused_conditions(&self) -> bool {
+        !lock(&self.conditions).is_empty()
+    }
+
+    /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
+    /// the driver's calls. There is no graph unless it is [finished](Self::finish).
+    fn begin<R>(&self, op: &'static str, begin: impl FnOnce() -> Result<R>) -> Result<(R, Order)> {
+        let mut guard = lock(&self.recorded);
+        let recorded = guard.as_mut().ok_or(Error::NotCapturable { op })?;
+        let begun = begin()?;
+        recorded.unfinished += 1;
+        let by_access = matches!(recorded.order, CaptureOrder::Access(_));
+        Ok((begun, if by_access { Order::Access } else { Order::Chain }))
+    }
+
+    /// Notes that an operation that has begun is captured.
+    pub(crate) fn finish(&self) {
+        if let Some(recorded) = lock(&self.recorded).as_mut() {
+            recorded.unfinished -= 1;
+        }
     }
 
     /// A number that no other capture of the process ever has.
@@ -211,14 +194,15 @@ impl Recording {
         bound: &Bound<'_>,
         memory: &[UsedMemory],
         owners: &GraphOwners,
-        may_take_long: bool,
+        traits: GraphTraits,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().ok_or_else(|| Error::NotCapturable { op })?;
+        let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
+        let recorded = recorded.ok_or_else(|| Error::NotCapturable { op })?;
         // Kept before the driver knows of it.
         owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
-        recorded.uses.may_take_long |= may_take_long;
+        recorded.uses.traits = recorded.uses.traits.or(traits);
         let mut uses = Vec::new();
         for memory in memory {
             for (range, access) in &memory.uses {
@@ -279,10 +263,29 @@ impl Recording {
     }
 
     /// Keeps a function of the host for as long as the graph may run.
-    pub(crate) fn keep_function(&self, function: Arc<dyn KeptAlive>) {
+    pub(crate) fn keep_function(
+        &self,
+        op: &'static str,
+        function: Arc<dyn KeptAlive>,
+    ) -> Result<()> {
+        let mut guard = lock(&self.recorded);
+        let traits = GraphTraits { may_take_long: true, ..GraphTraits::default() };
+        let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
+        let uses = &mut recorded.ok_or(Error::NotCapturable { op })?.uses;
+        uses.owners.push(function);
+        uses.traits = uses.traits.or(traits);
+        Ok(())
+    }
+
+    /// CUDA has no functions of the host in what runs on a condition.
+    fn can_hold(&self, traits: GraphTraits) -> bool {
+        !traits.may_take_long || self.outer.is_none()
+    }
+
+    /// Notes that a kernel has a priority of its own.
+    pub(crate) fn note_priority(&self) {
         if let Some(recorded) = lock(&self.recorded).as_mut() {
-            recorded.uses.owners.push(function);
-            recorded.uses.may_take_long = true;
+            recorded.uses.traits.has_priorities = true;
         }
     }
 
@@ -305,7 +308,11 @@ impl Recording {
         let recorded = guard.take();
         // Dropping the capture's ledgers may destroy events: not under the lock.
         drop(guard);
-        (result, recorded.map(|recorded| recorded.uses).unwrap_or_default())
+        let uses = recorded.map(|OpenRecording { mut uses, unfinished, .. }| {
+            uses.is_broken |= unfinished > 0;
+            uses
+        });
+        (result, uses.unwrap_or_default())
     }
 }
 
@@ -380,55 +387,4 @@ impl Timeline {
         let key = |timeline: &Timeline| timeline.recording().map(Arc::as_ptr);
         key(self) == key(other)
     }
-}
-
-impl UsedMemory {
-    /// The use that an operation makes; [`None`] if a graph cannot keep the memory.
-    pub(crate) fn keep(touch: &Touch<'_>) -> Option<Self> {
-        let lent = touch.in_graphs == InGraphs::Lent;
-        let uses = vec![(touch.range.clone(), touch.access)];
-        let kept = (touch.in_graphs != InGraphs::Refused).then(|| touch.ledger.get().keep());
-        kept.map(|kept| Self { kept, uses, lent })
-    }
-
-    /// Whether these uses include that one, of the allocation that has the ledger.
-    pub(crate) fn covers(&self, ledger: &Arc<SharedLedger>, touch: &Touch<'_>) -> bool {
-        let new = (touch.range.clone(), touch.access);
-        let same = Arc::ptr_eq(self.kept.ledger(), ledger);
-        same && self.uses.iter().any(|known| includes(known, &new))
-    }
-
-    /// Enters what each launch of an executable graph does to the memory.
-    pub(crate) fn enter(&self, last: &Arc<LastLaunch>) {
-        for (range, access) in &self.uses {
-            self.kept.ledger().enter(range.clone(), *access, last);
-        }
-    }
-
-    /// Adds what a launch on `stream` has to wait for, of the executable that `last` belongs to.
-    pub(crate) fn add_conflicts_of_launch(
-        &self,
-        stream: &Timeline,
-        last: &Arc<LastLaunch>,
-        fences: &mut Fences,
-    ) {
-        for (range, access) in &self.uses {
-            self.kept.ledger().add_conflicts_of_launch(range, *access, stream, last, fences);
-        }
-    }
-
-    /// Adds a use, unless one that is known covers it; removes those that it covers.
-    pub(crate) fn add(&mut self, range: Bytes, access: Access) {
-        let new = (range, access);
-        if self.uses.iter().any(|known| includes(known, &new)) {
-            return;
-        }
-        self.uses.retain(|known| !includes(&new, known));
-        self.uses.push(new);
-    }
-}
-
-/// Whether one use is part of another.
-fn includes(outer: &(Bytes, Access), inner: &(Bytes, Access)) -> bool {
-    within(&inner.0, &outer.0) && inner.1 <= outer.1
 }

@@ -66,8 +66,9 @@ pub enum Trap {
 /// Memory as a running kernel sees it.
 #[derive(Debug)]
 pub struct Memory<'a> {
-    state: &'a mut State,
-    call: &'static str,
+    pub(crate) state: &'a mut State,
+    pub(crate) call: &'static str,
+    pub(crate) context: Id,
     declared: &'a [Region],
     bound: &'a [(u64, usize, Place)],
 }
@@ -400,7 +401,8 @@ impl State {
     /// Runs a launch; `false` if it spins and has to be run again.
     pub(super) fn run_kernel(&mut self, call: &'static str, run: &mut Run) -> bool {
         let body = Arc::clone(&run.kernel.body);
-        let mut memory = Memory { state: self, call, declared: &run.declared, bound: &run.bound };
+        let (context, declared, bound) = (run.context, &*run.declared, &*run.bound);
+        let mut memory = Memory { state: self, call, context, declared, bound };
         let ended = catch_unwind(AssertUnwindSafe(|| body(&run.arguments, &mut memory)));
         let ended = ended.unwrap_or_else(|payload| {
             self.report_panic(call, &run.name, &*payload);

@@ -136,6 +136,19 @@ impl State {
                 return self.step_branches(&left);
             }
         }
+        if let Work::Conditional(rounds) = &op.work {
+            let left = rounds.branches.iter().copied();
+            let left: Vec<Id> = left.filter(|id| self.streams.contains_key(id)).collect();
+            if !left.is_empty() {
+                return self.step_branches(&left);
+            }
+            if self.next_round(id) {
+                return Step::Ran;
+            }
+        }
+        let Some(op) = self.streams.get(&id).and_then(|stream| stream.queue.front()) else {
+            return Step::Blocked;
+        };
         if matches!(op.work, Work::Call { .. }) {
             self.dispatch(id);
             return Step::Blocked;
@@ -189,8 +202,18 @@ impl State {
 
     pub(super) fn execute(&mut self, stream: Id, seq: u64, call: &'static str, work: Work) {
         match work {
-            Work::Nothing | Work::WaitValue { .. } | Work::Kernel { .. } | Work::Call { .. } => {}
-            Work::Graph { objects, .. } => self.release_objects(&objects),
+            Work::Nothing
+            | Work::WaitValue { .. }
+            | Work::Kernel { .. }
+            | Work::Call { .. }
+            | Work::Conditional(_) => {}
+            Work::Graph { objects, conditions, .. } => {
+                self.release_objects(&objects);
+                conditions.iter().for_each(|condition| condition.end());
+            }
+            Work::Assign { conditions } => {
+                conditions.iter().for_each(|condition| condition.begin());
+            }
             Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
             Work::Fill { dst, pattern, width, count } => {
                 let pattern = &pattern.to_le_bytes()[..width];

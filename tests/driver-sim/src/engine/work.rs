@@ -2,9 +2,11 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::engine::clock::{Clock, Point};
 use crate::engine::kernel::Run;
+use crate::graph::condition::{Condition, Rounds};
 use crate::handle::Id;
 
 /// A host pointer, kept as a pointer so that its provenance survives.
@@ -105,7 +107,14 @@ pub(crate) enum Work {
         branches: Vec<Id>,
         /// Objects of the program that the launch keeps until its end.
         objects: Vec<Id>,
+        conditions: Vec<Arc<Condition>>,
     },
+    /// Begins a launch that these conditions are part of.
+    Assign {
+        conditions: Vec<Arc<Condition>>,
+    },
+    /// The bodies of a conditional node.
+    Conditional(Box<Rounds>),
 }
 
 /// How `cuStreamWaitValue` compares memory `m` with the value `v`.

@@ -14,6 +14,8 @@ pub(crate) struct Exec {
     pub(crate) steps: Vec<ExecNode>,
     /// The graph that it was made from, which may be gone.
     pub(crate) graph: Id,
+    /// What it was instantiated with.
+    pub(crate) flags: u64,
     /// Whether a launch frees what the one before allocated and nothing freed.
     pub(crate) frees_first: bool,
     /// Objects that it keeps.
@@ -33,14 +35,27 @@ pub(crate) struct ExecNode {
     pub(crate) after: Vec<usize>,
 }
 
+impl ExecNode {
+    /// Makes all of these nodes come behind a new one.
+    pub(crate) fn prepend(steps: &mut Vec<Self>, task: Task) {
+        for step in &mut *steps {
+            step.after.iter_mut().for_each(|at| *at += 1);
+            if step.after.is_empty() {
+                step.after.push(0);
+            }
+        }
+        steps.insert(0, Self { source: 0, enabled: true, task, after: Vec::new() });
+    }
+}
+
 impl State {
-    pub(crate) fn instantiate(&mut self, graph: Id, frees_first: bool) -> Id {
+    pub(crate) fn instantiate(&mut self, graph: Id, flags: u64, frees_first: bool) -> Id {
         let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
         let id = self.new_id();
         let handle = self.graphs.exec_handles.issue(id);
         self.graphs
             .execs
-            .insert(id, Exec { handle, steps, graph, frees_first, objects, last: None });
+            .insert(id, Exec { handle, steps, graph, flags, frees_first, objects, last: None });
         id
     }
 
@@ -74,6 +89,9 @@ impl State {
                 let inner = self.flatten_into(steps, graph, &after);
                 after = if inner.is_empty() { after } else { inner };
                 task = Task::nothing();
+            }
+            if let NodeKind::Conditional(node) = &task.kind {
+                (task.work, task.accesses) = self.rounds(node);
             }
             positions.insert(id, steps.len());
             steps.push(ExecNode { source: id, enabled: true, task, after });

@@ -19,7 +19,7 @@ use crate::report::ViolationKind;
 use crate::state::State;
 
 /// The branches of a launch that is being enqueued.
-struct Branches {
+pub(crate) struct Branches {
     context: Id,
     device: usize,
     /// What the first nodes run behind.
@@ -29,6 +29,17 @@ struct Branches {
     done: Vec<(Point, Clock)>,
     /// The last node of each branch.
     tails: BTreeMap<Id, usize>,
+}
+
+impl Branches {
+    /// No branches yet; the first nodes run behind `deps`.
+    pub(crate) fn new(context: Id, device: usize, deps: Vec<Point>, clock: Clock) -> Self {
+        Self { context, device, deps, clock, done: Vec::new(), tails: BTreeMap::new() }
+    }
+
+    pub(crate) fn into_streams(self) -> Vec<Id> {
+        self.tails.into_keys().collect()
+    }
 }
 
 impl State {
@@ -42,22 +53,21 @@ impl State {
         let mut deps = start.deps.clone();
         let before = Point { stream, seq: start.point.seq - 1 };
         deps.extend(Some(before).filter(|&before| !self.is_complete(before)));
-        let mut branches = Branches {
-            context,
-            device,
-            deps,
-            clock: start.clock.clone(),
-            done: Vec::with_capacity(steps.len()),
-            tails: BTreeMap::new(),
-        };
+        let conditions = ExecNode::conditions(&steps);
+        if !conditions.is_empty() {
+            let work = Work::Assign { conditions: conditions.clone() };
+            ExecNode::prepend(&mut steps, Task { call, work, ..Task::nothing() });
+        }
+        let mut branches = Branches::new(context, device, deps, start.clock.clone());
         for step in &steps {
-            self.enqueue_node(&mut branches, step, start.point);
+            self.check_bodies(step);
+            self.enqueue_node(&mut branches, step, Some(start.point));
         }
         let mut clock = start.clock;
         for (_, after) in &branches.done {
             clock.join(after);
         }
-        let branches = branches.tails.into_keys().collect();
+        let branches = branches.into_streams();
         let objects = self.graphs.execs[&exec].objects.clone();
         for &object in &objects {
             self.retain_object(object, 1);
@@ -70,7 +80,7 @@ impl State {
             call,
             deps: start.deps,
             tells: None,
-            work: Work::Graph { branches, objects },
+            work: Work::Graph { branches, objects, conditions },
         };
         self.append(stream, op, clock);
         if self.mode == Mode::Eager {
@@ -79,8 +89,14 @@ impl State {
         Ok(())
     }
 
-    /// Enqueues a node behind those that it depends on.
-    fn enqueue_node(&mut self, branches: &mut Branches, step: &ExecNode, launch: Point) {
+    /// Enqueues a node behind those that it depends on. What it does was checked with the `launch`,
+    /// unless this is that.
+    pub(crate) fn enqueue_node(
+        &mut self,
+        branches: &mut Branches,
+        step: &ExecNode,
+        launch: Option<Point>,
+    ) {
         let nothing = Task { call: step.task.call, ..Task::nothing() };
         let task = if step.enabled { &step.task } else { &nothing };
         let after = &step.after;
@@ -103,22 +119,15 @@ impl State {
             }
         };
         let point = Point { stream: branch, seq: self.streams[&branch].issued + 1 };
-        match &task.kind {
-            NodeKind::Kernel(kernel) => {
-                if !self.modules.contains_key(&kernel.module) {
-                    let message = "the module of the node's kernel was unloaded".to_owned();
-                    self.log.violation(ViolationKind::UseAfterFree, task.call, message);
-                }
-                self.note_launch(kernel.module, launch);
+        if let NodeKind::Wait(event) = &task.kind {
+            let event = self.events.get(event).map(|event| &event.recorded);
+            if let Some(Recorded::On { point, clock: before, .. }) = event {
+                deps.push(*point);
+                clock.join(before);
             }
-            NodeKind::Wait(event) => {
-                let event = self.events.get(event).map(|event| &event.recorded);
-                if let Some(Recorded::On { point, clock: before, .. }) = event {
-                    deps.push(*point);
-                    clock.join(before);
-                }
-            }
-            _ => {}
+        }
+        if let Some(launch) = launch.filter(|_| step.enabled) {
+            step.with_bodies().iter().for_each(|step| self.note_kernel(step, launch));
         }
         clock.set(point);
         if let NodeKind::Record(event) = task.kind {
@@ -127,15 +136,30 @@ impl State {
                 event.polls = 0;
             }
         }
-        for access in &task.accesses {
+        for access in task.accesses.iter().filter(|_| launch.is_some()) {
             self.check_access(task.call, access.clone(), point, &clock);
         }
         deps.retain(|dep| dep.stream != branch);
-        let work = task.work.clone();
+        let mut work = task.work.clone();
+        if let Work::Conditional(rounds) = &mut work {
+            rounds.clock = clock.clone();
+        }
         let tells = work.shows().then(|| clock.clone());
         let op = Op { seq: point.seq, call: task.call, deps, tells, work };
         self.append(branch, op, clock.clone());
         branches.tails.insert(branch, branches.done.len());
         branches.done.push((point, clock));
+    }
+
+    /// Notes that a launch runs the kernel of a node.
+    fn note_kernel(&mut self, step: &ExecNode, launch: Point) {
+        let NodeKind::Kernel(kernel) = &step.task.kind else {
+            return;
+        };
+        if !self.modules.contains_key(&kernel.module) {
+            let message = "the module of the node's kernel was unloaded".to_owned();
+            self.log.violation(ViolationKind::UseAfterFree, step.task.call, message);
+        }
+        self.note_launch(kernel.module, launch);
     }
 }

@@ -50,10 +50,9 @@ impl State {
     /// Whether a graph, or one within it, allocates or frees memory.
     pub(crate) fn has_memory(&self, graph: Id) -> bool {
         self.graphs.graphs[&graph].nodes.iter().any(|node| {
-            match self.graphs.nodes[node].task.kind {
+            match &self.graphs.nodes[node].task.kind {
                 NodeKind::Alloc(_) | NodeKind::Free(_) => true,
-                NodeKind::Child(child) => self.has_memory(child),
-                _ => false,
+                kind => kind.inner().iter().any(|inner| self.has_memory(*inner)),
             }
         })
     }
@@ -98,14 +97,8 @@ impl State {
     /// Makes a launch begin with the free of these blocks.
     fn free_before(&self, steps: &mut Vec<ExecNode>, blocks: &[Id]) {
         for &block in blocks {
-            for step in &mut *steps {
-                step.after.iter_mut().for_each(|at| *at += 1);
-                if step.after.is_empty() {
-                    step.after.push(0);
-                }
-            }
             let task = self.memory_task("cuGraphLaunch", NodeKind::Free(block), block);
-            steps.insert(0, ExecNode { source: 0, enabled: true, task, after: Vec::new() });
+            ExecNode::prepend(steps, task);
         }
     }
 }

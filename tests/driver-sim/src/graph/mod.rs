@@ -1,5 +1,6 @@
 //! Graphs: operations with dependencies between them, and what can be launched of them.
 
+pub(crate) mod condition;
 pub(crate) mod copy;
 pub(crate) mod exec;
 pub(crate) mod launch;
@@ -9,9 +10,11 @@ pub(crate) mod object;
 pub(crate) mod update;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
+use crate::graph::condition::Condition;
 use crate::graph::exec::Exec;
-use crate::graph::node::{Node, NodeKind, Task};
+use crate::graph::node::{Node, Task};
 use crate::graph::object::UserObject;
 use crate::handle::{Handles, Id};
 use crate::state::State;
@@ -28,6 +31,8 @@ pub(crate) struct Graphs {
     pub(crate) exec_handles: Handles,
     pub(crate) objects: Table<UserObject>,
     pub(crate) object_handles: Handles,
+    /// By handle. Graphs and launches keep them.
+    pub(crate) conditions: BTreeMap<u64, Weak<Condition>>,
 }
 
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<Id>,
     /// The objects that it keeps, with the number of its references.
     pub(crate) objects: BTreeMap<Id, u64>,
+    /// Those of its bodies as well.
+    pub(crate) conditions: Vec<Arc<Condition>>,
     /// The call that made it.
     pub(crate) call: &'static str,
 }
@@ -50,6 +57,8 @@ pub(crate) enum GraphOwner {
     Capture,
     /// The node that runs it as a part of another graph.
     Node,
+    /// The conditional node of this graph that runs it.
+    Body(Id),
 }
 
 impl Graphs {
@@ -63,6 +72,7 @@ impl Graphs {
             exec_handles: Handles::new(0x5800_0000),
             objects: Table::new(),
             object_handles: Handles::new(0x5c00_0000),
+            conditions: BTreeMap::new(),
         }
     }
 }
@@ -71,8 +81,9 @@ impl State {
     pub(crate) fn new_graph(&mut self, owner: GraphOwner, call: &'static str) -> Id {
         let id = self.new_id();
         let handle = self.graphs.graph_handles.issue(id);
-        let (nodes, objects) = (Vec::new(), BTreeMap::new());
-        self.graphs.graphs.insert(id, Graph { handle, owner, nodes, objects, call });
+        let (nodes, objects, conditions) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let graph = Graph { handle, owner, nodes, objects, conditions, call };
+        self.graphs.graphs.insert(id, graph);
         id
     }
 
@@ -119,8 +130,8 @@ impl State {
     fn forget_node(&mut self, id: Id) {
         if let Some(node) = self.graphs.nodes.remove(&id) {
             self.graphs.node_handles.retire(node.handle);
-            if let NodeKind::Child(graph) = node.task.kind {
-                self.destroy_graph(graph);
+            for graph in node.task.kind.inner() {
+                self.destroy_graph(*graph);
             }
         }
     }

@@ -4,6 +4,7 @@ use cuda_sys::*;
 
 use crate::engine::kernel::Arguments;
 use crate::engine::work::{Access, HostPtr, Work};
+use crate::graph::condition::ConditionalNode;
 use crate::handle::Id;
 
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub(crate) enum NodeKind {
     Free(Id),
     /// Runs the nodes of this graph, which the node owns.
     Child(Id),
+    /// Runs the nodes of one of its graphs, if at all.
+    Conditional(ConditionalNode),
 }
 
 impl NodeKind {
@@ -78,8 +81,18 @@ impl NodeKind {
             Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Self::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
+            Self::Conditional(_) => CU_GRAPH_NODE_TYPE_CONDITIONAL,
             Self::Alloc(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Self::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
+        }
+    }
+
+    /// The graphs that the node owns.
+    pub(crate) fn inner(&self) -> &[Id] {
+        match self {
+            Self::Child(graph) => std::slice::from_ref(graph),
+            Self::Conditional(node) => &node.bodies,
+            _ => &[],
         }
     }
 
@@ -98,6 +111,7 @@ impl NodeKind {
             Self::Record(_) => "EVENT_RECORD",
             Self::Wait(_) => "WAIT_EVENT",
             Self::Child(_) => "GRAPH",
+            Self::Conditional(_) => "CONDITIONAL",
             Self::Alloc(_) => "MEM_ALLOC",
             Self::Free(_) => "MEM_FREE",
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::engine::work::{HostFn, HostPtr};
-use crate::graph::node::NodeKind;
 use crate::handle::Id;
 use crate::state::State;
 
@@ -61,8 +60,8 @@ impl State {
         let graph = &self.graphs.graphs[&graph];
         objects.extend(graph.objects.keys());
         for node in &graph.nodes {
-            if let NodeKind::Child(child) = self.graphs.nodes[node].task.kind {
-                self.collect_objects(child, objects);
+            for inner in self.graphs.nodes[node].task.kind.inner() {
+                self.collect_objects(*inner, objects);
             }
         }
     }

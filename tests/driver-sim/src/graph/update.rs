@@ -4,6 +4,8 @@ use std::mem;
 
 use cuda_sys::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
 
+use crate::engine::work::Work;
+use crate::graph::exec::ExecNode;
 use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::state::State;
@@ -13,6 +15,8 @@ pub(crate) enum Mismatch {
     Topology(Option<Id>),
     Kind(Id),
     Parameters(Id),
+    /// A conditional node that depends on its condition in another way.
+    Unsupported(Id),
 }
 
 impl State {
@@ -22,20 +26,7 @@ impl State {
         let Some(exec) = self.graphs.execs.get_mut(&exec_id) else {
             return Ok(());
         };
-        if new.len() != exec.steps.len() {
-            return Err(Mismatch::Topology(None));
-        }
-        for (old, new) in exec.steps.iter().zip(&new) {
-            if old.task.kind.to_raw() != new.task.kind.to_raw() {
-                return Err(Mismatch::Kind(new.source));
-            }
-            if old.after != new.after {
-                return Err(Mismatch::Topology(Some(new.source)));
-            }
-            if !old.task.can_become(&new.task) {
-                return Err(Mismatch::Parameters(new.source));
-            }
-        }
+        compare(&exec.steps, &new)?;
         for (old, new) in exec.steps.iter_mut().zip(new) {
             old.task = new.task;
         }
@@ -46,6 +37,35 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether nodes of an exec can be changed to those of a graph.
+fn compare(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Mismatch> {
+    if new.len() != old.len() {
+        return Err(Mismatch::Topology(None));
+    }
+    for (old, new) in old.iter().zip(new) {
+        if old.task.kind.to_raw() != new.task.kind.to_raw() {
+            return Err(Mismatch::Kind(new.source));
+        }
+        if old.after != new.after {
+            return Err(Mismatch::Topology(Some(new.source)));
+        }
+        if let (Work::Conditional(before), Work::Conditional(after)) =
+            (&old.task.work, &new.task.work)
+        {
+            if !before.can_become(after) {
+                return Err(Mismatch::Unsupported(new.source));
+            }
+            for (before, after) in before.bodies.iter().zip(after.bodies.iter()) {
+                compare(before, after)?;
+            }
+        }
+        if !old.task.can_become(&new.task) {
+            return Err(Mismatch::Parameters(new.source));
+        }
+    }
+    Ok(())
 }
 
 impl Task {

@@ -2,6 +2,7 @@
 
 mod built;
 mod captured;
+mod conditional;
 mod during;
 mod memory;
 mod objects;

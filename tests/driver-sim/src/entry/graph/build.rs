@@ -1,6 +1,7 @@
 //! Graphs that are made node by node.
 
 use std::ffi::c_uint;
+use std::sync::atomic::Ordering;
 
 use cuda_sys::*;
 
@@ -131,6 +132,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         refuse_memory(call, child)?;
+        call.refuse_conditions(child)?;
         let name = call.name;
         let child = call.clone_graph(child, GraphOwner::Node, name);
         // SAFETY: the place of the caller's.
@@ -174,6 +176,56 @@ entries! {
         let task = of_kind(call.name, NodeKind::Wait(event), Work::Nothing);
         // SAFETY: the place of the caller's.
         unsafe { to.add(call, task) }
+    }
+
+    newer cuGraphConditionalHandleCreate(
+        handle: *mut CUgraphConditionalHandle,
+        graph: CUgraph,
+        context: CUcontext,
+        initial: c_uint,
+        flags: c_uint,
+    ) |call| {
+        let graph = call.graph(graph)?;
+        let context = match context.is_null() {
+            true => call.current()?,
+            false => call.context(context)?,
+        };
+        if handle.is_null() || flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let initial = (flags == CU_GRAPH_COND_ASSIGN_DEFAULT).then_some(initial);
+        let new = call.new_condition(graph, context, initial);
+        // SAFETY: not null, so the caller passes a place for the handle.
+        unsafe { put(handle, new) }
+    }
+
+    newer cuGraphAddNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *mut CUgraphNodeParams,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        // SAFETY: the caller passes parameters, and the place.
+        unsafe { any(call, to, params) }
+    }
+
+    newer cuGraphAddNode_v2(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        data: *const CUgraphEdgeData,
+        count: usize,
+        params: *mut CUgraphNodeParams,
+    ) |call| {
+        // SAFETY: the caller passes a place, and `count` nodes.
+        let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
+        // SAFETY: the caller passes as much data, or null.
+        unsafe { only_default(data, count) }?;
+        // SAFETY: the caller passes parameters, and the place.
+        unsafe { any(call, to, params) }
     }
 
     floor cuGraphAddDependencies(
@@ -275,6 +327,58 @@ impl New {
         // SAFETY: this function's contract.
         unsafe { put(self.place, pointer(call.graphs.nodes[&id].handle)) }
     }
+}
+
+/// Adds a node of the kind that the parameters say: an empty or a conditional one. The simulator
+/// knows the others by functions of their own.
+///
+/// # Safety
+/// `params` is null or valid, and the place is valid for a write.
+unsafe fn any(call: &mut Call, to: New, params: *mut CUgraphNodeParams) -> Outcome {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let task = match params.type_ {
+        CU_GRAPH_NODE_TYPE_EMPTY => Task::nothing(),
+        CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+            // SAFETY: the member that the type says.
+            let node = unsafe { &mut params.__bindgen_anon_1.conditional };
+            conditional(call, to.graph, node)?
+        }
+        _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
+    };
+    // SAFETY: this function's contract.
+    unsafe { to.add(call, task) }
+}
+
+fn conditional(
+    call: &mut Call,
+    graph: Id,
+    params: &mut CUDA_CONDITIONAL_NODE_PARAMS,
+) -> Outcome<Task> {
+    needs_context(call)?;
+    let context = match params.ctx.is_null() {
+        true => call.current()?,
+        false => call.context(params.ctx)?,
+    };
+    let outermost = call.outermost(graph);
+    let condition = call.graphs.graphs[&outermost].condition(params.handle).cloned();
+    let condition = condition.filter(|condition| condition.context == context);
+    let most = match params.type_ {
+        CU_GRAPH_COND_TYPE_WHILE => 1,
+        CU_GRAPH_COND_TYPE_IF => 2,
+        CU_GRAPH_COND_TYPE_SWITCH => u32::MAX,
+        _ => 0,
+    };
+    let condition = condition.filter(|_| params.size > 0 && params.size <= most);
+    let condition = condition.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    // One node depends on a condition.
+    if condition.used.swap(true, Ordering::Relaxed) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let name = call.name;
+    let node = call.new_conditional(name, graph, condition, (params.type_, params.size));
+    params.phGraph_out = node.shown.as_ptr().cast_mut().cast();
+    Ok(of_kind(name, NodeKind::Conditional(node), Work::Nothing))
 }
 
 /// An operation that touches no memory.

@@ -16,6 +16,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         refuse_memory(call, id)?;
+        call.refuse_conditions(id)?;
         let name = call.name;
         let copy = call.clone_graph(id, GraphOwner::Program, name);
         // SAFETY: not null, so the caller passes a place for the graph.

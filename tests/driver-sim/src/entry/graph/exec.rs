@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_ulonglong};
 
 use cuda_sys::*;
 
+use super::refuse_memory;
 use crate::call::{Call, Outcome, put};
 use crate::graph::GraphOwner;
 use crate::handle::pointer;
@@ -52,6 +53,12 @@ entries! {
         Ok(())
     }
 
+    newer cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut cuuint64_t) |call| {
+        let id = call.exec(exec)?;
+        // SAFETY: the caller passes a place for the flags.
+        unsafe { put(flags, call.graphs.execs[&id].flags) }
+    }
+
     floor cuGraphUpload(exec: CUgraphExec, stream: CUstream) |call| {
         call.exec(exec)?;
         let stream = call.stream(stream)?;
@@ -85,12 +92,13 @@ unsafe fn instantiate(
     if exec.is_null() || flags & !INSTANTIATE_FLAGS != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // A graph with memory has one exec at a time.
-    let has_exec = call.graphs.execs.values().any(|exec| exec.graph == graph);
-    if has_exec && call.has_memory(graph) {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    // A graph with memory or conditions has one exec at a time.
+    if call.graphs.execs.values().any(|exec| exec.graph == graph) {
+        refuse_memory(call, graph)?;
+        call.refuse_conditions(graph)?;
     }
-    let id = call.instantiate(graph, flags & AUTO_FREE != 0);
+    call.check_conditions(graph)?;
+    let id = call.instantiate(graph, flags, flags & AUTO_FREE != 0);
     // SAFETY: the caller's contract.
     unsafe { put(exec, pointer(call.graphs.execs[&id].handle)) }
 }

@@ -132,6 +132,7 @@ fn update(
         Ok(()) => (CU_GRAPH_EXEC_UPDATE_SUCCESS, None),
         Err(Mismatch::Topology(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node),
         Err(Mismatch::Kind(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, Some(node)),
+        Err(Mismatch::Unsupported(node)) => (CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, Some(node)),
         Err(Mismatch::Parameters(node)) => {
             (CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, Some(node))
         }

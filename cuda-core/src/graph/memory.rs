@@ -1,0 +1,91 @@
+//! The memory that graphs allocate while they run.
+
+use std::ptr::from_mut;
+
+use cuda_sys::{
+    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH,
+    CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CUgraphMem_attribute,
+    symbol as cu,
+};
+
+use crate::device::Device;
+use crate::error::{Result, check};
+use crate::types::usage::PoolUsage;
+
+/// # Memory of graphs
+impl Device {
+    /// What allocations within graphs use, and what the driver keeps reserved for them:
+    /// `cuDeviceGetGraphMemAttribute`. Only [graphs of other code](crate::Graph::from_raw) have such
+    /// allocations: what is allocated in a capture of this crate is memory of its allocators.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// let device = cuda_core::Device::get(0)?;
+    /// println!("{} MiB are reserved for graphs", device.graph_memory()?.reserved >> 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuDeviceGetGraphMemAttribute", "cudaDeviceGetGraphMemAttribute"))]
+    pub fn graph_memory(self) -> Result<PoolUsage> {
+        let ask = |attribute| -> Result<usize> {
+            let mut bytes = 0u64;
+            // SAFETY: a device of the driver's; all attributes are 64-bit numbers, which the call writes
+            // to a local that outlives it.
+            let code = unsafe {
+                cu::cuDeviceGetGraphMemAttribute(
+                    self.as_raw(),
+                    attribute,
+                    from_mut(&mut bytes).cast(),
+                )
+            };
+            check("cuDeviceGetGraphMemAttribute", code)?;
+            Ok(bytes as usize)
+        };
+        let used = ask(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)?;
+        let reserved = ask(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT)?;
+        Ok(PoolUsage {
+            used,
+            used_peak: ask(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?,
+            reserved,
+            reserved_peak: ask(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)?,
+            free: reserved.saturating_sub(used),
+            ..PoolUsage::NONE
+        })
+    }
+
+    /// Makes both peaks of [`graph_memory`](Self::graph_memory) what is used and reserved now:
+    /// `cuDeviceSetGraphMemAttribute`.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[doc(alias("cuDeviceSetGraphMemAttribute", "cudaDeviceSetGraphMemAttribute"))]
+    pub fn reset_graph_memory_peaks(self) -> Result<()> {
+        let reset = |attribute: CUgraphMem_attribute| {
+            let mut zero = 0u64;
+            // SAFETY: a device of the driver's; both attributes are 64-bit numbers, which the call reads
+            // from a local that outlives it.
+            let code = unsafe {
+                cu::cuDeviceSetGraphMemAttribute(
+                    self.as_raw(),
+                    attribute,
+                    from_mut(&mut zero).cast(),
+                )
+            };
+            check("cuDeviceSetGraphMemAttribute", code)
+        };
+        reset(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?;
+        reset(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+    }
+
+    /// Gives what is reserved for allocations within graphs and not used back to the device:
+    /// `cuDeviceGraphMemTrim`.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[doc(alias("cuDeviceGraphMemTrim", "cudaDeviceGraphMemTrim"))]
+    pub fn trim_graph_memory(self) -> Result<()> {
+        // SAFETY: a device of the driver's; memory that is used stays.
+        check("cuDeviceGraphMemTrim", unsafe { cu::cuDeviceGraphMemTrim(self.as_raw()) })
+    }
+}

@@ -1,0 +1,97 @@
+//! The value that decides whether a part of a graph runs.
+
+use std::sync::Arc;
+
+use super::{Order, Recording};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, LedgerOf, Touch};
+use crate::util::by_parts::debug_by;
+use crate::util::sync::lock;
+
+/// A number that decides, while a graph runs, which part of it runs, or how often: `&condition` is
+/// an argument of a kernel, eight bytes, which sets it by `cudaGraphSetConditional(handle, value)`.
+///
+/// [`Condition::new`] makes one in a capture. One operation of the graph depends on it:
+/// [`while_loop`](Self::while_loop), [`if_then`](Self::if_then), [`if_else`](Self::if_else) or
+/// [`switch`](Self::switch), which comes behind the kernels before it that set the condition.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # let function = cuda_core::Module::from_ptx(&context, "")?.function("halve")?;
+/// use cuda_core::{Condition, Graph};
+///
+/// let mut x = stream.alloc_zeroed::<f32>(256)?;
+/// let graph = Graph::capture(&context, |stream| {
+///     let go_on = Condition::new(stream, 1)?;
+///     go_on.while_loop(stream, |body| {
+///         let mut launch = body.kernel(&function).block(256).arg(&mut x).arg(&go_on);
+///         // SAFETY: halve(float *x, cudaGraphConditionalHandle go_on) halves 256 elements, and sets
+///         // the condition to whether one is above 1.
+///         unsafe { launch.launch() }
+///     })
+/// })?;
+/// graph.instantiate()?.launch(&stream)?; // until all are small
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Condition {
+    // INVARIANT: a handle of a graph that a capture of this crate records, or has recorded.
+    raw: u64,
+    /// No other condition of the process ever has it.
+    id: u64,
+    context: Context,
+    /// What orders the operations that set it and the one that depends on it.
+    ledger: Ledger,
+}
+
+impl Condition {
+    /// A condition that `create` adds to what `recording` records.
+    pub(crate) fn create(
+        recording: &Recording,
+        context: &Context,
+        op: &'static str,
+        create: impl FnOnce() -> Result<u64>,
+    ) -> Result<Self> {
+        let raw = recording.during(op, create)?;
+        let id = super::next_id();
+        lock(&recording.outermost().conditions).push(id);
+        Ok(Self { raw, id, context: context.clone(), ledger: Ledger::default() })
+    }
+
+    /// The driver's handle, which a kernel's argument can be as well: a graph by data flow then does
+    /// not know that the kernel sets the condition.
+    pub fn as_raw(&self) -> u64 {
+        self.raw
+    }
+
+    /// The context of the kernels that may set it.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// An operation that sets the condition, or depends on it.
+    pub(crate) fn touch(&self) -> Touch<'_> {
+        let (ledger, in_graphs) = (LedgerOf::Shared(&self.ledger), InGraphs::Kept);
+        Touch { ledger, range: 0..1, access: Access::Write, in_graphs }
+    }
+
+    /// Begins the operation that depends on it: `begin` makes the driver's call. Until
+    /// [`Recording::finish`], the capture cannot become a graph.
+    pub(crate) fn begin<R>(
+        &self,
+        recording: &Arc<Recording>,
+        op: &'static str,
+        begin: impl FnOnce() -> Result<R>,
+    ) -> Result<(R, Order)> {
+        let mut unused = lock(&recording.outermost().conditions);
+        let known = unused.iter().position(|id| *id == self.id);
+        let why = "the condition is of another graph, or an operation depends on it already";
+        let known = known.ok_or_else(|| Error::invalid(op, why))?;
+        let begun = recording.begin(op, begin)?;
+        unused.swap_remove(known);
+        Ok(begun)
+    }
+}
+
+debug_by! { [] Condition: |it| "Condition" { raw: it.raw, context: it.context } }

@@ -1,0 +1,138 @@
+//! What the operations of a graph use, and what it keeps alive for them.
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::process::driver;
+use crate::timeline::ledger::{
+    Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, SharedLedger, Touch, within,
+};
+use crate::timeline::{Mark, Timeline};
+use crate::util::panic::contain;
+
+/// What the operations of a graph use, and what is kept alive for them.
+#[derive(Default)]
+pub(crate) struct GraphUses {
+    pub(crate) memory: Vec<UsedMemory>,
+    pub(crate) owners: GraphOwners,
+    pub(crate) traits: GraphTraits,
+    /// What an operation depends on is unknown, since the driver did not say, or an operation is not
+    /// complete.
+    pub(crate) is_broken: bool,
+}
+
+/// What some operation of a graph makes its launches.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct GraphTraits {
+    /// A function of the host is among the operations: they may take any time.
+    pub(crate) may_take_long: bool,
+    /// A kernel has a priority of its own.
+    pub(crate) has_priorities: bool,
+}
+
+impl GraphTraits {
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            may_take_long: self.may_take_long || other.may_take_long,
+            has_priorities: self.has_priorities || other.has_priorities,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct GraphOwners(Vec<Arc<dyn KeptAlive>>);
+
+impl GraphOwners {
+    pub(crate) fn push(&mut self, owner: Arc<dyn KeptAlive>) {
+        self.0.push(owner);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn KeptAlive>> {
+        self.0.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Drop for GraphOwners {
+    fn drop(&mut self) {
+        for owner in mem::take(&mut self.0) {
+            // In a fork's child, foreign code is not run.
+            match driver::is_gone() {
+                true => mem::forget(owner),
+                false => contain(|| drop(owner)),
+            }
+        }
+    }
+}
+
+/// What a graph keeps alive besides memory.
+pub(crate) trait KeptAlive: Send + Sync {
+    /// Notes the last launch of an executable. Returns whether what is kept outlives that launch by
+    /// itself from now on, so that the graph may let go of it.
+    fn note_last_launch(&self, _mark: &Mark) -> bool {
+        false
+    }
+}
+
+/// An allocation that a graph uses.
+#[derive(Clone)]
+pub(crate) struct UsedMemory {
+    pub(crate) kept: KeptMemory,
+    pub(crate) uses: Vec<(Bytes, Access)>,
+    /// The host can see it, so each launch must be lent it.
+    pub(crate) lent: bool,
+}
+
+impl UsedMemory {
+    /// The use that an operation makes; [`None`] if a graph cannot keep the memory.
+    pub(crate) fn keep(touch: &Touch<'_>) -> Option<Self> {
+        let lent = touch.in_graphs == InGraphs::Lent;
+        let uses = vec![(touch.range.clone(), touch.access)];
+        let kept = (touch.in_graphs != InGraphs::Refused).then(|| touch.ledger.get().keep());
+        kept.map(|kept| Self { kept, uses, lent })
+    }
+
+    /// Whether these uses include that one, of the allocation that has the ledger.
+    pub(crate) fn covers(&self, ledger: &Arc<SharedLedger>, touch: &Touch<'_>) -> bool {
+        let new = (touch.range.clone(), touch.access);
+        let same = Arc::ptr_eq(self.kept.ledger(), ledger);
+        same && self.uses.iter().any(|known| includes(known, &new))
+    }
+
+    /// Enters what each launch of an executable graph does to the memory.
+    pub(crate) fn enter(&self, last: &Arc<LastLaunch>) {
+        for (range, access) in &self.uses {
+            self.kept.ledger().enter(range.clone(), *access, last);
+        }
+    }
+
+    /// Adds what a launch on `stream` has to wait for, of the executable that `last` belongs to.
+    pub(crate) fn add_conflicts_of_launch(
+        &self,
+        stream: &Timeline,
+        last: &Arc<LastLaunch>,
+        fences: &mut Fences,
+    ) {
+        for (range, access) in &self.uses {
+            self.kept.ledger().add_conflicts_of_launch(range, *access, stream, last, fences);
+        }
+    }
+
+    /// Adds a use, unless one that is known covers it; removes those that it covers.
+    pub(crate) fn add(&mut self, range: Bytes, access: Access) {
+        let new = (range, access);
+        if self.uses.iter().any(|known| includes(known, &new)) {
+            return;
+        }
+        self.uses.retain(|known| !includes(&new, known));
+        self.uses.push(new);
+    }
+}
+
+/// Whether one use is part of another.
+fn includes(outer: &(Bytes, Access), inner: &(Bytes, Access)) -> bool {
+    within(&inner.0, &outer.0) && inner.1 <= outer.1
+}

@@ -1,0 +1,306 @@
+//! Parts of graphs that run if, or as long as, kernels say so.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cuda_core::jit::{LinkInput, Linker};
+use cuda_core::nvrtc::Program;
+use cuda_core::{
+    Condition, DeviceBuffer, Error, Function, Graph, Module, PinnedBuffer, Result, Stream, sys,
+};
+use support::{gpu_test, kernels, refusal};
+
+use super::{add_one, context, not_captured};
+
+/// Subtracts one from `left`, and sets the condition to what remains.
+fn count_down(
+    stream: &Stream,
+    function: &Function,
+    left: &mut DeviceBuffer<u32>,
+    condition: &Condition,
+) -> Result<()> {
+    // SAFETY: `count_down(u32 *x, condition)` reads and writes one element.
+    unsafe { stream.kernel(function).arg(left).arg(condition).launch() }
+}
+
+/// Sets the condition to `value[0]`.
+fn decide(
+    stream: &Stream,
+    function: &Function,
+    value: &DeviceBuffer<u32>,
+    condition: &Condition,
+) -> Result<()> {
+    // SAFETY: `decide(const u32 *x, condition)` reads one element.
+    unsafe { stream.kernel(function).arg(value).arg(condition).launch() }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4, cudadevrt;
+    fn l_a_loop_runs_until_a_kernel_ends_it() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let one = kernels::get(&context, "add_one")?;
+        let down = kernels::conditions(&context)?.function("count_down")?;
+        let mut left = stream.alloc::<u32>(1)?;
+        let mut rounds = stream.alloc_zeroed::<u32>(100)?;
+        let mut host = PinnedBuffer::<u32>::new(&context, 100)?;
+        let graph = Graph::capture(&context, |stream| {
+            let go_on = Condition::new(stream, 1)?;
+            stream.fill(&mut left, 5)?;
+            go_on.while_loop(stream, |body| {
+                add_one(body, &one, &mut rounds)?;
+                count_down(body, &down, &mut left, &go_on)
+            })?;
+            stream.download(&rounds, &mut host)
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (3, 2));
+        assert_eq!(graph.nodes()?[1].kind(), sys::CU_GRAPH_NODE_TYPE_CONDITIONAL);
+        let mut exec = graph.instantiate()?;
+        // It keeps what the body uses, and orders it.
+        drop((graph, one, down, left));
+        for launch in 1..=3 {
+            exec.lend_mut(&mut host).launch(&stream)?;
+            assert_eq!(host.as_slice()?, [5 * launch; 100]);
+            assert_eq!(other.download_vec(&rounds)?, [5 * launch; 100]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4, real, nvrtc, cudadevrt;
+    fn l_a_condition_of_compiled_code() -> Result<()> {
+        const SOURCE: &str = r#"
+            extern "C" __device__ void cudaGraphSetConditional(unsigned long long, unsigned int);
+            extern "C" __global__ void double_until(unsigned *x, unsigned most, unsigned long long go_on) {
+                *x *= 2;
+                cudaGraphSetConditional(go_on, *x < most);
+            }"#;
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let cubin = Program::new(SOURCE).device(context.device())?.option("-rdc=true").compile_cubin()?;
+        let mut linker = Linker::new(&context)?;
+        let archive = std::env::var_os("CUDA_TESTS_LIBCUDADEVRT").expect("the runner names it");
+        linker.add_cubin(&cubin)?;
+        // SAFETY: an archive of the toolkit's.
+        unsafe { linker.add_file(LinkInput::Library, archive) }?;
+        let double = Module::from_cubin(&context, &linker.complete()?)?.function("double_until")?;
+        let mut x = stream.alloc::<u32>(1)?;
+        stream.fill(&mut x, 1)?;
+        let graph = Graph::capture(&context, |stream| {
+            let go_on = Condition::new(stream, 1)?;
+            go_on.while_loop(stream, |body| {
+                // SAFETY: the kernel reads and writes one element.
+                unsafe { body.kernel(&double).arg(&mut x).arg(1000u32).arg(&go_on).launch() }
+            })
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [1024]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4, cudadevrt;
+    fn l_what_runs_on_a_condition_is_ordered_by_access() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let one = kernels::get(&context, "add_one")?;
+        let decides = kernels::conditions(&context)?.function("decide")?;
+        let value = &mut stream.alloc_zeroed::<u32>(1)?;
+        let [mut x, mut y, mut z] =
+            [stream.alloc_zeroed::<u32>(50)?, stream.alloc_zeroed::<u32>(50)?, stream.alloc_zeroed::<u32>(50)?];
+        let graph = Graph::build(&context, |builder| {
+            let is_set = builder.condition(0)?;
+            builder.add(|stream| add_one(stream, &one, &mut z))?; // beside all the others
+            builder.add(|stream| stream.fill(&mut x, 7))?;
+            builder.add(|stream| decide(stream, &decides, value, &is_set))?;
+            let then = builder.add(|stream| {
+                is_set.if_then(stream, |body| {
+                    add_one(body, &one, &mut x)?;
+                    stream_copies(body, &x, &mut y)
+                })
+            })?;
+            builder.add_after(&[then], |_| Ok(()))?;
+            builder.add(|stream| add_one(stream, &one, &mut y))?;
+            Ok(())
+        })?;
+        // Behind the fill and the decision; in front of the empty node and the last kernel.
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (6, 4));
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![7; 50], vec![1; 50]));
+        stream.fill(value, 3)?;
+        exec.launch(&stream)?;
+        assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![8; 50], vec![9; 50]));
+        assert_eq!(stream.download_vec(&z)?, [2; 50]);
+        Ok(())
+    }
+}
+
+fn stream_copies(stream: &Stream, x: &DeviceBuffer<u32>, y: &mut DeviceBuffer<u32>) -> Result<()> {
+    stream.copy(x, y)
+}
+
+gpu_test! {
+    needs 1, cuda_12_8, cudadevrt;
+    fn l_one_of_several_bodies_runs() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let decides = kernels::conditions(&context)?.function("decide")?;
+        let mut value = stream.alloc_zeroed::<u32>(1)?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(9)?, stream.alloc_zeroed::<u32>(9)?);
+        let graph = Graph::capture(&context, |stream| {
+            let (kind, is_set) = (Condition::new(stream, 0)?, Condition::new(stream, 0)?);
+            decide(stream, &decides, &value, &kind)?;
+            decide(stream, &decides, &value, &is_set)?;
+            kind.switch(stream, 3, |kind, body| body.fill(&mut x, 10 * kind))?;
+            is_set.if_else(stream, |is_set, body| body.fill(&mut y, 1 + u32::from(is_set)))
+        })?;
+        let mut exec = graph.instantiate()?;
+        for (set, kept, or_else) in [(0, 0, 1), (2, 20, 2), (1, 10, 2), (3, 10, 2)] {
+            stream.fill(&mut value, set)?;
+            exec.launch(&stream)?;
+            assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![kept; 9], vec![or_else; 9]));
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4, cudadevrt;
+    fn l_conditions_in_bodies() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let module = kernels::conditions(&context)?;
+        let (down, decides) = (module.function("count_down")?, module.function("decide")?);
+        let one = kernels::get(&context, "add_one")?;
+        let (mut left, mut inner) = (stream.alloc::<u32>(1)?, stream.alloc::<u32>(1)?);
+        let mut x = stream.alloc_zeroed::<u32>(30)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut left, 3)?;
+            let (go_on, again) = (Condition::new(stream, 1)?, Condition::new(stream, 0)?);
+            go_on.while_loop(stream, |body| {
+                stream_copies(body, &left, &mut inner)?;
+                decide(body, &decides, &inner, &again)?;
+                again.while_loop(body, |body| {
+                    add_one(body, &one, &mut x)?;
+                    count_down(body, &down, &mut inner, &again)
+                })?;
+                count_down(body, &down, &mut left, &go_on)
+            })
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [3 + 2 + 1; 30]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_conditions_are_checked() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(10)?;
+        let step = Graph::capture(&context, |stream| stream.launch_host_func_each(|| ()))?;
+        let fill = Graph::capture(&context, |stream| stream.fill(&mut x, 4))?;
+        assert!(refusal(Condition::new(&stream, 0)).contains("not captured"));
+        let mut kept = None;
+        let graph = Graph::capture(&context, |captured| {
+            let once = Condition::new(captured, 1)?;
+            assert!(refusal(once.if_then(&stream, |_| Ok(()))).contains("not captured"));
+            once.if_then(captured, |body| {
+                not_captured(body.launch_host_func_each(|| ()), "a host function");
+                not_captured(step.include(body), "a graph with a host function");
+                not_captured(body.synchronize(), "a wait");
+                fill.include(body)
+            })?;
+            let again = once.if_then(captured, |_| Ok(()));
+            assert!(refusal(again).contains("depends on it already"));
+            kept = Some(once);
+            Ok(())
+        })?;
+        let other = Graph::capture(&context, |captured| {
+            let kept = kept.take().expect("it was made");
+            assert!(refusal(kept.if_then(captured, |_| Ok(()))).contains("another graph"));
+            Ok(())
+        })?;
+        assert_eq!(other.node_count()?, 0);
+        drop((step, fill));
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [4; 10]);
+        // CUDA copies no such graph, and has one executable of it.
+        for refused in [graph.instantiate().map(drop), Graph::capture(&context, |to| graph.include(to)).map(drop)] {
+            match refused {
+                Err(Error::Driver { code, .. }) => assert_eq!(code, sys::CUDA_ERROR_NOT_SUPPORTED),
+                other => panic!("{other:?}"),
+            }
+        }
+        let unused = Graph::capture(&context, |captured| Condition::new(captured, 1).map(drop));
+        assert!(refusal(unused).contains("no operation"));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_body_that_fails_takes_the_graph_with_it() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(10)?;
+        let mut fails = |captured: &Stream| {
+            let once = Condition::new(captured, 1)?;
+            once.if_then(captured, |body| {
+                body.fill(&mut x, 1)?;
+                body.synchronize()
+            })
+        };
+        let ignored = Graph::capture(&context, |captured| {
+            not_captured(fails(captured), "a body that waits");
+            Ok(())
+        });
+        assert!(refusal(ignored).contains("not complete"));
+        let mut graph = Graph::capture(&context, |_| Ok(()))?;
+        not_captured(graph.extend(&[], fails), "a body that waits");
+        assert!(matches!(graph.instantiate(), Err(Error::GivenUp { .. })));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            Graph::capture(&context, |captured| {
+                Condition::new(captured, 1)?.if_then(captured, |_| panic!("on purpose"))
+            })
+        }));
+        assert!(panicked.is_err());
+        stream.fill(&mut x, 2)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 10]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_an_executable_with_conditions_is_updated() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
+        let of = |x: &mut DeviceBuffer<u32>, value: u32, twice: bool| {
+            Graph::capture(&context, |stream| {
+                Condition::new(stream, 1)?.if_then(stream, |body| {
+                    body.fill(&mut *x, value)?;
+                    if twice { body.fill(x, value) } else { Ok(()) }
+                })
+            })
+        };
+        let (first, second, longer) = (of(&mut x, 1, false)?, of(&mut y, 2, false)?, of(&mut x, 3, true)?);
+        let mut exec = first.instantiate()?;
+        match exec.update(&longer) {
+            Err(Error::GraphUpdate { why, .. }) => {
+                assert_eq!(why, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+            }
+            other => panic!("{other:?}"),
+        }
+        exec.update(&second)?;
+        drop((first, second, longer));
+        exec.launch(&stream)?;
+        assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![0; 10], vec![2; 10]));
+        Ok(())
+    }
+}
