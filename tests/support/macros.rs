@@ -19,6 +19,7 @@
 /// * `real`: has no meaning on the simulated driver;
 /// * `runtime`: needs a libcudart, the one that `CUDA_TESTS_LIBCUDART` names;
 /// * `nvrtc`: needs NVRTC;
+/// * `nccl`: needs NCCL, which the simulated driver has;
 /// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`: needs a driver for that CUDA or a later one.
 ///
 /// A tag that is not in this list does not compile. A plain `cargo test` lists the test as ignored;
@@ -58,6 +59,9 @@ macro_rules! gpu_test {
     };
     (@tags [nvrtc $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module nvrtc [$($rest)*] $($test)* }
+    };
+    (@tags [nccl $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module nccl [$($rest)*] $($test)* }
     };
     (@tags [cuda_12_0 $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module cuda_12_0 [$($rest)*] $($test)* }

@@ -105,6 +105,7 @@ impl Target {
         match tag {
             Tag::Runtime => gpus.libraries.runtime.as_ref().err().cloned(),
             Tag::Nvrtc => gpus.libraries.nvrtc.as_ref().err().cloned(),
+            Tag::Nccl => gpus.libraries.nccl.as_ref().err().cloned(),
             Tag::Cuda(major, minor) if driver < Version::new(major, minor) => {
                 Some(format!("the driver is for CUDA {driver}"))
             }

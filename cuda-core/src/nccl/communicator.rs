@@ -254,18 +254,27 @@ impl Joined {
         if raw.is_null() {
             checked(op, nccl, code)?;
         }
-        let state = State { raw: Handle(raw), finalized: false };
-        let joined = Self {
+        Ok((Self::new(nccl, context, (rank, size), options.limit, raw), code))
+    }
+
+    /// A rank of this process, whose handle is live and known only here.
+    fn new(
+        nccl: &'static Nccl,
+        context: &Context,
+        (rank, size): (usize, usize),
+        limit: Duration,
+        raw: RawCommunicator,
+    ) -> Self {
+        Self {
             nccl,
             context: context.clone(),
             rank,
             size,
-            limit: options.limit,
-            state: Mutex::new(state),
+            limit,
+            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
             stop: AtomicBool::new(false),
             uses: Ledger::default(),
-        };
-        Ok((joined, code))
+        }
     }
 
     /// Locks the communicator for a call.
@@ -547,20 +556,13 @@ impl Communicator {
         // SAFETY: the communicator is live and locked, with its context current. The handle is written
         // to a local, which outlives the call: `finish` returns once it is over.
         let code = unsafe { (nccl.split)(held.raw(), color, key, &mut raw, &mut config) };
-        held.finish(op, code)?;
+        let finished = held.finish(op, code);
         drop(held);
-        if raw.is_null() {
+        // Dropped, if the call has failed after making it.
+        let joined = (!raw.is_null()).then(|| Joined::new(nccl, context, (0, 0), limit, raw));
+        finished?;
+        let Some(mut joined) = joined else {
             return Ok(None);
-        }
-        let mut joined = Joined {
-            nccl,
-            context: context.clone(),
-            rank: 0,
-            size: 0,
-            limit,
-            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
-            stop: AtomicBool::new(false),
-            uses: Ledger::default(),
         };
         let mut held = joined.hold(op)?;
         held.finish(op, IN_PROGRESS)?;

@@ -17,12 +17,14 @@ pub(crate) enum Tag {
     Runtime,
     /// Needs NVRTC.
     Nvrtc,
+    /// Needs NCCL, which the simulated driver has.
+    Nccl,
     /// Needs a driver for that CUDA or a later one.
     Cuda(u32, u32),
 }
 
 impl Tag {
-    const ALL: [(&'static str, Self); 10] = [
+    const ALL: [(&'static str, Self); 11] = [
         ("asynchronous", Self::Asynchronous),
         ("timing", Self::Timing),
         ("heavy", Self::Heavy),
@@ -30,6 +32,7 @@ impl Tag {
         ("real", Self::Real),
         ("runtime", Self::Runtime),
         ("nvrtc", Self::Nvrtc),
+        ("nccl", Self::Nccl),
         ("cuda_12_0", Self::Cuda(12, 0)),
         ("cuda_12_2", Self::Cuda(12, 2)),
         ("cuda_12_4", Self::Cuda(12, 4)),

@@ -13,7 +13,8 @@ pub(crate) fn simulated() -> cuda_sim::Session {
 
 /// A machine without any, for tests.
 pub(crate) fn none() -> Libraries {
-    Libraries { runtime: Err("nowhere".into()), nvrtc: Err("nowhere".into()) }
+    let nowhere = || Err("nowhere".into());
+    Libraries { runtime: nowhere(), nvrtc: nowhere(), nccl: nowhere() }
 }
 
 #[test]
