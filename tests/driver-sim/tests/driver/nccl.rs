@@ -241,8 +241,8 @@ pub(crate) const ROOM: usize = 64;
 
 impl Rank {
     pub(crate) fn fill(&self, bytes: &[u8]) {
-        let pinned = Pinned::new(bytes);
         ok!(cuCtxSetCurrent(self.context));
+        let pinned = Pinned::new(bytes);
         ok!(cuMemcpyHtoDAsync_v2(self.from, pinned.0, bytes.len(), self.stream));
         ok!(cuStreamSynchronize(self.stream));
     }
@@ -254,8 +254,9 @@ impl Rank {
 
     /// What is at `to` after all work of the stream.
     pub(crate) fn read(&self, bytes: usize) -> Vec<u8> {
-        let pinned = Pinned::new(&vec![0; bytes]);
+        // Its free waits for all work of its context.
         ok!(cuCtxSetCurrent(self.context));
+        let pinned = Pinned::new(&vec![0; bytes]);
         ok!(cuMemcpyDtoHAsync_v2(pinned.0, self.to, bytes, self.stream));
         ok!(cuStreamSynchronize(self.stream));
         pinned.read()
