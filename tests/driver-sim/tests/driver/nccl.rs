@@ -10,15 +10,12 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use cuda_sim::Session;
+pub(crate) use cuda_sys::os::NcclUniqueId as UniqueId;
 use cuda_sys::*;
 
 use crate::support::*;
 
 pub(crate) type Comm = *mut c_void;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct UniqueId(pub(crate) [u8; 128]);
 
 /// The fields of `ncclConfig_t` that all versions have.
 #[repr(C)]
@@ -202,7 +199,7 @@ macro_rules! goes {
 pub(crate) use {done, gives, goes, nccl};
 
 pub(crate) fn unique() -> UniqueId {
-    let mut id = UniqueId([0; 128]);
+    let mut id = UniqueId { internal: [0; 128] };
     done!(ncclGetUniqueId(&mut id));
     id
 }

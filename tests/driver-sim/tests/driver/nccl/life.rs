@@ -89,7 +89,10 @@ fn what_no_rank_can_join_with() {
     gives!(INVALID_ARGUMENT, ncclCommInitRankConfig(&mut comm, 1, id, 0, &magic));
     gives!(INVALID_ARGUMENT, ncclCommInitRankConfig(&mut comm, 1, id, 0, &answer));
     // Of a process that cannot be reached.
-    gives!(SYSTEM_ERROR, ncclCommInitRankConfig(&mut comm, 2, UniqueId([1; 128]), 0, config));
+    gives!(
+        SYSTEM_ERROR,
+        ncclCommInitRankConfig(&mut comm, 2, UniqueId { internal: [1; 128] }, 0, config)
+    );
     session.assert_clean();
 }
 
