@@ -84,7 +84,8 @@ pub(crate) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-type Address = fn() -> *const c_void;
+/// Finds the address of a symbol.
+pub(crate) type Address = fn() -> *const c_void;
 
 const TABLES: &[&[(&str, Address)]] = &[
     array::ENTRIES,

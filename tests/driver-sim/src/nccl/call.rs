@@ -48,7 +48,7 @@ pub(super) fn run(
 /// As NCCL answers where CUDA returns this code.
 fn from_driver(code: CUresult) -> Code {
     match c_int::try_from(code.0) {
-        Ok(own) if (code.0 as u32) < CODES => Code(own),
+        Ok(own) if code.0 < CODES => Code(own),
         _ => Code::UNHANDLED_CUDA_ERROR,
     }
 }

@@ -101,8 +101,9 @@ impl Call {
             members.into_iter().try_for_each(|id| self.await_ranks(id))?;
             return Ok(());
         }
-        let open = |id: &Id| self.status(*id) == Code::IN_PROGRESS;
-        if members.iter().any(open) { Err(Code::IN_PROGRESS) } else { Ok(()) }
+        // Errors of other ranks are seen later, by a poll.
+        let done = |id: &Id| self.status(*id) == Code::SUCCESS;
+        if members.iter().all(done) { Ok(()) } else { Err(Code::IN_PROGRESS) }
     }
 
     /// Waits until all ranks have joined.

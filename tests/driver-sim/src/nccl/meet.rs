@@ -143,8 +143,8 @@ impl State {
         let known = |violation: &Violation| violation.kind == ViolationKind::Deadlock;
         if !self.log.violations.iter().any(known) {
             let message = format!(
-                "the ranks enqueue operations of several communicators in different orders: that on \
-                 stream #{} waits for itself",
+                "the operation at the front of stream #{} waits for itself: ranks enqueue operations of \
+                 communicators in different orders",
                 at.stream
             );
             self.log.violation(ViolationKind::Deadlock, call, message);

@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn every_half_is_itself_after_a_round_trip() {
-        for bits in 0..=u16::MAX {
+        for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 251 } else { 1 }) {
             let (half, brain) = (F16(bits), Bf16(bits));
             if !half.wide().is_nan() {
                 assert_eq!(F16::narrow(half.wide()).0, bits);

@@ -9,7 +9,10 @@ use crate::handle::Id;
 use crate::nccl::lane::End;
 use crate::nccl::number::{Number, Reduction};
 use crate::report::ViolationKind;
-use crate::state::State;
+use crate::state::{State, is_retired};
+
+/// Streams of a communicator's operations, among which those that are gone are looked for.
+const MANY: usize = 16;
 
 /// One operation of a stream.
 #[derive(Debug, Clone)]
@@ -188,6 +191,10 @@ impl State {
             let message = "the communicator that was captured is gone".to_owned();
             return self.log.violation(ViolationKind::DanglingHandle, call, message);
         };
+        if comm.last.len() >= MANY {
+            // The branches of launches that the host knows to be done.
+            comm.last.retain(|&stream, _| !is_retired(&self.streams, &self.dead, stream));
+        }
         comm.last.insert(stream, (at, clock.clone()));
         let (clique, rank) = (operation.clique, operation.rank);
         match &mut operation.task {

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+pub(crate) use cuda_sys::os::NcclUniqueId as UniqueId;
+
 /// `ncclComm_t`: a handle.
 pub(crate) type RawComm = *mut c_void;
 
@@ -36,11 +38,6 @@ impl Code {
 
 /// The result of a function: nothing, or a code that is not success.
 pub(crate) type Answer<T = ()> = Result<T, Code>;
-
-/// `ncclUniqueId`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(C)]
-pub(crate) struct UniqueId(pub(crate) [u8; 128]);
 
 /// The first fields of `ncclConfig_t`, which all versions have.
 #[derive(Debug, Clone, Copy)]

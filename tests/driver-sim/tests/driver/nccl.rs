@@ -10,15 +10,12 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use cuda_sim::Session;
+pub(crate) use cuda_sys::os::NcclUniqueId as UniqueId;
 use cuda_sys::*;
 
 use crate::support::*;
 
 pub(crate) type Comm = *mut c_void;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct UniqueId(pub(crate) [u8; 128]);
 
 /// The fields of `ncclConfig_t` that all versions have.
 #[repr(C)]
@@ -202,7 +199,7 @@ macro_rules! goes {
 pub(crate) use {done, gives, goes, nccl};
 
 pub(crate) fn unique() -> UniqueId {
-    let mut id = UniqueId([0; 128]);
+    let mut id = UniqueId { internal: [0; 128] };
     done!(ncclGetUniqueId(&mut id));
     id
 }
@@ -241,8 +238,8 @@ pub(crate) const ROOM: usize = 64;
 
 impl Rank {
     pub(crate) fn fill(&self, bytes: &[u8]) {
-        let pinned = Pinned::new(bytes);
         ok!(cuCtxSetCurrent(self.context));
+        let pinned = Pinned::new(bytes);
         ok!(cuMemcpyHtoDAsync_v2(self.from, pinned.0, bytes.len(), self.stream));
         ok!(cuStreamSynchronize(self.stream));
     }
@@ -254,8 +251,9 @@ impl Rank {
 
     /// What is at `to` after all work of the stream.
     pub(crate) fn read(&self, bytes: usize) -> Vec<u8> {
-        let pinned = Pinned::new(&vec![0; bytes]);
+        // Its free waits for all work of its context.
         ok!(cuCtxSetCurrent(self.context));
+        let pinned = Pinned::new(&vec![0; bytes]);
         ok!(cuMemcpyDtoHAsync_v2(pinned.0, self.to, bytes, self.stream));
         ok!(cuStreamSynchronize(self.stream));
         pinned.read()

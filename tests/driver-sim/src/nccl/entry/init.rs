@@ -17,7 +17,7 @@ nccl_entries! {
         let mut bytes = [0x5a; 128];
         bytes[..8].copy_from_slice(&call.nccl.ids.to_le_bytes());
         // SAFETY: the caller passes a place for the id.
-        unsafe { put(id, UniqueId(bytes)) }
+        unsafe { put(id, UniqueId { internal: bytes }) }
     }
 
     ncclCommInitRank(comm: *mut RawComm, ranks: c_int, id: UniqueId, rank: c_int) |call| {
@@ -144,9 +144,9 @@ unsafe fn join(
         argument(code)
     })?;
     let mut issued = [0; 8];
-    issued.copy_from_slice(&id.0[..8]);
+    issued.copy_from_slice(&id.internal[..8]);
     let issued = u64::from_le_bytes(issued);
-    if issued == 0 || issued > call.nccl.ids || id.0[8..].iter().any(|byte| *byte != 0x5a) {
+    if issued == 0 || issued > call.nccl.ids || id.internal[8..].iter().any(|byte| *byte != 0x5a) {
         // Of another process, which cannot be reached.
         return Err(Code::SYSTEM_ERROR);
     }

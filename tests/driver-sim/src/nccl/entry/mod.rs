@@ -20,11 +20,13 @@ macro_rules! nccl_entries {
             }
         )*
 
-        pub(in crate::nccl) const ENTRIES: &[(&str, fn() -> *const std::ffi::c_void)] = &[
+        pub(in crate::nccl) const ENTRIES: &[(&str, $crate::entry::Address)] = &[
             $((stringify!($name), || $name as *const std::ffi::c_void),)*
         ];
     };
 }
+
+use crate::entry::Address;
 
 mod collective;
 mod group;
@@ -35,7 +37,7 @@ mod query;
 mod reduction;
 
 /// The tables of all symbols.
-pub(crate) const TABLES: [&[(&str, fn() -> *const std::ffi::c_void)]; 8] = [
+pub(crate) const TABLES: [&[(&str, Address)]; 8] = [
     collective::ENTRIES,
     group::ENTRIES,
     init::ENTRIES,

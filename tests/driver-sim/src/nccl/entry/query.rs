@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::entry::Address;
 use crate::nccl::call::put;
 use crate::nccl::raw::{Code, RawComm, Text, VERSION};
 use crate::state;
@@ -65,7 +66,7 @@ unsafe extern "C" fn ncclGetLastError(_: RawComm) -> Text {
 }
 
 /// The symbols that return texts, and never fail.
-pub(in crate::nccl) const TEXTS: &[(&str, fn() -> *const c_void)] = &[
+pub(in crate::nccl) const TEXTS: &[(&str, Address)] = &[
     ("ncclGetErrorString", || ncclGetErrorString as *const c_void),
     ("ncclGetLastError", || ncclGetLastError as *const c_void),
 ];

@@ -2,6 +2,7 @@
 
 use std::ptr::null_mut;
 
+use cuda_sim::Mode;
 use cuda_sys::*;
 
 use super::*;
@@ -114,6 +115,22 @@ fn a_sum_with_a_factor_of_each_rank() {
     assert_eq!([a, b].map(|rank| floats(&rank.read(4))), [[36.0], [36.0]]);
     ok!(cuMemFree_v2(factor));
     release(&session, ranks);
+}
+
+#[test]
+fn every_schedule() {
+    for seed in 0..if cfg!(miri) { 2 } else { 64 } {
+        let session = begin();
+        session.set_mode(Mode::Threaded { seed });
+        let ranks = ranks::<3>();
+        for round in 1..4 {
+            ranks.iter().for_each(|rank| rank.fill(&[round; 8]));
+            all_reduce(&ranks, 8);
+            all_reduce(&ranks, 8);
+            ranks.iter().for_each(|rank| assert_eq!(rank.read(8), [3 * round; 8], "{seed}"));
+        }
+        release(&session, ranks);
+    }
 }
 
 #[test]
