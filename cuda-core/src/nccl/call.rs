@@ -3,11 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cuda_sys::{CUdeviceptr, CUstream};
 
-use super::communicator::{Held, Joined, Scope};
+use super::communicator::{Held, Joined, Scope, await_all};
 use super::library::Nccl;
 use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS};
 use super::reduction::RawReduction;
@@ -93,7 +92,8 @@ impl<'a> Call<'a> {
     /// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
     ///
     /// # Safety
-    /// The memory stays allocated until the operation is done, and the stream is live.
+    /// The memory stays allocated until the operation is done, and the stream is live. An operation of
+    /// several calls is made in a group.
     #[inline]
     unsafe fn issue(&self, raw: RawCommunicator, stream: CUstream) -> c_int {
         let nccl = self.joined.nccl;
@@ -129,7 +129,7 @@ impl<'a> Call<'a> {
                 // SAFETY: as above.
                 unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) }
             }
-            Operation::AllToAll => grouped(nccl, || {
+            Operation::AllToAll => {
                 for rank in 0..self.joined.size {
                     let at = rank * count * size;
                     let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
@@ -144,7 +144,7 @@ impl<'a> Call<'a> {
                     }
                 }
                 SUCCESS
-            }),
+            }
         }
     }
 }
@@ -242,7 +242,11 @@ pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
         bound.enqueue_by(|stream| {
             // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
             // are made when the call is no longer in progress; `bound` keeps the stream alive.
-            let code = unsafe { call.issue(held.raw(), stream) };
+            let issue = || unsafe { call.issue(held.raw(), stream) };
+            let code = match call.shape.operation {
+                Operation::AllToAll => grouped(call.joined.nccl, issue),
+                _ => issue(),
+            };
             held.finish(op, code)
         })
     });
@@ -322,12 +326,10 @@ fn issue_together(calls: &[&Call<'_>], all: &mut [Held<'_>]) -> Result<()> {
         }
         SUCCESS
     });
-    let mut result = if is_refusal(code) { all[0].check(GROUP, code) } else { Ok(()) };
-    for held in all {
-        // They are in progress together: what has failed is not waited for.
-        let limit = if result.is_ok() { held.joined.limit } else { Duration::ZERO };
-        let ended = held.await_result(GROUP, limit);
-        result = result.and(ended.and_then(|code| held.check(GROUP, code)));
+    if is_refusal(code) {
+        let refused = all[0].check(GROUP, code);
+        // None is left in progress.
+        return refused.and(await_all(GROUP, all));
     }
-    result
+    await_all(GROUP, all)
 }

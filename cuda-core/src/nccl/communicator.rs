@@ -31,6 +31,7 @@ use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
+use crate::util::inline_vec::InlineVec;
 use crate::util::sync::lock;
 use crate::wait::{PendingMark, when_reached};
 
@@ -230,13 +231,13 @@ fn text(text: *const c_char) -> String {
 }
 
 impl Joined {
-    /// Begins to join: returns the rank, which is live whatever the code is, and the code.
+    /// Begins to join, which is in progress afterwards.
     pub(super) fn begin(
         context: &Context,
         id: &UniqueId,
         (rank, size): (usize, usize),
         options: &CommunicatorOptions,
-    ) -> Result<(Self, c_int)> {
+    ) -> Result<Self> {
         let op = INIT_RANK;
         let nccl = nccl()?;
         let reason = "NCCL works in the primary context of a device; another was given";
@@ -251,13 +252,15 @@ impl Joined {
         // to locals that outlive it; what it leaves in progress uses neither.
         let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
         drop(scope);
-        if raw.is_null() {
-            checked(op, nccl, code)?;
+        // Dropped, if the call has failed after making it.
+        let joined = Self::new(nccl, context, (rank, size), options.limit, raw);
+        if code != IN_PROGRESS {
+            check(op, nccl, code, (raw, Some(rank)))?;
         }
-        Ok((Self::new(nccl, context, (rank, size), options.limit, raw), code))
+        Ok(joined)
     }
 
-    /// A rank of this process, whose handle is live and known only here.
+    /// A rank of this process, whose handle is known only here, and live or null.
     fn new(
         nccl: &'static Nccl,
         context: &Context,
@@ -323,33 +326,9 @@ impl Held<'_> {
     /// The result of the call `op`, which returned `code`, once it is not in progress.
     #[inline]
     pub(super) fn finish(&mut self, op: &'static str, code: c_int) -> Result<()> {
-        let code = match code {
-            IN_PROGRESS => self.await_result(op, self.joined.limit)?,
-            code => code,
-        };
-        self.check(op, code)
-    }
-
-    /// The result of a call that is in progress. Aborts the communicator if that takes longer than
-    /// the limit, or if another thread is waiting to do so.
-    pub(super) fn await_result(&mut self, op: &'static str, limit: Duration) -> Result<c_int> {
-        let Joined { rank, .. } = *self.joined;
-        let mut polling = Polling::begin(limit);
-        loop {
-            let code = self.async_result();
-            if code != IN_PROGRESS {
-                return Ok(code);
-            }
-            let stopped = self.joined.stop.load(Ordering::Acquire);
-            if stopped || !polling.again() {
-                self.abort_or_report();
-                let after = limit;
-                return Err(match stopped {
-                    true => NcclError::Aborted { op, rank },
-                    false => NcclError::TimedOut { op, rank, after },
-                }
-                .into());
-            }
+        match code {
+            IN_PROGRESS => await_all(op, std::slice::from_mut(self)),
+            code => self.check(op, code),
         }
     }
 
@@ -370,21 +349,56 @@ impl Held<'_> {
         }
     }
 
-    /// Ends all work of the communicator, the call in progress included, and frees it. Nothing if that
-    /// was done before.
+    /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
+    /// it may be left. Nothing if that was done before.
     pub(super) fn abort(&mut self) -> Result<()> {
         let raw = mem::replace(&mut self.state.raw, Handle(ptr::null_mut()));
         if raw.0.is_null() {
             return Ok(());
         }
-        end(self.joined.nccl, raw, false, self.joined.rank)
+        let ended = end(self.joined.nccl, raw, false, self.joined.rank);
+        ended.inspect_err(|error| report(raw, error))
     }
+}
 
-    pub(super) fn abort_or_report(&mut self) {
-        let number = self.state.raw.number();
-        if let Err(error) = self.abort() {
-            drop_hook::report(Resource::Communicator, number, 0, Some(error));
+fn report(raw: Handle<RawCommunicator>, error: &Error) {
+    drop_hook::report(Resource::Communicator, raw.number(), 0, Some(error.clone()));
+}
+
+/// The result of calls that are in progress together. If one fails, if they take longer than the limit,
+/// or if another thread is waiting to abort one, those that are still in progress are aborted.
+pub(super) fn await_all(op: &'static str, all: &mut [Held<'_>]) -> Result<()> {
+    let Some(limit) = all.iter().map(|held| held.joined.limit).min() else {
+        return Ok(());
+    };
+    let mut polling = Polling::begin(limit);
+    loop {
+        let codes: InlineVec<c_int, 8> = all.iter().fold(InlineVec::new(), |mut codes, held| {
+            codes.push(|| held.async_result());
+            codes
+        });
+        let pending = |code: &c_int| *code == IN_PROGRESS;
+        let first = codes.as_slice().iter().position(pending);
+        let over = all.iter().zip(codes.as_slice()).filter(|(_, code)| !pending(code));
+        let mut result = over.map(|(held, code)| held.check(op, *code)).fold(Ok(()), Result::and);
+        let Some(first) = first else {
+            return result;
+        };
+        let stopped = |held: &Held<'_>| held.joined.stop.load(Ordering::Acquire);
+        if result.is_ok() {
+            result = match all.iter().find(|held| stopped(held)) {
+                Some(held) => Err(NcclError::Aborted { op, rank: held.joined.rank }.into()),
+                None if polling.again() => continue,
+                None => {
+                    let rank = all[first].joined.rank;
+                    Err(NcclError::TimedOut { op, rank, after: limit }.into())
+                }
+            };
         }
+        let pending = all.iter_mut().zip(codes.as_slice()).filter(|(_, code)| pending(code));
+        // Failures are reported.
+        pending.for_each(|(held, _)| drop(held.abort()));
+        return result;
     }
 }
 
@@ -426,7 +440,7 @@ impl Remains {
         let ended = Scope::relaxed(&self.context)
             .and_then(|_scope| end(self.nccl, self.raw, self.finalized, self.rank));
         if let Err(error) = ended {
-            drop_hook::report(Resource::Communicator, self.raw.number(), 0, Some(error));
+            report(self.raw, &error);
         }
     }
 }
@@ -516,17 +530,21 @@ impl Communicator {
         size: usize,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        let (joined, code) = Joined::begin(context, id, (rank, size), options)?;
-        Self::finish(joined, code)
+        Self::finish(vec![Joined::begin(context, id, (rank, size), options)?])
+            .map(|mut it| it.remove(0))
     }
 
-    /// Waits until a rank that began to join has joined.
-    pub(super) fn finish(joined: Joined, code: c_int) -> Result<Self> {
-        // Dropped last: foreign code then finds the lock free.
-        let joined = Arc::new(joined);
-        let _scope = Scope::relaxed(&joined.context)?;
-        joined.hold(INIT_RANK)?.finish(INIT_RANK, code)?;
-        Ok(Self(joined.clone()))
+    /// Waits until ranks that began to join have joined.
+    pub(super) fn finish(ranks: Vec<Joined>) -> Result<Vec<Self>> {
+        // Dropped last: foreign code then finds the locks free.
+        let ranks: Vec<_> = ranks.into_iter().map(Arc::new).collect();
+        let Some(first) = ranks.first() else {
+            return Ok(Vec::new());
+        };
+        let _scope = Scope::relaxed(&first.context)?;
+        let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(INIT_RANK)).collect();
+        await_all(INIT_RANK, &mut held?)?;
+        Ok(ranks.iter().map(|rank| Self(rank.clone())).collect())
     }
 
     /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
@@ -721,18 +739,17 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
     };
     let _scope = Scope::relaxed(&first.context)?;
     let mut all = ranks.iter().map(|joined| joined.hold(op)).collect::<Result<Vec<_>>>()?;
-    let finalize = |held: &Held<'_>| {
-        // SAFETY: the communicator is live and locked.
-        unsafe { (held.joined.nccl.finalize)(held.raw()) }
-    };
-    // Before any of them is waited for.
-    let codes: Vec<_> = all.iter().map(finalize).collect();
     let mut result = Ok(());
-    for (held, code) in all.iter_mut().zip(codes) {
-        let finished = held.finish(op, code);
-        held.state.finalized = finished.is_ok();
-        result = result.and(finished);
+    // Before any of them is waited for.
+    for held in &all {
+        // SAFETY: the communicator is live and locked.
+        let code = unsafe { (held.joined.nccl.finalize)(held.raw()) };
+        if code != IN_PROGRESS {
+            result = result.and(held.check(op, code));
+        }
     }
+    let result = result.and_then(|()| await_all(op, &mut all));
+    all.iter_mut().for_each(|held| held.state.finalized = result.is_ok());
     result
 }
 

@@ -7,15 +7,13 @@ use super::communicator::{
 use super::element::Element;
 use super::library::nccl;
 use super::on_stream::OnStream;
-use super::raw::{IN_PROGRESS, SUCCESS};
+use super::raw::SUCCESS;
 use super::reduction::Reduction;
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::process::drop_hook;
 use crate::stream::Stream;
-use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 
 /// All ranks of a communicator, one for each device of this process.
@@ -90,18 +88,17 @@ impl Ranks {
         }
         let id = UniqueId::new()?;
         let size = contexts.len();
-        let mut all: Result<Vec<_>> = Ok(Vec::new());
+        let mut all = Ok(Vec::new());
         let code = grouped(nccl, || {
             let begin = |(rank, context)| Joined::begin(context, &id, (rank, size), options);
-            all = contexts.into_iter().enumerate().map(begin).map(|it| Ok(it?.0)).collect();
+            all = contexts.into_iter().enumerate().map(begin).collect::<Result<_>>();
             SUCCESS
         });
         let all = all?;
         if is_refusal(code) {
             checked(INIT_RANK, nccl, code)?;
         }
-        let all = all.into_iter().map(|rank| Communicator::finish(rank, IN_PROGRESS));
-        Ok(Self(all.collect::<Result<_>>()?))
+        Ok(Self(Communicator::finish(all)?.into()))
     }
 
     /// The number of ranks; at least one.
@@ -158,12 +155,6 @@ impl Ranks {
         // Before the first is aborted, which may be in a call with the others.
         self.0.iter().for_each(|rank| rank.0.stop());
         self.0.iter().map(Communicator::abort).fold(Ok(()), Result::and)
-    }
-
-    fn abort_or_report(&self) {
-        if let Err(error) = self.abort() {
-            drop_hook::report(Resource::Communicator, 0, 0, Some(error));
-        }
     }
 
     /// [`Communicator::finalize`] for all ranks.
@@ -326,8 +317,8 @@ impl<'a> OnStreams<'a> {
         }
         let enqueued = enqueue_together(&calls);
         if let Err(Error::Nccl(_)) = enqueued {
-            // Some ranks may wait for others that have enqueued nothing.
-            self.ranks.abort_or_report();
+            // Some ranks may wait for others that have enqueued nothing. Failures are reported.
+            drop(self.ranks.abort());
         }
         enqueued
     }
