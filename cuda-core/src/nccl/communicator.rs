@@ -304,6 +304,12 @@ impl Joined {
         self.uses.mark(Use { range, access, stream, seq, fences });
     }
 
+    /// Whether work can never be done, since the context is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        let reached = self.uses.last_uses(&ALL).query();
+        reached.is_err_and(|error| error.is_sticky())
+    }
+
     /// Ends calls in progress on other threads, and refuses further ones.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -428,12 +434,19 @@ struct Remains {
 }
 
 impl Remains {
-    /// Frees the communicator once its work on all of these streams is done, or cannot be proven to be.
+    /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
+    /// proven, since freeing it would end the work.
     fn end_behind(self, mut marks: Vec<Mark>) {
-        match marks.pop() {
-            Some(mark) => when_reached(mark, Box::new(move |_| self.end_behind(marks))),
-            None => self.end(),
-        }
+        let Some(mark) = marks.pop() else {
+            return self.end();
+        };
+        when_reached(
+            mark,
+            Box::new(move |reached| match reached {
+                Err(error) if !error.is_sticky() => report(self.raw, &error),
+                _ => self.end_behind(marks),
+            }),
+        );
     }
 
     fn end(self) {

@@ -13,6 +13,7 @@ use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::process::driver;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
 
@@ -37,7 +38,7 @@ use crate::util::by_parts::debug_by;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Ranks(
-    // INVARIANT: all ranks of one communicator, in their order; not empty.
+    // INVARIANT: all ranks of one communicator, in their order; not empty before the end.
     Box<[Communicator]>,
 );
 
@@ -117,8 +118,8 @@ impl Ranks {
     ///
     /// # Safety
     /// The second promise of [`Communicator::init_rank`]: the operations of all ranks match.
-    pub unsafe fn into_communicators(self) -> Vec<Communicator> {
-        self.0.into_vec()
+    pub unsafe fn into_communicators(mut self) -> Vec<Communicator> {
+        std::mem::take(&mut self.0).into_vec()
     }
 
     /// The operations of all ranks, on a stream for each, of its context.
@@ -171,6 +172,16 @@ impl Ranks {
             return Ok(());
         }
         Err(Error::invalid(op, format!("{given} given for {} ranks", self.len())))
+    }
+}
+
+impl Drop for Ranks {
+    /// Where a context is lost, the other ranks would wait for that one for ever.
+    fn drop(&mut self) {
+        if !driver::is_gone() && self.0.iter().any(|rank| rank.0.is_lost()) {
+            // Failures are reported.
+            drop(self.abort());
+        }
     }
 }
 
