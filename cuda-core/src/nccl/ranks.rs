@@ -1,12 +1,13 @@
 //! All ranks of a communicator in one process.
 
 use super::call::{enqueue_together, grouped, is_refusal};
-use super::communicator::{
-    Communicator, CommunicatorOptions, INIT_RANK, Joined, checked, finalize_all,
-};
+use super::communicator::Communicator;
 use super::element::Element;
+use super::failure::checked;
+use super::joined::{INIT_RANK, Joined, finalize_all};
 use super::library::nccl;
 use super::on_stream::OnStream;
+use super::options::CommunicatorOptions;
 use super::raw::SUCCESS;
 use super::reduction::Reduction;
 use super::unique_id::UniqueId;
