@@ -185,6 +185,8 @@ pub mod image;
 // Several devices as one.
 mod group;
 
+pub mod nccl;
+
 // Work that is described once and launched many times.
 mod graph;
 
@@ -219,7 +221,7 @@ pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
-pub use error::{AllocatorError, Error, LaunchError, ModuleError, Rejected, Result};
+pub use error::{AllocatorError, Error, LaunchError, ModuleError, NcclError, Rejected, Result};
 pub use graph::{Graph, GraphBuilder, GraphExec, GraphNode, LentLaunch, NodeId, NodeKind};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};

@@ -5,6 +5,15 @@ pub use crate::once::LoadOnce;
 pub(crate) use system::linked;
 pub use system::{Library, is_privileged};
 
+/// `ncclUniqueId`. Functions of NCCL take it by value, and Miri lets caller and function agree on one
+/// type alone: that of `cuda-core` and of the simulated NCCL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct NcclUniqueId {
+    /// Bytes that mean something to NCCL alone.
+    pub internal: [u8; 128],
+}
+
 /// The driver itself; `libcuda.so` may be the toolkit's stub, which is only for linking.
 #[cfg(not(windows))]
 pub const DRIVER: &str = "libcuda.so.1";

@@ -34,6 +34,7 @@ mod managed;
 mod many;
 mod memory;
 mod modules;
+mod nccl;
 mod nvrtc;
 mod peers;
 mod pinned;

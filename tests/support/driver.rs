@@ -70,6 +70,11 @@ pub fn simulator() -> Session {
         if let Err(error) = cuda_sim::install(Config::from_env().devices(devices)) {
             panic!("the simulated driver: {error}");
         }
+        // SAFETY: the simulated NCCL is linked with this program, and its functions have the signatures
+        // of `nccl.h`.
+        if let Err(error) = unsafe { cuda_core::nccl::install(cuda_sim::symbol) } {
+            panic!("the simulated NCCL: {error}");
+        }
     });
     let session = Session::begin();
     cuda_core::PinnedPool::set_backend(PinnedBackend::Driver);

@@ -21,6 +21,7 @@
 /// * `nvrtc`: needs NVRTC;
 /// * `cudadevrt`: needs libcudadevrt, the archive that `CUDA_TESTS_LIBCUDADEVRT` names, unless the driver is
 ///   the simulated one;
+/// * `nccl`: needs NCCL, which the simulated driver has;
 /// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`, `cuda_12_8`: needs a driver for that CUDA or a later one.
 ///
 /// A tag that is not in this list does not compile. A plain `cargo test` lists the test as ignored;
@@ -63,6 +64,9 @@ macro_rules! gpu_test {
     };
     (@tags [cudadevrt $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module cudadevrt [$($rest)*] $($test)* }
+    };
+    (@tags [nccl $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module nccl [$($rest)*] $($test)* }
     };
     (@tags [cuda_12_0 $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module cuda_12_0 [$($rest)*] $($test)* }

@@ -110,13 +110,15 @@ fn refuse_simulator(path: &str) {
     assert!(!tagged(path, "real"), "{path} cannot run on the simulated driver");
 }
 
-/// Panics if NVRTC is absent. Tests that need libcudart open it themselves.
+/// Panics if NVRTC or NCCL is absent. Tests that need libcudart open it themselves.
 fn require_libraries(path: &str) {
-    if !tagged(path, "nvrtc") {
-        return;
-    }
-    if let Err(error) = cuda_core::nvrtc::version() {
-        panic!("{path} needs NVRTC; CUDA_CORE_NVRTC names a libnvrtc to take: {error}");
+    let libraries: [(_, fn() -> cuda_core::Result<cuda_core::Version>); 2] =
+        [("nvrtc", cuda_core::nvrtc::version), ("nccl", cuda_core::nccl::version)];
+    for (library, version) in libraries {
+        if let (true, Err(error)) = (tagged(path, library), version()) {
+            let variable = format!("CUDA_CORE_{}", library.to_uppercase());
+            panic!("{path} needs {library}; {variable} names one to take: {error}");
+        }
     }
 }
 

@@ -106,6 +106,7 @@ impl Target {
             Tag::Runtime => gpus.libraries.runtime.as_ref().err().cloned(),
             Tag::Nvrtc => gpus.libraries.nvrtc.as_ref().err().cloned(),
             Tag::DeviceRuntime => gpus.libraries.device_runtime.as_ref().err().cloned(),
+            Tag::Nccl => gpus.libraries.nccl.as_ref().err().cloned(),
             Tag::Cuda(major, minor) if driver < Version::new(major, minor) => {
                 Some(format!("the driver is for CUDA {driver}"))
             }

@@ -32,7 +32,11 @@ pub(crate) fn run(example: fn() -> Result) -> ExitCode {
     let lacks = error.is::<Lacks>()
         || matches!(
             error.downcast_ref(),
-            Some(cuda_core::Error::NoDriver(_) | cuda_core::Error::NoNvrtc { .. })
+            Some(
+                cuda_core::Error::NoDriver(_)
+                    | cuda_core::Error::NoNvrtc { .. }
+                    | cuda_core::Error::Nccl(cuda_core::NcclError::NotFound { .. })
+            )
         );
     let what = if lacks { "could not run" } else { "error" };
     eprintln!("{what}: {error}");

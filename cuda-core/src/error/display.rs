@@ -5,7 +5,7 @@ use std::fmt;
 use cuda_sys::{CUgraphExecUpdateResult, LoadError};
 
 use super::text::{describe, on_lines_of_its_own, shortage, within};
-use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError};
+use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError};
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,6 +97,7 @@ impl fmt::Display for Error {
                 write!(f, "{op}: {reason}{}", on_lines_of_its_own(log))
             }
             Self::NoNvrtc { tried } => write!(f, "NVRTC could not be loaded:{tried}"),
+            Self::Nccl(inner) => inner.fmt(f),
             Self::Launch(inner) => inner.fmt(f),
             Self::WrongContext { op, what } => {
                 write!(f, "{op}: {what} belongs to another context than the stream")
@@ -144,6 +145,12 @@ impl From<ModuleError> for Error {
     }
 }
 
+impl From<NcclError> for Error {
+    fn from(inner: NcclError) -> Self {
+        Self::Nccl(inner)
+    }
+}
+
 impl From<LaunchError> for Error {
     fn from(inner: LaunchError) -> Self {
         Self::Launch(inner)
@@ -157,6 +164,7 @@ impl std::error::Error for Error {
             Self::Allocator(inner) => Some(inner),
             Self::OnDevice { error, .. } => Some(&**error),
             Self::Module(inner) => Some(inner),
+            Self::Nccl(inner) => Some(inner),
             Self::Launch(inner) => Some(inner),
             _ => None,
         }
@@ -195,13 +203,16 @@ fn differs(why: CUgraphExecUpdateResult) -> &'static str {
     }
 }
 
-debug_by_variant! { Error: Driver, Invalid, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
+debug_by_variant! { Error: Driver, Invalid, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
 debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
 debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize }
 debug_by_variant! { ModuleError: Compile, File, NotFound }
+debug_by_variant! { NcclError: Failed, TimedOut, Aborted, Finalized, NotFound, TooOld, Missing }
 
 impl std::error::Error for AllocatorError {}
 
 impl std::error::Error for LaunchError {}
 
 impl std::error::Error for ModuleError {}
+
+impl std::error::Error for NcclError {}

@@ -13,6 +13,7 @@ mod allocator;
 mod display;
 mod launch;
 mod module;
+mod nccl;
 mod queries;
 mod rejected;
 mod text;
@@ -20,6 +21,7 @@ mod text;
 pub use allocator::AllocatorError;
 pub use launch::LaunchError;
 pub use module::ModuleError;
+pub use nccl::NcclError;
 pub use rejected::Rejected;
 pub(crate) use text::{ByteCount, c_string, c_text};
 
@@ -274,6 +276,9 @@ pub enum Error {
         /// Each library that was tried, with the loader's error.
         tried: String,
     },
+
+    /// Communication between devices failed.
+    Nccl(NcclError),
 
     /// A launch does not fit its kernel, or the device.
     Launch(LaunchError),

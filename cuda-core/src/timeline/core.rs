@@ -264,11 +264,20 @@ impl<'a> Bound<'a> {
         op: &'static str,
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
+        self.enqueue_by(|stream| check(op, call(stream)))
+    }
+
+    /// [`Bound::enqueue`] for calls of another library.
+    #[inline(always)]
+    pub(crate) fn enqueue_by(
+        &self,
+        call: impl FnOnce(CUstream) -> Result<()>,
+    ) -> (u64, Result<()>) {
         if let Err(error) = self.prepare() {
             return (self.count(), Err(error));
         }
-        let code = call(self.raw());
-        (self.count(), check(op, code))
+        let result = call(self.raw());
+        (self.count(), result)
     }
 
     /// [`Bound::enqueue`] for operations that may be done twice with the same result: a copy, a

@@ -36,8 +36,9 @@ impl Bound<'_> {
         self.order(op, touches, || self.enqueue_copy(op, call))
     }
 
+    /// [`Bound::submit`] by `enqueue`, which returns the point of what it has enqueued.
     #[inline]
-    fn order(
+    pub(crate) fn order(
         &self,
         op: &'static str,
         touches: &mut [Touch<'_>],

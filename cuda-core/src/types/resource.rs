@@ -79,6 +79,8 @@ shown! {
         /// Modules and functions that an executable graph kept, whose last launch cannot be proven
         /// complete.
         KeptByGraph = "what a graph keeps alive",
+        /// A communicator of NCCL that was not destroyed.
+        Communicator = "a communicator",
         /// A host function that panicked.
         HostFunction = "a host function",
     }

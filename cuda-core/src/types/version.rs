@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A release of CUDA, such as 12.4: of the driver, of the runtime, of NVRTC. Ordered by age.
+/// A release of CUDA, such as 12.4: of the driver, of the runtime, of NVRTC; or of NCCL. Ordered by
+/// age.
 ///
 /// ```
 /// use cuda_core::Version;

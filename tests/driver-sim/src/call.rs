@@ -34,7 +34,15 @@ fn works_always(name: &str) -> bool {
 }
 
 fn works_before_init(name: &str) -> bool {
-    matches!(name, "cuInit" | "cuDriverGetVersion")
+    matches!(
+        name,
+        "cuInit"
+            | "cuDriverGetVersion"
+            | "ncclGetVersion"
+            | "ncclGetUniqueId"
+            | "ncclGroupStart"
+            | "ncclGroupEnd"
+    )
 }
 
 /// Whether the function works although the current context is lost.
@@ -47,6 +55,12 @@ fn survives(name: &str) -> bool {
             | "cuCtxPopCurrent_v2"
             | "cuCtxGetDevice"
             | "cuThreadExchangeStreamCaptureMode"
+            | "ncclCommAbort"
+            | "ncclCommCount"
+            | "ncclCommCuDevice"
+            | "ncclCommDestroy"
+            | "ncclCommGetAsyncError"
+            | "ncclCommUserRank"
     );
     is_about_current || works_before_init(name) || name.starts_with("cuDevice")
 }
@@ -273,6 +287,10 @@ impl Call {
     pub(crate) fn drive(&mut self, target: Point) {
         self.drift();
         while !self.advance(target) {
+            // NCCL's own threads go on while a call waits.
+            if self.run_jobs() {
+                continue;
+            }
             let patience = if self.waits_for_value() {
                 // Another stream may write the value, or the host, without a call.
                 self.advance_all();
@@ -334,7 +352,7 @@ impl Call {
         }
     }
 
-    fn wait(&mut self, patience: Option<Duration>) {
+    pub(crate) fn wait(&mut self, patience: Option<Duration>) {
         let arrival = self.host.arrival();
         let Some(state) = self.state.take() else {
             return;

@@ -45,6 +45,9 @@ pub(crate) struct Hit {
 impl Fault {
     /// The next call of any function returns `code`, once, and has no effect; with `CUDA_SUCCESS`
     /// it claims an effect that it did not have.
+    ///
+    /// A function of NCCL returns the `ncclResult_t` of that number, from 0 to 8, and
+    /// `ncclUnhandledCudaError` for any other code.
     #[must_use]
     pub fn new(code: CUresult) -> Self {
         Self {

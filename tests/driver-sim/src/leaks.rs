@@ -61,6 +61,9 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     for (&id, object) in state.graphs.objects.from(baseline) {
         leak(id, LeakKind::UserObject, object.handle as u64, 0, "cuUserObjectCreate");
     }
+    for (&id, comm) in state.nccl.communicators.from(baseline) {
+        leak(id, LeakKind::Communicator, comm.handle as u64, 0, comm.call);
+    }
     for (&id, module) in state.modules.from(baseline) {
         if !state.libraries.has(id) {
             let handle = module.handle as u64;

@@ -18,6 +18,8 @@ mod leaks;
 mod log;
 mod memory;
 mod module;
+#[allow(non_snake_case, reason = "NCCL's own names")]
+mod nccl;
 mod origin;
 mod report;
 mod session;
@@ -26,6 +28,7 @@ mod state;
 mod table;
 mod thread;
 
+use std::ffi::{CStr, c_void};
 use std::fmt;
 
 pub use config::{Config, Mode};
@@ -58,6 +61,14 @@ pub fn context_stack() -> Vec<usize> {
 #[must_use]
 pub fn foreign_memory(bytes: usize) -> [u8; 64] {
     entry::ipc::foreign(bytes)
+}
+
+/// The address of a function of the simulated driver or of the simulated NCCL, for a program that finds
+/// NCCL's functions in no library; null if there is none of that name.
+#[must_use]
+pub fn symbol(name: &CStr) -> *const c_void {
+    let missing = state::lock().config.missing.clone();
+    entry::resolve(name, &missing)
 }
 
 /// The process has a driver already, simulated or real.

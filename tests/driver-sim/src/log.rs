@@ -38,6 +38,8 @@ pub(crate) struct Log {
     pub(crate) waits_end: Option<Instant>,
     /// How long a call waits for room in a stream's queue, if a session has set it.
     pub(crate) queue_patience: Option<Duration>,
+    /// The version of NCCL, if a session has set it.
+    pub(crate) nccl_version: Option<i32>,
     /// The callers that changed the current context, by thread.
     pub(crate) switches: Vec<(u64, Origin)>,
 }

@@ -37,6 +37,20 @@ pub enum ViolationKind {
     KernelPanic,
     /// A call in which a real driver crashes.
     Crash,
+    /// The ranks of a communicator do not do the same: they differ in the operation, its count, type,
+    /// root or reduction, or in what they send and receive.
+    Mismatch,
+    /// A stream, memory or a current context of another device than a communicator's.
+    WrongDevice,
+    /// Two threads that use one communicator at the same time.
+    ConcurrentCalls,
+    /// A communicator, or a stream that NCCL uses, that is changed or used while something is in progress
+    /// that the program has not seen the end of.
+    NotReady,
+    /// A communicator that is destroyed, and not aborted, while its work is not waited for.
+    InFlight,
+    /// Operations of communicators that wait for each other in a circle.
+    Deadlock,
 }
 
 /// A misuse of the driver that the simulator detected.
@@ -94,6 +108,8 @@ pub enum LeakKind {
     GraphExec,
     /// An object that graphs keep, or that the program did not release.
     UserObject,
+    /// A communicator of NCCL that was not destroyed or aborted.
+    Communicator,
     /// A module, or a library, that was not unloaded.
     Module,
     /// A linker that was not destroyed.

@@ -269,6 +269,7 @@ fn settle() {
     let deadline = Instant::now() + PATIENCE;
     let mut state = state::lock();
     loop {
+        state.run_jobs();
         state.advance_all();
         if !state.callbacks.is_active() || Instant::now() > deadline {
             break;

@@ -23,6 +23,7 @@ use crate::memory::space::Space;
 use crate::module::library::Libraries;
 use crate::module::link::Links;
 use crate::module::{Function, Module};
+use crate::nccl::Nccl;
 use crate::origin::Origin;
 use crate::table::Table;
 
@@ -73,6 +74,7 @@ pub(crate) struct State {
     pub(crate) images: Images,
     /// Context stacks by thread number.
     pub(crate) stacks: Table<Vec<Entry>>,
+    pub(crate) nccl: Nccl,
     pub(crate) host: Host,
     /// Destroyed streams with their last operation, which the host has not waited for yet.
     pub(crate) dead: Vec<Point>,
@@ -141,6 +143,7 @@ impl State {
             external: ExternalMemory::new(),
             images: Images::new(),
             stacks: Table::new(),
+            nccl: Nccl::new(config.mode.draw()),
             host: Host::new(&DOOR),
             dead: Vec::new(),
             values_awaited: false,
@@ -176,6 +179,7 @@ impl State {
         self.mode = mode;
         self.schedule = mode.schedule();
         self.draw = mode.draw();
+        self.nccl.draw = mode.draw();
     }
 
     pub(crate) fn new_id(&mut self) -> Id {
@@ -229,6 +233,8 @@ impl State {
     /// earlier sessions destroyed does not slow later ones.
     pub(crate) fn catch_up(&mut self) {
         self.dead.clear();
+        // Threads may have ended inside a group.
+        self.nccl.groups = Table::new();
         // What earlier graphs left for later ones would change how much is free.
         for device in &self.devices {
             if let Some(pool) = self.pools.get_mut(&device.graph_pool) {

@@ -19,12 +19,14 @@ pub(crate) enum Tag {
     Nvrtc,
     /// Needs libcudadevrt, except on the simulated driver.
     DeviceRuntime,
+    /// Needs NCCL, which the simulated driver has.
+    Nccl,
     /// Needs a driver for that CUDA or a later one.
     Cuda(u32, u32),
 }
 
 impl Tag {
-    const ALL: [(&'static str, Self); 12] = [
+    const ALL: [(&'static str, Self); 13] = [
         ("asynchronous", Self::Asynchronous),
         ("timing", Self::Timing),
         ("heavy", Self::Heavy),
@@ -33,6 +35,7 @@ impl Tag {
         ("runtime", Self::Runtime),
         ("nvrtc", Self::Nvrtc),
         ("cudadevrt", Self::DeviceRuntime),
+        ("nccl", Self::Nccl),
         ("cuda_12_0", Self::Cuda(12, 0)),
         ("cuda_12_2", Self::Cuda(12, 2)),
         ("cuda_12_4", Self::Cuda(12, 4)),

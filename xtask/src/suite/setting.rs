@@ -172,6 +172,7 @@ impl Setting {
             Variant::Threaded => in_process("threaded", Some(simulator_seed())),
             Variant::Library => vec![
                 ("CUDA_SYS_LIBRARY", simulator.display().to_string()),
+                ("CUDA_CORE_NCCL", simulator.display().to_string()),
                 ("CUDA_SIM_DEVICES", devices.clone()),
             ],
             Variant::DriverPool => in_process("lazy", allocator("driver")),
@@ -266,6 +267,7 @@ mod tests {
         let reason_of = |test| reason(Variant::Default, &target, test);
         let nvrtc = "a::real::nvrtc::needs_1";
         assert_eq!(reason_of(nvrtc), Some("nvrtc: nowhere".into()));
+        assert_eq!(reason_of("a::nccl::needs_1"), Some("nccl: nowhere".into()));
         let runtime = "a::real::runtime::needs_1";
         assert_eq!(reason_of(runtime), Some("runtime: nowhere".into()));
         let expected = "cuda_12_4: the driver is for CUDA 12.2";

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cuda_core::{Version, nvrtc};
+use cuda_core::{Version, nccl, nvrtc};
 use cuda_sys::os;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,9 @@ pub(crate) const DEVICE_RUNTIME: &str = "CUDA_TESTS_LIBCUDADEVRT";
 
 /// The variable that names NVRTC to `cuda-core`.
 const NVRTC: &str = "CUDA_CORE_NVRTC";
+
+/// The variable that names NCCL to `cuda-core`.
+const NCCL: &str = "CUDA_CORE_NCCL";
 
 /// File names of libcudart, newest first.
 #[cfg(not(windows))]
@@ -38,6 +41,7 @@ pub(crate) struct Libraries {
     pub(crate) nvrtc: Result<Library, String>,
     /// The path of the archive.
     pub(crate) device_runtime: Result<String, String>,
+    pub(crate) nccl: Result<Library, String>,
 }
 
 /// A library that can be loaded.
@@ -45,24 +49,25 @@ pub(crate) struct Libraries {
 pub(crate) struct Library {
     /// Its file if the system reports it, else the name by which it was found.
     pub(crate) path: String,
-    /// The CUDA version that it belongs to.
+    /// Its version: for all but NCCL, that of the CUDA that it belongs to.
     version: String,
 }
 
 /// Loads them, in a process that does nothing else.
 pub(super) fn probe() -> Libraries {
-    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime() }
+    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime(), nccl: nccl() }
 }
 
 impl fmt::Display for Libraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, library) in [("libcudart", &self.runtime), ("NVRTC", &self.nvrtc)] {
+        let Self { runtime, nvrtc, device_runtime, nccl } = self;
+        for (name, library) in [("libcudart", runtime), ("NVRTC", nvrtc), ("NCCL", nccl)] {
             match library {
                 Ok(Library { path, version }) => writeln!(f, "{name} {version}: {path}")?,
                 Err(reason) => writeln!(f, "no {name}: {reason}")?,
             }
         }
-        match &self.device_runtime {
+        match device_runtime {
             Ok(path) => writeln!(f, "libcudadevrt: {path}"),
             Err(reason) => writeln!(f, "no libcudadevrt: {reason}"),
         }
@@ -81,10 +86,26 @@ fn set(name: &str) -> Option<OsString> {
 
 /// The NVRTC that `cuda-core` loads.
 fn nvrtc() -> Result<Library, String> {
-    match nvrtc::version() {
-        Ok(version) => Ok(Library::of("libnvrtc.so", "found by the loader", version)),
+    of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version())
+}
+
+/// The NCCL that `cuda-core` loads.
+fn nccl() -> Result<Library, String> {
+    of_cuda_core("libnccl.so", NCCL, nccl::version())
+}
+
+/// A library that `cuda-core` loads, or the one that `variable` names.
+fn of_cuda_core(
+    file: &str,
+    variable: &str,
+    version: cuda_core::Result<Version>,
+) -> Result<Library, String> {
+    match version {
+        Ok(version) => Ok(Library::of(file, "found by the loader", version)),
         // That error would list every path tried.
-        Err(_) if set(NVRTC).is_none() => Err(format!("none is found; {NVRTC} names one to take")),
+        Err(_) if set(variable).is_none() => {
+            Err(format!("none is found; {variable} names one to take"))
+        }
         Err(error) => Err(error.to_string()),
     }
 }

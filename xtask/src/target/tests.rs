@@ -14,7 +14,12 @@ pub(crate) fn simulated() -> cuda_sim::Session {
 /// A machine without any, for tests.
 pub(crate) fn none() -> Libraries {
     let nowhere = || Err("nowhere".into());
-    Libraries { runtime: nowhere(), nvrtc: nowhere(), device_runtime: Err("nowhere".into()) }
+    Libraries {
+        runtime: nowhere(),
+        nvrtc: nowhere(),
+        device_runtime: Err("nowhere".into()),
+        nccl: nowhere(),
+    }
 }
 
 #[test]

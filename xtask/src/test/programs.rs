@@ -70,6 +70,7 @@ fn run(
     let record = Record::new("simulated");
     let output = command
         .env("CUDA_SYS_LIBRARY", built.library("cuda_sim")?)
+        .env("CUDA_CORE_NCCL", built.library("cuda_sim")?)
         .env("CUDA_SIM_DEVICES", devices.to_string())
         .env("CUDA_SIM_REPORT", &record.0)
         .output()

@@ -110,7 +110,8 @@ impl State {
     }
 
     /// Appends an operation to the queue of its stream.
-    pub(crate) fn append(&mut self, id: Id, op: Op, clock: Clock) {
+    pub(crate) fn append(&mut self, id: Id, mut op: Op, clock: Clock) {
+        self.bind(id, &mut op, &clock);
         self.values_awaited |= op.work.waits();
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.issued = op.seq;

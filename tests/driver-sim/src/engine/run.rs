@@ -9,6 +9,7 @@ use crate::engine::stream::{Recorded, Stream, StreamKind};
 use crate::engine::work::{Place, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
+use crate::nccl::meet::Meeting;
 use crate::report::ViolationKind;
 use crate::state::State;
 
@@ -37,6 +38,11 @@ impl State {
             }
             match self.step(point.stream) {
                 Step::Ran => {}
+                // A circle: an operation waits for itself.
+                Step::Needs(other) if needed.contains(&other) => {
+                    self.report_circle(other);
+                    return false;
+                }
                 Step::Needs(other) => needed.push(other),
                 Step::Blocked => return false,
             }
@@ -80,6 +86,9 @@ impl State {
         let Some(mut schedule) = self.schedule.take() else {
             return;
         };
+        if self.nccl.jobs.values().next().is_some() && schedule.goes_on() {
+            self.run_jobs();
+        }
         while schedule.goes_on() {
             let busy = self.busy_streams();
             let Some(id) = schedule.pick(&busy) else {
@@ -153,6 +162,14 @@ impl State {
             self.dispatch(id);
             return Step::Blocked;
         }
+        if let Work::Communicate(operation) = &op.work {
+            let (call, operation) = (op.call, operation.clone());
+            match self.meet(call, &operation) {
+                Meeting::Held => {}
+                Meeting::Needs(point) => return Step::Needs(point),
+                Meeting::Waits => return Step::Blocked,
+            }
+        }
         let Some(op) = self.streams.get_mut(&id).and_then(|s| s.queue.pop_front()) else {
             return Step::Blocked;
         };
@@ -207,6 +224,7 @@ impl State {
             | Work::Kernel { .. }
             | Work::Call { .. }
             | Work::Conditional(_) => {}
+            Work::Communicate(operation) => self.communicate(call, &operation),
             Work::Graph { objects, conditions, .. } => {
                 self.release_objects(&objects);
                 conditions.iter().for_each(|condition| condition.end());
@@ -263,7 +281,7 @@ impl State {
         }
     }
 
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         call: &'static str,
         place: &Place,
@@ -293,7 +311,7 @@ impl State {
         true
     }
 
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         call: &'static str,
         place: &Place,

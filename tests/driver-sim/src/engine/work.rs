@@ -8,6 +8,7 @@ use crate::engine::clock::{Clock, Point};
 use crate::engine::kernel::Run;
 use crate::graph::condition::{Condition, Rounds};
 use crate::handle::Id;
+use crate::nccl::operation::Operation;
 
 /// A host pointer, kept as a pointer so that its provenance survives.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +103,8 @@ pub(crate) enum Work {
         width: usize,
         compare: Compare,
     },
+    /// An operation of a communicator of NCCL.
+    Communicate(Box<Operation>),
     /// The nodes of a graph, on these streams, which end with them.
     Graph {
         branches: Vec<Id>,

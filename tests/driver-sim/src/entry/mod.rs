@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_void};
 use std::sync::LazyLock;
 
+use crate::nccl;
+
 /// Defines driver functions: each is exported under its name, counts its calls and may meet a fault
 /// before its body runs, and is listed in `ENTRIES`.
 ///
@@ -82,7 +84,8 @@ pub(crate) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-type Address = fn() -> *const c_void;
+/// Finds the address of a symbol.
+pub(crate) type Address = fn() -> *const c_void;
 
 const TABLES: &[&[(&str, Address)]] = &[
     array::ENTRIES,
@@ -130,7 +133,7 @@ fn find(name: &str) -> Option<Address> {
     // Callers look up hundreds of symbols at once, and Miri would interpret the hashing of every
     // letter.
     static BY_NAME: LazyLock<Vec<(&str, Address)>> = LazyLock::new(|| {
-        let mut entries = TABLES.concat();
+        let mut entries = [TABLES, &nccl::entry::TABLES].concat().concat();
         entries.sort_unstable_by_key(|&(name, _)| name);
         entries
     });

@@ -46,6 +46,8 @@ pub(crate) enum NodeKind {
     /// Several copies in no order.
     Copies,
     Host,
+    /// An operation of a communicator of NCCL, which is kernels.
+    Communicate,
     /// Writes or awaits values in memory.
     Values,
     /// Signals an external semaphore.
@@ -70,7 +72,7 @@ impl NodeKind {
     pub(crate) fn to_raw(&self) -> CUgraphNodeType {
         match self {
             Self::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
-            Self::Kernel(_) => CU_GRAPH_NODE_TYPE_KERNEL,
+            Self::Kernel(_) | Self::Communicate => CU_GRAPH_NODE_TYPE_KERNEL,
             Self::Memcpy(_) => CU_GRAPH_NODE_TYPE_MEMCPY,
             Self::Copies => CU_GRAPH_NODE_TYPE_MEMCPY_BATCH,
             Self::Memset(_) => CU_GRAPH_NODE_TYPE_MEMSET,
@@ -100,7 +102,7 @@ impl NodeKind {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Empty => "EMPTY",
-            Self::Kernel(_) => "KERNEL",
+            Self::Kernel(_) | Self::Communicate => "KERNEL",
             Self::Memcpy(_) => "MEMCPY",
             Self::Copies => "MEMCPY_BATCH",
             Self::Memset(_) => "MEMSET",

@@ -10,6 +10,9 @@ use crate::memory::pages::Pages;
 use crate::report::ViolationKind;
 use crate::state::State;
 
+/// The function whose memory NCCL alone frees.
+pub(crate) const NCCL_ALLOC: &str = "ncclMemAlloc";
+
 impl State {
     /// The device block, or pinned memory under its device address, of `bytes` at `address`.
     pub(crate) fn device_place(
@@ -272,13 +275,26 @@ impl State {
             self.log.violation(ViolationKind::DoubleFree, call, message);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if block.address != address || self.virtual_memory.reservations.contains_key(&id) {
+        let other = (block.call == NCCL_ALLOC) != (call == "ncclMemFree");
+        if other || block.address != address || self.virtual_memory.reservations.contains_key(&id) {
             return Err(self.unknown(call, address));
         }
         Ok(id)
     }
 
-    /// The device of a place, where it has one.
+    /// The device whose memory a place is, where it is one's.
+    pub(crate) fn device_of(&self, place: &Place) -> Option<usize> {
+        let Place::Device { block, offset } = *place else {
+            return None;
+        };
+        let Some(chunks) = self.virtual_memory.reservations.get(&block) else {
+            return Some(self.space.blocks.get(&block)?.device);
+        };
+        let chunk = chunks.iter().find(|chunk| chunk.range().contains(&offset))?;
+        Some(self.virtual_memory.physical.get(&chunk.physical)?.device)
+    }
+
+    /// The block of a place, where it has one.
     pub(crate) fn device_block(&self, place: &Place) -> Option<&Block> {
         match place {
             Place::Device { block, .. } => self.space.blocks.get(block),

@@ -14,6 +14,7 @@ mod kernels;
 mod kinds;
 mod mapped;
 mod memory;
+mod nccl;
 mod order;
 mod pools;
 mod queues;

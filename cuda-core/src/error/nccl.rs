@@ -1,0 +1,109 @@
+//! Errors of NCCL.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::types::version::Version;
+
+/// Why communication between devices failed: the inner value of [`Error::Nccl`](crate::Error::Nccl).
+///
+/// ```no_run
+/// use cuda_core::nccl::UniqueId;
+/// use cuda_core::{Error, NcclError};
+///
+/// match UniqueId::new() {
+///     Err(Error::Nccl(NcclError::NotFound { .. })) => println!("one device must do"),
+///     other => drop(other?),
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NcclError {
+    /// NCCL refused a call, or reports that an operation failed, here or at another rank.
+    #[non_exhaustive]
+    Failed {
+        /// The function of NCCL.
+        op: &'static str,
+        /// Its result, or that of earlier work, an `ncclResult_t`.
+        code: i32,
+        /// The rank of this process that reports it; [`None`] outside a communicator.
+        rank: Option<usize>,
+        /// NCCL's description of the code, and its message about the last error.
+        reason: String,
+    },
+
+    /// A call, or the work that was waited for, did not complete within its time limit.
+    #[non_exhaustive]
+    TimedOut {
+        /// The function of NCCL, or `wait`.
+        op: &'static str,
+        /// The rank of this process that waited.
+        rank: usize,
+        /// The limit.
+        after: Duration,
+    },
+
+    /// The communicator was aborted: by [`Communicator::abort`](crate::nccl::Communicator::abort), or
+    /// since a call did not complete within its time limit.
+    #[non_exhaustive]
+    Aborted {
+        /// The function of NCCL, or `wait`.
+        op: &'static str,
+        /// The rank of this process in it.
+        rank: usize,
+    },
+
+    /// The communicator was [finalised](crate::nccl::Communicator::finalize).
+    #[non_exhaustive]
+    Finalized {
+        /// The function of NCCL.
+        op: &'static str,
+        /// The rank of this process in it.
+        rank: usize,
+    },
+
+    /// NCCL could not be loaded on this machine.
+    #[non_exhaustive]
+    NotFound {
+        /// Each library that was tried, with the loader's error.
+        tried: String,
+    },
+
+    /// NCCL is older than 2.18.
+    #[non_exhaustive]
+    TooOld {
+        /// Its version.
+        found: Version,
+    },
+
+    /// NCCL lacks a function that is newer than 2.18.
+    #[non_exhaustive]
+    Missing {
+        /// The function.
+        op: &'static str,
+    },
+}
+
+impl fmt::Display for NcclError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { op, rank: Some(rank), reason, .. } => {
+                write!(f, "{op}: rank {rank}: {reason}")
+            }
+            Self::Failed { op, reason, .. } => write!(f, "{op}: {reason}"),
+            Self::TimedOut { op, rank, after } => {
+                write!(f, "{op}: rank {rank} has waited for the others for {after:?}")
+            }
+            Self::Aborted { op, rank } => {
+                write!(f, "{op}: the communicator of rank {rank} was aborted")
+            }
+            Self::Finalized { op, rank } => {
+                write!(f, "{op}: the communicator of rank {rank} was finalised")
+            }
+            Self::NotFound { tried } => write!(f, "NCCL could not be loaded:{tried}"),
+            Self::TooOld { found } => write!(f, "NCCL is {found}; 2.18 is the oldest that works"),
+            Self::Missing { op } => write!(f, "{op}: the NCCL that was loaded is too old for it"),
+        }
+    }
+}

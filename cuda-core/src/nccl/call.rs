@@ -1,0 +1,336 @@
+//! Operations that are described first, and then enqueued: one, or several together.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cuda_sys::{CUdeviceptr, CUstream};
+
+use super::joined::{Joined, LockedRank, await_all};
+use super::library::Nccl;
+use super::polling::NcclScope;
+use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS};
+use super::reduction::RawReduction;
+use crate::error::{Error, Result};
+use crate::process::driver;
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, LedgerOf, Touch};
+use crate::util::inline_vec::InlineVec;
+
+/// An operation of one rank.
+pub(super) struct Call<'a> {
+    pub(super) joined: &'a Arc<Joined>,
+    pub(super) core: &'a StreamCore,
+    pub(super) shape: CallShape,
+    // INVARIANT: what the operation reads and writes is memory of the communicator's device, which
+    // `used` covers. The address of what it does not use is null.
+    pub(super) from: CUdeviceptr,
+    pub(super) to: CUdeviceptr,
+    pub(super) used: [Option<Used<'a>>; 2],
+}
+
+/// Memory that an operation uses: a [`Touch`] that can be repeated.
+#[derive(Clone)]
+pub(super) struct Used<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) range: Bytes,
+    pub(super) access: Access,
+    pub(super) in_graphs: InGraphs,
+}
+
+impl<'a> Used<'a> {
+    #[inline]
+    fn touch(&self) -> Touch<'a> {
+        let Self { ledger, ref range, access, in_graphs } = *self;
+        Touch { ledger: LedgerOf::Shared(ledger), range: range.clone(), access, in_graphs }
+    }
+}
+
+/// What all ranks of an operation have alike.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct CallShape {
+    pub(super) operation: Operation,
+    /// Elements, as the function of NCCL counts them.
+    pub(super) count: usize,
+    /// Their `ncclDataType_t`, and their size in bytes.
+    pub(super) element: (c_int, usize),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Operation {
+    AllReduce(RawReduction),
+    Reduce(RawReduction, c_int),
+    Broadcast(c_int),
+    AllGather,
+    ReduceScatter(RawReduction),
+    AllToAll,
+    Send(c_int),
+    Receive(c_int),
+}
+
+impl Operation {
+    /// The function of NCCL, as errors name it.
+    #[inline]
+    pub(super) fn op(self) -> &'static str {
+        match self {
+            Self::AllReduce(_) => "ncclAllReduce",
+            Self::Reduce(..) => "ncclReduce",
+            Self::Broadcast(_) => "ncclBroadcast",
+            Self::AllGather => "ncclAllGather",
+            Self::ReduceScatter(_) => "ncclReduceScatter",
+            Self::AllToAll | Self::Send(_) => "ncclSend",
+            Self::Receive(_) => "ncclRecv",
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    #[inline]
+    fn op(&self) -> &'static str {
+        self.shape.operation.op()
+    }
+
+    /// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
+    ///
+    /// # Safety
+    /// The memory stays allocated until the operation is done, and the stream is live. An operation of
+    /// several calls is made in a group.
+    #[inline]
+    unsafe fn issue(&self, raw: RawCommunicator, stream: CUstream) -> c_int {
+        let nccl = self.joined.nccl;
+        let CallShape { operation, count, element: (ty, size) } = self.shape;
+        let (from, to) = (pointer(self.from), pointer(self.to));
+        match operation {
+            Operation::AllReduce(reduction) => reduced(nccl, raw, ty, reduction, |number| {
+                // SAFETY: the communicator is live and locked, the stream of its device; both sides
+                // have `count` elements, by the invariant, and stay allocated, by the caller's promise.
+                unsafe { (nccl.all_reduce)(from, to, count, ty, number, raw, stream) }
+            }),
+            Operation::Reduce(reduction, root) => reduced(nccl, raw, ty, reduction, |number| {
+                // SAFETY: as above; only the root has a destination.
+                unsafe { (nccl.reduce)(from, to, count, ty, number, root, raw, stream) }
+            }),
+            Operation::Broadcast(root) => {
+                // SAFETY: as above; only the root has a source.
+                unsafe { (nccl.broadcast)(from, to, count, ty, root, raw, stream) }
+            }
+            Operation::AllGather => {
+                // SAFETY: as above; the destination has `count` elements for each rank.
+                unsafe { (nccl.all_gather)(from, to, count, ty, raw, stream) }
+            }
+            Operation::ReduceScatter(reduction) => reduced(nccl, raw, ty, reduction, |number| {
+                // SAFETY: as above; the source has `count` elements for each rank.
+                unsafe { (nccl.reduce_scatter)(from, to, count, ty, number, raw, stream) }
+            }),
+            Operation::Send(peer) => {
+                // SAFETY: as above.
+                unsafe { (nccl.send)(from, count, ty, peer, raw, stream) }
+            }
+            Operation::Receive(peer) => {
+                // SAFETY: as above.
+                unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) }
+            }
+            Operation::AllToAll => {
+                for rank in 0..self.joined.size {
+                    let at = rank * count * size;
+                    let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
+                    // The size of a communicator is a `c_int`.
+                    let peer = rank as c_int;
+                    // SAFETY: as above; both sides have `count` elements for each rank.
+                    let sent = unsafe { (nccl.send)(from, count, ty, peer, raw, stream) };
+                    // SAFETY: as above.
+                    let received = unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) };
+                    if let Some(refused) = [sent, received].into_iter().find(|it| is_refusal(*it)) {
+                        return refused;
+                    }
+                }
+                SUCCESS
+            }
+        }
+    }
+}
+
+/// A device's address as NCCL takes it.
+fn pointer(address: CUdeviceptr) -> *mut c_void {
+    ptr::without_provenance_mut(address as usize)
+}
+
+pub(super) fn is_refusal(code: c_int) -> bool {
+    code != SUCCESS && code != IN_PROGRESS
+}
+
+/// Makes a call with the number of a reduction, which is created for that call if it has a factor.
+#[inline]
+fn reduced(
+    nccl: &Nccl,
+    raw: RawCommunicator,
+    ty: c_int,
+    reduction: RawReduction,
+    call: impl FnOnce(c_int) -> c_int,
+) -> c_int {
+    let mut factor = match reduction {
+        RawReduction::Number(number) => return call(number),
+        RawReduction::ScaledSum(factor) => factor,
+    };
+    let (mut number, factor) = (0, (&raw mut factor).cast());
+    let residence = SCALAR_HOST_IMMEDIATE;
+    // SAFETY: the communicator is live and locked. The call reads a factor of that type and writes a
+    // number, both of locals that outlive it.
+    let made = unsafe { (nccl.create_scaled_sum)(&mut number, factor, ty, residence, raw) };
+    if made != SUCCESS {
+        return made;
+    }
+    let called = call(number);
+    // SAFETY: made just now, "an operator may be destroyed as soon as the last NCCL function which is
+    // given that operator returns".
+    let destroyed = unsafe { (nccl.destroy_reduction)(number, raw) };
+    if is_refusal(called) || destroyed == SUCCESS { called } else { destroyed }
+}
+
+/// Makes calls as a group. Returns the code of the group, or of the call that was refused.
+pub(super) fn grouped(nccl: &Nccl, calls: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: no precondition; the group is ended below.
+    let started = unsafe { (nccl.group_start)() };
+    if started != SUCCESS {
+        return started;
+    }
+    let called = calls();
+    // SAFETY: this thread began the group. Ended in any case, or it would take in later calls.
+    let ended = unsafe { (nccl.group_end)() };
+    if is_refusal(called) { called } else { ended }
+}
+
+impl<'a> Call<'a> {
+    /// Refuses a stream that nothing can be enqueued on, and keeps the communicator for a capture.
+    #[inline]
+    fn bind(&self) -> Result<Bound<'a>> {
+        let bound = self.core.bind_work(self.op())?;
+        if bound.entered().is_some() {
+            let reason =
+                "NCCL works on threads of its own, for which a default stream may be another";
+            return Err(Error::invalid(self.op(), reason));
+        }
+        if let Some(recording) = bound.timeline().recording() {
+            // Kept before NCCL knows of the graph.
+            recording.keep_once(Arc::as_ptr(self.joined).addr(), || self.joined.clone());
+        }
+        Ok(bound)
+    }
+
+    /// Notes that the communicator has work on the stream, perhaps also if the call has failed.
+    #[inline]
+    fn note_use(&self) {
+        let timeline = self.core.timeline();
+        if timeline.recording().is_none() {
+            self.joined.note_use(timeline, timeline.issued());
+        }
+    }
+}
+
+/// Enqueues one operation.
+#[inline]
+pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
+    let op = call.op();
+    if call.shape.count == 0 {
+        return call.core.ensure();
+    }
+    let bound = call.bind()?;
+    let _scope = NcclScope::enter(&call.joined.context)?;
+    let mut held = call.joined.hold(op)?;
+    let mut touches = InlineVec::<_, 2>::new();
+    call.used.iter().flatten().for_each(|used| touches.push(|| used.touch()));
+    let (_, result) = bound.order(op, touches.as_mut_slice(), || {
+        bound.enqueue_by(|stream| {
+            // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
+            // are made when the call is no longer in progress; `bound` keeps the stream alive.
+            let issue = || unsafe { call.issue(held.raw(), stream) };
+            let code = match call.shape.operation {
+                Operation::AllToAll => grouped(call.joined.nccl, issue),
+                _ => issue(),
+            };
+            held.finish(op, code)
+        })
+    });
+    call.note_use();
+    result
+}
+
+/// The function of a group, as errors name it.
+const GROUP: &str = "ncclGroupEnd";
+
+/// A stream of a group, and all that the group uses there.
+struct GroupStream<'a> {
+    bound: Bound<'a>,
+    touches: Vec<Touch<'a>>,
+}
+
+/// Enqueues operations together: `ncclGroupStart`, `ncclGroupEnd`.
+pub(super) fn enqueue_together(calls: &[Call<'_>]) -> Result<()> {
+    let calls: Vec<_> = calls.iter().filter(|call| call.shape.count != 0).collect();
+    let Some(first) = calls.first() else {
+        return driver::ensure();
+    };
+    let mut levels: Vec<GroupStream<'_>> = Vec::new();
+    for call in &calls {
+        let bound = call.bind()?;
+        let known = levels.iter().position(|level| ptr::eq(level.bound.core(), call.core));
+        let at = known.unwrap_or(levels.len());
+        if known.is_none() {
+            levels.push(GroupStream { bound, touches: Vec::new() });
+        }
+        levels[at].touches.extend(call.used.iter().flatten().map(Used::touch));
+    }
+    // Each would lock the recording.
+    if levels.len() > 1 && levels.iter().any(|it| it.bound.timeline().recording().is_some()) {
+        return Err(Error::NotCapturable { op: GROUP });
+    }
+    let _scope = NcclScope::enter(&first.joined.context)?;
+    let mut all = hold_all(&calls)?;
+    let result = nest(&mut levels, &mut || issue_together(&calls, &mut all));
+    calls.iter().for_each(|call| call.note_use());
+    result
+}
+
+/// Locks the communicators, in an order that all threads follow.
+fn hold_all<'a>(calls: &[&Call<'a>]) -> Result<Vec<LockedRank<'a>>> {
+    let mut all: Vec<_> = calls.iter().map(|call| call.joined).collect();
+    all.sort_by_key(|joined| Arc::as_ptr(joined));
+    all.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    all.into_iter().map(|joined| joined.hold(GROUP)).collect()
+}
+
+/// Orders the streams, one inside the other: all of them wait before `work`, and all marks are made
+/// after it.
+fn nest(levels: &mut [GroupStream<'_>], work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let Some((GroupStream { bound, touches }, inner)) = levels.split_first_mut() else {
+        return work();
+    };
+    bound.order(GROUP, touches, || bound.enqueue_by(|_| nest(inner, work))).1
+}
+
+/// Makes the calls of NCCL, and waits until none is in progress.
+fn issue_together(calls: &[&Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> {
+    // Each stream will wait for the others.
+    if calls.iter().any(|call| call.core.timeline().is_held_up_now()) {
+        calls.iter().try_for_each(|call| call.core.timeline().hold_up(None))?;
+    }
+    let code = grouped(calls[0].joined.nccl, || {
+        for call in calls {
+            let held = all.iter().find(|held| ptr::eq(held.joined, &**call.joined));
+            let Some(held) = held else { unreachable!("all communicators are held") };
+            // SAFETY: memory stays allocated until the marks that `nest` makes are reached, and these
+            // are made when no call is in progress; the stream is bound.
+            let code = unsafe { call.issue(held.raw(), call.core.raw()) };
+            if is_refusal(code) {
+                return code;
+            }
+        }
+        SUCCESS
+    });
+    if is_refusal(code) {
+        let refused = all[0].check(GROUP, code);
+        // None is left in progress.
+        return refused.and(await_all(GROUP, all));
+    }
+    await_all(GROUP, all)
+}

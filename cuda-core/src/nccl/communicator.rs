@@ -1,0 +1,296 @@
+//! A rank of a communicator.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
+use super::options::CommunicatorOptions;
+use super::polling::{NcclScope, Polling};
+use super::raw::{IN_PROGRESS, RawConfig, SPLIT_NOCOLOR};
+use super::unique_id::UniqueId;
+use crate::context::Context;
+use crate::error::{Error, NcclError, Result};
+use crate::process::driver;
+use crate::stream::{Stream, StreamKind};
+use crate::util::by_parts::debug_by;
+use crate::wait::PendingMark;
+
+/// One rank of a group of devices, of this process and others, that communicate.
+///
+/// [`on`](Self::on) gives its operations on a stream, which are enqueued like kernels: ordered with
+/// the work of all streams that use the same memory, which stays allocated until they are done.
+///
+/// **Time limit.** What involves the other ranks, creation included, is given up after the limit of
+/// its [`CommunicatorOptions`], and the communicator is then aborted. [`Communicator::wait`] waits for
+/// work with that limit; other waits, such as [`Stream::synchronize`], have none. Where a rank was
+/// lost, [`abort`](Self::abort) ends the work that waits for it.
+///
+/// **Drop** never blocks. Work that is in flight keeps the communicator; when it is done, the
+/// communicator is freed as by [`abort`](Self::abort): call [`finalize`](Self::finalize) before, if
+/// ranks of other machines may still be receiving. Work that waits for a lost rank is never done:
+/// call [`abort`](Self::abort).
+///
+/// Threads may share a communicator; their calls are made one after the other.
+///
+/// ```no_run
+/// use cuda_core::Device;
+/// use cuda_core::nccl::{Communicator, Reduction, UniqueId};
+///
+/// # fn receive() -> [u8; 128] { [0; 128] }
+/// # let (rank, size) = (0, 2);
+/// let context = Device::get(0)?.context()?;
+/// let id = UniqueId::from_bytes(&receive())?; // that rank 0 has sent
+/// // SAFETY: all ranks run this program, which makes the same calls at each.
+/// let communicator = unsafe { Communicator::init_rank(&context, &id, rank, size) }?;
+/// let stream = context.create_stream()?;
+/// let mut gradients = stream.alloc_zeroed::<f32>(1 << 20)?;
+/// communicator.on(&stream)?.all_reduce_in_place(&mut gradients, Reduction::Average)?;
+/// communicator.wait(&stream)?; // not for ever
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Communicator(pub(super) Arc<Joined>);
+
+/// # Joining
+impl Communicator {
+    /// Joins, with a device of this process, the communicator of `size` ranks that `id` stands for, as
+    /// `rank`; waits until all others have joined, for [ten minutes](CommunicatorOptions) at most:
+    /// `ncclCommInitRankConfig`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] unless `rank` is less than `size`; [`Error::Invalid`] if the context is
+    /// not the primary one of its device; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did
+    /// not come.
+    ///
+    /// # Safety
+    /// What NCCL cannot check, for the whole life of the communicator and of those split from it:
+    /// * Each rank joins once, with the same `id` and `size`, and with a device of its own.
+    /// * All ranks enqueue the same operations in the same order, with the same numbers of elements of
+    ///   the same type, the same roots and reductions; each [`send`](super::OnStream::send) meets a
+    ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split) alike, too.
+    ///
+    /// A rank that is lost, or that aborts, makes the others wait; nothing worse.
+    ///
+    /// ```no_run
+    /// use cuda_core::nccl::{Communicator, UniqueId};
+    ///
+    /// # let (rank, size) = (0, 1);
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let id = UniqueId::new()?;
+    /// // SAFETY: all ranks run this program, which makes the same calls at each.
+    /// let communicator = unsafe { Communicator::init_rank(&context, &id, rank, size) }?;
+    /// assert_eq!((communicator.rank(), communicator.size()), (rank, size));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("ncclCommInitRankConfig", "ncclCommInitRank"))]
+    pub unsafe fn init_rank(
+        context: &Context,
+        id: &UniqueId,
+        rank: usize,
+        size: usize,
+    ) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::init_rank_with(context, id, rank, size, &CommunicatorOptions::new()) }
+    }
+
+    /// [`Communicator::init_rank`] with options.
+    ///
+    /// # Errors
+    /// As [`Communicator::init_rank`].
+    ///
+    /// # Safety
+    /// As [`Communicator::init_rank`].
+    #[doc(alias("ncclCommInitRankConfig"))]
+    pub unsafe fn init_rank_with(
+        context: &Context,
+        id: &UniqueId,
+        rank: usize,
+        size: usize,
+        options: &CommunicatorOptions,
+    ) -> Result<Self> {
+        Self::finish(vec![Joined::begin(context, id, (rank, size), options)?])
+            .map(|mut it| it.remove(0))
+    }
+
+    /// Waits until ranks that began to join have joined.
+    pub(super) fn finish(ranks: Vec<Joined>) -> Result<Vec<Self>> {
+        // Dropped last: foreign code then finds the locks free.
+        let ranks: Vec<_> = ranks.into_iter().map(Arc::new).collect();
+        let Some(first) = ranks.first() else {
+            return Ok(Vec::new());
+        };
+        let _scope = NcclScope::relaxed(&first.context)?;
+        let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(INIT_RANK)).collect();
+        await_all(INIT_RANK, &mut held?)?;
+        Ok(ranks.iter().map(|rank| Self(rank.clone())).collect())
+    }
+
+    /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
+    /// by `key`, and for equal keys by rank. [`None`] as colour for a rank that is to be in none.
+    /// All ranks call it: `ncclCommSplit`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a colour beyond `i32::MAX`; [`Error::Nccl`].
+    ///
+    /// ```no_run
+    /// # fn halves(communicator: cuda_core::nccl::Communicator) -> cuda_core::Result<()> {
+    /// let half = communicator.split(Some((communicator.rank() % 2) as u32), 0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommSplit"))]
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let op = "ncclCommSplit";
+        driver::ensure()?;
+        let Joined { nccl, limit, ref context, .. } = *self.0;
+        let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
+        let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
+        let mut raw = ptr::null_mut();
+        let mut config = RawConfig::non_blocking();
+        let _scope = NcclScope::relaxed(context)?;
+        let mut held = self.0.hold(op)?;
+        // SAFETY: the communicator is live and locked, with its context current. The handle is written
+        // to a local, which outlives the call: `finish` returns once it is over.
+        let code = unsafe { (nccl.split)(held.raw(), color, key, &mut raw, &mut config) };
+        let finished = held.finish(op, code);
+        drop(held);
+        // Dropped, if the call has failed after making it.
+        let joined = (!raw.is_null()).then(|| Joined::new(nccl, context, (0, 0), limit, raw));
+        finished?;
+        let Some(mut joined) = joined else {
+            return Ok(None);
+        };
+        let mut held = joined.hold(op)?;
+        held.finish(op, IN_PROGRESS)?;
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the communicator is live, and known only here; the call writes one number, to a local
+        // that outlives it.
+        held.check("ncclCommUserRank", unsafe { (nccl.user_rank)(raw, &mut rank) })?;
+        // SAFETY: as above.
+        held.check("ncclCommCount", unsafe { (nccl.count)(raw, &mut size) })?;
+        drop(held);
+        // Neither is ever negative.
+        (joined.rank, joined.size) = (rank as usize, size as usize);
+        Ok(Some(Self(Arc::new(joined))))
+    }
+}
+
+/// # Asking
+impl Communicator {
+    /// The rank of this process's device in it: `ncclCommUserRank`. No call.
+    #[doc(alias("ncclCommUserRank"))]
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    /// The number of ranks: `ncclCommCount`. No call.
+    #[doc(alias("ncclCommCount"))]
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    /// The context that it works in, the primary one of its device.
+    #[doc(alias("ncclCommCuDevice"))]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Whether work has failed that was enqueued before, here or at a rank that this one communicates
+    /// with: `ncclCommGetAsyncError`. Such a communicator can only be aborted.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`] if it has.
+    #[doc(alias("ncclCommGetAsyncError", "ncclGetLastError"))]
+    pub fn async_error(&self) -> Result<()> {
+        driver::ensure()?;
+        let held = self.0.hold(ASYNC_ERROR)?;
+        match held.async_result() {
+            IN_PROGRESS => Ok(()),
+            code => held.check(ASYNC_ERROR, code),
+        }
+    }
+}
+
+const ASYNC_ERROR: &str = "ncclCommGetAsyncError";
+
+/// # Waiting and ending
+impl Communicator {
+    /// Blocks the calling thread until all work on the stream has completed, but not longer than the
+    /// communicator's limit, and not if its work has failed: `cuEventQuery`, `ncclCommGetAsyncError`.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`]: [`NcclError::TimedOut`], after which the work is still pending: the communicator
+    /// can be waited for again, or [aborted](Self::abort); [`NcclError::Failed`] if a rank has reported
+    /// an error; [`NcclError::Aborted`]. The driver's.
+    ///
+    /// ```no_run
+    /// # fn step(communicator: cuda_core::nccl::Communicator, stream: cuda_core::Stream) -> cuda_core::Result<()> {
+    /// if let Err(error) = communicator.wait(&stream) {
+    ///     communicator.abort()?; // a rank is lost: the stream goes on without it
+    ///     return Err(error);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommGetAsyncError", "cuEventQuery", "cudaEventQuery"))]
+    pub fn wait<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
+        self.wait_for(stream, self.0.limit)
+    }
+
+    /// [`Communicator::wait`] with another limit.
+    ///
+    /// # Errors
+    /// As [`Communicator::wait`].
+    pub fn wait_for<K: StreamKind>(&self, stream: &Stream<K>, limit: Duration) -> Result<()> {
+        let (op, rank, timeline) = ("wait", self.0.rank, stream.core().timeline());
+        // A point of its own, which also covers work of other libraries.
+        let seq = stream.core().bind(op)?.count();
+        let Some(pending) = PendingMark::of(&timeline.at(seq))? else {
+            return self.0.look(op);
+        };
+        let mut polling = Polling::begin(limit);
+        loop {
+            let reached = pending.query()?;
+            self.0.look(op)?;
+            if reached {
+                return Ok(());
+            }
+            if !polling.again() {
+                return Err(NcclError::TimedOut { op, rank, after: limit }.into());
+            }
+        }
+    }
+
+    /// Ends all work of the communicator, pending or in progress, at this rank, and frees it:
+    /// `ncclCommAbort`. Streams go on; what the work would have written is unspecified. A call in
+    /// progress on another thread, and every later one, returns [`NcclError::Aborted`].
+    ///
+    /// # Errors
+    /// [`Error::Nccl`]; the communicator is not used any more then either.
+    ///
+    /// ```no_run
+    /// # fn watch(communicator: cuda_core::nccl::Communicator) {
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| communicator.abort()); // from any thread
+    /// });
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommAbort", "ncclCommRevoke"))]
+    pub fn abort(&self) -> Result<()> {
+        self.0.abort()
+    }
+
+    /// Waits until everything has been sent and received, at this rank; to be called by all ranks before
+    /// they drop the communicator, if they are on several machines: `ncclCommFinalize`. Afterwards the
+    /// communicator enqueues nothing, and dropping it destroys it.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`].
+    #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
+    pub fn finalize(&self) -> Result<()> {
+        finalize_all(&[&self.0])
+    }
+}
+
+debug_by! { [] Communicator: |it| "Communicator" { rank: it.rank(), size: it.size(); .. } }

@@ -1,0 +1,262 @@
+//! Finds NCCL's library and its functions, once per process.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use cuda_sys::CUstream;
+use cuda_sys::os::LoadOnce;
+
+use super::raw::{RawCommunicator, RawConfig, RawUniqueId, SUCCESS};
+use crate::error::{Error, NcclError, Result};
+use crate::process::driver;
+use crate::types::version::Version;
+use crate::util::library::{FORKED_MEANWHILE, find, functions};
+
+/// A collective operation without a root: with a reduction, or with none.
+type Reduces = unsafe extern "C" fn(
+    *const c_void,
+    *mut c_void,
+    usize,
+    c_int,
+    c_int,
+    RawCommunicator,
+    CUstream,
+) -> c_int;
+
+functions! {
+    /// The function of all versions.
+    AnyVersion { version = c"ncclGetVersion": unsafe extern "C" fn(*mut c_int) -> c_int, }
+}
+
+functions! {
+    /// Functions of NCCL 2.18, most of which return an `ncclResult_t`.
+    Nccl {
+        error_string = c"ncclGetErrorString": unsafe extern "C" fn(c_int) -> *const c_char,
+        last_error = c"ncclGetLastError":
+            unsafe extern "C" fn(RawCommunicator) -> *const c_char,
+        unique_id = c"ncclGetUniqueId": unsafe extern "C" fn(*mut RawUniqueId) -> c_int,
+        init_rank = c"ncclCommInitRankConfig": unsafe extern "C" fn(
+            *mut RawCommunicator,
+            c_int,
+            RawUniqueId,
+            c_int,
+            *mut RawConfig,
+        ) -> c_int,
+        split = c"ncclCommSplit": unsafe extern "C" fn(
+            RawCommunicator,
+            c_int,
+            c_int,
+            *mut RawCommunicator,
+            *mut RawConfig,
+        ) -> c_int,
+        count = c"ncclCommCount": unsafe extern "C" fn(RawCommunicator, *mut c_int) -> c_int,
+        user_rank = c"ncclCommUserRank": unsafe extern "C" fn(RawCommunicator, *mut c_int) -> c_int,
+        async_error = c"ncclCommGetAsyncError":
+            unsafe extern "C" fn(RawCommunicator, *mut c_int) -> c_int,
+        finalize = c"ncclCommFinalize": unsafe extern "C" fn(RawCommunicator) -> c_int,
+        destroy = c"ncclCommDestroy": unsafe extern "C" fn(RawCommunicator) -> c_int,
+        abort = c"ncclCommAbort": unsafe extern "C" fn(RawCommunicator) -> c_int,
+        group_start = c"ncclGroupStart": unsafe extern "C" fn() -> c_int,
+        group_end = c"ncclGroupEnd": unsafe extern "C" fn() -> c_int,
+        create_scaled_sum = c"ncclRedOpCreatePreMulSum": unsafe extern "C" fn(
+            *mut c_int,
+            *mut c_void,
+            c_int,
+            c_int,
+            RawCommunicator,
+        ) -> c_int,
+        destroy_reduction = c"ncclRedOpDestroy":
+            unsafe extern "C" fn(c_int, RawCommunicator) -> c_int,
+        all_reduce = c"ncclAllReduce": Reduces,
+        reduce_scatter = c"ncclReduceScatter": Reduces,
+        reduce = c"ncclReduce": unsafe extern "C" fn(
+            *const c_void,
+            *mut c_void,
+            usize,
+            c_int,
+            c_int,
+            c_int,
+            RawCommunicator,
+            CUstream,
+        ) -> c_int,
+        broadcast = c"ncclBroadcast": Reduces,
+        all_gather = c"ncclAllGather": unsafe extern "C" fn(
+            *const c_void,
+            *mut c_void,
+            usize,
+            c_int,
+            RawCommunicator,
+            CUstream,
+        ) -> c_int,
+        send = c"ncclSend": unsafe extern "C" fn(
+            *const c_void,
+            usize,
+            c_int,
+            c_int,
+            RawCommunicator,
+            CUstream,
+        ) -> c_int,
+        receive = c"ncclRecv": unsafe extern "C" fn(
+            *mut c_void,
+            usize,
+            c_int,
+            c_int,
+            RawCommunicator,
+            CUstream,
+        ) -> c_int,
+    }
+}
+
+struct Found {
+    nccl: Nccl,
+    version: Version,
+}
+
+static LOADED: LoadOnce<Result<Found>> = LoadOnce::new();
+
+/// The oldest version that works.
+const FLOOR: Version = Version::new(2, 18);
+
+/// NCCL, loaded at the first call; the result is kept for the life of the process. Refuses if CUDA
+/// cannot be called.
+pub(super) fn nccl() -> Result<&'static Nccl> {
+    driver::ensure()?;
+    found().map(|found| &found.nccl)
+}
+
+fn found() -> Result<&'static Found> {
+    match LOADED.get_or_init(open) {
+        Some(loaded) => loaded.as_ref().map_err(Clone::clone),
+        None => Err(NcclError::NotFound { tried: FORKED_MEANWHILE.to_owned() }.into()),
+    }
+}
+
+/// The environment variable that names a library to use.
+const OVERRIDE: &str = "CUDA_CORE_NCCL";
+
+fn open() -> Result<Found> {
+    let found = find(
+        OVERRIDE,
+        &["libnccl.so.2"],
+        |by_name| by_name,
+        |library| {
+            // SAFETY: the library is NCCL by its name, or the user's replacement; the signatures of these
+            // functions have not changed since 2.18. It is never unloaded.
+            unsafe { resolve(|name| library.symbol(name)) }
+        },
+    );
+    found.map_err(|tried| NcclError::NotFound { tried })?
+}
+
+/// NCCL's functions; an error inside for a version that is too old.
+///
+/// # Safety
+/// That of `resolve` of the tables, for the functions of `nccl.h`.
+unsafe fn resolve(
+    mut symbol: impl FnMut(&CStr) -> *const c_void,
+) -> std::result::Result<Result<Found>, String> {
+    // SAFETY: the caller's promise.
+    let any = unsafe { AnyVersion::resolve(&mut symbol) }?;
+    let mut number = 0;
+    // SAFETY: the function writes one int, to a local that outlives the call.
+    let code = unsafe { (any.version)(&mut number) };
+    if code != SUCCESS {
+        return Err(format!("ncclGetVersion returned {code}"));
+    }
+    let version = version_of(number);
+    if version < FLOOR {
+        return Ok(Err(NcclError::TooOld { found: version }.into()));
+    }
+    // SAFETY: the caller's promise.
+    let nccl = unsafe { Nccl::resolve(symbol) }?;
+    Ok(Ok(Found { nccl, version }))
+}
+
+/// The version with this `NCCL_VERSION_CODE`: 2708 is 2.7.8, 21805 is 2.18.5.
+fn version_of(number: c_int) -> Version {
+    let number = u32::try_from(number).unwrap_or(0);
+    match number {
+        0..10_000 => Version::new(number / 1000, number % 1000 / 100),
+        _ => Version::new(number / 10_000, number % 10_000 / 100),
+    }
+}
+
+/// NCCL's version without its patch level: `ncclGetVersion`. Needs no device.
+///
+/// # Errors
+/// [`NcclError::NotFound`], [`NcclError::TooOld`].
+///
+/// ```no_run
+/// use cuda_core::{Version, nccl};
+///
+/// if nccl::version()? >= Version::new(2, 19) {
+///     println!("memory can be registered");
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[doc(alias("ncclGetVersion"))]
+pub fn version() -> Result<Version> {
+    found().map(|found| found.version)
+}
+
+/// Takes NCCL's functions from `symbol`, for a program that is linked with NCCL or brings its own,
+/// instead of a library that is loaded at the first call. An address of null is a function that is
+/// not there.
+///
+/// # Errors
+/// [`Error::Invalid`] if the process has an NCCL already, or has looked for one;
+/// [`NcclError::NotFound`] if a function of 2.18 is missing, [`NcclError::TooOld`].
+///
+/// # Safety
+/// Each address that is not null is a function with the signature of that symbol in `nccl.h`, for
+/// the life of the process.
+///
+/// ```no_run
+/// # fn linked(_: &std::ffi::CStr) -> *const std::ffi::c_void { std::ptr::null() }
+/// // SAFETY: `linked` knows the functions of the NCCL that is linked with this program.
+/// unsafe { cuda_core::nccl::install(linked) }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub unsafe fn install(symbol: impl FnMut(&CStr) -> *const c_void) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let found = unsafe { resolve(symbol) }.map_err(|tried| NcclError::NotFound { tried })??;
+    let set = LOADED.set(Ok(found));
+    set.map_err(|_| Error::invalid("nccl::install", "the process has looked for NCCL already"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_versions_of_either_form() {
+        assert_eq!(version_of(2708), Version::new(2, 7));
+        assert_eq!(version_of(21805), Version::new(2, 18));
+        assert_eq!(version_of(22809), Version::new(2, 28));
+        assert!(version_of(21706) < FLOOR && version_of(21801) >= FLOOR);
+    }
+
+    #[test]
+    fn an_old_version_is_refused_by_its_number_and_a_bare_one_by_what_it_lacks() {
+        unsafe extern "C" fn old(version: *mut c_int) -> c_int {
+            // SAFETY: the caller passes the place of an int.
+            unsafe { version.write(21706) };
+            SUCCESS
+        }
+        unsafe extern "C" fn new(version: *mut c_int) -> c_int {
+            // SAFETY: as above.
+            unsafe { version.write(22304) };
+            SUCCESS
+        }
+        let only = |version: unsafe extern "C" fn(*mut c_int) -> c_int| {
+            let symbol = move |name: &CStr| match name.to_bytes() {
+                b"ncclGetVersion" => version as *const c_void,
+                _ => std::ptr::null(),
+            };
+            // SAFETY: the only function has the signature of that name.
+            unsafe { resolve(symbol) }.map(|found| found.map(|found| found.version))
+        };
+        let too_old = NcclError::TooOld { found: Version::new(2, 17) };
+        assert_eq!(only(old), Ok(Err(too_old.into())));
+        assert_eq!(only(new), Err("it lacks ncclGetErrorString".to_owned()));
+    }
+}

@@ -1,0 +1,430 @@
+//! The operations of a rank on a stream.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use super::call::{Call, CallShape, Operation, Used, enqueue};
+use super::communicator::Communicator;
+use super::element::Element;
+use super::joined::Joined;
+use super::reduction::Reduction;
+use crate::copy::at_home;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::{same_len, within};
+use crate::peer::Confined;
+use crate::stream::Stream;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Access, Touch};
+use crate::util::by_parts::debug_by;
+
+/// A [`Communicator`] with the stream that its next operation is enqueued on; made by
+/// [`Communicator::on`], and by [`Group::on`](super::Group::on) for an operation of a group.
+///
+/// Each operation returns at once, and runs when all ranks have enqueued it. It comes behind what other
+/// streams do with its memory, and later users of the memory wait for it. Nothing is enqueued for no
+/// elements.
+///
+/// # Errors
+/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths,
+/// [`Error::OutOfBounds`] for a rank that does not exist, [`Error::WrongDevice`] and
+/// [`Error::WrongContext`] for memory that is not the communicator's. [`Error::Nccl`] if NCCL refuses, if
+/// the communicator's limit passes before it has enqueued the work, and for a communicator that was
+/// aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
+#[must_use = "nothing is enqueued until an operation is called"]
+pub struct OnStream<'g, 'a> {
+    pub(super) joined: &'a Arc<Joined>,
+    core: &'a StreamCore,
+    /// Where an operation is kept until the group ends; [`None`]: it is enqueued at once.
+    group: Option<&'g mut Vec<Call<'a>>>,
+}
+
+/// # Operations
+impl Communicator {
+    /// The operations of this rank on a stream of its context.
+    ///
+    /// # Errors
+    /// [`Error::WrongContext`] for a stream of another context.
+    ///
+    /// ```no_run
+    /// use cuda_core::nccl::{Communicator, Reduction};
+    ///
+    /// # fn step(communicator: Communicator, stream: cuda_core::Stream) -> cuda_core::Result<()> {
+    /// let loss = stream.upload_new(&[0.25f32])?;
+    /// let mut sum = stream.alloc(1)?;
+    /// communicator.on(&stream)?.all_reduce(&loss, &mut sum, Reduction::Sum)?;
+    /// println!("{:?}", stream.download_vec(&sum)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn on<'a>(&'a self, stream: &'a Stream) -> Result<OnStream<'a, 'a>> {
+        OnStream::new(self, stream, None)
+    }
+}
+
+/// A side of an operation: the address of its memory, and what it does there.
+struct CallSide<'a> {
+    address: u64,
+    used: Used<'a>,
+}
+
+impl<'g, 'a> OnStream<'g, 'a> {
+    #[inline]
+    pub(super) fn new(
+        communicator: &'a Communicator,
+        stream: &'a Stream,
+        group: Option<&'g mut Vec<Call<'a>>>,
+    ) -> Result<Self> {
+        let joined = &communicator.0;
+        if *stream.context() != joined.context {
+            return Err(Error::WrongContext { op: "nccl", what: "the communicator".into() });
+        }
+        Ok(Self { joined, core: stream.core(), group })
+    }
+
+    /// Combines the elements of all ranks: `destination` gets the result at each: `ncclAllReduce`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclAllReduce"))]
+    #[inline]
+    pub fn all_reduce<T: Element>(
+        self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let operation = Operation::AllReduce(reduction.raw());
+        same_len(operation.op(), source.len(), destination.len())?;
+        let count = source.len();
+        self.apart::<T>(operation, count, Some(source), Some(destination))
+    }
+
+    /// [`all_reduce`](Self::all_reduce) of a buffer into itself.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclAllReduce"))]
+    #[inline]
+    pub fn all_reduce_in_place<T: Element>(
+        self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let buffer = buffer.into();
+        let count = buffer.len();
+        self.in_place(Operation::AllReduce(reduction.raw()), count, buffer, (0, 0))
+    }
+
+    /// Combines the elements of all ranks at the rank `root`, which alone needs a destination:
+    /// `ncclReduce`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream); [`Error::Invalid`] for a root without destination.
+    ///
+    /// ```no_run
+    /// # use cuda_core::nccl::{Communicator, Reduction};
+    /// # fn step(communicator: Communicator, stream: cuda_core::Stream) -> cuda_core::Result<()> {
+    /// let parts = stream.alloc_zeroed::<f32>(100)?;
+    /// let mut whole = stream.alloc(100)?;
+    /// let destination = (communicator.rank() == 0).then(|| whole.as_view_mut());
+    /// communicator.on(&stream)?.reduce(&parts, destination, 0, Reduction::Max)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclReduce"))]
+    pub fn reduce<T: Element>(
+        self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: Option<DeviceSliceMut<'a, T>>,
+        root: usize,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let source = source.into();
+        let operation = Operation::Reduce(reduction.raw(), self.peer(root)?);
+        let missing = "the root was given no destination";
+        Error::unless(root != self.joined.rank || destination.is_some(), operation.op(), missing)?;
+        if let Some(destination) = &destination {
+            same_len(operation.op(), source.len(), destination.len())?;
+        }
+        let count = source.len();
+        self.apart(operation, count, Some(source), destination)
+    }
+
+    /// [`reduce`](Self::reduce) of a buffer into itself, at the root; that of other ranks is unspecified
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclReduce"))]
+    pub fn reduce_in_place<T: Element>(
+        self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        root: usize,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let operation = Operation::Reduce(reduction.raw(), self.peer(root)?);
+        let buffer = buffer.into();
+        let count = buffer.len();
+        self.in_place(operation, count, buffer, (0, 0))
+    }
+
+    /// Copies the elements of the rank `root`, which alone needs a source, to all: `ncclBroadcast`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream); [`Error::Invalid`] for a root without source.
+    #[doc(alias("ncclBroadcast"))]
+    pub fn broadcast<T: Element>(
+        self,
+        source: Option<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+        root: usize,
+    ) -> Result<()> {
+        let destination = destination.into();
+        let operation = Operation::Broadcast(self.peer(root)?);
+        let missing = "the root was given no source";
+        Error::unless(root != self.joined.rank || source.is_some(), operation.op(), missing)?;
+        if let Some(source) = &source {
+            same_len(operation.op(), source.len(), destination.len())?;
+        }
+        let count = destination.len();
+        self.apart(operation, count, source, Some(destination))
+    }
+
+    /// Copies the elements of the rank `root` to the same buffer of all others: `ncclBroadcast`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclBroadcast", "ncclBcast"))]
+    pub fn broadcast_in_place<T: Element>(
+        self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        root: usize,
+    ) -> Result<()> {
+        let (operation, buffer) = (Operation::Broadcast(self.peer(root)?), buffer.into());
+        let count = buffer.len();
+        self.in_place(operation, count, buffer, (0, 0))
+    }
+
+    /// Copies the elements of each rank to all, one rank's behind the other's: the destination is as many
+    /// times as long as there are ranks: `ncclAllGather`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclAllGather"))]
+    pub fn all_gather<T: Element>(
+        self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let operation = Operation::AllGather;
+        let count = source.len();
+        same_len(operation.op(), self.all(count)?, destination.len())?;
+        self.apart(operation, count, Some(source), Some(destination))
+    }
+
+    /// [`all_gather`](Self::all_gather) from the part of this rank in the buffer to all of it.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclAllGather"))]
+    pub fn all_gather_in_place<T: Element>(
+        self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        let buffer = buffer.into();
+        let part = self.part(Operation::AllGather, buffer.len())?;
+        let from = self.joined.rank * part;
+        self.in_place(Operation::AllGather, part, buffer, (from, 0))
+    }
+
+    /// Combines the elements of all ranks, and gives each a part of the result in the order of the ranks:
+    /// the source is as many times as long as there are ranks: `ncclReduceScatter`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclReduceScatter"))]
+    pub fn reduce_scatter<T: Element>(
+        self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let operation = Operation::ReduceScatter(reduction.raw());
+        let count = destination.len();
+        same_len(operation.op(), source.len(), self.all(count)?)?;
+        self.apart(operation, count, Some(source), Some(destination))
+    }
+
+    /// [`reduce_scatter`](Self::reduce_scatter) of a buffer into the part of this rank in it; the others
+    /// are unspecified afterwards.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclReduceScatter"))]
+    pub fn reduce_scatter_in_place<T: Element>(
+        self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let (operation, buffer) = (Operation::ReduceScatter(reduction.raw()), buffer.into());
+        let part = self.part(operation, buffer.len())?;
+        let to = self.joined.rank * part;
+        self.in_place(operation, part, buffer, (0, to))
+    }
+
+    /// Copies part *j* of rank *i* to part *i* of rank *j*, of as many equal parts as there are ranks:
+    /// `ncclSend` and `ncclRecv` for each, in a group.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
+    pub fn all_to_all<T: Element>(
+        self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let operation = Operation::AllToAll;
+        same_len(operation.op(), source.len(), destination.len())?;
+        let count = self.part(operation, source.len())?;
+        self.apart(operation, count, Some(source), Some(destination))
+    }
+
+    /// Sends the elements to the rank `to`, which [receives](Self::receive) as many: `ncclSend`. What
+    /// two ranks send to each other belongs in a [group](super::group).
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclSend"))]
+    pub fn send<T: Element>(self, source: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
+        let (operation, source) = (Operation::Send(self.peer(to)?), source.into());
+        let count = source.len();
+        self.apart(operation, count, Some(source), None)
+    }
+
+    /// Receives the elements that the rank `from` [sends](Self::send): `ncclRecv`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStream).
+    #[doc(alias("ncclRecv"))]
+    pub fn receive<T: Element>(
+        self,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+        from: usize,
+    ) -> Result<()> {
+        let (operation, destination) = (Operation::Receive(self.peer(from)?), destination.into());
+        let count = destination.len();
+        self.apart(operation, count, None, Some(destination))
+    }
+
+    /// The rank that the operations are of.
+    pub fn rank(&self) -> usize {
+        self.joined.rank
+    }
+
+    /// A rank as NCCL takes it.
+    fn peer(&self, rank: usize) -> Result<c_int> {
+        within(rank, self.joined.size)?;
+        // The size of a communicator is a `c_int`.
+        Ok(rank as c_int)
+    }
+
+    /// As many elements for each rank.
+    fn all(&self, count: usize) -> Result<usize> {
+        let size = self.joined.size;
+        count.checked_mul(size).ok_or(Error::SizeOverflow { len: count, element_size: size })
+    }
+
+    /// The elements of each rank.
+    fn part(&self, operation: Operation, len: usize) -> Result<usize> {
+        let size = self.joined.size;
+        if len % size != 0 {
+            let why = format!("{len} elements cannot be divided equally among {size} ranks");
+            return Err(Error::invalid(operation.op(), why));
+        }
+        Ok(len / size)
+    }
+
+    /// An operation from one place to another.
+    #[inline]
+    fn apart<T: Element>(
+        self,
+        operation: Operation,
+        count: usize,
+        source: Option<DeviceSlice<'a, T>>,
+        destination: Option<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        let read = |view| self.side(operation, view, Access::Read);
+        // No other view of these elements exists while `'a` lasts.
+        let write =
+            |view: DeviceSliceMut<'a, T>| self.side(operation, view.into_view(), Access::Write);
+        let (from, to) = (source.map(read).transpose()?, destination.map(write).transpose()?);
+        let address = |side: &Option<CallSide<'a>>| side.as_ref().map_or(0, |side| side.address);
+        let addresses = (address(&from), address(&to));
+        self.call::<T>(operation, count, addresses, [from, to].map(|side| side.map(|it| it.used)))
+    }
+
+    /// An operation within one place, whose source and destination begin at these elements.
+    #[inline]
+    fn in_place<T: Element>(
+        self,
+        operation: Operation,
+        count: usize,
+        buffer: DeviceSliceMut<'a, T>,
+        (from, to): (usize, usize),
+    ) -> Result<()> {
+        // No other view of these elements exists while `'a` lasts.
+        let side = self.side(operation, buffer.into_view(), Access::Write)?;
+        let at = |element: usize| side.address + (element * size_of::<T>()) as u64;
+        self.call::<T>(operation, count, (at(from), at(to)), [Some(side.used), None])
+    }
+
+    /// Refuses memory that the communicator's kernels cannot use as their own.
+    #[inline]
+    fn side<T: Element>(
+        &self,
+        operation: Operation,
+        view: DeviceSlice<'a, T>,
+        access: Access,
+    ) -> Result<CallSide<'a>> {
+        let op = operation.op();
+        at_home(op, self.core, &view)?;
+        let backing = &view.block().backing;
+        let confined = backing.is_in_the_context().then(|| Confined::to_context(backing.context()));
+        if confined.is_some_and(|memory| !memory.is_at_home_in(&self.joined.context)) {
+            return Err(Error::WrongContext { op, what: "memory".into() });
+        }
+        let Touch { range, in_graphs, .. } = view.read();
+        Ok(CallSide {
+            address: view.as_raw(),
+            used: Used { ledger: view.ledger(), range, access, in_graphs },
+        })
+    }
+
+    #[inline]
+    fn call<T: Element>(
+        self,
+        operation: Operation,
+        count: usize,
+        (from, to): (u64, u64),
+        used: [Option<Used<'a>>; 2],
+    ) -> Result<()> {
+        let Self { joined, core, group } = self;
+        let shape = CallShape { operation, count, element: (T::TYPE, size_of::<T>()) };
+        let call = Call { joined, core, shape, from, to, used };
+        match group {
+            None => enqueue(&call),
+            Some(group) => {
+                group.push(call);
+                Ok(())
+            }
+        }
+    }
+}
+
+debug_by! { [] OnStream<'_, '_>: |it| "OnStream of rank {}", it.joined.rank }

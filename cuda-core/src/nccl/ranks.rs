@@ -1,0 +1,340 @@
+//! All ranks of a communicator in one process.
+
+use super::call::{enqueue_together, grouped, is_refusal};
+use super::communicator::Communicator;
+use super::element::Element;
+use super::failure::checked;
+use super::joined::{INIT_RANK, Joined, finalize_all};
+use super::library::nccl;
+use super::on_stream::OnStream;
+use super::options::CommunicatorOptions;
+use super::raw::SUCCESS;
+use super::reduction::Reduction;
+use super::unique_id::UniqueId;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::process::driver;
+use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
+
+/// All ranks of a communicator, one for each device of this process.
+///
+/// Since this process has all of them, nothing is `unsafe`: one call enqueues an operation at every rank,
+/// with memory and a stream for each, which are compared first. After a call that NCCL fails all ranks
+/// are [aborted](Self::abort).
+///
+/// ```no_run
+/// use cuda_core::Device;
+/// use cuda_core::nccl::{Ranks, Reduction};
+///
+/// let contexts = Device::contexts(Device::all()?)?;
+/// let streams = contexts.iter().map(|it| it.create_stream()).collect::<Result<Vec<_>, _>>()?;
+/// let ranks = Ranks::init_all(&contexts)?;
+/// let mut gradients = Vec::new();
+/// for stream in &streams {
+///     gradients.push(stream.alloc_zeroed::<f32>(1 << 20)?); // and a kernel that computes them
+/// }
+/// ranks.on(&streams)?.all_reduce_in_place(&mut gradients, Reduction::Average)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Ranks(
+    // INVARIANT: all ranks of one communicator, in their order; not empty before the end.
+    Box<[Communicator]>,
+);
+
+/// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`].
+///
+/// Operations take memory for each rank, in their order.
+///
+/// # Errors
+/// Those of [`OnStream`]; [`Error::Invalid`] for another number of views than of ranks, and for ranks
+/// whose memory differs in length.
+#[must_use = "nothing is enqueued until an operation is called"]
+pub struct OnStreams<'a> {
+    ranks: &'a Ranks,
+    // INVARIANT: one for each rank.
+    streams: Vec<&'a Stream>,
+}
+
+/// The method that errors of joining and of streams name.
+const INIT_ALL: &str = "Ranks::init_all";
+
+impl Ranks {
+    /// Joins these contexts, the primary ones of different devices, waiting
+    /// [ten minutes](CommunicatorOptions) at most: `ncclCommInitRankConfig` for each, in a group.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for none, for a device given twice, and for a context that is not primary;
+    /// [`Error::Nccl`].
+    #[doc(alias("ncclCommInitAll", "ncclCommInitRankConfig"))]
+    pub fn init_all<'c>(contexts: impl IntoIterator<Item = &'c Context>) -> Result<Self> {
+        Self::init_all_with(contexts, &CommunicatorOptions::new())
+    }
+
+    /// [`Ranks::init_all`] with options.
+    ///
+    /// # Errors
+    /// As [`Ranks::init_all`].
+    #[doc(alias("ncclCommInitAll"))]
+    pub fn init_all_with<'c>(
+        contexts: impl IntoIterator<Item = &'c Context>,
+        options: &CommunicatorOptions,
+    ) -> Result<Self> {
+        let contexts: Vec<_> = contexts.into_iter().collect();
+        let nccl = nccl()?;
+        Error::unless(!contexts.is_empty(), INIT_ALL, "no contexts were given")?;
+        for (rank, context) in contexts.iter().enumerate() {
+            let anew = contexts[..rank].iter().all(|other| other.device() != context.device());
+            Error::unless(anew, INIT_ALL, "a device was given twice")?;
+        }
+        let id = UniqueId::new()?;
+        let size = contexts.len();
+        let mut all = Ok(Vec::new());
+        let code = grouped(nccl, || {
+            let begin = |(rank, context)| Joined::begin(context, &id, (rank, size), options);
+            all = contexts.into_iter().enumerate().map(begin).collect::<Result<_>>();
+            SUCCESS
+        });
+        let all = all?;
+        if is_refusal(code) {
+            checked(INIT_RANK, nccl, code)?;
+        }
+        Ok(Self(Communicator::finish(all)?.into()))
+    }
+
+    /// The number of ranks; at least one.
+    #[doc(alias("ncclCommCount"))]
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The contexts, by rank.
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &Context> {
+        self.0.iter().map(Communicator::context)
+    }
+
+    /// The ranks one by one, for operations that differ among them.
+    ///
+    /// # Safety
+    /// The second promise of [`Communicator::init_rank`]: the operations of all ranks match.
+    pub unsafe fn into_communicators(mut self) -> Vec<Communicator> {
+        std::mem::take(&mut self.0).into_vec()
+    }
+
+    /// The operations of all ranks, on a stream for each, of its context.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another number of streams; [`Error::WrongContext`].
+    pub fn on<'a>(
+        &'a self,
+        streams: impl IntoIterator<Item = &'a Stream>,
+    ) -> Result<OnStreams<'a>> {
+        let streams: Vec<_> = streams.into_iter().collect();
+        self.one_each("nccl", streams.len())?;
+        let mut pairs = self.0.iter().zip(&streams);
+        pairs.try_for_each(|(rank, stream)| rank.on(stream).map(drop))?;
+        Ok(OnStreams { ranks: self, streams })
+    }
+
+    /// [`Communicator::wait`] for all ranks, with a stream for each.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::wait`]: that of the first rank that has one.
+    pub fn wait<'s>(&self, streams: impl IntoIterator<Item = &'s Stream>) -> Result<()> {
+        let streams: Vec<_> = streams.into_iter().collect();
+        self.one_each("wait", streams.len())?;
+        self.0.iter().zip(streams).try_for_each(|(rank, stream)| rank.wait(stream))
+    }
+
+    /// [`Communicator::abort`] for all ranks.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::abort`], after aborting all.
+    #[doc(alias("ncclCommAbort"))]
+    pub fn abort(&self) -> Result<()> {
+        // Before the first is aborted, which may be in a call with the others.
+        self.0.iter().for_each(|rank| rank.0.stop());
+        self.0.iter().map(Communicator::abort).fold(Ok(()), Result::and)
+    }
+
+    /// [`Communicator::finalize`] for all ranks.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::finalize`].
+    #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
+    pub fn finalize(&self) -> Result<()> {
+        finalize_all(&self.0.iter().map(|rank| &rank.0).collect::<Vec<_>>())
+    }
+
+    fn one_each(&self, op: &'static str, given: usize) -> Result<()> {
+        if given == self.len() {
+            return Ok(());
+        }
+        Err(Error::invalid(op, format!("{given} given for {} ranks", self.len())))
+    }
+}
+
+impl Drop for Ranks {
+    /// Where a context is lost, the other ranks would wait for that one for ever.
+    fn drop(&mut self) {
+        if !driver::is_gone() && self.0.iter().any(|rank| rank.0.is_lost()) {
+            // Failures are reported.
+            drop(self.abort());
+        }
+    }
+}
+
+impl<'a> OnStreams<'a> {
+    /// [`OnStream::all_reduce`] at all ranks: `ncclAllReduce`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclAllReduce"))]
+    pub fn all_reduce<T: Element>(
+        self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let pairs = self.pairs(sources, destinations)?;
+        self.each(pairs, |rank, (from, to)| rank.all_reduce(from, to, reduction))
+    }
+
+    /// [`OnStream::all_reduce_in_place`] at all ranks: `ncclAllReduce`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclAllReduce"))]
+    pub fn all_reduce_in_place<T: Element>(
+        self,
+        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let buffers = buffers.into_iter().map(Into::into).collect();
+        self.each(buffers, |rank, buffer: DeviceSliceMut<'a, T>| {
+            rank.all_reduce_in_place(buffer, reduction)
+        })
+    }
+
+    /// [`OnStream::reduce`] to one destination, at the rank `root`: `ncclReduce`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclReduce"))]
+    pub fn reduce<T: Element>(
+        self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+        root: usize,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let sources = sources.into_iter().map(Into::into).collect();
+        let mut destination = Some(destination.into());
+        self.each(sources, |rank, source: DeviceSlice<'a, T>| {
+            let to = if rank.rank() == root { destination.take() } else { None };
+            rank.reduce(source, to, root, reduction)
+        })
+    }
+
+    /// [`OnStream::broadcast_in_place`] at all ranks: `ncclBroadcast`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclBroadcast", "ncclBcast"))]
+    pub fn broadcast_in_place<T: Element>(
+        self,
+        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        root: usize,
+    ) -> Result<()> {
+        let buffers = buffers.into_iter().map(Into::into).collect();
+        self.each(buffers, |rank, buffer: DeviceSliceMut<'a, T>| {
+            rank.broadcast_in_place(buffer, root)
+        })
+    }
+
+    /// [`OnStream::all_gather`] at all ranks: `ncclAllGather`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclAllGather"))]
+    pub fn all_gather<T: Element>(
+        self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+    ) -> Result<()> {
+        let pairs = self.pairs(sources, destinations)?;
+        self.each(pairs, |rank, (from, to)| rank.all_gather(from, to))
+    }
+
+    /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclReduceScatter"))]
+    pub fn reduce_scatter<T: Element>(
+        self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let pairs = self.pairs(sources, destinations)?;
+        self.each(pairs, |rank, (from, to)| rank.reduce_scatter(from, to, reduction))
+    }
+
+    /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
+    pub fn all_to_all<T: Element>(
+        self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+    ) -> Result<()> {
+        let pairs = self.pairs(sources, destinations)?;
+        self.each(pairs, |rank, (from, to)| rank.all_to_all(from, to))
+    }
+
+    /// A source and a destination for each rank.
+    fn pairs<T: Element>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+    ) -> Result<Vec<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
+        let sources: Vec<_> = sources.into_iter().map(Into::into).collect();
+        let destinations: Vec<_> = destinations.into_iter().map(Into::into).collect();
+        self.ranks.one_each("nccl", destinations.len())?;
+        self.ranks.one_each("nccl", sources.len())?;
+        Ok(sources.into_iter().zip(destinations).collect())
+    }
+
+    /// Describes an operation of each rank with its memory, and enqueues them together if they match.
+    fn each<V>(
+        self,
+        memory: Vec<V>,
+        mut describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
+    ) -> Result<()> {
+        self.ranks.one_each("nccl", memory.len())?;
+        let mut calls = Vec::with_capacity(memory.len());
+        for ((rank, stream), memory) in self.ranks.0.iter().zip(&self.streams).zip(memory) {
+            describe(OnStream::new(rank, stream, Some(&mut calls))?, memory)?;
+        }
+        let shape = calls[0].shape;
+        if let Some(rank) = calls.iter().position(|call| call.shape != shape) {
+            let (one, other) = (shape.count, calls[rank].shape.count);
+            let why = format!("rank 0 has {one} elements and rank {rank} has {other}");
+            return Err(Error::invalid(shape.operation.op(), why));
+        }
+        let enqueued = enqueue_together(&calls);
+        if let Err(Error::Nccl(_)) = enqueued {
+            // Some ranks may wait for others that have enqueued nothing. Failures are reported.
+            drop(self.ranks.abort());
+        }
+        enqueued
+    }
+}
+
+debug_by! { [] Ranks: |it| "Ranks"(it.contexts().map(Context::device).collect::<Vec<_>>()) }
+debug_by! { [] OnStreams<'_>: |it| "OnStreams"(it.streams) }

@@ -1,0 +1,89 @@
+//! Types and constants of `nccl.h`, of NCCL 2.18, which later versions have not changed.
+//! `tests/abi.rs` compares them with a header where there is one.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+/// `ncclComm_t`.
+pub(super) type RawCommunicator = *mut c_void;
+
+/// `ncclUniqueId`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct RawUniqueId {
+    pub(super) internal: [u8; UNIQUE_ID_BYTES],
+}
+
+/// `NCCL_UNIQUE_ID_BYTES`.
+pub(super) const UNIQUE_ID_BYTES: usize = 128;
+
+// `ncclResult_t`.
+pub(super) const SUCCESS: c_int = 0;
+pub(super) const IN_PROGRESS: c_int = 7;
+
+// `ncclRedOp_t`.
+pub(super) const SUM: c_int = 0;
+pub(super) const PROD: c_int = 1;
+pub(super) const MAX: c_int = 2;
+pub(super) const MIN: c_int = 3;
+pub(super) const AVG: c_int = 4;
+
+// `ncclDataType_t`.
+pub(super) const INT8: c_int = 0;
+pub(super) const UINT8: c_int = 1;
+pub(super) const INT32: c_int = 2;
+pub(super) const UINT32: c_int = 3;
+pub(super) const INT64: c_int = 4;
+pub(super) const UINT64: c_int = 5;
+pub(super) const FLOAT16: c_int = 6;
+pub(super) const FLOAT32: c_int = 7;
+pub(super) const FLOAT64: c_int = 8;
+pub(super) const BFLOAT16: c_int = 9;
+
+/// `ncclScalarHostImmediate`.
+pub(super) const SCALAR_HOST_IMMEDIATE: c_int = 1;
+
+/// `NCCL_SPLIT_NOCOLOR`.
+pub(super) const SPLIT_NOCOLOR: c_int = -1;
+
+/// `NCCL_CONFIG_UNDEF_INT`.
+const UNDEF_INT: c_int = c_int::MIN;
+/// `NCCL_API_MAGIC`.
+const API_MAGIC: c_uint = 0xcafe_beef;
+/// `NCCL_VERSION_CODE` of NCCL 2.18.1: later versions take the fields of that one from the
+/// configuration, and their defaults for the others.
+const VERSION_CODE: c_uint = 21801;
+
+/// `ncclConfig_t` of NCCL 2.18.
+#[repr(C)]
+pub(super) struct RawConfig {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    pub(super) blocking: c_int,
+    cga_cluster_size: c_int,
+    min_ctas: c_int,
+    max_ctas: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+    /// Padding in 2.18, but within its size; a field since 2.25, which so gets its default.
+    traffic_class: c_int,
+}
+
+impl RawConfig {
+    /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls do not block.
+    pub(super) const fn non_blocking() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            magic: API_MAGIC,
+            version: VERSION_CODE,
+            blocking: 0,
+            cga_cluster_size: UNDEF_INT,
+            min_ctas: UNDEF_INT,
+            max_ctas: UNDEF_INT,
+            net_name: ptr::null(),
+            split_share: UNDEF_INT,
+            traffic_class: UNDEF_INT,
+        }
+    }
+}

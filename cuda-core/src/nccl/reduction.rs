@@ -1,0 +1,65 @@
+//! How the elements of the ranks become one.
+
+use std::ffi::c_int;
+
+use super::element::Element;
+use super::raw;
+use crate::types::pod::bytes_of;
+
+/// How the elements of all ranks, at the same place, become one.
+///
+/// ```no_run
+/// use cuda_core::nccl::{Ranks, Reduction};
+///
+/// # let contexts = cuda_core::Device::contexts(cuda_core::Device::all()?)?;
+/// # let streams: Vec<_> = contexts.iter().map(|it| it.create_stream()).collect::<Result<_, _>>()?;
+/// # let mut losses = streams.iter().map(|it| it.alloc_zeroed(1)).collect::<Result<Vec<_>, _>>()?;
+/// let ranks = Ranks::init_all(&contexts)?;
+/// ranks.on(&streams)?.all_reduce_in_place(&mut losses, Reduction::ScaledSum(0.5f32))?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+#[doc(alias("ncclRedOp_t"))]
+pub enum Reduction<T> {
+    /// Their sum; that of integers wraps.
+    Sum,
+    /// Their product.
+    Product,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// Their sum, divided by the number of ranks.
+    Average,
+    /// The sum of their products with this rank's factor: `ncclRedOpCreatePreMulSum`.
+    #[doc(alias("ncclRedOpCreatePreMulSum"))]
+    ScaledSum(T),
+}
+
+/// A reduction as NCCL's functions take it.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum RawReduction {
+    /// An `ncclRedOp_t`.
+    Number(c_int),
+    /// The bytes of the factor, followed by zeros.
+    ScaledSum(u64),
+}
+
+impl<T: Element> Reduction<T> {
+    pub(super) fn raw(self) -> RawReduction {
+        RawReduction::Number(match self {
+            Self::Sum => raw::SUM,
+            Self::Product => raw::PROD,
+            Self::Min => raw::MIN,
+            Self::Max => raw::MAX,
+            Self::Average => raw::AVG,
+            Self::ScaledSum(factor) => {
+                let mut bytes = [0; size_of::<u64>()];
+                // No element is larger.
+                bytes[..size_of::<T>()].copy_from_slice(bytes_of(&[factor]));
+                return RawReduction::ScaledSum(u64::from_ne_bytes(bytes));
+            }
+        })
+    }
+}

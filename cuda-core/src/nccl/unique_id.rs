@@ -1,0 +1,70 @@
+//! What the ranks of a communicator find each other by.
+
+use std::fmt;
+
+use super::failure::checked;
+use super::library::nccl;
+use super::raw::{RawUniqueId, UNIQUE_ID_BYTES};
+use crate::error::{Error, Result};
+
+/// What the ranks of a communicator find each other by: one rank makes it, and all others receive its
+/// bytes by any means: a file, a socket, MPI.
+///
+/// ```no_run
+/// use cuda_core::nccl::UniqueId;
+///
+/// let id = UniqueId::new()?; // at rank 0
+/// let bytes = id.to_bytes(); // to be sent
+/// assert_eq!(UniqueId::from_bytes(&bytes)?, id); // at the others
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UniqueId([u8; UNIQUE_ID_BYTES]);
+
+impl UniqueId {
+    /// The size in bytes.
+    pub const LEN: usize = UNIQUE_ID_BYTES;
+
+    /// A new one, for one communicator: `ncclGetUniqueId`. The process that makes it serves the others
+    /// while they join: it must live until they have, and they reach it over the network.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`].
+    #[doc(alias("ncclGetUniqueId"))]
+    pub fn new() -> Result<Self> {
+        let nccl = nccl()?;
+        let mut id = RawUniqueId { internal: [0; UNIQUE_ID_BYTES] };
+        // SAFETY: the function writes one id, to a local that outlives the call.
+        checked("ncclGetUniqueId", nccl, unsafe { (nccl.unique_id)(&mut id) })?;
+        Ok(Self(id.internal))
+    }
+
+    /// Its bytes.
+    pub const fn to_bytes(self) -> [u8; UNIQUE_ID_BYTES] {
+        self.0
+    }
+
+    /// The id of these bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless there are 128.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let id = bytes.try_into().map(Self);
+        id.map_err(|_| {
+            let why = format!("an id has {UNIQUE_ID_BYTES} bytes; {} were given", bytes.len());
+            Error::invalid("UniqueId::from_bytes", why)
+        })
+    }
+
+    pub(super) fn raw(self) -> RawUniqueId {
+        RawUniqueId { internal: self.0 }
+    }
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId(")?;
+        self.0[..16].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str("…)")
+    }
+}

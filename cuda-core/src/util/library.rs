@@ -1,0 +1,104 @@
+//! Libraries that are searched for and loaded when first used.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use cuda_sys::os::{self, Library};
+
+/// Defines a table of a library's functions. Those behind `optional` are [`None`] in a library that
+/// lacks them.
+macro_rules! functions {
+    (
+        $(#[$about:meta])*
+        $name:ident { $($field:ident = $symbol:literal: $ty:ty,)* }
+        $(optional { $($newer:ident = $newer_symbol:literal: $newer_ty:ty,)* })?
+    ) => {
+        $(#[$about])*
+        // INVARIANT: functions with these signatures; the library is never unloaded.
+        pub(super) struct $name {
+            $(pub(super) $field: $ty,)*
+            $($(pub(super) $newer: Option<$newer_ty>,)*)?
+        }
+
+        impl $name {
+            /// # Safety
+            /// Each address that is not null is a function with the signature of that symbol in the
+            /// library's header, for the life of the process.
+            unsafe fn resolve(
+                mut symbol: impl FnMut(&std::ffi::CStr) -> *const std::ffi::c_void,
+            ) -> Result<Self, String> {
+                Ok(Self {
+                    $($field: {
+                        let address = symbol($symbol);
+                        if address.is_null() {
+                            return Err(format!("it lacks {}", $symbol.to_string_lossy()));
+                        }
+                        // SAFETY: the caller promises that an address which is not null is a
+                        // function of this signature; function pointers and data pointers have one
+                        // size on every platform that CUDA supports.
+                        unsafe { std::mem::transmute::<*const std::ffi::c_void, $ty>(address) }
+                    },)*
+                    $($($newer: {
+                        let address = symbol($newer_symbol);
+                        // SAFETY: as above; a null function pointer is `None`.
+                        unsafe {
+                            std::mem::transmute::<*const std::ffi::c_void, Option<$newer_ty>>(address)
+                        }
+                    },)*)?
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use functions;
+
+/// What `load` makes of the first library that it accepts, or what was tried, with the loader's
+/// answers.
+///
+/// `variable` names a library to use instead of those called `names`. To these, `more` may add
+/// others. Both are ignored if the process has more rights than the user who started it: that user
+/// must not choose the code that it runs.
+pub(crate) fn find<T>(
+    variable: &str,
+    names: &[&str],
+    more: impl FnOnce(Vec<PathBuf>) -> Vec<PathBuf>,
+    load: impl Fn(&Library) -> Result<T, String>,
+) -> Result<T, String> {
+    let by_name: Vec<_> = names.iter().map(PathBuf::from).collect();
+    let candidates = match set(variable) {
+        _ if os::is_privileged() => by_name,
+        Some(library) => vec![library.into()],
+        None => more(by_name),
+    };
+    let mut tried = String::new();
+    for library in candidates {
+        match open(&library).and_then(|library| load(&library)) {
+            Ok(loaded) => return Ok(loaded),
+            Err(answer) => {
+                // Writing to a string cannot fail.
+                let _ = write!(tried, " {} ({answer});", library.display());
+            }
+        }
+    }
+    if tried.ends_with(';') {
+        tried.pop();
+    }
+    Err(tried)
+}
+
+/// What was tried, where a thread of the parent process was loading the library at the fork.
+pub(crate) const FORKED_MEANWHILE: &str =
+    " nothing (this process was forked while a thread of its parent did)";
+
+/// The value of an environment variable that is not empty.
+pub(crate) fn set(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable).filter(|value| !value.is_empty())
+}
+
+fn open(library: &Path) -> Result<Library, String> {
+    // SAFETY: the initialisers are those of the library that this crate looks for, found by its own
+    // name, or of the library that the user who started the program chose.
+    unsafe { Library::open(library.as_os_str()) }
+}

@@ -1,0 +1,145 @@
+//! One NCCL call: a call as those of the driver, with NCCL's codes.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_int};
+use std::sync::{Mutex, PoisonError};
+
+use cuda_sys::{CUDA_SUCCESS, CUresult};
+
+use crate::call::{self, Call};
+use crate::handle::Id;
+use crate::nccl::raw::{Answer, Code, RawComm};
+use crate::report::ViolationKind;
+use crate::{state, thread};
+
+/// The threads that are inside calls on a communicator, by its handle.
+static INSIDE: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
+
+/// Codes of faults below this are NCCL's; others are CUDA's.
+const CODES: u32 = 9;
+
+/// Runs one function. `used` is the communicator that no other thread may use meanwhile.
+pub(super) fn run(
+    name: &'static str,
+    used: Option<RawComm>,
+    body: impl FnOnce(&mut Call) -> Answer,
+) -> c_int {
+    let visit = used.map(Visit::begin);
+    let mut answer = None;
+    let driver = call::run(name, |call| {
+        if let Some(other) = visit.as_ref().and_then(|visit| visit.other) {
+            let message = format!("thread {other} is inside a call on the same communicator");
+            call.log.violation(ViolationKind::ConcurrentCalls, name, message);
+        }
+        answer = Some(body(call));
+        Ok(())
+    });
+    let code = match (driver, answer) {
+        (CUDA_SUCCESS, None) => Code::SUCCESS,
+        (CUDA_SUCCESS, Some(answer)) => answer.err().unwrap_or(Code::SUCCESS),
+        (refused, _) => from_driver(refused),
+    };
+    if code != Code::SUCCESS && code != Code::IN_PROGRESS {
+        note_error(name, code);
+    }
+    code.0
+}
+
+/// As NCCL answers where CUDA returns this code.
+fn from_driver(code: CUresult) -> Code {
+    match c_int::try_from(code.0) {
+        Ok(own) if code.0 < CODES => Code(own),
+        _ => Code::UNHANDLED_CUDA_ERROR,
+    }
+}
+
+/// After a call failed: a failed call inside a group fails the group, and a failed end of a group
+/// closes it.
+fn note_error(name: &'static str, code: Code) {
+    let mut state = state::lock();
+    let message = format!("{name}: {}", code.text().to_string_lossy());
+    state.nccl.last_error = CString::new(message).unwrap_or_default();
+    let thread = thread::number();
+    if name == "ncclGroupEnd" {
+        state.nccl.groups.remove(&thread);
+    } else if let Some(group) = state.nccl.groups.get_mut(&thread) {
+        group.error.get_or_insert(code);
+    }
+}
+
+/// A thread inside a call on a communicator.
+struct Visit {
+    handle: usize,
+    /// The thread that was there before.
+    other: Option<u64>,
+}
+
+impl Visit {
+    fn begin(comm: RawComm) -> Self {
+        let (handle, own) = (comm.addr(), thread::number());
+        let mut inside = INSIDE.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *inside.entry(handle).or_insert(own);
+        Self { handle, other: Some(first).filter(|first| *first != own) }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if self.other.is_none() {
+            INSIDE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.handle);
+        }
+    }
+}
+
+impl Call {
+    /// The communicator of a handle.
+    pub(super) fn communicator(&mut self, comm: RawComm) -> Answer<Id> {
+        let found = self.nccl.handles.resolve(comm);
+        let found = self.found(found, "communicator", comm.addr(), |_| CUresult(0));
+        found.map_err(|_| Code::INVALID_ARGUMENT)
+    }
+
+    /// The communicator of a handle, for a function that needs it to be ready and to itself.
+    pub(super) fn ready_communicator(&mut self, comm: RawComm) -> Answer<Id> {
+        let id = self.communicator(comm)?;
+        let own = thread::number();
+        let uses = |thread: u64, comms: &[Id]| thread != own && comms.contains(&id);
+        let other = self.nccl.groups.iter().find(|(thread, group)| uses(**thread, &group.members));
+        if let Some(other) = other.map(|(&thread, _)| thread) {
+            let message =
+                format!("the communicator is in a group that thread {other} has not ended");
+            let name = self.name;
+            self.log.violation(ViolationKind::ConcurrentCalls, name, message);
+        }
+        match self.status(id) {
+            Code::SUCCESS => Ok(id),
+            Code::IN_PROGRESS => {
+                let message = "what was done before with the communicator is in progress: \
+                               ncclCommGetAsyncError has not returned ncclSuccess";
+                let name = self.name;
+                self.log.violation(ViolationKind::NotReady, name, message.to_owned());
+                Err(Code::INVALID_ARGUMENT)
+            }
+            error => Err(error),
+        }
+    }
+}
+
+/// The code of CUDA's error inside an NCCL call.
+pub(super) fn cuda(_: CUresult) -> Code {
+    Code::UNHANDLED_CUDA_ERROR
+}
+
+/// The code of an argument that CUDA refuses.
+pub(super) fn argument(_: CUresult) -> Code {
+    Code::INVALID_ARGUMENT
+}
+
+/// Stores a result through the caller's pointer.
+///
+/// # Safety
+/// `to` is null or valid for a write of `T`.
+pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Answer {
+    // SAFETY: this function's contract.
+    unsafe { call::put(to, value) }.map_err(argument)
+}

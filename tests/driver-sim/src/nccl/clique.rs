@@ -1,0 +1,129 @@
+//! Cliques: the ranks of which each has a communicator for the same operations.
+
+use std::collections::BTreeMap;
+
+use crate::handle::Id;
+use crate::nccl::lane::Lane;
+use crate::nccl::operation::Round;
+use crate::nccl::raw::{Code, NO_COLOR, UniqueId};
+use crate::state::State;
+use crate::table::Table;
+
+#[derive(Debug)]
+pub(crate) struct Clique {
+    /// What its ranks meet by.
+    pub(crate) id: Option<UniqueId>,
+    /// The communicator of each rank that has joined; it may be gone.
+    pub(crate) ranks: Vec<Option<Id>>,
+    /// Collectives that some rank has enqueued and not all have ended.
+    pub(crate) rounds: Table<Round>,
+    /// How many collectives each rank has enqueued.
+    pub(crate) issued: Vec<u64>,
+    /// What one rank sends to another, by both.
+    pub(crate) lanes: BTreeMap<(usize, usize), Lane>,
+    pub(crate) splits: Table<Split>,
+}
+
+/// A split of a clique, which waits for all ranks.
+#[derive(Debug, Default)]
+pub(crate) struct Split {
+    /// By rank: color, key, and the communicator to be, if the color asks for one.
+    parts: BTreeMap<usize, (i32, i32, Option<Id>)>,
+}
+
+impl Clique {
+    pub(crate) fn new(id: Option<UniqueId>, size: usize) -> Self {
+        Self {
+            id,
+            ranks: vec![None; size],
+            rounds: Table::new(),
+            issued: vec![0; size],
+            lanes: BTreeMap::new(),
+            splits: Table::new(),
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.ranks.iter().all(Option::is_some)
+    }
+}
+
+impl State {
+    /// A rank joins its clique. Two ranks on one device are an error of all.
+    pub(crate) fn join_clique(&mut self, clique_id: Id, rank: usize, communicator: Id) {
+        let Some(clique) = self.nccl.cliques.get_mut(&clique_id) else {
+            return;
+        };
+        clique.ranks[rank] = Some(communicator);
+        if !clique.is_whole() {
+            return;
+        }
+        let members: Vec<Id> = clique.ranks.iter().copied().flatten().collect();
+        let known = |id: &Id| self.nccl.communicators.get(id).map(|comm| comm.device);
+        let mut devices: Vec<usize> = members.iter().filter_map(known).collect();
+        devices.sort_unstable();
+        let twice = devices.windows(2).any(|pair| pair[0] == pair[1]);
+        for id in members {
+            let patience = self.nccl.patience(self.mode);
+            if let Some(comm) = self.nccl.communicators.get_mut(&id) {
+                comm.patience = patience;
+                if twice {
+                    comm.error = Some(Code::INVALID_USAGE);
+                }
+            }
+        }
+        crate::state::CHANGED.notify_all();
+    }
+
+    /// A rank's part in a split. With the last one, the new communicators get their ranks.
+    pub(crate) fn join_split(
+        &mut self,
+        clique_id: Id,
+        (number, rank): (u64, usize),
+        (color, key): (i32, i32),
+        child: Option<Id>,
+    ) {
+        let Some(clique) = self.nccl.cliques.get_mut(&clique_id) else {
+            return;
+        };
+        let split = clique.splits.row(number);
+        split.parts.insert(rank, (color, key, child));
+        if split.parts.len() < clique.ranks.len() {
+            return;
+        }
+        let Some(split) = clique.splits.remove(&number) else {
+            return;
+        };
+        let mut colors: BTreeMap<i32, Vec<(i32, usize, Id)>> = BTreeMap::new();
+        for (rank, (color, key, child)) in split.parts {
+            if let Some(child) = child.filter(|_| color != NO_COLOR) {
+                colors.entry(color).or_default().push((key, rank, child));
+            }
+        }
+        for mut members in colors.into_values() {
+            members.sort_unstable();
+            let new = self.new_id();
+            self.nccl.cliques.insert(new, Clique::new(None, members.len()));
+            for (rank, (_, _, child)) in members.into_iter().enumerate() {
+                if let Some(comm) = self.nccl.communicators.get_mut(&child) {
+                    (comm.clique, comm.rank) = (Some(new), rank);
+                }
+                self.join_clique(new, rank, child);
+            }
+        }
+        crate::state::CHANGED.notify_all();
+    }
+
+    /// Removes a clique that no communicator is in.
+    pub(crate) fn forget_clique(&mut self, id: Id) {
+        let members = self.nccl.communicators.values();
+        let is_used = members.filter(|comm| comm.clique == Some(id)).count() > 0;
+        let waits = |clique: &Clique| clique.ranks.iter().any(Option::is_none);
+        let waited = self.nccl.cliques.get(&id).is_some_and(waits);
+        // What its ranks have enqueued may still need it.
+        let pending = self.nccl.cliques.get(&id).is_some_and(Clique::is_pending);
+        if !is_used && !waited && !pending {
+            self.nccl.cliques.remove(&id);
+        }
+    }
+}

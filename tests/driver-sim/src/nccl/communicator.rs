@@ -1,0 +1,177 @@
+//! Communicators: one rank's end of a clique.
+
+use std::collections::BTreeMap;
+
+use crate::engine::clock::{Clock, Point};
+use crate::handle::Id;
+use crate::nccl::number::Number;
+use crate::nccl::operation::Factor;
+use crate::nccl::raw::Code;
+use crate::state::State;
+
+#[derive(Debug)]
+pub(crate) struct Communicator {
+    pub(crate) handle: usize,
+    /// None until all ranks of the split that makes it have called.
+    pub(crate) clique: Option<Id>,
+    pub(crate) rank: usize,
+    pub(crate) device: usize,
+    pub(crate) blocking: bool,
+    /// The program has not seen that all ranks have joined.
+    pub(crate) joins: bool,
+    /// For how many polls what is in progress goes on although it could end.
+    pub(crate) patience: u32,
+    /// Its asynchronous error.
+    pub(crate) error: Option<Code>,
+    /// A group that was ended and whose operations are not enqueued.
+    pub(crate) job: Option<Id>,
+    /// How many splits it has taken part in, and whether the last one may be in progress.
+    pub(crate) splits: u64,
+    pub(crate) splitting: bool,
+    pub(crate) finalized: bool,
+    /// The program has seen that it is finalized, and all its work done.
+    pub(crate) flushed: bool,
+    /// The last operation on each stream, and what happened before its end.
+    pub(crate) last: BTreeMap<Id, (Point, Clock)>,
+    /// Reductions that the program made, by number.
+    pub(crate) reductions: BTreeMap<i32, (Number, Factor)>,
+    pub(crate) call: &'static str,
+}
+
+impl State {
+    pub(crate) fn new_communicator(
+        &mut self,
+        (clique, rank): (Option<Id>, usize),
+        device: usize,
+        blocking: bool,
+        call: &'static str,
+    ) -> Id {
+        let id = self.new_id();
+        let handle = self.nccl.handles.issue(id);
+        let comm = Communicator {
+            handle,
+            clique,
+            rank,
+            device,
+            blocking,
+            joins: true,
+            patience: 0,
+            error: None,
+            job: None,
+            splits: 0,
+            splitting: false,
+            finalized: false,
+            flushed: false,
+            last: BTreeMap::new(),
+            reductions: BTreeMap::new(),
+            call,
+        };
+        self.nccl.communicators.insert(id, comm);
+        id
+    }
+
+    /// The asynchronous state of a communicator, as the program knows it.
+    pub(crate) fn status(&self, id: Id) -> Code {
+        let Some(comm) = self.nccl.communicators.get(&id) else {
+            return Code::INVALID_ARGUMENT;
+        };
+        match comm.error {
+            Some(error) => error,
+            None if comm.joins || comm.job.is_some() || comm.splitting => Code::IN_PROGRESS,
+            None if comm.finalized && !comm.flushed => Code::IN_PROGRESS,
+            None => Code::SUCCESS,
+        }
+    }
+
+    /// The asynchronous state, after what can go on has gone on.
+    pub(crate) fn poll_communicator(&mut self, id: Id) -> Code {
+        let Some(comm) = self.nccl.communicators.get(&id) else {
+            return Code::INVALID_ARGUMENT;
+        };
+        if let Some(job) = comm.job {
+            self.poll_job(job);
+        } else if self.status(id) == Code::IN_PROGRESS && self.could_end(id) {
+            if let Some(comm) = self.nccl.communicators.get_mut(&id) {
+                if comm.patience > 0 {
+                    comm.patience -= 1;
+                } else {
+                    self.end_progress(id);
+                }
+            }
+        }
+        self.status(id)
+    }
+
+    /// Whether what is in progress needs no call of another rank.
+    pub(crate) fn could_end(&self, id: Id) -> bool {
+        let Some(comm) = self.nccl.communicators.get(&id) else {
+            return true;
+        };
+        let Some(clique) = comm.clique.and_then(|clique| self.nccl.cliques.get(&clique)) else {
+            return false;
+        };
+        let over = |member: &Option<Id>| {
+            let member = member.and_then(|member| self.nccl.communicators.get(&member));
+            member.is_none_or(|member| member.finalized)
+        };
+        if comm.joins {
+            clique.is_whole()
+        } else if comm.splitting {
+            !clique.splits.contains_key(&comm.splits)
+        } else {
+            clique.ranks.iter().all(over)
+        }
+    }
+
+    /// Ends what is in progress. The end of finalising is seen when all its work is done.
+    pub(crate) fn end_progress(&mut self, id: Id) {
+        let Some(comm) = self.nccl.communicators.get_mut(&id) else {
+            return;
+        };
+        (comm.joins, comm.splitting) = (false, false);
+        if !comm.finalized || comm.flushed {
+            return;
+        }
+        let last: Vec<(Point, Clock)> = comm.last.values().cloned().collect();
+        let mut done = true;
+        for (point, _) in &last {
+            done &= self.advance(*point);
+        }
+        if done {
+            for (_, clock) in &last {
+                self.host_join(clock);
+            }
+            if let Some(comm) = self.nccl.communicators.get_mut(&id) {
+                comm.flushed = true;
+            }
+        }
+    }
+
+    /// Removes a communicator. Its operations in streams go on, with results that mean nothing.
+    pub(crate) fn remove_communicator(&mut self, id: Id) {
+        let Some(comm) = self.nccl.communicators.remove(&id) else {
+            return;
+        };
+        self.nccl.handles.retire(comm.handle);
+        if let Some(job) = comm.job {
+            self.leave_job(job, id);
+        }
+        for group in self.nccl.groups.values_mut() {
+            group.items.retain(|item| item.communicator != id);
+            group.members.retain(|member| *member != id);
+        }
+        let mut handles = Vec::new();
+        self.nccl.registered.retain(|_, registered| {
+            let own = registered.communicator == id;
+            handles.extend(own.then_some(registered.handle));
+            !own
+        });
+        for handle in handles {
+            self.nccl.registered_handles.retire(handle);
+        }
+        if let Some(clique) = comm.clique {
+            self.forget_clique(clique);
+        }
+        crate::state::CHANGED.notify_all();
+    }
+}

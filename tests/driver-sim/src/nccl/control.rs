@@ -1,0 +1,27 @@
+//! What tests make NCCL do.
+
+use crate::nccl::raw::Code;
+use crate::session::Session;
+use crate::state;
+
+impl Session {
+    /// Gives the rank `rank` of every communicator that exists the asynchronous error `code`, an
+    /// `ncclResult_t`, as if its process had died: its operations no longer end, nor do those that
+    /// other ranks do with it, until each is aborted. Returns for how many communicators.
+    ///
+    /// # Panics
+    /// If `code` is `ncclSuccess` or `ncclInProgress`, which are no errors.
+    pub fn fail_rank(&self, rank: usize, code: i32) -> usize {
+        let code = Code(code);
+        assert!(code != Code::SUCCESS && code != Code::IN_PROGRESS, "{code:?} is no error");
+        let mut state = state::lock();
+        let ranks = state.nccl.communicators.values_mut().filter(|comm| comm.rank == rank);
+        ranks.map(|comm| comm.error = Some(code)).count()
+    }
+
+    /// The version that `ncclGetVersion` returns for the rest of this session, such as 21803 for
+    /// 2.18.3.
+    pub fn set_nccl_version(&self, version: i32) {
+        state::lock().log.nccl_version = Some(version);
+    }
+}

@@ -1,0 +1,73 @@
+//! The ends of communicators.
+
+use crate::call::Call;
+use crate::engine::clock::Point;
+use crate::handle::Id;
+use crate::nccl::raw::{Code, RawComm};
+use crate::report::ViolationKind;
+use crate::state::is_retired;
+
+nccl_entries! {
+    ncclCommFinalize(comm: RawComm) of comm |call| {
+        let id = call.ready_communicator(comm)?;
+        let patience = { let mode = call.mode; call.nccl.patience(mode) };
+        let own = call.nccl.communicators.get_mut(&id).ok_or(Code::INVALID_ARGUMENT)?;
+        if own.finalized {
+            return Err(Code::INVALID_USAGE);
+        }
+        (own.finalized, own.patience) = (true, patience);
+        if own.blocking {
+            // A program may finalise the ranks of a process one after the other.
+            flush(call, id);
+            return Ok(());
+        }
+        Err(Code::IN_PROGRESS)
+    }
+
+    ncclCommDestroy(comm: RawComm) of comm |call| {
+        if comm.is_null() {
+            return Ok(());
+        }
+        let id = call.ready_communicator(comm)?;
+        if let Some(stream) = in_flight(call, id) {
+            let message = format!(
+                "its work on stream #{stream} is not waited for: ncclCommFinalize does, or a wait for \
+                 the stream"
+            );
+            let name = call.name;
+            call.log.violation(ViolationKind::InFlight, name, message);
+        }
+        call.remove_communicator(id);
+        Ok(())
+    }
+
+    ncclCommAbort(comm: RawComm) |call| {
+        if comm.is_null() {
+            return Ok(());
+        }
+        let id = call.communicator(comm)?;
+        call.remove_communicator(id);
+        Ok(())
+    }
+}
+
+/// A stream with work of a communicator that the host has not waited for.
+fn in_flight(call: &Call, id: Id) -> Option<Id> {
+    let covers = call.host.covers();
+    let waited =
+        |point: Point| covers(point) || is_retired(&call.streams, &call.dead, point.stream);
+    let mut last = call.nccl.communicators[&id].last.values();
+    last.find(|(point, _)| !waited(*point)).map(|(point, _)| point.stream)
+}
+
+/// Waits for all work of a communicator.
+fn flush(call: &mut Call, id: Id) {
+    let last: Vec<_> = call.nccl.communicators[&id].last.values().cloned().collect();
+    for (point, clock) in last {
+        call.drive(point);
+        call.host_join(&clock);
+    }
+    if let Some(own) = call.nccl.communicators.get_mut(&id) {
+        own.flushed = true;
+    }
+}

@@ -1,0 +1,125 @@
+//! Groups: what a thread collects between `ncclGroupStart` and `ncclGroupEnd`.
+
+use crate::call::Call;
+use crate::engine::work::Access;
+use crate::handle::Id;
+use crate::nccl::operation::{Collective, Transfer};
+use crate::nccl::raw::{Answer, Code};
+use crate::thread;
+
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) depth: u32,
+    /// The first call inside that failed: the group does nothing.
+    pub(crate) error: Option<Code>,
+    pub(crate) items: Vec<Item>,
+    /// The communicators that it uses or makes.
+    pub(crate) members: Vec<Id>,
+}
+
+/// A call that enqueues an operation.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) communicator: Id,
+    pub(crate) stream: Id,
+    /// The capture that the stream was in when the call was made.
+    pub(crate) capture: Option<Id>,
+    pub(crate) call: &'static str,
+    pub(crate) what: What,
+    pub(crate) accesses: Vec<Access>,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Collective(Collective),
+    Transfer(Transfer),
+}
+
+impl Call {
+    /// The open group of the calling thread.
+    pub(super) fn group(&mut self) -> Option<&mut Group> {
+        self.nccl.groups.get_mut(&thread::number())
+    }
+
+    pub(super) fn start_group(&mut self) {
+        self.nccl.groups.row(thread::number()).depth += 1;
+    }
+
+    /// Takes a call's operation: into the open group, or at once.
+    pub(super) fn take_item(&mut self, item: Item) -> Answer {
+        let communicator = item.communicator;
+        if let Some(group) = self.group() {
+            group.items.push(item);
+            if !group.members.contains(&communicator) {
+                group.members.push(communicator);
+            }
+            return Ok(());
+        }
+        self.begin(Group { items: vec![item], members: vec![communicator], ..Group::default() })
+    }
+
+    /// Takes a communicator that is being made: into the open group, or waits for it if it blocks.
+    pub(super) fn take_member(&mut self, communicator: Id) -> Answer {
+        if let Some(group) = self.group() {
+            group.members.push(communicator);
+            return Ok(());
+        }
+        self.begin(Group { members: vec![communicator], ..Group::default() })
+    }
+
+    /// Ends the calling thread's group, if this is the outermost end. `None`: there is no group.
+    pub(super) fn end_group(&mut self) -> Option<Answer> {
+        let group = self.group()?;
+        group.depth -= 1;
+        if group.depth > 0 {
+            return Some(Ok(()));
+        }
+        let group = self.nccl.groups.remove(&thread::number())?;
+        Some(match group.error {
+            Some(error) => Err(error),
+            None => self.begin(group),
+        })
+    }
+
+    /// Enqueues the operations of a group, or begins a job that will.
+    fn begin(&mut self, group: Group) -> Answer {
+        let Group { items, members, .. } = group;
+        let blocks = |id: &Id| self.nccl.communicators.get(id).map(|comm| comm.blocking);
+        let kinds: Vec<bool> = members.iter().filter_map(blocks).collect();
+        if kinds.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        let blocking = kinds.first() == Some(&true);
+        let captures = items.iter().any(|item| item.capture.is_some());
+        let later = !items.is_empty() && !blocking && !captures && self.takes_time();
+        if later {
+            self.new_job(items, &members);
+        } else {
+            self.enqueue_items(items)?;
+        }
+        if blocking {
+            members.into_iter().try_for_each(|id| self.await_ranks(id))?;
+            return Ok(());
+        }
+        // Errors of other ranks are seen later, by a poll.
+        let done = |id: &Id| self.status(*id) == Code::SUCCESS;
+        if members.iter().all(done) { Ok(()) } else { Err(Code::IN_PROGRESS) }
+    }
+
+    /// Waits until all ranks have joined.
+    pub(super) fn await_ranks(&mut self, id: Id) -> Answer {
+        loop {
+            match self.status(id) {
+                Code::SUCCESS => return Ok(()),
+                Code::IN_PROGRESS if self.could_end(id) => self.end_progress(id),
+                Code::IN_PROGRESS => self.wait(None),
+                error => return Err(error),
+            }
+        }
+    }
+
+    /// Draws whether what need not be done at once is done later.
+    fn takes_time(&mut self) -> bool {
+        self.mode != crate::Mode::Eager && self.nccl.draw.below(2) == 0
+    }
+}

@@ -1,0 +1,35 @@
+//! What one rank sends to another, in order.
+
+use crate::engine::clock::Point;
+use crate::handle::Id;
+use crate::nccl::operation::Transfer;
+use crate::table::Table;
+
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// How many sends and receives were enqueued.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) messages: Table<Message>,
+}
+
+/// A send and the receive that matches it.
+#[derive(Debug, Default)]
+pub(crate) struct Message {
+    pub(crate) send: Option<End>,
+    pub(crate) receive: Option<End>,
+    /// The bytes, once either end took them from the memory of the sender.
+    pub(crate) bytes: Option<Vec<u8>>,
+    /// How many ends are done.
+    pub(crate) done: u8,
+    /// The ends do not match.
+    pub(crate) broken: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) communicator: Id,
+    pub(crate) at: Point,
+    pub(crate) transfer: Transfer,
+    pub(crate) call: &'static str,
+}

@@ -1,0 +1,247 @@
+//! NCCL: collectives among the devices of one process.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+
+use cuda_core::nccl::{Communicator, Element, Ranks, Reduction, UniqueId, group};
+use cuda_core::{Context, Device, DeviceBuffer, Result, Stream, bf16, f16};
+use support::gpu_test;
+
+mod bad_input;
+mod life;
+mod order;
+
+/// The first `count` devices, with a stream on each.
+fn devices(count: u32) -> Result<(Vec<Context>, Vec<Stream>)> {
+    let devices = (0..count).map(Device::get).collect::<Result<Vec<_>>>()?;
+    let contexts = Device::contexts(devices)?;
+    let streams = contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
+    Ok((contexts, streams))
+}
+
+/// The ranks of a communicator, which end together: where a device is lost, the other rank would wait for
+/// it.
+struct Apart(Vec<Communicator>);
+
+impl Deref for Apart {
+    type Target = [Communicator];
+
+    fn deref(&self) -> &[Communicator] {
+        &self.0
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|rank| drop(rank.abort()));
+    }
+}
+
+/// A communicator of these devices, rank by rank.
+fn apart(contexts: &[Context]) -> Result<Apart> {
+    // SAFETY: the tests enqueue the same operations at all.
+    Ok(Apart(unsafe { Ranks::init_all(contexts)?.into_communicators() }))
+}
+
+/// A buffer for each rank, with the elements that `at` gives it.
+fn buffers<T: Element>(
+    streams: &[Stream],
+    at: impl Fn(usize) -> Vec<T>,
+) -> Result<Vec<DeviceBuffer<T>>> {
+    let upload = |(rank, stream): (usize, &Stream)| stream.upload_new(&at(rank)[..]);
+    streams.iter().enumerate().map(upload).collect()
+}
+
+/// What each buffer holds.
+fn values<T: Element>(streams: &[Stream], buffers: &[DeviceBuffer<T>]) -> Result<Vec<Vec<T>>> {
+    streams.iter().zip(buffers).map(|(stream, buffer)| stream.download_vec(buffer)).collect()
+}
+
+/// 0, 1, 2 and so on from `first`.
+fn from(first: u32, len: u32) -> Vec<u32> {
+    (first..first + len).collect()
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_all_reduce_at_all_ranks() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        assert_eq!(ranks.len(), 2);
+        let sources = buffers(&streams, |rank| vec![1.0f32 + rank as f32; 1000])?;
+        let mut sums = buffers(&streams, |_| vec![0.0f32; 1000])?;
+        ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![3.0; 1000]; 2]);
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Average)?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![3.0; 1000]; 2]);
+        ranks.wait(&streams)?;
+        ranks.finalize()
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_all_operations_at_all_ranks() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let on = || ranks.on(&streams);
+        // 0 1 2 3 and 10 11 12 13.
+        let sources = buffers(&streams, |rank| from(10 * rank as u32, 4))?;
+        let mut wide = buffers(&streams, |_| vec![0u32; 8])?;
+        on()?.all_gather(&sources, &mut wide)?;
+        assert_eq!(values(&streams, &wide)?, vec![[from(0, 4), from(10, 4)].concat(); 2]);
+        let mut narrow = buffers(&streams, |_| vec![0u32; 2])?;
+        on()?.reduce_scatter(&sources, &mut narrow, Reduction::Sum)?;
+        assert_eq!(values(&streams, &narrow)?, [[10, 12], [14, 16]]);
+        let mut swapped = buffers(&streams, |_| vec![0u32; 4])?;
+        on()?.all_to_all(&sources, &mut swapped)?;
+        assert_eq!(values(&streams, &swapped)?, [[0, 1, 10, 11], [2, 3, 12, 13]]);
+        let mut most = streams[1].alloc_zeroed::<u32>(4)?;
+        on()?.reduce(&sources, &mut most, 1, Reduction::Max)?;
+        assert_eq!(streams[1].download_vec(&most)?, from(10, 4));
+        on()?.broadcast_in_place(&mut swapped, 1)?;
+        assert_eq!(values(&streams, &swapped)?, [[2, 3, 12, 13]; 2]);
+        // Nothing to do is no call.
+        let mut none = buffers(&streams, |_| Vec::<u32>::new())?;
+        on()?.all_reduce_in_place(&mut none, Reduction::Sum)
+    }
+}
+
+/// All-reduces 3 and 5 by each reduction.
+fn reduces<T: Element + PartialEq + Debug>(
+    ranks: &Ranks,
+    streams: &[Stream],
+    of: impl Fn(f32) -> T,
+) -> Result<()> {
+    let scaled = Reduction::ScaledSum(of(2.0));
+    let expected = [
+        (Reduction::Sum, 8.0),
+        (Reduction::Product, 15.0),
+        (Reduction::Min, 3.0),
+        (Reduction::Max, 5.0),
+        (Reduction::Average, 4.0),
+        (scaled, 16.0),
+    ];
+    for (reduction, value) in expected {
+        let mut buffers = buffers(streams, |rank| vec![of(3.0 + 2.0 * rank as f32); 7])?;
+        ranks.on(streams)?.all_reduce_in_place(&mut buffers, reduction)?;
+        assert_eq!(values(streams, &buffers)?, [[of(value); 7], [of(value); 7]], "{reduction:?}");
+    }
+    Ok(())
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_elements_and_reductions() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        reduces(&ranks, &streams, |value| value as i8)?;
+        reduces(&ranks, &streams, |value| value as u8)?;
+        reduces(&ranks, &streams, |value| value as i32)?;
+        reduces(&ranks, &streams, |value| value as u32)?;
+        reduces(&ranks, &streams, |value| value as i64)?;
+        reduces(&ranks, &streams, |value| value as u64)?;
+        reduces(&ranks, &streams, f16::from_f32)?;
+        reduces(&ranks, &streams, bf16::from_f32)?;
+        reduces(&ranks, &streams, |value| value)?;
+        reduces(&ranks, &streams, f64::from)
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_ranks_of_two_threads() -> Result<()> {
+        let (contexts, _) = devices(2)?;
+        let id = UniqueId::new()?;
+        let at = |rank: usize| -> Result<Vec<u32>> {
+            let context = &contexts[rank];
+            // SAFETY: both threads run this closure.
+            let communicator = unsafe { Communicator::init_rank(context, &id, rank, 2) }?;
+            assert_eq!((communicator.rank(), communicator.size()), (rank, 2));
+            assert_eq!(communicator.context(), context);
+            let stream = context.create_stream()?;
+            let mut buffer = stream.upload_new(&from(10 * rank as u32, 4)[..])?;
+            communicator.on(&stream)?.all_gather_in_place(&mut buffer)?; // 0 1 12 13
+            communicator.on(&stream)?.reduce_scatter_in_place(&mut buffer, Reduction::Sum)?;
+            let mut part = stream.alloc(2)?;
+            stream.copy(buffer.slice(2 * rank..2 * rank + 2)?, &mut part)?;
+            let mut seen = stream.download_vec(&part)?;
+            let mut one = stream.upload_new(&[7 + rank as u32])?;
+            communicator.on(&stream)?.reduce_in_place(&mut one, 0, Reduction::Product)?;
+            communicator.on(&stream)?.broadcast_in_place(&mut one, 0)?;
+            seen.extend(stream.download_vec(&one)?);
+            let whole = (rank == 1).then(|| one.as_view());
+            let mut copy = stream.alloc(1)?;
+            communicator.on(&stream)?.broadcast(whole, &mut copy, 1)?;
+            match rank {
+                0 => communicator.on(&stream)?.send(&copy, 1)?,
+                _ => communicator.on(&stream)?.receive(&mut copy, 0)?,
+            }
+            communicator.wait(&stream)?;
+            communicator.async_error()?;
+            seen.extend(stream.download_vec(&copy)?);
+            communicator.finalize()?;
+            Ok(seen)
+        };
+        let (zero, one) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| at(1));
+            (at(0), one.join().expect("it does not panic"))
+        });
+        assert_eq!(zero?, [0, 2, 56, 56]);
+        assert_eq!(one?, [24, 26, 56, 56]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_ranks_send_to_each_other_in_a_group() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let pair = apart(&contexts)?;
+        let sources = buffers(&streams, |rank| from(rank as u32, 5))?;
+        let mut received = buffers(&streams, |_| vec![0u32; 5])?;
+        group(|group| {
+            for (rank, received) in received.iter_mut().enumerate() {
+                group.on(&pair[rank], &streams[rank])?.send(&sources[rank], 1 - rank)?;
+                group.on(&pair[rank], &streams[rank])?.receive(received, 1 - rank)?;
+            }
+            Ok(())
+        })?;
+        assert_eq!(values(&streams, &received)?, [from(1, 5), from(0, 5)]);
+        // Nothing is enqueued if the closure fails.
+        let failed = group(|group| {
+            group.on(&pair[0], &streams[0])?.send(&sources[0], 1)?;
+            Device::get(1000).map(drop)
+        });
+        assert!(failed.is_err());
+        streams[0].synchronize()
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_split_and_join_again() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let pair = apart(&contexts)?;
+        let split = |rank: usize, color, key| -> Result<_> {
+            let split = pair[rank].split(color, key)?;
+            Ok(split.map(|half| (half.rank(), half.size())))
+        };
+        let both = |at: [(Option<u32>, i32); 2]| -> Result<_> {
+            std::thread::scope(|scope| {
+                let one = scope.spawn(|| split(1, at[1].0, at[1].1));
+                Ok([split(0, at[0].0, at[0].1)?, one.join().expect("it does not panic")?])
+            })
+        };
+        assert_eq!(both([(Some(0), 1), (Some(0), 0)])?, [Some((1, 2)), Some((0, 2))]);
+        assert_eq!(both([(Some(0), 0), (Some(1), 0)])?, [Some((0, 1)), Some((0, 1))]);
+        assert_eq!(both([(Some(3), 0), (None, 0)])?, [Some((0, 1)), None]);
+        drop(pair);
+        // The same devices in a new communicator.
+        let mut buffers = buffers(&streams, |_| vec![1u32])?;
+        let ranks = Ranks::init_all(&contexts)?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum)?;
+        assert_eq!(values(&streams, &buffers)?, [[2], [2]]);
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! What is refused before NCCL is called.
+
+use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
+use cuda_core::{Context, ContextFlags, Error, NcclError, Result};
+use support::{gpu_test, refusal};
+
+use super::{apart, buffers, devices, values};
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_refuses_wrong_lengths_and_ranks() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let pair = apart(&contexts)?;
+        let (rank, stream) = (&pair[0], &streams[0]);
+        let three = stream.alloc_zeroed::<u32>(3)?;
+        let mut four = stream.alloc_zeroed::<u32>(4)?;
+        let mismatch = |result: Result<()>| assert!(
+            matches!(result, Err(Error::LengthMismatch { .. })), "{result:?}"
+        );
+        mismatch(rank.on(stream)?.all_reduce(&three, &mut four, Reduction::Sum));
+        mismatch(rank.on(stream)?.reduce(&three, Some(four.as_view_mut()), 0, Reduction::Sum));
+        mismatch(rank.on(stream)?.broadcast(Some(three.as_view()), &mut four, 0));
+        mismatch(rank.on(stream)?.all_gather(&three, &mut four));
+        mismatch(rank.on(stream)?.reduce_scatter(&three, &mut four, Reduction::Sum));
+        mismatch(rank.on(stream)?.all_to_all(&three, &mut four));
+        let mut odd = stream.alloc_zeroed::<u32>(3)?;
+        assert!(refusal(rank.on(stream)?.all_to_all(&three, &mut odd)).contains("cannot be divided"));
+        assert!(refusal(rank.on(stream)?.all_gather_in_place(&mut odd)).contains("cannot be divided"));
+        let refused = rank.on(stream)?.reduce_scatter_in_place(&mut odd, Reduction::Sum);
+        assert!(refusal(refused).contains("cannot be divided"));
+        assert!(refusal(rank.on(stream)?.reduce(&three, None, 0, Reduction::Sum)).contains("destination"));
+        assert!(refusal(rank.on(stream)?.broadcast(None, &mut odd, 0)).contains("source"));
+        let outside = |result: Result<()>| assert!(
+            matches!(result, Err(Error::OutOfBounds { .. })), "{result:?}"
+        );
+        outside(rank.on(stream)?.send(&three, 2));
+        outside(rank.on(stream)?.receive(&mut odd, 2));
+        outside(rank.on(stream)?.broadcast_in_place(&mut odd, 2));
+        outside(rank.on(stream)?.reduce_in_place(&mut odd, 2, Reduction::Sum));
+        // None of it was enqueued.
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_refuses_what_ranks_do_unlike() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut unlike = buffers(&streams, |rank| vec![1u32; 4 + rank])?;
+        let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike, Reduction::Sum);
+        assert!(refusal(refused).contains("rank 0 has 4 elements and rank 1 has 5"));
+        let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike[..1], Reduction::Sum);
+        assert!(refusal(refused).contains("1 given for 2 ranks"));
+        assert!(refusal(ranks.on(&streams[..1]).map(drop)).contains("1 given for 2 ranks"));
+        let crossed = [&streams[1], &streams[0]];
+        assert!(matches!(ranks.on(crossed), Err(Error::WrongContext { .. })));
+        unlike.reverse();
+        let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike, Reduction::Sum);
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        // It can still be used.
+        let mut alike = buffers(&streams, |_| vec![1u32; 4])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut alike, Reduction::Sum)?;
+        assert_eq!(values(&streams, &alike)?, [[2; 4]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_refuses_contexts_and_memory_of_others() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let other = Context::new(contexts[0].device(), ContextFlags::default())?;
+        let own = Ranks::init_all([&other]);
+        assert!(refusal(own.map(drop)).contains("primary"));
+        assert!(refusal(Ranks::init_all([]).map(drop)).contains("no contexts"));
+        let twice = Ranks::init_all([&contexts[0], &contexts[0]]);
+        assert!(refusal(twice.map(drop)).contains("twice"));
+        let id = UniqueId::new()?;
+        // SAFETY: nothing is enqueued.
+        let outside = unsafe { Communicator::init_rank(&contexts[0], &id, 2, 2) };
+        assert!(matches!(outside, Err(Error::OutOfBounds { .. })), "{outside:?}");
+        assert!(refusal(UniqueId::from_bytes(&[0; 127]).map(drop)).contains("127 were given"));
+        assert_eq!(UniqueId::from_bytes(&id.to_bytes())?, id);
+
+        let alone = apart(&contexts[..1])?;
+        let stream = &streams[0];
+        let mut there = other.alloc::<u32>(4)?;
+        let refused = alone[0].on(stream)?.all_reduce_in_place(&mut there, Reduction::Sum);
+        assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
+        let theirs = other.create_stream()?;
+        assert!(matches!(alone[0].on(&theirs), Err(Error::WrongContext { .. })));
+        let mut far = streams[1].alloc_zeroed::<u32>(4)?;
+        let refused = alone[0].on(stream)?.all_reduce_in_place(&mut far, Reduction::Sum);
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        let mut own = stream.upload_new(&[1u32, 2])?;
+        let default = contexts[0].default_stream()?;
+        let refused = alone[0].on(&default)?.all_reduce_in_place(&mut own, Reduction::Sum);
+        assert!(refusal(refused).contains("default stream"));
+        alone[0].on(stream)?.all_reduce_in_place(&mut own, Reduction::Sum)?;
+        assert_eq!(stream.download_vec(&own)?, [1, 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn k_nccl_refuses_to_be_called_from_a_host_function() -> Result<()> {
+        let (contexts, streams) = devices(1)?;
+        let alone = apart(&contexts)?;
+        let stream = streams[0].clone();
+        let mut buffer = stream.alloc_zeroed::<u32>(4)?;
+        let (tell, told) = std::sync::mpsc::channel();
+        streams[0].launch_host_func(move || {
+            let in_group = group(|group| {
+                group.on(&alone[0], &stream)?.all_reduce_in_place(buffer.as_view_mut(), Reduction::Sum)
+            });
+            let reduced = alone[0].on(&stream).and_then(|on| {
+                on.all_reduce_in_place(&mut buffer, Reduction::Sum)
+            });
+            let others = [
+                in_group,
+                reduced,
+                alone[0].abort(),
+                alone[0].finalize(),
+                alone[0].wait(&stream),
+                alone[0].async_error(),
+                alone[0].split(None, 0).map(drop),
+                UniqueId::new().map(drop),
+            ];
+            tell.send(others).expect("the test waits");
+            // The communicator is dropped here.
+        })?;
+        streams[0].synchronize()?;
+        for result in told.recv().expect("it was called") {
+            assert_eq!(result, Err(Error::InCallback));
+        }
+        cuda_core::drops::flush();
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_refuses_after_the_end() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        ranks.finalize()?;
+        let mut buffers = buffers(&streams, |_| vec![1u32; 4])?;
+        let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
+        assert!(matches!(refused, Err(Error::Nccl(NcclError::Finalized { .. }))), "{refused:?}");
+        ranks.abort()?;
+        let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
+        assert!(matches!(refused, Err(Error::Nccl(NcclError::Aborted { .. }))), "{refused:?}");
+        let pair = apart(&contexts)?;
+        pair[0].abort()?;
+        pair[0].abort()?;
+        let aborted = |result: Result<()>| assert!(
+            matches!(result, Err(Error::Nccl(NcclError::Aborted { rank: 0, .. }))), "{result:?}"
+        );
+        aborted(pair[0].on(&streams[0])?.all_reduce_in_place(&mut buffers[0], Reduction::Sum));
+        aborted(pair[0].wait(&streams[0]));
+        aborted(pair[0].async_error());
+        aborted(pair[0].finalize());
+        aborted(pair[0].split(None, 0).map(drop));
+        Ok(())
+    }
+}

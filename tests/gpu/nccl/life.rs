@@ -1,0 +1,154 @@
+//! What ends: ranks that are lost, communicators that are dropped or aborted.
+
+use std::time::{Duration, Instant};
+
+use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
+use cuda_core::{Context, Error, NcclError, Result};
+use support::{gpu_test, stall};
+
+use super::{Apart, apart, buffers, devices, values};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Two ranks whose calls may take only a moment.
+fn impatient(contexts: &[Context]) -> Result<Apart> {
+    let options = CommunicatorOptions::new().limit(SHORT);
+    // SAFETY: the tests enqueue the same operations at both, or leave one out.
+    Ok(Apart(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() }))
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn k_nccl_a_rank_that_does_not_join_is_not_waited_for() -> Result<()> {
+        let (contexts, _) = devices(1)?;
+        let (id, options) = (UniqueId::new()?, CommunicatorOptions::new().limit(SHORT));
+        // SAFETY: nothing is enqueued.
+        let alone = unsafe { Communicator::init_rank_with(&contexts[0], &id, 0, 2, &options) };
+        let expected = matches!(
+            alone, Err(Error::Nccl(NcclError::TimedOut { rank: 0, after: SHORT, .. }))
+        );
+        assert!(expected, "{alone:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_a_lost_rank_is_noticed_and_done_without() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let pair = apart(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
+        // NCCL connects the ranks at the first operation.
+        std::thread::scope(|scope| {
+            let reduce = |rank: usize, buffer| {
+                pair[rank].on(&streams[rank])?.all_reduce_in_place(buffer, Reduction::Sum)
+            };
+            let (first, second) = sums.split_at_mut(1);
+            let one = scope.spawn(move || reduce(1, &mut second[0]));
+            reduce(0, &mut first[0]).and(one.join().expect("no panic"))
+        })?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![2; 100]; 2]);
+        // The other does not come.
+        pair[0].on(&streams[0])?.all_reduce_in_place(&mut sums[0], Reduction::Sum)?;
+        let waited = pair[0].wait_for(&streams[0], SHORT);
+        let expected = matches!(
+            waited, Err(Error::Nccl(NcclError::TimedOut { op: "wait", rank: 0, .. }))
+        );
+        assert!(expected, "{waited:?}");
+        pair[0].abort()?;
+        // The stream goes on.
+        streams[0].fill(&mut sums[0], 7)?;
+        assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
+        // So do the devices, in a new communicator.
+        drop(pair);
+        let ranks = Ranks::init_all(&contexts)?;
+        ranks.on(&streams)?.broadcast_in_place(&mut sums, 0)?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![7; 100]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_another_thread_aborts_a_call_in_progress() -> Result<()> {
+        let (contexts, _) = devices(2)?;
+        let pair = apart(&contexts)?;
+        std::thread::scope(|scope| {
+            // Waits for the other rank, which does not split.
+            let split = scope.spawn(|| pair[0].split(Some(0), 0).map(drop));
+            while !split.is_finished() {
+                // Nothing to end at first, perhaps: then the call is refused.
+                pair[0].abort()?;
+            }
+            let split = split.join().expect("no panic");
+            assert!(matches!(split, Err(Error::Nccl(NcclError::Aborted { .. }))), "{split:?}");
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_a_call_in_progress_ends_with_its_limit() -> Result<()> {
+        let (contexts, _) = devices(2)?;
+        let pair = impatient(&contexts)?;
+        let since = Instant::now();
+        let split = pair[0].split(Some(0), 0);
+        let expected = matches!(
+            split, Err(Error::Nccl(NcclError::TimedOut { op: "ncclCommSplit", rank: 0, .. }))
+        );
+        assert!(expected && since.elapsed() >= SHORT, "{split:?}");
+        // It was aborted.
+        let again = pair[0].split(Some(0), 0);
+        assert!(matches!(again, Err(Error::Nccl(NcclError::Aborted { .. }))), "{again:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl, asynchronous;
+    fn k_nccl_work_in_flight_keeps_what_was_dropped() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 1000])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let stalled = stall(streams[1].as_raw());
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        drop(ranks); // returns at once
+        assert!(!streams[1].query()?);
+        stalled.release();
+        assert_eq!(values(&streams, &sums)?, vec![vec![4; 1000]; 2]);
+        cuda_core::drops::flush();
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_leaves_what_is_current() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let work = || -> Result<()> {
+            let ranks = Ranks::init_all(&contexts)?;
+            let mut sums = buffers(&streams, |_| vec![1u32; 10])?;
+            ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+            let alone = apart(&contexts[1..])?;
+            let rank = &alone[0];
+            rank.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
+            rank.split(Some(0), 0)?;
+            rank.wait(&streams[1])?;
+            rank.abort()?;
+            assert!(rank.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum).is_err());
+            ranks.wait(&streams)?;
+            ranks.finalize()
+        };
+        for current in [None, Some(&contexts[0]), Some(&contexts[1])] {
+            let guard = current.map(Context::enter).transpose()?;
+            let before = support::context::current();
+            work()?;
+            assert_eq!(support::context::current(), before);
+            drop(guard);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Collectives among the other work of streams.
+
+use cuda_core::nccl::{Ranks, Reduction};
+use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result};
+use support::{gpu_test, refusal, stall};
+
+use super::{buffers, devices, values};
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_comes_behind_and_before_other_streams() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let (_, others) = devices(2)?;
+        let (_, thirds) = devices(2)?;
+        let mut buffers = buffers(&streams, |_| vec![0u32; 1000])?;
+        for round in 1..4 {
+            let host = PinnedBuffer::from_slice(&contexts[0], &vec![round; 1000])?;
+            for (stream, buffer) in others.iter().zip(&mut buffers) {
+                stream.upload(&host, buffer)?;
+            }
+            ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum)?;
+            assert_eq!(values(&thirds, &buffers)?, vec![vec![2 * round; 1000]; 2]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl, asynchronous;
+    fn k_nccl_returns_at_once_and_keeps_its_memory() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![0u32; 1000])?;
+        // NCCL connects the ranks at the first operation.
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        let sources = buffers(&streams, |rank| vec![1 + rank as u32; 1000])?;
+        let stalled = stall(streams[1].as_raw());
+        ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
+        drop(sources);
+        // These may get the memory.
+        let others = buffers(&streams, |_| vec![100u32; 1000])?;
+        drop(others);
+        stalled.release();
+        assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn l_nccl_in_graphs() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        // SAFETY: both enqueue the same.
+        let pair = unsafe { Ranks::init_all(&contexts)?.into_communicators() };
+        let mut buffers = buffers(&streams, |_| vec![1u32; 100])?;
+        // NCCL connects the ranks at the first operation.
+        let graphs = std::thread::scope(|scope| {
+            let threads: Vec<_> = pair.iter().zip(&streams).zip(&mut buffers).map(
+                |((rank, stream), buffer)| scope.spawn(move || {
+                    rank.on(stream)?.all_reduce_in_place(&mut *buffer, Reduction::Sum)?;
+                    stream.synchronize()?;
+                    Graph::capture(stream.context(), |captured| {
+                        rank.on(captured)?.all_reduce_in_place(buffer, Reduction::Sum)
+                    })
+                }),
+            ).collect();
+            let graphs = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+            graphs.collect::<Result<Vec<_>>>()
+        })?;
+        // The graphs keep the communicator.
+        drop(pair);
+        let mut execs = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>>>()?;
+        for _ in 0..2 {
+            execs.iter_mut().zip(&streams).try_for_each(|(exec, stream)| exec.launch(stream))?;
+        }
+        assert_eq!(values(&streams, &buffers)?, vec![vec![8; 100]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_groups_of_devices() -> Result<()> {
+        let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
+        let streams = group.streams();
+        let parts = buffers(streams, |rank| vec![1 + rank as u32, 10])?;
+        let mut whole = group.alloc::<u32>(4)?;
+        group.all_gather(&parts, &mut whole)?;
+        assert_eq!(values(streams, &whole)?, [[1, 10, 2, 10]; 2]);
+        let mut sums = group.alloc::<u32>(2)?;
+        group.all_reduce(&parts, &mut sums, Reduction::Sum)?;
+        group.all_reduce_in_place(&mut sums, Reduction::Max)?;
+        assert_eq!(values(streams, &sums)?, [[3, 20]; 2]);
+        let mut shares = group.alloc::<u32>(2)?;
+        group.reduce_scatter(&whole, &mut shares, Reduction::Sum)?;
+        assert_eq!(values(streams, &shares)?, [[2, 20], [4, 20]]);
+        // NCCL has one rank for each device.
+        let twice = DeviceGroup::new([Device::get(0)?, Device::get(0)?])?;
+        let mut two = twice.alloc_zeroed::<u32>(1)?;
+        let refused = twice.all_reduce_in_place(&mut two, Reduction::Sum);
+        assert!(refusal(refused).contains("twice"));
+        Ok(())
+    }
+}
