@@ -1,6 +1,6 @@
 //! Graphs of two devices.
 
-use cuda_core::{Allocator, Device, Graph, Result, Stream};
+use cuda_core::{Allocator, Device, Error, Graph, MemoryPool, Result, Stream, sys};
 use support::{gpu_test, kernels};
 
 use super::add_one;
@@ -27,6 +27,26 @@ gpu_test! {
         for step in 1..4 {
             exec.launch(&streams[0])?;
             assert_eq!(streams[0].download_vec(&back)?, [step + 1; 1000]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_a_copy_between_devices_needs_access() -> Result<()> {
+        let devices = [Device::get(0)?, Device::get(1)?];
+        let contexts = [devices[0].context()?, devices[1].context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let pools = devices.map(|device| MemoryPool::builder(device).build());
+        let [first, second] = pools;
+        let (first, second) = (first?, second?);
+        let near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
+        let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
+        let graph = Graph::capture_on(contexts.each_ref(), |[here, _]| here.copy(&near, &mut far))?;
+        match graph.instantiate() {
+            Err(Error::Driver { code, .. }) => assert_eq!(code, sys::CUDA_ERROR_INVALID_VALUE),
+            other => panic!("{other:?}"),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
-    Context, Device, DeviceBuffer, Function, Graph, PinnedBuffer, Result, Stream, drops,
+    Condition, Context, Device, DeviceBuffer, Function, Graph, PinnedBuffer, Result, Stream, drops,
 };
 use cuda_sim::{Fault, Session};
 use support::{kernels, refusal, stall};
@@ -45,7 +45,10 @@ fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
         exec.lend_mut(&mut output).launch(&one)?;
         fail_a_launch(session);
         exec.lend_mut(&mut output).launch(&two).expect_err("it was made to fail");
-        assert!(output.try_as_slice()?.is_none(), "the first launch is pending");
+        // Whatever is asked of the other stream: it is idle, which it says after some questions.
+        for _ in 0..20 {
+            assert!(output.try_as_slice()?.is_none(), "the first launch is pending");
+        }
         stalled.release();
         assert_eq!(output.as_slice()?, [9; 100]);
         Ok(())
@@ -282,5 +285,80 @@ fn s07_an_update_that_may_have_been_made_keeps_what_either_graph_uses() {
         assert_eq!(stream.download_vec(&poison)?, [3; 100]);
         drop(exec);
         x.close().map_err(|rejected| rejected.error)
+    });
+}
+
+#[test]
+fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
+    clean(|_session| {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop((exec, graph));
+        other.fill(&mut x, 2)?; // behind the launch
+        stalled.release();
+        assert_eq!(other.download_vec(&x)?, [2; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s01_by_data_flow_a_copy_comes_behind_what_it_reads() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
+        let graph = Graph::capture_by_access(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.copy(&x, &mut y)
+        })?;
+        assert_eq!(graph.edge_count()?, 1);
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [1; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s07_what_runs_on_a_condition_is_kept_and_waited_for() {
+    clean(|_session| {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
+        let graph = Graph::capture(&context, |stream| {
+            Condition::new(stream, 1)?.if_then(stream, |body| body.copy(&x, &mut y))
+        })?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(other.as_raw());
+        other.fill(&mut x, 3)?;
+        exec.launch(&stream)?; // behind the fill
+        stalled.release();
+        drop((graph, x));
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [3; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s07_a_body_that_fails_makes_no_graph() {
+    clean(|_session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::capture(&context, |stream| {
+            let failed = Condition::new(stream, 1)?.if_then(stream, |body| {
+                body.fill(&mut x, 1)?;
+                body.synchronize()
+            });
+            failed.expect_err("a body cannot wait");
+            Ok(())
+        });
+        assert!(refusal(graph).contains("not complete"));
+        Ok(())
     });
 }

@@ -176,7 +176,11 @@ fn copy_unified(
     let ends = (End::Device(dst), End::Device(src));
     let dst = call.device_place(name, dst, bytes)?;
     let src = call.device_place(name, src, bytes)?;
-    admit(call, stream, &[&dst, &src])?;
+    // On an H200 with driver 580, captured copies are looked at when their graph is instantiated.
+    let device = |place| call.device_block(place).map(|block| block.device);
+    if device(&dst) == device(&src) || call.streams[&home].capture.is_none() {
+        admit(call, stream, &[&dst, &src])?;
+    }
     let on_host = |place: &Place| matches!(place, Place::Pinned { .. });
     let wait = stream.is_none() && (on_host(&dst) || on_host(&src));
     submit(call, home, ends, (dst, src), bytes, wait)
@@ -210,7 +214,11 @@ fn copy_peer(
 /// Between two devices, one pool must be accessible from the other's device. On one device, an
 /// asynchronous copy fails while a context is current whose device has no access to the pool,
 /// although the stream determines where the copy runs; with no current context it works.
-pub(super) fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]) -> Outcome {
+pub(in crate::entry) fn admit(
+    call: &mut Call,
+    stream: Option<CUstream>,
+    places: &[&Place],
+) -> Outcome {
     let blocks: Vec<(usize, &Pool)> = places
         .iter()
         .filter_map(|place| {

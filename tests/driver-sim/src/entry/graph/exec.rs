@@ -6,7 +6,10 @@ use cuda_sys::*;
 
 use super::refuse_memory;
 use crate::call::{Call, Outcome, put};
+use crate::engine::work::Work;
+use crate::entry::copy::admit;
 use crate::graph::GraphOwner;
+use crate::graph::exec::ExecNode;
 use crate::handle::pointer;
 
 /// `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
@@ -98,6 +101,12 @@ unsafe fn instantiate(
         call.refuse_conditions(graph)?;
     }
     call.check_conditions(graph)?;
+    let steps = call.flatten(graph);
+    for step in steps.iter().flat_map(ExecNode::with_bodies) {
+        if let Work::Copy { dst, src, .. } = &step.task.work {
+            admit(call, None, &[dst, src])?;
+        }
+    }
     let id = call.instantiate(graph, flags, flags & AUTO_FREE != 0);
     // SAFETY: the caller's contract.
     unsafe { put(exec, pointer(call.graphs.execs[&id].handle)) }
