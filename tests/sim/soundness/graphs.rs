@@ -41,6 +41,7 @@ fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
             stream.download(&x, &mut output)
         })?;
         let mut exec = graph.instantiate()?;
+        one.synchronize()?; // or the other stream would wait for all that is on this one
         let stalled = stall(one.as_raw());
         exec.lend_mut(&mut output).launch(&one)?;
         fail_a_launch(session);
