@@ -41,6 +41,7 @@ fn s50_a_launch_that_fails_elsewhere_is_not_taken_for_one_behind_the_last() {
             stream.download(&x, &mut output)
         })?;
         let mut exec = graph.instantiate()?;
+        one.synchronize()?; // or the other stream would wait for all that is on this one
         let stalled = stall(one.as_raw());
         exec.lend_mut(&mut output).launch(&one)?;
         fail_a_launch(session);
@@ -296,6 +297,7 @@ fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
         let mut x = stream.alloc_zeroed::<u32>(100)?;
         let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
         let mut exec = graph.instantiate()?;
+        stream.synchronize()?; // or the other one would wait for all that is on it
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
         drop((exec, graph));
