@@ -35,13 +35,15 @@ gpu_test! {
         // NCCL connects the ranks at the first operation.
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         streams.iter().try_for_each(|stream| stream.synchronize())?;
-        let sources = buffers(&streams, |rank| vec![1 + rank as u32; 1000])?;
+        // Freed on streams that have nothing to do.
+        let (_, others) = devices(2)?;
+        let sources = buffers(&others, |rank| vec![1 + rank as u32; 1000])?;
+        others.iter().try_for_each(|stream| stream.synchronize())?;
         let stalled = stall(streams[1].as_raw());
         ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
         drop(sources);
         // These may get the memory.
-        let others = buffers(&streams, |_| vec![100u32; 1000])?;
-        drop(others);
+        drop(buffers(&others, |_| vec![100u32; 1000])?);
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
         Ok(())
