@@ -44,8 +44,55 @@ fn main() {
         Err(why) => format!("not run\n{why}\n"),
     };
     write("abi_report.txt", &report);
+    let (verdict, details) = match ask_nccl() {
+        Ok(assertions) => ("passed", assertions.to_string()),
+        Err(Ok(complaints)) => ("failed", complaints),
+        Err(Err(why)) => ("not run", why),
+    };
+    if verdict != "not run" {
+        println!("cargo::rustc-cfg=nccl_oracle");
+    }
+    write("nccl_report.txt", &format!("{verdict}\n{details}"));
     for (number, example) in (1..).zip(readme_examples()) {
         write(&format!("readme_{number}.rs"), &example);
+    }
+}
+
+/// The variable that names the folder of `nccl.h`, such as `nvidia/nccl/include` of the wheel
+/// `nvidia-nccl-cu12`.
+const NCCL_INCLUDE: &str = "CUDA_TESTS_NCCL_INCLUDE";
+
+/// Where `nccl.h` is installed by a package of the system.
+const SYSTEM_INCLUDE: &str = "/usr/include";
+
+const NCCL_TYPES: &str = "cuda-core/src/nccl/raw.rs";
+
+/// The number of assertions about NCCL that hold; or those that do not, or why none was made.
+fn ask_nccl() -> Result<usize, Result<String, NotRun>> {
+    println!("cargo::rerun-if-env-changed={NCCL_INCLUDE}");
+    println!("cargo::rerun-if-changed={NCCL_TYPES}");
+    let include = env::var(NCCL_INCLUDE).unwrap_or_else(|_| SYSTEM_INCLUDE.to_owned());
+    let header = Path::new(&include).join("nccl.h");
+    println!("cargo::rerun-if-changed={}", header.display());
+    if !header.exists() {
+        return Err(Err(format!("no nccl.h in {include}; {NCCL_INCLUDE} names its folder")));
+    }
+    let raw = fs::read_to_string(NCCL_TYPES).map_err(|error| Err(error.to_string()))?;
+    let (program, assertions) = oracle::nccl::program(&raw).map_err(Ok)?;
+    for (name, text) in oracle::nccl::STUBS {
+        write(name, text);
+    }
+    write("nccl_oracle.c", &program);
+    let compiler = Compiler::find(include).map_err(Err)?;
+    let mut command = compiler.tool.to_command();
+    let folder = &compiler.directory;
+    // The stubs come before the headers of a toolkit.
+    command.arg("-std=gnu11").arg("-fsyntax-only").arg("-I").arg(folder);
+    command.arg("-I").arg(&compiler.include).arg(folder.join("nccl_oracle.c"));
+    let output = run(&mut command).map_err(Err)?;
+    match output.status.success() {
+        true => Ok(assertions),
+        false => Err(Ok(String::from_utf8_lossy(&output.stderr).into_owned())),
     }
 }
 

@@ -33,6 +33,19 @@ const KNOWN: [(&str, &str); 17] = [
     ("size CUDA_HOST_NODE_PARAMS_v2_st", "the same"),
 ];
 
+const NCCL_REPORT: &str = include_str!(concat!(env!("OUT_DIR"), "/nccl_report.txt"));
+
+#[test]
+#[cfg_attr(
+    not(nccl_oracle),
+    ignore = "needs an nccl.h (CUDA_TESTS_NCCL_INCLUDE names its folder), and GCC or Clang"
+)]
+fn c_agrees_with_the_types_of_nccl() {
+    let (verdict, details) = NCCL_REPORT.split_once('\n').expect("a verdict and details");
+    assert_eq!(verdict, "passed", "\n{details}");
+    println!("abi oracle: {details} assertions about nccl.h");
+}
+
 #[test]
 #[cfg_attr(
     not(abi_oracle),

@@ -1,6 +1,7 @@
 //! NCCL: collectives among the devices of one process.
 
 use std::fmt::Debug;
+use std::ops::Deref;
 
 use cuda_core::nccl::{Communicator, Element, Ranks, Reduction, UniqueId, group};
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream, bf16, f16};
@@ -18,10 +19,28 @@ fn devices(count: u32) -> Result<(Vec<Context>, Vec<Stream>)> {
     Ok((contexts, streams))
 }
 
-/// A communicator of two devices, rank by rank.
-fn pair(contexts: &[Context]) -> Result<Vec<Communicator>> {
-    // SAFETY: the tests enqueue the same operations at both.
-    Ok(unsafe { Ranks::init_all(contexts)?.into_communicators() })
+/// The ranks of a communicator, which end together: where a device is lost, the other rank would wait for
+/// it.
+struct Apart(Vec<Communicator>);
+
+impl Deref for Apart {
+    type Target = [Communicator];
+
+    fn deref(&self) -> &[Communicator] {
+        &self.0
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|rank| drop(rank.abort()));
+    }
+}
+
+/// A communicator of these devices, rank by rank.
+fn apart(contexts: &[Context]) -> Result<Apart> {
+    // SAFETY: the tests enqueue the same operations at all.
+    Ok(Apart(unsafe { Ranks::init_all(contexts)?.into_communicators() }))
 }
 
 /// A buffer for each rank, with the elements that `at` gives it.
@@ -178,7 +197,7 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_ranks_send_to_each_other_in_a_group() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let pair = pair(&contexts)?;
+        let pair = apart(&contexts)?;
         let sources = buffers(&streams, |rank| from(rank as u32, 5))?;
         let mut received = buffers(&streams, |_| vec![0u32; 5])?;
         group(|group| {
@@ -203,7 +222,7 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_split_and_join_again() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let pair = pair(&contexts)?;
+        let pair = apart(&contexts)?;
         let split = |rank: usize, color, key| -> Result<_> {
             let split = pair[rank].split(color, key)?;
             Ok(split.map(|half| (half.rank(), half.size())))

@@ -10,6 +10,7 @@ use std::path::Path;
 use ctype::Types;
 
 mod ctype;
+pub(crate) mod nccl;
 
 /// The bindings of one header, as text.
 pub(crate) struct Bindings {

@@ -1,11 +1,12 @@
-//! M14: a machine without a driver, and one without NVRTC.
+//! M14: a machine without a driver, one without NVRTC, and one without NCCL.
 
 use std::sync::Arc;
 
+use cuda_core::nccl;
 use cuda_core::nvrtc::{self, Program};
 use cuda_core::{
-    Allocator, CachingPool, Context, Device, DeviceGroup, Error, PointerAttributes, Result, Uuid,
-    set_default_allocator, with_allocator,
+    Allocator, CachingPool, Context, Device, DeviceGroup, Error, NcclError, PointerAttributes,
+    Result, Uuid, set_default_allocator, with_allocator,
 };
 
 use support::child;
@@ -82,6 +83,41 @@ fn m_nvrtc_absent() {
                 Err(Error::NoNvrtc { tried, .. }) => {
                     assert!(tried.contains(NOWHERE), "{tried}");
                     assert!(!tried.contains("libnvrtc.so.12"), "{tried}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    child::done();
+}
+
+#[test]
+fn m_nccl_absent() {
+    const NOWHERE: &str = "/nonexistent/libnccl.so.2";
+    if !child::is_this() {
+        let simulated = Some("1");
+        let environment = [("CUDA_CORE_NCCL", Some(NOWHERE)), ("CUDA_TESTS_SIM", simulated)];
+        child::run(concat!(module_path!(), "::m_nccl_absent"), &environment);
+        return;
+    }
+    // Not by `simulator`, which installs the simulated NCCL, too.
+    cuda_sim::install(cuda_sim::Config::from_env().devices(1)).expect("it is the first");
+    let device = Device::get(0).expect("the simulated one");
+    let context = device.context().expect("the primary one");
+    let group = DeviceGroup::new([device]).expect("of one device");
+    let mut sums = group.alloc_zeroed::<u32>(1).expect("little memory");
+    // Twice: the second call gives the same answer.
+    for _ in 0..2 {
+        let answers = [
+            nccl::version().map(drop),
+            nccl::UniqueId::new().map(drop),
+            nccl::Ranks::init_all([&context]).map(drop),
+            group.all_reduce_in_place(&mut sums, nccl::Reduction::Sum),
+        ];
+        for answer in answers {
+            match answer {
+                Err(Error::Nccl(NcclError::NotFound { tried, .. })) => {
+                    assert!(tried.contains(NOWHERE), "{tried}");
                 }
                 other => panic!("{other:?}"),
             }

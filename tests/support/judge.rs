@@ -1,5 +1,6 @@
 //! Compares what a run with a failing driver call leaked with what the library reported.
 
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -188,6 +189,7 @@ fn kind(resource: Resource) -> Option<LeakKind> {
         Resource::Context => Some(LeakKind::Context),
         Resource::Graph => Some(LeakKind::Graph),
         Resource::GraphExec => Some(LeakKind::GraphExec),
+        Resource::Communicator => Some(LeakKind::Communicator),
         _ => None,
     }
 }
@@ -248,6 +250,10 @@ pub fn take_away(mut leaks: Vec<Leak>) {
                 leak.discard();
                 continue;
             }
+            LeakKind::Communicator => {
+                abort(handle.cast());
+                continue;
+            }
             // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Physical => unsafe { cu::cuMemRelease(leak.handle) },
             LeakKind::Semaphore => {
@@ -272,6 +278,17 @@ pub fn take_away(mut leaks: Vec<Leak>) {
         };
         check("releasing a leaked object", result);
     }
+}
+
+/// Aborts a communicator of the simulated NCCL.
+fn abort(communicator: *mut c_void) {
+    type Abort = unsafe extern "C" fn(*mut c_void) -> c_int;
+    let address = cuda_sim::symbol(c"ncclCommAbort");
+    // SAFETY: the simulated NCCL has this function, with this signature.
+    let abort = unsafe { std::mem::transmute::<*const c_void, Abort>(address) };
+    // SAFETY: the owner leaked it, so this is its only release.
+    let result = unsafe { abort(communicator) };
+    assert_eq!(result, 0, "releasing a leaked communicator");
 }
 
 /// Makes some context current for a call that needs one.

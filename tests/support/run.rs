@@ -112,10 +112,12 @@ fn refuse_simulator(path: &str) {
 
 /// Panics if NVRTC or NCCL is absent. Tests that need libcudart open it themselves.
 fn require_libraries(path: &str) {
-    let libraries: [(_, fn() -> cuda_core::Result<cuda_core::Version>); 2] =
-        [("nvrtc", cuda_core::nvrtc::version), ("nccl", cuda_core::nccl::version)];
-    for (library, version) in libraries {
-        if let (true, Err(error)) = (tagged(path, library), version()) {
+    let versions = [
+        ("nvrtc", tagged(path, "nvrtc").then(cuda_core::nvrtc::version)),
+        ("nccl", tagged(path, "nccl").then(cuda_core::nccl::version)),
+    ];
+    for (library, version) in versions {
+        if let Some(Err(error)) = version {
             let variable = format!("CUDA_CORE_{}", library.to_uppercase());
             panic!("{path} needs {library}; {variable} names one to take: {error}");
         }

@@ -86,7 +86,7 @@ fn own_job() -> String {
     format!("own-{}", process::id())
 }
 
-/// Starts this program once for each rank. A rank that is to kill itself may end as it likes.
+/// Starts this program once for each rank. A rank that was killed counts as lost, not as failed.
 fn spawn(count: usize, dir: Option<&Path>) -> Result<u8> {
     let mut words: Vec<OsString> = env::args_os().skip(1).collect();
     if let Some(at) = words.iter().position(|word| word == "--spawn") {
@@ -104,14 +104,14 @@ fn spawn(count: usize, dir: Option<&Path>) -> Result<u8> {
         command.spawn()
     };
     let children = (0..count).map(start).collect::<std::io::Result<Vec<Child>>>()?;
-    let mut worst = 0;
+    let mut worst = None;
     for (rank, mut child) in children.into_iter().enumerate() {
         match child.wait()?.code() {
-            Some(code) => worst = worst.max(u8::try_from(code).unwrap_or(1)),
+            Some(code) => worst = worst.max(Some(u8::try_from(code).unwrap_or(1))),
             None => eprintln!("rank {rank} was killed"),
         }
     }
-    Ok(worst)
+    Ok(worst.ok_or("all ranks were killed")?)
 }
 
 /// Runs each rank in a thread, with a device of its own.

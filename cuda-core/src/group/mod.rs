@@ -5,15 +5,18 @@ mod contexts;
 mod exchange;
 mod host;
 mod peers;
+mod reduce;
 mod round;
 mod views;
 mod whole;
 
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::DeviceBuffer;
+use crate::nccl::Ranks;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
@@ -32,6 +35,9 @@ pub use whole::{Whole, WholeMut};
 /// | one device | every device the same | [`broadcast`](Self::broadcast) |
 /// | each device | the next one | [`rotate`](Self::rotate) |
 /// | each device | each device another part | [`all_to_all`](Self::all_to_all), [`exchange`](Self::exchange) |
+/// | each device | every device the sum | [`all_reduce`](Self::all_reduce), by [NCCL](crate::nccl) |
+/// | each device | each device a part of the sum | [`reduce_scatter`](Self::reduce_scatter), by NCCL |
+/// | each device a part | every device all | [`all_gather`](Self::all_gather), by NCCL |
 ///
 /// Buffers are given one for each member, in the order of the ranks: a `&mut Vec` of them, or an
 /// iterator of views. Copies are ordered by the buffers, like all others, with the work of any
@@ -71,6 +77,8 @@ pub struct DeviceGroup {
     /// sends to several others at once, are no faster, and copying on the receiver's stream is
     /// slower.
     lanes: Box<[Stream]>,
+    /// The communicator of the members, once it was used.
+    ranks: Mutex<Option<Arc<Ranks>>>,
 }
 
 impl DeviceGroup {
@@ -136,7 +144,7 @@ impl DeviceGroup {
             lane.map_err(|error| error.on(stream.device()))
         };
         let lanes: Result<_> = streams.iter().map(lane).collect();
-        Ok(Self { lanes: lanes?, streams })
+        Ok(Self { lanes: lanes?, streams, ranks: Mutex::default() })
     }
 
     /// The number of members; at least one.

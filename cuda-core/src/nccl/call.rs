@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cuda_sys::{CUdeviceptr, CUstream};
 
-use super::communicator::{Held, Joined, Scope};
+use super::joined::{Joined, LockedRank, await_all};
 use super::library::Nccl;
+use super::polling::NcclScope;
 use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS};
 use super::reduction::RawReduction;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ use crate::util::inline_vec::InlineVec;
 pub(super) struct Call<'a> {
     pub(super) joined: &'a Arc<Joined>,
     pub(super) core: &'a StreamCore,
-    pub(super) shape: Shape,
+    pub(super) shape: CallShape,
     // INVARIANT: what the operation reads and writes is memory of the communicator's device, which
     // `used` covers. The address of what it does not use is null.
     pub(super) from: CUdeviceptr,
@@ -48,7 +48,7 @@ impl<'a> Used<'a> {
 
 /// What all ranks of an operation have alike.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct CallShape {
     pub(super) operation: Operation,
     /// Elements, as the function of NCCL counts them.
     pub(super) count: usize,
@@ -93,11 +93,12 @@ impl<'a> Call<'a> {
     /// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
     ///
     /// # Safety
-    /// The memory stays allocated until the operation is done, and the stream is live.
+    /// The memory stays allocated until the operation is done, and the stream is live. An operation of
+    /// several calls is made in a group.
     #[inline]
     unsafe fn issue(&self, raw: RawCommunicator, stream: CUstream) -> c_int {
         let nccl = self.joined.nccl;
-        let Shape { operation, count, element: (ty, size) } = self.shape;
+        let CallShape { operation, count, element: (ty, size) } = self.shape;
         let (from, to) = (pointer(self.from), pointer(self.to));
         match operation {
             Operation::AllReduce(reduction) => reduced(nccl, raw, ty, reduction, |number| {
@@ -129,7 +130,7 @@ impl<'a> Call<'a> {
                 // SAFETY: as above.
                 unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) }
             }
-            Operation::AllToAll => grouped(nccl, || {
+            Operation::AllToAll => {
                 for rank in 0..self.joined.size {
                     let at = rank * count * size;
                     let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
@@ -144,7 +145,7 @@ impl<'a> Call<'a> {
                     }
                 }
                 SUCCESS
-            }),
+            }
         }
     }
 }
@@ -234,7 +235,7 @@ pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
         return call.core.ensure();
     }
     let bound = call.bind()?;
-    let _scope = Scope::enter(&call.joined.context)?;
+    let _scope = NcclScope::enter(&call.joined.context)?;
     let mut held = call.joined.hold(op)?;
     let mut touches = InlineVec::<_, 2>::new();
     call.used.iter().flatten().for_each(|used| touches.push(|| used.touch()));
@@ -242,7 +243,11 @@ pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
         bound.enqueue_by(|stream| {
             // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
             // are made when the call is no longer in progress; `bound` keeps the stream alive.
-            let code = unsafe { call.issue(held.raw(), stream) };
+            let issue = || unsafe { call.issue(held.raw(), stream) };
+            let code = match call.shape.operation {
+                Operation::AllToAll => grouped(call.joined.nccl, issue),
+                _ => issue(),
+            };
             held.finish(op, code)
         })
     });
@@ -254,7 +259,7 @@ pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
 const GROUP: &str = "ncclGroupEnd";
 
 /// A stream of a group, and all that the group uses there.
-struct Level<'a> {
+struct GroupStream<'a> {
     bound: Bound<'a>,
     touches: Vec<Touch<'a>>,
 }
@@ -265,13 +270,13 @@ pub(super) fn enqueue_together(calls: &[Call<'_>]) -> Result<()> {
     let Some(first) = calls.first() else {
         return driver::ensure();
     };
-    let mut levels: Vec<Level<'_>> = Vec::new();
+    let mut levels: Vec<GroupStream<'_>> = Vec::new();
     for call in &calls {
         let bound = call.bind()?;
         let known = levels.iter().position(|level| ptr::eq(level.bound.core(), call.core));
         let at = known.unwrap_or(levels.len());
         if known.is_none() {
-            levels.push(Level { bound, touches: Vec::new() });
+            levels.push(GroupStream { bound, touches: Vec::new() });
         }
         levels[at].touches.extend(call.used.iter().flatten().map(Used::touch));
     }
@@ -279,7 +284,7 @@ pub(super) fn enqueue_together(calls: &[Call<'_>]) -> Result<()> {
     if levels.len() > 1 && levels.iter().any(|it| it.bound.timeline().recording().is_some()) {
         return Err(Error::NotCapturable { op: GROUP });
     }
-    let _scope = Scope::enter(&first.joined.context)?;
+    let _scope = NcclScope::enter(&first.joined.context)?;
     let mut all = hold_all(&calls)?;
     let result = nest(&mut levels, &mut || issue_together(&calls, &mut all));
     calls.iter().for_each(|call| call.note_use());
@@ -287,7 +292,7 @@ pub(super) fn enqueue_together(calls: &[Call<'_>]) -> Result<()> {
 }
 
 /// Locks the communicators, in an order that all threads follow.
-fn hold_all<'a>(calls: &[&Call<'a>]) -> Result<Vec<Held<'a>>> {
+fn hold_all<'a>(calls: &[&Call<'a>]) -> Result<Vec<LockedRank<'a>>> {
     let mut all: Vec<_> = calls.iter().map(|call| call.joined).collect();
     all.sort_by_key(|joined| Arc::as_ptr(joined));
     all.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -296,15 +301,15 @@ fn hold_all<'a>(calls: &[&Call<'a>]) -> Result<Vec<Held<'a>>> {
 
 /// Orders the streams, one inside the other: all of them wait before `work`, and all marks are made
 /// after it.
-fn nest(levels: &mut [Level<'_>], work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    let Some((Level { bound, touches }, inner)) = levels.split_first_mut() else {
+fn nest(levels: &mut [GroupStream<'_>], work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let Some((GroupStream { bound, touches }, inner)) = levels.split_first_mut() else {
         return work();
     };
     bound.order(GROUP, touches, || bound.enqueue_by(|_| nest(inner, work))).1
 }
 
 /// Makes the calls of NCCL, and waits until none is in progress.
-fn issue_together(calls: &[&Call<'_>], all: &mut [Held<'_>]) -> Result<()> {
+fn issue_together(calls: &[&Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> {
     // Each stream will wait for the others.
     if calls.iter().any(|call| call.core.timeline().is_held_up_now()) {
         calls.iter().try_for_each(|call| call.core.timeline().hold_up(None))?;
@@ -322,12 +327,10 @@ fn issue_together(calls: &[&Call<'_>], all: &mut [Held<'_>]) -> Result<()> {
         }
         SUCCESS
     });
-    let mut result = if is_refusal(code) { all[0].check(GROUP, code) } else { Ok(()) };
-    for held in all {
-        // They are in progress together: what has failed is not waited for.
-        let limit = if result.is_ok() { held.joined.limit } else { Duration::ZERO };
-        let ended = held.await_result(GROUP, limit);
-        result = result.and(ended.and_then(|code| held.check(GROUP, code)));
+    if is_refusal(code) {
+        let refused = all[0].check(GROUP, code);
+        // None is left in progress.
+        return refused.and(await_all(GROUP, all));
     }
-    result
+    await_all(GROUP, all)
 }

@@ -1,38 +1,21 @@
-//! A rank of a communicator: its handle, the lock around NCCL's calls, and its end.
-//!
-//! NCCL allows one call at a time on a communicator, and frees it when it is aborted. So each call is
-//! made under the lock of its communicator, and none blocks: communicators are created so that calls
-//! return at once, "in progress", and the caller asks until that is over, its time limit passes, or
-//! another thread wants to abort. In the last two cases it is the caller itself that aborts, under the
-//! lock that it has: NCCL then ends the call in progress before it frees anything.
+//! A rank of a communicator.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::mem;
+use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::library::{Nccl, nccl};
-use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SPLIT_NOCOLOR, SUCCESS};
+use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
+use super::options::CommunicatorOptions;
+use super::polling::{NcclScope, Polling};
+use super::raw::{IN_PROGRESS, RawConfig, SPLIT_NOCOLOR};
 use super::unique_id::UniqueId;
 use crate::context::Context;
-use crate::context::guard::Guard;
 use crate::error::{Error, NcclError, Result};
-use crate::memory::within;
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::foreign_code::DeferForeignCode;
-use crate::process::handle::Handle;
-use crate::process::{deferred, driver, drop_hook};
+use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Fences, Ledger, Use};
-use crate::timeline::recording::KeptAlive;
-use crate::timeline::{Mark, Timeline};
-use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
-use crate::wait::{PendingMark, when_reached};
+use crate::wait::PendingMark;
 
 /// One rank of a group of devices, of this process and others, that communicate.
 ///
@@ -68,396 +51,6 @@ use crate::wait::{PendingMark, when_reached};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Communicator(pub(super) Arc<Joined>);
-
-/// How a communicator is created.
-///
-/// ```no_run
-/// use std::time::Duration;
-///
-/// let options = cuda_core::nccl::CommunicatorOptions::new().limit(Duration::from_secs(30));
-/// ```
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct CommunicatorOptions {
-    limit: Duration,
-}
-
-impl CommunicatorOptions {
-    /// Ten minutes.
-    const LIMIT: Duration = Duration::from_secs(600);
-
-    /// A time limit of ten minutes.
-    pub const fn new() -> Self {
-        Self { limit: Self::LIMIT }
-    }
-
-    /// How long a call, or a [wait](Communicator::wait), may take.
-    pub const fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
-        self
-    }
-}
-
-impl Default for CommunicatorOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// A rank behind its owner, and behind graphs that use it.
-pub(super) struct Joined {
-    pub(super) nccl: &'static Nccl,
-    // INVARIANT: primary.
-    pub(super) context: Context,
-    pub(super) rank: usize,
-    pub(super) size: usize,
-    pub(super) limit: Duration,
-    state: Mutex<State>,
-    /// A thread waits to abort: calls in progress are to end.
-    stop: AtomicBool,
-    /// Operations, as reads of one byte.
-    uses: Ledger,
-}
-
-struct State {
-    // INVARIANT: live, or null once the communicator was aborted.
-    raw: Handle<RawCommunicator>,
-    finalized: bool,
-}
-
-/// The one byte that stands for a communicator in its ledger.
-const ALL: std::ops::Range<usize> = 0..1;
-
-/// A communicator that this thread may call.
-pub(super) struct Held<'a> {
-    pub(super) joined: &'a Joined,
-    state: MutexGuard<'a, State>,
-}
-
-/// A context made current around calls of NCCL, which switches contexts itself. Foreign code that the
-/// calls cause, such as drop hooks, runs when this ends, so that no lock is held.
-pub(super) struct Scope {
-    // Dropped in this order.
-    _relaxed: Option<RelaxedCaptureMode>,
-    _guard: Guard,
-    _quiet: DeferForeignCode,
-}
-
-impl Scope {
-    #[inline]
-    pub(super) fn enter(context: &Context) -> Result<Self> {
-        let _quiet = DeferForeignCode::begin();
-        Ok(Self { _relaxed: None, _guard: Guard::enter(context)?, _quiet })
-    }
-
-    /// For calls that allocate or free, which must end no capture.
-    pub(super) fn relaxed(context: &Context) -> Result<Self> {
-        let scope = Self::enter(context)?;
-        Ok(Self { _relaxed: Some(RelaxedCaptureMode::enter()?), ..scope })
-    }
-}
-
-/// Asking again and again, more and more rarely, until a limit.
-struct Polling {
-    since: Instant,
-    limit: Duration,
-    pause: Duration,
-}
-
-impl Polling {
-    /// How long it asks without pauses: most calls take less.
-    const BUSY: Duration = Duration::from_micros(200);
-    const SHORTEST: Duration = Duration::from_micros(10);
-    const LONGEST: Duration = Duration::from_millis(1);
-
-    fn begin(limit: Duration) -> Self {
-        Self { since: Instant::now(), limit, pause: Self::SHORTEST }
-    }
-
-    /// Waits before another question; returns whether there is time for one.
-    fn again(&mut self) -> bool {
-        let spent = self.since.elapsed();
-        if spent < Self::BUSY {
-            thread::yield_now();
-        } else {
-            thread::sleep(self.pause);
-            self.pause = (2 * self.pause).min(Self::LONGEST);
-        }
-        spent < self.limit
-    }
-}
-
-/// Turns NCCL's result of a call outside a communicator into this crate's.
-pub(super) fn checked(op: &'static str, nccl: &Nccl, code: c_int) -> Result<()> {
-    check(op, nccl, code, (ptr::null_mut(), None))
-}
-
-#[inline]
-fn check(
-    op: &'static str,
-    nccl: &Nccl,
-    code: c_int,
-    at: (RawCommunicator, Option<usize>),
-) -> Result<()> {
-    if code == SUCCESS { Ok(()) } else { Err(failed(op, nccl, code, at)) }
-}
-
-#[cold]
-fn failed(
-    op: &'static str,
-    nccl: &Nccl,
-    code: c_int,
-    (raw, rank): (RawCommunicator, Option<usize>),
-) -> Error {
-    // SAFETY: the function takes any number, and returns a static text.
-    let mut reason = text(unsafe { (nccl.error_string)(code) });
-    // SAFETY: the communicator is live, or null, which the function takes; the text stays as it is
-    // until the next error, and is copied here.
-    let last = text(unsafe { (nccl.last_error)(raw) });
-    if !last.is_empty() {
-        reason = format!("{reason}: {}", last.trim_end());
-    }
-    NcclError::Failed { op, code, rank, reason }.into()
-}
-
-/// A text of NCCL's.
-fn text(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: not null, so a C string of NCCL's.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-impl Joined {
-    /// Begins to join: returns the rank, which is live whatever the code is, and the code.
-    pub(super) fn begin(
-        context: &Context,
-        id: &UniqueId,
-        (rank, size): (usize, usize),
-        options: &CommunicatorOptions,
-    ) -> Result<(Self, c_int)> {
-        let op = INIT_RANK;
-        let nccl = nccl()?;
-        let reason = "NCCL works in the primary context of a device; another was given";
-        Error::unless(context.is_primary(), op, reason)?;
-        let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
-        let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
-        within(rank, size)?;
-        let mut raw = ptr::null_mut();
-        let mut config = RawConfig::non_blocking();
-        let scope = Scope::relaxed(context)?;
-        // SAFETY: the context is current. The call reads the configuration, and writes one handle,
-        // to locals that outlive it; what it leaves in progress uses neither.
-        let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
-        drop(scope);
-        if raw.is_null() {
-            checked(op, nccl, code)?;
-        }
-        Ok((Self::new(nccl, context, (rank, size), options.limit, raw), code))
-    }
-
-    /// A rank of this process, whose handle is live and known only here.
-    fn new(
-        nccl: &'static Nccl,
-        context: &Context,
-        (rank, size): (usize, usize),
-        limit: Duration,
-        raw: RawCommunicator,
-    ) -> Self {
-        Self {
-            nccl,
-            context: context.clone(),
-            rank,
-            size,
-            limit,
-            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
-            stop: AtomicBool::new(false),
-            uses: Ledger::default(),
-        }
-    }
-
-    /// Locks the communicator for a call.
-    ///
-    /// # Errors
-    /// [`NcclError::Aborted`], [`NcclError::Finalized`].
-    #[inline]
-    pub(super) fn hold(&self, op: &'static str) -> Result<Held<'_>> {
-        let state = lock(&self.state);
-        let rank = self.rank;
-        if state.raw.0.is_null() || self.stop.load(Ordering::Acquire) {
-            return Err(NcclError::Aborted { op, rank }.into());
-        }
-        if state.finalized {
-            return Err(NcclError::Finalized { op, rank }.into());
-        }
-        Ok(Held { joined: self, state })
-    }
-
-    /// Notes that an operation was enqueued at this point.
-    #[inline]
-    pub(super) fn note_use(&self, stream: &Arc<Timeline>, seq: u64) {
-        let (range, access, fences) = (&ALL, Access::Read, &Fences::none());
-        self.uses.mark(Use { range, access, stream, seq, fences });
-    }
-
-    /// Ends calls in progress on other threads, and refuses further ones.
-    pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-    }
-
-    fn abort(&self) -> Result<()> {
-        driver::ensure()?;
-        self.stop();
-        let _scope = Scope::relaxed(&self.context)?;
-        Held { joined: self, state: lock(&self.state) }.abort()
-    }
-}
-
-impl Held<'_> {
-    #[inline]
-    pub(super) fn raw(&self) -> RawCommunicator {
-        self.state.raw.0
-    }
-
-    /// The result of the call `op`, which returned `code`, once it is not in progress.
-    #[inline]
-    pub(super) fn finish(&mut self, op: &'static str, code: c_int) -> Result<()> {
-        let code = match code {
-            IN_PROGRESS => self.await_result(op, self.joined.limit)?,
-            code => code,
-        };
-        self.check(op, code)
-    }
-
-    /// The result of a call that is in progress. Aborts the communicator if that takes longer than
-    /// the limit, or if another thread is waiting to do so.
-    pub(super) fn await_result(&mut self, op: &'static str, limit: Duration) -> Result<c_int> {
-        let Joined { rank, .. } = *self.joined;
-        let mut polling = Polling::begin(limit);
-        loop {
-            let code = self.async_result();
-            if code != IN_PROGRESS {
-                return Ok(code);
-            }
-            let stopped = self.joined.stop.load(Ordering::Acquire);
-            if stopped || !polling.again() {
-                self.abort_or_report();
-                let after = limit;
-                return Err(match stopped {
-                    true => NcclError::Aborted { op, rank },
-                    false => NcclError::TimedOut { op, rank, after },
-                }
-                .into());
-            }
-        }
-    }
-
-    /// Turns NCCL's result into this crate's.
-    #[inline]
-    pub(super) fn check(&self, op: &'static str, code: c_int) -> Result<()> {
-        check(op, self.joined.nccl, code, (self.raw(), Some(self.joined.rank)))
-    }
-
-    /// What the call in progress, or earlier work, has come to.
-    fn async_result(&self) -> c_int {
-        let mut result = SUCCESS;
-        // SAFETY: the communicator is live and locked; the call writes one number, to a local that
-        // outlives it.
-        match unsafe { (self.joined.nccl.async_error)(self.raw(), &mut result) } {
-            SUCCESS => result,
-            refused => refused,
-        }
-    }
-
-    /// Ends all work of the communicator, the call in progress included, and frees it. Nothing if that
-    /// was done before.
-    pub(super) fn abort(&mut self) -> Result<()> {
-        let raw = mem::replace(&mut self.state.raw, Handle(ptr::null_mut()));
-        if raw.0.is_null() {
-            return Ok(());
-        }
-        end(self.joined.nccl, raw, false, self.joined.rank)
-    }
-
-    pub(super) fn abort_or_report(&mut self) {
-        let number = self.state.raw.number();
-        if let Err(error) = self.abort() {
-            drop_hook::report(Resource::Communicator, number, 0, Some(error));
-        }
-    }
-}
-
-/// Frees a communicator: by `ncclCommDestroy` if it is finalised, else by `ncclCommAbort`. The caller has
-/// the handle alone, and does not use it any more.
-fn end(nccl: &Nccl, raw: Handle<RawCommunicator>, finalized: bool, rank: usize) -> Result<()> {
-    let (op, function) = match finalized {
-        true => ("ncclCommDestroy", nccl.destroy),
-        false => ("ncclCommAbort", nccl.abort),
-    };
-    // SAFETY: the communicator is live and no other thread calls it, nor does this one again. The
-    // function ends calls in progress, and lets pending kernels end before it frees what they use.
-    match unsafe { function(raw.0) } {
-        // It goes on without us: the handle must not be used to ask.
-        IN_PROGRESS => Ok(()),
-        code => check(op, nccl, code, (ptr::null_mut(), Some(rank))),
-    }
-}
-
-/// A communicator that has no owner any more.
-struct Remains {
-    nccl: &'static Nccl,
-    context: Context,
-    rank: usize,
-    raw: Handle<RawCommunicator>,
-    finalized: bool,
-}
-
-impl Remains {
-    /// Frees the communicator once its work on all of these streams is done, or cannot be proven to be.
-    fn end_behind(self, mut marks: Vec<Mark>) {
-        match marks.pop() {
-            Some(mark) => when_reached(mark, Box::new(move |_| self.end_behind(marks))),
-            None => self.end(),
-        }
-    }
-
-    fn end(self) {
-        let ended = Scope::relaxed(&self.context)
-            .and_then(|_scope| end(self.nccl, self.raw, self.finalized, self.rank));
-        if let Err(error) = ended {
-            drop_hook::report(Resource::Communicator, self.raw.number(), 0, Some(error));
-        }
-    }
-}
-
-impl Drop for Joined {
-    fn drop(&mut self) {
-        let State { raw, finalized } = *self.state.get_mut().unwrap_or_else(|it| it.into_inner());
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let uses = mem::take(&mut self.uses).last_uses(&ALL);
-        let Self { nccl, rank, .. } = *self;
-        let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
-        deferred::run_or_defer(move || {
-            let reached = uses.query().unwrap_or(false);
-            remains.end_behind(if reached { Vec::new() } else { uses.marks().to_vec() });
-        });
-    }
-}
-
-impl KeptAlive for Arc<Joined> {
-    /// Freeing the communicator waits for the launch.
-    fn note_last_launch(&self, mark: &Mark) -> bool {
-        self.note_use(&mark.timeline, mark.seq);
-        true
-    }
-}
-
-/// The call of [`Communicator::init_rank`], as errors name it.
-pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
 
 /// # Joining
 impl Communicator {
@@ -516,17 +109,21 @@ impl Communicator {
         size: usize,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        let (joined, code) = Joined::begin(context, id, (rank, size), options)?;
-        Self::finish(joined, code)
+        Self::finish(vec![Joined::begin(context, id, (rank, size), options)?])
+            .map(|mut it| it.remove(0))
     }
 
-    /// Waits until a rank that began to join has joined.
-    pub(super) fn finish(joined: Joined, code: c_int) -> Result<Self> {
-        // Dropped last: foreign code then finds the lock free.
-        let joined = Arc::new(joined);
-        let _scope = Scope::relaxed(&joined.context)?;
-        joined.hold(INIT_RANK)?.finish(INIT_RANK, code)?;
-        Ok(Self(joined.clone()))
+    /// Waits until ranks that began to join have joined.
+    pub(super) fn finish(ranks: Vec<Joined>) -> Result<Vec<Self>> {
+        // Dropped last: foreign code then finds the locks free.
+        let ranks: Vec<_> = ranks.into_iter().map(Arc::new).collect();
+        let Some(first) = ranks.first() else {
+            return Ok(Vec::new());
+        };
+        let _scope = NcclScope::relaxed(&first.context)?;
+        let held: Result<Vec<_>> = ranks.iter().map(|rank| rank.hold(INIT_RANK)).collect();
+        await_all(INIT_RANK, &mut held?)?;
+        Ok(ranks.iter().map(|rank| Self(rank.clone())).collect())
     }
 
     /// Makes communicators of parts of this one: the ranks that give the same `color` form one, ordered
@@ -551,7 +148,7 @@ impl Communicator {
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
         let mut raw = ptr::null_mut();
         let mut config = RawConfig::non_blocking();
-        let _scope = Scope::relaxed(context)?;
+        let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
         // SAFETY: the communicator is live and locked, with its context current. The handle is written
         // to a local, which outlives the call: `finish` returns once it is over.
@@ -636,7 +233,7 @@ impl Communicator {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias("ncclCommGetAsyncError"))]
+    #[doc(alias("ncclCommGetAsyncError", "cuEventQuery", "cudaEventQuery"))]
     pub fn wait<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         self.wait_for(stream, self.0.limit)
     }
@@ -650,34 +247,18 @@ impl Communicator {
         // A point of its own, which also covers work of other libraries.
         let seq = stream.core().bind(op)?.count();
         let Some(pending) = PendingMark::of(&timeline.at(seq))? else {
-            return self.look(op);
+            return self.0.look(op);
         };
         let mut polling = Polling::begin(limit);
         loop {
             let reached = pending.query()?;
-            self.look(op)?;
+            self.0.look(op)?;
             if reached {
                 return Ok(());
             }
             if !polling.again() {
                 return Err(NcclError::TimedOut { op, rank, after: limit }.into());
             }
-        }
-    }
-
-    /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
-    /// a thread that is calling it.
-    fn look(&self, op: &'static str) -> Result<()> {
-        let Ok(state) = self.0.state.try_lock() else {
-            return Ok(());
-        };
-        let held = Held { joined: &self.0, state };
-        if held.raw().is_null() {
-            return Err(NcclError::Aborted { op, rank: self.0.rank }.into());
-        }
-        match held.async_result() {
-            IN_PROGRESS => Ok(()),
-            code => held.check(op, code),
         }
     }
 
@@ -710,30 +291,6 @@ impl Communicator {
     pub fn finalize(&self) -> Result<()> {
         finalize_all(&[&self.0])
     }
-}
-
-/// Finalises ranks of one communicator together.
-pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
-    let op = "ncclCommFinalize";
-    driver::ensure()?;
-    let Some(first) = ranks.first() else {
-        return Ok(());
-    };
-    let _scope = Scope::relaxed(&first.context)?;
-    let mut all = ranks.iter().map(|joined| joined.hold(op)).collect::<Result<Vec<_>>>()?;
-    let finalize = |held: &Held<'_>| {
-        // SAFETY: the communicator is live and locked.
-        unsafe { (held.joined.nccl.finalize)(held.raw()) }
-    };
-    // Before any of them is waited for.
-    let codes: Vec<_> = all.iter().map(finalize).collect();
-    let mut result = Ok(());
-    for (held, code) in all.iter_mut().zip(codes) {
-        let finished = held.finish(op, code);
-        held.state.finalized = finished.is_ok();
-        result = result.and(finished);
-    }
-    result
 }
 
 debug_by! { [] Communicator: |it| "Communicator" { rank: it.rank(), size: it.size(); .. } }

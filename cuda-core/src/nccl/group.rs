@@ -28,7 +28,7 @@ pub struct Group<'a> {
 /// # fn step(communicator: Communicator, stream: cuda_core::Stream) -> cuda_core::Result<()> {
 /// let (rank, size) = (communicator.rank(), communicator.size());
 /// let mine = stream.alloc_zeroed::<f32>(1000)?;
-/// let mut theirs = stream.alloc(1000)?;
+/// let mut theirs = stream.alloc::<f32>(1000)?;
 /// group(|group| {
 ///     group.on(&communicator, &stream)?.send(&mine, (rank + 1) % size)?;
 ///     group.on(&communicator, &stream)?.receive(&mut theirs, (rank + size - 1) % size)

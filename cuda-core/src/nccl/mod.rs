@@ -1,20 +1,68 @@
-//! NCCL
+//! NCCL: reductions and copies among devices, of one process or of many on many machines.
+//!
+//! The library, `libnccl.so.2` of version 2.18 or newer, is a package of its own. The first call loads it;
+//! the environment variable `CUDA_CORE_NCCL` names another to use, and is ignored in a set-uid program.
+//! Without it, each call returns [`NcclError::NotFound`](crate::NcclError::NotFound).
+//!
+//! * [`Ranks`] are all ranks of a communicator, where one process has all devices: nothing is `unsafe`.
+//! * A [`Communicator`] is one rank, where each process, or thread, has one device. The ranks find each other
+//!   by a [`UniqueId`]. That all do alike is promised once, when a rank joins.
+//!
+//! Operations are enqueued like kernels. They are ordered, by the memory that they use, with all other work,
+//! and their memory stays allocated until they are done: there is nothing to synchronise.
+//!
+//! ```no_run
+//! use cuda_core::Device;
+//! use cuda_core::nccl::{Ranks, Reduction};
+//!
+//! let contexts = Device::contexts(Device::all()?)?;
+//! let streams = contexts.iter().map(|it| it.create_stream()).collect::<Result<Vec<_>, _>>()?;
+//! let ranks = Ranks::init_all(&contexts)?;
+//! let mut sums = Vec::new();
+//! for stream in &streams {
+//!     sums.push(stream.upload_new(&[1.0f32; 1000])?);
+//! }
+//! ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+//! assert_eq!(streams[0].download_vec(&sums[0])?, [contexts.len() as f32; 1000]);
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
+//!
+//! # Lost ranks
+//! No call of NCCL blocks for longer than the limit of its communicator
+//! ([`CommunicatorOptions::limit`]), nor if another thread calls [`Communicator::abort`]. Work that is
+//! enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for it with
+//! one, and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on.
+//!
+//! What another rank waits for before it enqueues its part, such as a message that this one sends, must not
+//! wait for this one's part: if it waits for earlier work on the same stream, call
+//! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation.
+//!
+//! # Streams
+//! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
+//! A stream that [`Graph::capture`](crate::Graph::capture) captures may have operations of one stream in a
+//! group; the graph keeps the communicator.
+
 mod call;
 mod communicator;
 mod element;
+mod failure;
 mod group;
+mod joined;
 mod library;
 mod on_stream;
+mod options;
+mod polling;
 mod ranks;
 mod raw;
 mod reduction;
 mod unique_id;
 
-pub use communicator::{Communicator, CommunicatorOptions};
+pub use communicator::Communicator;
 pub use element::Element;
 pub use group::{Group, group};
 pub use library::{install, version};
 pub use on_stream::OnStream;
+pub use options::CommunicatorOptions;
 pub use ranks::{OnStreams, Ranks};
 pub use reduction::Reduction;
 pub use unique_id::UniqueId;

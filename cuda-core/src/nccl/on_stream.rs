@@ -3,9 +3,10 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use super::call::{Call, Operation, Shape, Used, enqueue};
-use super::communicator::{Communicator, Joined};
+use super::call::{Call, CallShape, Operation, Used, enqueue};
+use super::communicator::Communicator;
 use super::element::Element;
+use super::joined::Joined;
 use super::reduction::Reduction;
 use crate::copy::at_home;
 use crate::error::{Error, Result};
@@ -63,7 +64,7 @@ impl Communicator {
 }
 
 /// A side of an operation: the address of its memory, and what it does there.
-struct Side<'a> {
+struct CallSide<'a> {
     address: u64,
     used: Used<'a>,
 }
@@ -363,7 +364,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         let write =
             |view: DeviceSliceMut<'a, T>| self.side(operation, view.into_view(), Access::Write);
         let (from, to) = (source.map(read).transpose()?, destination.map(write).transpose()?);
-        let address = |side: &Option<Side<'a>>| side.as_ref().map_or(0, |side| side.address);
+        let address = |side: &Option<CallSide<'a>>| side.as_ref().map_or(0, |side| side.address);
         let addresses = (address(&from), address(&to));
         self.call::<T>(operation, count, addresses, [from, to].map(|side| side.map(|it| it.used)))
     }
@@ -390,7 +391,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         operation: Operation,
         view: DeviceSlice<'a, T>,
         access: Access,
-    ) -> Result<Side<'a>> {
+    ) -> Result<CallSide<'a>> {
         let op = operation.op();
         at_home(op, self.core, &view)?;
         let backing = &view.block().backing;
@@ -399,7 +400,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
             return Err(Error::WrongContext { op, what: "memory".into() });
         }
         let Touch { range, in_graphs, .. } = view.read();
-        Ok(Side {
+        Ok(CallSide {
             address: view.as_raw(),
             used: Used { ledger: view.ledger(), range, access, in_graphs },
         })
@@ -414,7 +415,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         used: [Option<Used<'a>>; 2],
     ) -> Result<()> {
         let Self { joined, core, group } = self;
-        let shape = Shape { operation, count, element: (T::TYPE, size_of::<T>()) };
+        let shape = CallShape { operation, count, element: (T::TYPE, size_of::<T>()) };
         let call = Call { joined, core, shape, from, to, used };
         match group {
             None => enqueue(&call),

@@ -1,21 +1,21 @@
 //! All ranks of a communicator in one process.
 
 use super::call::{enqueue_together, grouped, is_refusal};
-use super::communicator::{
-    Communicator, CommunicatorOptions, INIT_RANK, Joined, checked, finalize_all,
-};
+use super::communicator::Communicator;
 use super::element::Element;
+use super::failure::checked;
+use super::joined::{INIT_RANK, Joined, finalize_all};
 use super::library::nccl;
 use super::on_stream::OnStream;
-use super::raw::{IN_PROGRESS, SUCCESS};
+use super::options::CommunicatorOptions;
+use super::raw::SUCCESS;
 use super::reduction::Reduction;
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::process::drop_hook;
+use crate::process::driver;
 use crate::stream::Stream;
-use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 
 /// All ranks of a communicator, one for each device of this process.
@@ -39,7 +39,7 @@ use crate::util::by_parts::debug_by;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Ranks(
-    // INVARIANT: all ranks of one communicator, in their order; not empty.
+    // INVARIANT: all ranks of one communicator, in their order; not empty before the end.
     Box<[Communicator]>,
 );
 
@@ -90,18 +90,17 @@ impl Ranks {
         }
         let id = UniqueId::new()?;
         let size = contexts.len();
-        let mut all: Result<Vec<_>> = Ok(Vec::new());
+        let mut all = Ok(Vec::new());
         let code = grouped(nccl, || {
             let begin = |(rank, context)| Joined::begin(context, &id, (rank, size), options);
-            all = contexts.into_iter().enumerate().map(begin).map(|it| Ok(it?.0)).collect();
+            all = contexts.into_iter().enumerate().map(begin).collect::<Result<_>>();
             SUCCESS
         });
         let all = all?;
         if is_refusal(code) {
             checked(INIT_RANK, nccl, code)?;
         }
-        let all = all.into_iter().map(|rank| Communicator::finish(rank, IN_PROGRESS));
-        Ok(Self(all.collect::<Result<_>>()?))
+        Ok(Self(Communicator::finish(all)?.into()))
     }
 
     /// The number of ranks; at least one.
@@ -120,8 +119,8 @@ impl Ranks {
     ///
     /// # Safety
     /// The second promise of [`Communicator::init_rank`]: the operations of all ranks match.
-    pub unsafe fn into_communicators(self) -> Vec<Communicator> {
-        self.0.into_vec()
+    pub unsafe fn into_communicators(mut self) -> Vec<Communicator> {
+        std::mem::take(&mut self.0).into_vec()
     }
 
     /// The operations of all ranks, on a stream for each, of its context.
@@ -160,12 +159,6 @@ impl Ranks {
         self.0.iter().map(Communicator::abort).fold(Ok(()), Result::and)
     }
 
-    fn abort_or_report(&self) {
-        if let Err(error) = self.abort() {
-            drop_hook::report(Resource::Communicator, 0, 0, Some(error));
-        }
-    }
-
     /// [`Communicator::finalize`] for all ranks.
     ///
     /// # Errors
@@ -180,6 +173,16 @@ impl Ranks {
             return Ok(());
         }
         Err(Error::invalid(op, format!("{given} given for {} ranks", self.len())))
+    }
+}
+
+impl Drop for Ranks {
+    /// Where a context is lost, the other ranks would wait for that one for ever.
+    fn drop(&mut self) {
+        if !driver::is_gone() && self.0.iter().any(|rank| rank.0.is_lost()) {
+            // Failures are reported.
+            drop(self.abort());
+        }
     }
 }
 
@@ -326,8 +329,8 @@ impl<'a> OnStreams<'a> {
         }
         let enqueued = enqueue_together(&calls);
         if let Err(Error::Nccl(_)) = enqueued {
-            // Some ranks may wait for others that have enqueued nothing.
-            self.ranks.abort_or_report();
+            // Some ranks may wait for others that have enqueued nothing. Failures are reported.
+            drop(self.ranks.abort());
         }
         enqueued
     }

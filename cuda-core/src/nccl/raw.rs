@@ -70,11 +70,16 @@ pub(super) struct RawConfig {
     traffic_class: c_int,
 }
 
+/// The size of the configuration in NCCL 2.18, with its padding.
+const CONFIG_BYTES: usize = 48;
+
+const _: () = assert!(size_of::<RawConfig>() == CONFIG_BYTES);
+
 impl RawConfig {
     /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls do not block.
     pub(super) const fn non_blocking() -> Self {
         Self {
-            size: size_of::<Self>(),
+            size: CONFIG_BYTES,
             magic: API_MAGIC,
             version: VERSION_CODE,
             blocking: 0,
@@ -85,5 +90,30 @@ impl RawConfig {
             split_share: UNDEF_INT,
             traffic_class: UNDEF_INT,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::RawConfig;
+
+    /// `tests/oracle/nccl.rs` says the same of C.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn the_configuration_is_laid_out_as_in_c() {
+        let offsets = [
+            offset_of!(RawConfig, size),
+            offset_of!(RawConfig, magic),
+            offset_of!(RawConfig, version),
+            offset_of!(RawConfig, blocking),
+            offset_of!(RawConfig, cga_cluster_size),
+            offset_of!(RawConfig, min_ctas),
+            offset_of!(RawConfig, max_ctas),
+            offset_of!(RawConfig, net_name),
+            offset_of!(RawConfig, split_share),
+        ];
+        assert_eq!(offsets, [0, 8, 12, 16, 20, 24, 28, 32, 40]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::communicator::checked;
+use super::failure::checked;
 use super::library::nccl;
 use super::raw::{RawUniqueId, UNIQUE_ID_BYTES};
 use crate::error::{Error, Result};

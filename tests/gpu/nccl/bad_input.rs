@@ -4,13 +4,13 @@ use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
 use cuda_core::{Context, ContextFlags, Error, NcclError, Result};
 use support::{gpu_test, refusal};
 
-use super::{buffers, devices, pair, values};
+use super::{apart, buffers, devices, values};
 
 gpu_test! {
     needs 2, nccl;
     fn k_nccl_refuses_wrong_lengths_and_ranks() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let pair = pair(&contexts)?;
+        let pair = apart(&contexts)?;
         let (rank, stream) = (&pair[0], &streams[0]);
         let three = stream.alloc_zeroed::<u32>(3)?;
         let mut four = stream.alloc_zeroed::<u32>(4)?;
@@ -83,21 +83,21 @@ gpu_test! {
         assert!(refusal(UniqueId::from_bytes(&[0; 127]).map(drop)).contains("127 were given"));
         assert_eq!(UniqueId::from_bytes(&id.to_bytes())?, id);
 
-        let alone = pair(&contexts[..1])?.remove(0);
+        let alone = apart(&contexts[..1])?;
         let stream = &streams[0];
         let mut there = other.alloc::<u32>(4)?;
-        let refused = alone.on(stream)?.all_reduce_in_place(&mut there, Reduction::Sum);
+        let refused = alone[0].on(stream)?.all_reduce_in_place(&mut there, Reduction::Sum);
         assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
         let theirs = other.create_stream()?;
-        assert!(matches!(alone.on(&theirs), Err(Error::WrongContext { .. })));
+        assert!(matches!(alone[0].on(&theirs), Err(Error::WrongContext { .. })));
         let mut far = streams[1].alloc_zeroed::<u32>(4)?;
-        let refused = alone.on(stream)?.all_reduce_in_place(&mut far, Reduction::Sum);
+        let refused = alone[0].on(stream)?.all_reduce_in_place(&mut far, Reduction::Sum);
         assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
         let mut own = stream.upload_new(&[1u32, 2])?;
         let default = contexts[0].default_stream()?;
-        let refused = alone.on(&default)?.all_reduce_in_place(&mut own, Reduction::Sum);
+        let refused = alone[0].on(&default)?.all_reduce_in_place(&mut own, Reduction::Sum);
         assert!(refusal(refused).contains("default stream"));
-        alone.on(stream)?.all_reduce_in_place(&mut own, Reduction::Sum)?;
+        alone[0].on(stream)?.all_reduce_in_place(&mut own, Reduction::Sum)?;
         assert_eq!(stream.download_vec(&own)?, [1, 2]);
         Ok(())
     }
@@ -107,25 +107,25 @@ gpu_test! {
     needs 1, nccl;
     fn k_nccl_refuses_to_be_called_from_a_host_function() -> Result<()> {
         let (contexts, streams) = devices(1)?;
-        let alone = pair(&contexts)?.remove(0);
+        let alone = apart(&contexts)?;
         let stream = streams[0].clone();
         let mut buffer = stream.alloc_zeroed::<u32>(4)?;
         let (tell, told) = std::sync::mpsc::channel();
         streams[0].launch_host_func(move || {
             let in_group = group(|group| {
-                group.on(&alone, &stream)?.all_reduce_in_place(buffer.as_view_mut(), Reduction::Sum)
+                group.on(&alone[0], &stream)?.all_reduce_in_place(buffer.as_view_mut(), Reduction::Sum)
             });
-            let reduced = alone.on(&stream).and_then(|on| {
+            let reduced = alone[0].on(&stream).and_then(|on| {
                 on.all_reduce_in_place(&mut buffer, Reduction::Sum)
             });
             let others = [
                 in_group,
                 reduced,
-                alone.abort(),
-                alone.finalize(),
-                alone.wait(&stream),
-                alone.async_error(),
-                alone.split(None, 0).map(drop),
+                alone[0].abort(),
+                alone[0].finalize(),
+                alone[0].wait(&stream),
+                alone[0].async_error(),
+                alone[0].split(None, 0).map(drop),
                 UniqueId::new().map(drop),
             ];
             tell.send(others).expect("the test waits");
@@ -152,7 +152,7 @@ gpu_test! {
         ranks.abort()?;
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
         assert!(matches!(refused, Err(Error::Nccl(NcclError::Aborted { .. }))), "{refused:?}");
-        let pair = pair(&contexts)?;
+        let pair = apart(&contexts)?;
         pair[0].abort()?;
         pair[0].abort()?;
         let aborted = |result: Result<()>| assert!(

@@ -6,15 +6,15 @@ use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, Uniqu
 use cuda_core::{Context, Error, NcclError, Result};
 use support::{gpu_test, stall};
 
-use super::{buffers, devices, pair, values};
+use super::{Apart, apart, buffers, devices, values};
 
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Two ranks whose calls may take only a moment.
-fn impatient(contexts: &[Context]) -> Result<Vec<Communicator>> {
+fn impatient(contexts: &[Context]) -> Result<Apart> {
     let options = CommunicatorOptions::new().limit(SHORT);
     // SAFETY: the tests enqueue the same operations at both, or leave one out.
-    Ok(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() })
+    Ok(Apart(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() }))
 }
 
 gpu_test! {
@@ -36,7 +36,7 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_a_lost_rank_is_noticed_and_done_without() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let pair = pair(&contexts)?;
+        let pair = apart(&contexts)?;
         let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
         // NCCL connects the ranks at the first operation.
         std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ gpu_test! {
     needs 2, nccl;
     fn k_nccl_another_thread_aborts_a_call_in_progress() -> Result<()> {
         let (contexts, _) = devices(2)?;
-        let pair = pair(&contexts)?;
+        let pair = apart(&contexts)?;
         std::thread::scope(|scope| {
             // Waits for the other rank, which does not split.
             let split = scope.spawn(|| pair[0].split(Some(0), 0).map(drop));
@@ -132,7 +132,8 @@ gpu_test! {
             let ranks = Ranks::init_all(&contexts)?;
             let mut sums = buffers(&streams, |_| vec![1u32; 10])?;
             ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
-            let rank = pair(&contexts[1..])?.remove(0);
+            let alone = apart(&contexts[1..])?;
+            let rank = &alone[0];
             rank.on(&streams[1])?.all_reduce_in_place(&mut sums[1], Reduction::Sum)?;
             rank.split(Some(0), 0)?;
             rank.wait(&streams[1])?;

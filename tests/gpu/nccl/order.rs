@@ -1,10 +1,10 @@
 //! Collectives among the other work of streams.
 
 use cuda_core::nccl::{Ranks, Reduction};
-use cuda_core::{Graph, PinnedBuffer, Result};
-use support::{gpu_test, stall};
+use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result};
+use support::{gpu_test, refusal, stall};
 
-use super::{buffers, devices, pair, values};
+use super::{buffers, devices, values};
 
 gpu_test! {
     needs 2, nccl;
@@ -35,13 +35,15 @@ gpu_test! {
         // NCCL connects the ranks at the first operation.
         ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
         streams.iter().try_for_each(|stream| stream.synchronize())?;
-        let sources = buffers(&streams, |rank| vec![1 + rank as u32; 1000])?;
+        // Freed on streams that have nothing to do.
+        let (_, others) = devices(2)?;
+        let sources = buffers(&others, |rank| vec![1 + rank as u32; 1000])?;
+        others.iter().try_for_each(|stream| stream.synchronize())?;
         let stalled = stall(streams[1].as_raw());
         ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
         drop(sources);
         // These may get the memory.
-        let others = buffers(&streams, |_| vec![100u32; 1000])?;
-        drop(others);
+        drop(buffers(&others, |_| vec![100u32; 1000])?);
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
         Ok(())
@@ -52,7 +54,8 @@ gpu_test! {
     needs 2, nccl;
     fn l_nccl_in_graphs() -> Result<()> {
         let (contexts, streams) = devices(2)?;
-        let pair = pair(&contexts)?;
+        // SAFETY: both enqueue the same.
+        let pair = unsafe { Ranks::init_all(&contexts)?.into_communicators() };
         let mut buffers = buffers(&streams, |_| vec![1u32; 100])?;
         // NCCL connects the ranks at the first operation.
         let graphs = std::thread::scope(|scope| {
@@ -75,6 +78,31 @@ gpu_test! {
             execs.iter_mut().zip(&streams).try_for_each(|(exec, stream)| exec.launch(stream))?;
         }
         assert_eq!(values(&streams, &buffers)?, vec![vec![8; 100]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_groups_of_devices() -> Result<()> {
+        let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
+        let streams = group.streams();
+        let parts = buffers(streams, |rank| vec![1 + rank as u32, 10])?;
+        let mut whole = group.alloc::<u32>(4)?;
+        group.all_gather(&parts, &mut whole)?;
+        assert_eq!(values(streams, &whole)?, [[1, 10, 2, 10]; 2]);
+        let mut sums = group.alloc::<u32>(2)?;
+        group.all_reduce(&parts, &mut sums, Reduction::Sum)?;
+        group.all_reduce_in_place(&mut sums, Reduction::Max)?;
+        assert_eq!(values(streams, &sums)?, [[3, 20]; 2]);
+        let mut shares = group.alloc::<u32>(2)?;
+        group.reduce_scatter(&whole, &mut shares, Reduction::Sum)?;
+        assert_eq!(values(streams, &shares)?, [[2, 20], [4, 20]]);
+        // NCCL has one rank for each device.
+        let twice = DeviceGroup::new([Device::get(0)?, Device::get(0)?])?;
+        let mut two = twice.alloc_zeroed::<u32>(1)?;
+        let refused = twice.all_reduce_in_place(&mut two, Reduction::Sum);
+        assert!(refusal(refused).contains("twice"));
         Ok(())
     }
 }

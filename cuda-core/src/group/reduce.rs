@@ -1,0 +1,120 @@
+//! Reductions among the members, by NCCL.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::group::DeviceGroup;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+#[cfg(doc)]
+use crate::nccl::OnStreams;
+use crate::nccl::{Element, Ranks, Reduction};
+use crate::stream::Stream;
+use crate::util::sync::lock;
+
+/// # Reductions
+///
+/// By [NCCL](crate::nccl), whose communicator the group makes at the first use and keeps. So they need its
+/// library, primary contexts, and each device at most once; [`Error::Nccl`] says that the library is absent
+/// or has failed. They run on the members' streams.
+impl DeviceGroup {
+    /// Combines the elements of all members: each destination gets the result: `ncclAllReduce`.
+    ///
+    /// # Errors
+    /// As [`OnStreams`]; those of [`Ranks::init_all`] at the first use.
+    ///
+    /// ```no_run
+    /// use cuda_core::DeviceGroup;
+    /// use cuda_core::nccl::Reduction;
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let losses = group.alloc_zeroed::<f32>(1)?; // one on each device
+    /// let mut sums = group.alloc::<f32>(1)?;
+    /// group.all_reduce(&losses, &mut sums, Reduction::Sum)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("ncclAllReduce"))]
+    pub fn all_reduce<'a, 'b, T: Element>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let sources = self.sources("all_reduce", sources)?;
+        let destinations = self.destinations("all_reduce", destinations)?;
+        self.with_ranks(|ranks| {
+            ranks.on(&self.streams)?.all_reduce(sources, destinations, reduction)
+        })
+    }
+
+    /// [`all_reduce`](Self::all_reduce) of each buffer into itself: `ncclAllReduce`.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    #[doc(alias("ncclAllReduce"))]
+    pub fn all_reduce_in_place<'b, T: Element>(
+        &self,
+        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let buffers = self.destinations("all_reduce", buffers)?;
+        self.with_ranks(|ranks| ranks.on(&self.streams)?.all_reduce_in_place(buffers, reduction))
+    }
+
+    /// Combines the elements of all members, and gives each member a part of the result, in their order:
+    /// sources are as many times as long as there are members: `ncclReduceScatter`.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    #[doc(alias("ncclReduceScatter"))]
+    pub fn reduce_scatter<'a, 'b, T: Element>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        let sources = self.sources("reduce_scatter", sources)?;
+        let destinations = self.destinations("reduce_scatter", destinations)?;
+        self.with_ranks(|ranks| {
+            ranks.on(&self.streams)?.reduce_scatter(sources, destinations, reduction)
+        })
+    }
+
+    /// Copies the elements of each member to all, one member's behind the other's: destinations are as
+    /// many times as long as there are members: `ncclAllGather`.
+    ///
+    /// # Errors
+    /// As [`all_reduce`](Self::all_reduce).
+    #[doc(alias("ncclAllGather"))]
+    pub fn all_gather<'a, 'b, T: Element>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+    ) -> Result<()> {
+        let sources = self.sources("all_gather", sources)?;
+        let destinations = self.destinations("all_gather", destinations)?;
+        self.with_ranks(|ranks| ranks.on(&self.streams)?.all_gather(sources, destinations))
+    }
+
+    /// Calls `f` with the group's communicator, made if there is none. One that has failed was aborted, and
+    /// is made anew next time.
+    fn with_ranks(&self, f: impl FnOnce(&Ranks) -> Result<()>) -> Result<()> {
+        let ranks = {
+            let mut kept = lock(&self.ranks);
+            match &*kept {
+                Some(ranks) => ranks.clone(),
+                None => {
+                    let contexts = self.streams.iter().map(Stream::context);
+                    kept.insert(Arc::new(Ranks::init_all(contexts)?)).clone()
+                }
+            }
+        };
+        let result = f(&ranks);
+        if let Err(Error::Nccl(_)) = result {
+            let mut kept = lock(&self.ranks);
+            let failed = kept.take_if(|kept| Arc::ptr_eq(kept, &ranks));
+            drop(kept);
+            drop(failed);
+        }
+        result
+    }
+}

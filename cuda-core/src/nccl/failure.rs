@@ -1,0 +1,51 @@
+//! Results of NCCL's functions.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+
+use super::library::Nccl;
+use super::raw::{RawCommunicator, SUCCESS};
+use crate::error::{Error, NcclError, Result};
+
+/// Turns NCCL's result of a call outside a communicator into this crate's.
+pub(super) fn checked(op: &'static str, nccl: &Nccl, code: c_int) -> Result<()> {
+    check(op, nccl, code, (ptr::null_mut(), None))
+}
+
+/// Turns NCCL's result into this crate's; with the communicator, or null, and the rank there.
+#[inline]
+pub(super) fn check(
+    op: &'static str,
+    nccl: &Nccl,
+    code: c_int,
+    at: (RawCommunicator, Option<usize>),
+) -> Result<()> {
+    if code == SUCCESS { Ok(()) } else { Err(failed(op, nccl, code, at)) }
+}
+
+#[cold]
+fn failed(
+    op: &'static str,
+    nccl: &Nccl,
+    code: c_int,
+    (raw, rank): (RawCommunicator, Option<usize>),
+) -> Error {
+    // SAFETY: the function takes any number, and returns a static text.
+    let mut reason = text(unsafe { (nccl.error_string)(code) });
+    // SAFETY: the communicator is live, or null, which the function takes; the text stays as it is
+    // until the next error, and is copied here.
+    let last = text(unsafe { (nccl.last_error)(raw) });
+    if !last.is_empty() {
+        reason = format!("{reason}: {}", last.trim_end());
+    }
+    NcclError::Failed { op, code, rank, reason }.into()
+}
+
+/// A text of NCCL's.
+fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, so a C string of NCCL's.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

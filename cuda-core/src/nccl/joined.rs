@@ -1,0 +1,358 @@
+//! A rank of a communicator: its handle, the lock around NCCL's calls, and its end.
+//!
+//! NCCL allows one call at a time on a communicator, and frees it when it is aborted. So each call is
+//! made under the lock of its communicator, and none blocks: communicators are created so that calls
+//! return at once, "in progress", and the caller asks until that is over, its time limit passes, or
+//! another thread wants to abort. In the last two cases it is the caller itself that aborts, under the
+//! lock that it has: NCCL then ends the call in progress before it frees anything.
+
+use std::ffi::c_int;
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::failure::check;
+use super::library::{Nccl, nccl};
+use super::options::CommunicatorOptions;
+use super::polling::{NcclScope, Polling};
+use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
+use super::unique_id::UniqueId;
+use crate::context::Context;
+use crate::error::{Error, NcclError, Result};
+use crate::memory::within;
+use crate::process::handle::Handle;
+use crate::process::{deferred, driver, drop_hook};
+use crate::timeline::ledger::{Access, Fences, Ledger, Use};
+use crate::timeline::recording::KeptAlive;
+use crate::timeline::{Mark, Timeline};
+use crate::types::resource::Resource;
+use crate::util::inline_vec::InlineVec;
+use crate::util::sync::lock;
+use crate::wait::when_reached;
+
+/// The call of [`Communicator::init_rank`](super::Communicator::init_rank), as errors name it.
+pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
+
+/// A rank behind its owner, and behind graphs that use it.
+pub(super) struct Joined {
+    pub(super) nccl: &'static Nccl,
+    // INVARIANT: primary.
+    pub(super) context: Context,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) limit: Duration,
+    state: Mutex<State>,
+    /// A thread waits to abort: calls in progress are to end.
+    stop: AtomicBool,
+    /// Operations, as reads of one byte.
+    uses: Ledger,
+}
+
+struct State {
+    // INVARIANT: live, or null once the communicator was aborted.
+    raw: Handle<RawCommunicator>,
+    finalized: bool,
+}
+
+/// The one byte that stands for a communicator in its ledger.
+const ALL: std::ops::Range<usize> = 0..1;
+
+/// A communicator that this thread may call.
+pub(super) struct LockedRank<'a> {
+    pub(super) joined: &'a Joined,
+    state: MutexGuard<'a, State>,
+}
+
+impl Joined {
+    /// Begins to join, which is in progress afterwards.
+    pub(super) fn begin(
+        context: &Context,
+        id: &UniqueId,
+        (rank, size): (usize, usize),
+        options: &CommunicatorOptions,
+    ) -> Result<Self> {
+        let op = INIT_RANK;
+        let nccl = nccl()?;
+        let reason = "NCCL works in the primary context of a device; another was given";
+        Error::unless(context.is_primary(), op, reason)?;
+        let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
+        let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
+        within(rank, size)?;
+        let mut raw = ptr::null_mut();
+        let mut config = RawConfig::non_blocking();
+        let scope = NcclScope::relaxed(context)?;
+        // SAFETY: the context is current. The call reads the configuration, and writes one handle,
+        // to locals that outlive it; what it leaves in progress uses neither.
+        let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
+        drop(scope);
+        // Dropped, if the call has failed after making it.
+        let joined = Self::new(nccl, context, (rank, size), options.limit, raw);
+        if code != IN_PROGRESS {
+            check(op, nccl, code, (raw, Some(rank)))?;
+        }
+        Ok(joined)
+    }
+
+    /// A rank of this process, whose handle is known only here, and live or null.
+    pub(super) fn new(
+        nccl: &'static Nccl,
+        context: &Context,
+        (rank, size): (usize, usize),
+        limit: Duration,
+        raw: RawCommunicator,
+    ) -> Self {
+        Self {
+            nccl,
+            context: context.clone(),
+            rank,
+            size,
+            limit,
+            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
+            stop: AtomicBool::new(false),
+            uses: Ledger::default(),
+        }
+    }
+
+    /// Locks the communicator for a call.
+    ///
+    /// # Errors
+    /// [`NcclError::Aborted`], [`NcclError::Finalized`].
+    #[inline]
+    pub(super) fn hold(&self, op: &'static str) -> Result<LockedRank<'_>> {
+        let state = lock(&self.state);
+        let rank = self.rank;
+        if state.raw.0.is_null() || self.stop.load(Ordering::Acquire) {
+            return Err(NcclError::Aborted { op, rank }.into());
+        }
+        if state.finalized {
+            return Err(NcclError::Finalized { op, rank }.into());
+        }
+        Ok(LockedRank { joined: self, state })
+    }
+
+    /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
+    /// a thread that is calling it.
+    pub(super) fn look(&self, op: &'static str) -> Result<()> {
+        let Ok(state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        let held = LockedRank { joined: self, state };
+        if held.raw().is_null() {
+            return Err(NcclError::Aborted { op, rank: self.rank }.into());
+        }
+        match held.async_result() {
+            IN_PROGRESS => Ok(()),
+            code => held.check(op, code),
+        }
+    }
+
+    /// Notes that an operation was enqueued at this point.
+    #[inline]
+    pub(super) fn note_use(&self, stream: &Arc<Timeline>, seq: u64) {
+        let (range, access, fences) = (&ALL, Access::Read, &Fences::none());
+        self.uses.mark(Use { range, access, stream, seq, fences });
+    }
+
+    /// Whether work can never be done, since the context is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        let reached = self.uses.last_uses(&ALL).query();
+        reached.is_err_and(|error| error.is_sticky())
+    }
+
+    /// Ends calls in progress on other threads, and refuses further ones.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub(super) fn abort(&self) -> Result<()> {
+        driver::ensure()?;
+        self.stop();
+        let _scope = NcclScope::relaxed(&self.context)?;
+        LockedRank { joined: self, state: lock(&self.state) }.abort()
+    }
+}
+
+impl LockedRank<'_> {
+    #[inline]
+    pub(super) fn raw(&self) -> RawCommunicator {
+        self.state.raw.0
+    }
+
+    /// The result of the call `op`, which returned `code`, once it is not in progress.
+    #[inline]
+    pub(super) fn finish(&mut self, op: &'static str, code: c_int) -> Result<()> {
+        match code {
+            IN_PROGRESS => await_all(op, std::slice::from_mut(self)),
+            code => self.check(op, code),
+        }
+    }
+
+    /// Turns NCCL's result into this crate's.
+    #[inline]
+    pub(super) fn check(&self, op: &'static str, code: c_int) -> Result<()> {
+        check(op, self.joined.nccl, code, (self.raw(), Some(self.joined.rank)))
+    }
+
+    /// What the call in progress, or earlier work, has come to.
+    pub(super) fn async_result(&self) -> c_int {
+        let mut result = SUCCESS;
+        // SAFETY: the communicator is live and locked; the call writes one number, to a local that
+        // outlives it.
+        match unsafe { (self.joined.nccl.async_error)(self.raw(), &mut result) } {
+            SUCCESS => result,
+            refused => refused,
+        }
+    }
+
+    /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
+    /// it may be left. Nothing if that was done before.
+    pub(super) fn abort(&mut self) -> Result<()> {
+        let raw = mem::replace(&mut self.state.raw, Handle(ptr::null_mut()));
+        if raw.0.is_null() {
+            return Ok(());
+        }
+        let ended = end(self.joined.nccl, raw, false, self.joined.rank);
+        ended.inspect_err(|error| report(raw, error))
+    }
+}
+
+fn report(raw: Handle<RawCommunicator>, error: &Error) {
+    drop_hook::report(Resource::Communicator, raw.number(), 0, Some(error.clone()));
+}
+
+/// The result of calls that are in progress together. If one fails, if they take longer than the limit,
+/// or if another thread is waiting to abort one, those that are still in progress are aborted.
+pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<()> {
+    let Some(limit) = all.iter().map(|held| held.joined.limit).min() else {
+        return Ok(());
+    };
+    let mut polling = Polling::begin(limit);
+    loop {
+        let codes: InlineVec<c_int, 8> = all.iter().fold(InlineVec::new(), |mut codes, held| {
+            codes.push(|| held.async_result());
+            codes
+        });
+        let pending = |code: &c_int| *code == IN_PROGRESS;
+        let first = codes.as_slice().iter().position(pending);
+        let over = all.iter().zip(codes.as_slice()).filter(|(_, code)| !pending(code));
+        let mut result = over.map(|(held, code)| held.check(op, *code)).fold(Ok(()), Result::and);
+        let Some(first) = first else {
+            return result;
+        };
+        let stopped = |held: &LockedRank<'_>| held.joined.stop.load(Ordering::Acquire);
+        if result.is_ok() {
+            result = match all.iter().find(|held| stopped(held)) {
+                Some(held) => Err(NcclError::Aborted { op, rank: held.joined.rank }.into()),
+                None if polling.again() => continue,
+                None => {
+                    let rank = all[first].joined.rank;
+                    Err(NcclError::TimedOut { op, rank, after: limit }.into())
+                }
+            };
+        }
+        let pending = all.iter_mut().zip(codes.as_slice()).filter(|(_, code)| pending(code));
+        // Failures are reported.
+        pending.for_each(|(held, _)| drop(held.abort()));
+        return result;
+    }
+}
+
+/// Frees a communicator: by `ncclCommDestroy` if it is finalised, else by `ncclCommAbort`. The caller has
+/// the handle alone, and does not use it any more.
+fn end(nccl: &Nccl, raw: Handle<RawCommunicator>, finalized: bool, rank: usize) -> Result<()> {
+    let (op, function) = match finalized {
+        true => ("ncclCommDestroy", nccl.destroy),
+        false => ("ncclCommAbort", nccl.abort),
+    };
+    // SAFETY: the communicator is live and no other thread calls it, nor does this one again. The
+    // function ends calls in progress, and lets pending kernels end before it frees what they use.
+    match unsafe { function(raw.0) } {
+        // It goes on without us: the handle must not be used to ask.
+        IN_PROGRESS => Ok(()),
+        code => check(op, nccl, code, (ptr::null_mut(), Some(rank))),
+    }
+}
+
+/// A communicator that has no owner any more.
+struct Remains {
+    nccl: &'static Nccl,
+    context: Context,
+    rank: usize,
+    raw: Handle<RawCommunicator>,
+    finalized: bool,
+}
+
+impl Remains {
+    /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
+    /// proven, since freeing it would end the work.
+    fn end_behind(self, mut marks: Vec<Mark>) {
+        let Some(mark) = marks.pop() else {
+            return self.end();
+        };
+        when_reached(
+            mark,
+            Box::new(move |reached| match reached {
+                Err(error) if !error.is_sticky() => report(self.raw, &error),
+                _ => self.end_behind(marks),
+            }),
+        );
+    }
+
+    fn end(self) {
+        let ended = NcclScope::relaxed(&self.context)
+            .and_then(|_scope| end(self.nccl, self.raw, self.finalized, self.rank));
+        if let Err(error) = ended {
+            report(self.raw, &error);
+        }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let State { raw, finalized } = *self.state.get_mut().unwrap_or_else(|it| it.into_inner());
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
+        if raw.0.is_null() || driver::is_gone() {
+            return;
+        }
+        let uses = mem::take(&mut self.uses).last_uses(&ALL);
+        let Self { nccl, rank, .. } = *self;
+        let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
+        deferred::run_or_defer(move || {
+            let reached = uses.query().unwrap_or(false);
+            remains.end_behind(if reached { Vec::new() } else { uses.marks().to_vec() });
+        });
+    }
+}
+
+impl KeptAlive for Arc<Joined> {
+    /// Freeing the communicator waits for the launch.
+    fn note_last_launch(&self, mark: &Mark) -> bool {
+        self.note_use(&mark.timeline, mark.seq);
+        true
+    }
+}
+
+/// Finalises ranks of one communicator together.
+pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
+    let op = "ncclCommFinalize";
+    driver::ensure()?;
+    let Some(first) = ranks.first() else {
+        return Ok(());
+    };
+    let _scope = NcclScope::relaxed(&first.context)?;
+    let mut all = ranks.iter().map(|joined| joined.hold(op)).collect::<Result<Vec<_>>>()?;
+    let mut result = Ok(());
+    // Before any of them is waited for.
+    for held in &all {
+        // SAFETY: the communicator is live and locked.
+        let code = unsafe { (held.joined.nccl.finalize)(held.raw()) };
+        if code != IN_PROGRESS {
+            result = result.and(held.check(op, code));
+        }
+    }
+    let result = result.and_then(|()| await_all(op, &mut all));
+    all.iter_mut().for_each(|held| held.state.finalized = result.is_ok());
+    result
+}
