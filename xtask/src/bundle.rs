@@ -33,8 +33,8 @@ exec \"$(dirname \"$0\")/xtask\" bench \"$@\"
 
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
-/// The GPU suites, the simulated driver, cuda-core as a library for Python, and this program, which
-/// runs the suites, the demo and the benches. The other machine must be x86-64 Linux with a C
+/// The GPU suites, the simulated driver, cuda-core as a library for Python, the example
+/// `distributed`, and this program, which runs the suites, the demo and the benches. The other machine must be x86-64 Linux with a C
 /// library at least as new as this machine's: `./run.sh` runs the matrix, `./bench.sh` the bench,
 /// `./interop.sh` guards among those of PyTorch and CuPy, `./xtask` everything else.
 #[derive(clap::Args)]
@@ -54,6 +54,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let built = build("build -p xtask -p cuda-driver-sim -p cuda-interop --profile bundle")?;
     for (name, path) in built.programs() {
         pack.copy(path, name)?;
+    }
+    fs::create_dir_all(directory.join("examples"))?;
+    for (name, path) in
+        build("build -p cuda-core --example distributed --profile bundle")?.programs()
+    {
+        pack.copy(path, &format!("examples/{name}"))?;
     }
     for library in ["cuda_sim", "cuda_interop"] {
         pack.copy(built.library(library)?, &library_file(library))?;

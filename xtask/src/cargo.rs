@@ -106,7 +106,7 @@ impl Built {
         let tests = self.artifacts.iter().filter(|built| built.profile.test);
         let program = |built: &Artifact| {
             let package = package_name(&built.package_id);
-            let is_suite = built.target.kind.iter().any(|kind| kind == "test");
+            let is_suite = built.target.kind.iter().any(|kind| kind == "test" || kind == "example");
             Some(Program {
                 suite: match is_suite {
                     true => format!("{package}::{}", built.target.name),

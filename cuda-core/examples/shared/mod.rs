@@ -9,7 +9,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-use cuda_core::Device;
+use cuda_core::{Device, NcclError};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -26,21 +26,26 @@ impl fmt::Display for Lacks {
 impl Error for Lacks {}
 
 pub(crate) fn run(example: fn() -> Result) -> ExitCode {
-    let Err(error) = example() else {
-        return ExitCode::SUCCESS;
-    };
+    match example() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => ExitCode::from(report(&*error)),
+    }
+}
+
+/// Prints an error, and returns the exit code for it.
+pub(crate) fn report(error: &(dyn Error + 'static)) -> u8 {
     let lacks = error.is::<Lacks>()
         || matches!(
             error.downcast_ref(),
             Some(
                 cuda_core::Error::NoDriver(_)
                     | cuda_core::Error::NoNvrtc { .. }
-                    | cuda_core::Error::Nccl(cuda_core::NcclError::NotFound { .. })
+                    | cuda_core::Error::Nccl(NcclError::NotFound { .. } | NcclError::TooOld { .. },)
             )
         );
     let what = if lacks { "could not run" } else { "error" };
     eprintln!("{what}: {error}");
-    ExitCode::from(if lacks { 2 } else { 1 })
+    if lacks { 2 } else { 1 }
 }
 
 /// All devices, at least one.

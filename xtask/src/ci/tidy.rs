@@ -91,14 +91,14 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Tests in a file: its functions, or the file itself where each file is a test.
+/// Tests in a file: its functions, or the file itself where each file is a test, or its folder.
 fn tests_of(name: &str, text: &str) -> Vec<String> {
     let Some(file) = name.strip_suffix(".rs") else {
         let script = (name == SCRIPT).then(|| SCRIPT.to_owned());
         return script.into_iter().collect();
     };
     if let Some(case) = CASES.iter().find_map(|folder| file.strip_prefix(folder)) {
-        return vec![case.to_owned()];
+        return vec![case.strip_suffix("/main").unwrap_or(case).to_owned()];
     }
     let has_tests = TESTS.iter().any(|folder| name.starts_with(folder));
     let functions = named::defined(text).filter(|_| has_tests);
@@ -165,6 +165,7 @@ mod tests {
             ["a26_guard_cloned"]
         );
         assert_eq!(tests_of("cuda-core/examples/ipc.rs", "fn main() {}"), ["ipc"]);
+        assert_eq!(tests_of("cuda-core/examples/b/main.rs", "fn main() {}"), ["b"]);
         assert_eq!(tests_of(SCRIPT, "def main(): pass"), [SCRIPT]);
         assert_eq!(tests_of("tests/gpu/guards.rs", "fn nests() {}"), ["nests"]);
         assert!(tests_of("xtask/src/main.rs", "fn main() {}").is_empty());

@@ -18,6 +18,14 @@ const INTEROP: &str = "tests/interop";
 /// The exit code of an example on a machine that lacks what the example needs.
 const COULD_NOT_RUN: i32 = 2;
 
+/// Examples that run more than once: the arguments of each further run, and what it then prints.
+const FURTHER_RUNS: [(&str, &str, &str); 4] = [
+    ("distributed", "--threads 2 --compare", "all 2 ranks have the same weights"),
+    ("distributed", "--threads 4", "all 4 ranks have the same weights"),
+    ("distributed", "--threads 4 --kill 2@9 --limit 1", "3 ranks, from step 8"),
+    ("distributed", "--threads 3 --kill 0@9 --limit 1", "2 ranks, from step 8"),
+];
+
 /// Runs each example with a name that contains `filter`; examples that report that they cannot run
 /// are listed so.
 pub(super) fn examples(
@@ -32,8 +40,13 @@ pub(super) fn examples(
     let mut examples: Vec<_> = examples.collect();
     examples.sort_unstable();
     for (name, path) in examples {
-        let mut command = Command::new(path);
-        run(&mut command, devices, built, (EXAMPLES, name), report)?;
+        run(&mut Command::new(path), devices, built, (EXAMPLES, name), "", report)?;
+        for (_, arguments, prints) in FURTHER_RUNS.iter().filter(|(it, ..)| *it == name) {
+            let mut command = Command::new(path);
+            command.args(arguments.split(' '));
+            let name = format!("{name} {arguments}");
+            run(&mut command, devices, built, (EXAMPLES, &name), prints, report)?;
+        }
     }
     Ok(())
 }
@@ -55,15 +68,16 @@ pub(super) fn interop(filter: &str, built: &Built, report: &mut Report) -> anyho
         .arg(workspace::root()?.join("tests/interop/interop.py"))
         .args(["--without-frameworks", "--library"])
         .arg(built.library("cuda_interop")?);
-    run(&mut command, 2, built, (INTEROP, name), report)
+    run(&mut command, 2, built, (INTEROP, name), "", report)
 }
 
-/// Runs a program, which must succeed without a violation of the driver's rules.
+/// Runs a program, which must succeed, and print `prints`, without a violation of the driver's rules.
 fn run(
     command: &mut Command,
     devices: u32,
     built: &Built,
     (suite, name): (&str, &str),
+    prints: &str,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
@@ -76,7 +90,7 @@ fn run(
         .output()
         .with_context(|| name.to_owned())?;
     let may_lack = suite == EXAMPLES;
-    let verdict = verdict(&output, &record.read(), may_lack);
+    let verdict = verdict(&output, &record.read(), prints, may_lack);
     let word = match &verdict {
         Verdict::Passed => "ok",
         Verdict::Failed(_) => "FAILED",
@@ -89,18 +103,19 @@ fn run(
     Ok(())
 }
 
-fn verdict(output: &Output, simulated: &str, may_lack: bool) -> Verdict {
+fn verdict(output: &Output, simulated: &str, prints: &str, may_lack: bool) -> Verdict {
     let errors = String::from_utf8_lossy(&output.stderr);
     let mut lines = simulated.lines();
     let clean = lines.next().is_some_and(|it| it.contains("no violation"));
+    let printed = String::from_utf8_lossy(&output.stdout);
     match output.status.code() {
-        Some(0) if clean => Verdict::Passed,
+        Some(0) if clean && printed.contains(prints) => Verdict::Passed,
         Some(COULD_NOT_RUN) if clean && may_lack => {
             let reason = lacking(&errors);
             Verdict::Ignored(format!("on the simulated driver {reason}"))
         }
         _ => {
-            let (status, printed) = (output.status, String::from_utf8_lossy(&output.stdout));
+            let status = output.status;
             Verdict::Failed(format!("{status}\n{printed}\n{errors}\n{simulated}"))
         }
     }

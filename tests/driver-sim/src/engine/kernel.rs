@@ -5,6 +5,8 @@
 //! work. A second closure declares beforehand what the kernel reads and writes, so that the
 //! ordering of its accesses is checked when the launch is enqueued.
 
+mod examples;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,24 +84,8 @@ struct Kernel {
     body: Arc<Body>,
 }
 
-static KERNELS: LazyLock<Mutex<BTreeMap<String, Kernel>>> = LazyLock::new(|| {
-    let saxpy = Kernel { touches: Arc::new(saxpy_touches), body: Arc::new(saxpy) };
-    Mutex::new(BTreeMap::from([("saxpy".to_owned(), saxpy)]))
-});
-
-/// `__global__ void saxpy(float a, const float *x, float *y, unsigned n)`, the kernel of the examples:
-/// they run on the simulator's library as well, where no program can register closures.
-fn saxpy(launch: &Arguments, memory: &mut Memory<'_>) -> Result<(), Trap> {
-    let (a, x) = (launch.value::<f32>(0), memory.slice::<f32>(launch.address(1))?);
-    memory.slice_mut(launch.address(2), |y: &mut [f32]| {
-        y.iter_mut().zip(&x).for_each(|(y, x)| *y += a * x);
-    })
-}
-
-fn saxpy_touches(launch: &Arguments) -> Vec<Region> {
-    let n = launch.threads().min(launch.value::<u32>(3).into()) as usize;
-    vec![launch.reads::<f32>(1, n), launch.writes::<f32>(2, n)]
-}
+static KERNELS: LazyLock<Mutex<BTreeMap<String, Kernel>>> =
+    LazyLock::new(|| Mutex::new(examples::all()));
 
 /// Makes launches of kernels named `name` run `body`, which touches only what `touches` returns.
 /// The last registration of a name counts. A module's text must declare a kernel of that name.

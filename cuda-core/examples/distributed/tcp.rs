@@ -1,0 +1,144 @@
+//! Meeting at a TCP port of rank 0, for sites without a directory that all machines share. If rank 0 is
+//! lost, the others cannot meet again.
+
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::meet::{Arrival, Call, Id, LeftOut, PAUSE, Plan, token};
+use crate::shared::Result;
+
+pub(crate) struct Tcp {
+    /// Host and port of rank 0.
+    address: String,
+    job: String,
+    rank: usize,
+    /// Of rank 0, from the first meeting on: ranks that come early wait in its queue.
+    listener: Option<TcpListener>,
+}
+
+/// The longest first line that a rank sends.
+const LINE: u64 = 512;
+
+/// How long a connection may take to send it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Tcp {
+    pub(crate) fn new(address: String, job: String, rank: usize) -> Self {
+        Self { address, job, rank, listener: None }
+    }
+
+    pub(crate) fn meet(
+        &mut self,
+        call: &Call<'_>,
+        make: impl FnOnce() -> Result<Id>,
+    ) -> Result<Plan> {
+        let own = (self.rank, token());
+        if self.rank == 0 { self.lead(call, own, make) } else { self.follow(call, &own) }
+    }
+
+    /// What a rank sends before its token.
+    fn greeting(&self, call: &Call<'_>) -> String {
+        format!("{} {}", self.job, call.attempt)
+    }
+
+    fn error(&self, error: impl Display) -> String {
+        format!("{}: {error}", self.address)
+    }
+
+    /// Waits for the others, and sends all the plan.
+    fn lead(
+        &mut self,
+        call: &Call<'_>,
+        own: Arrival,
+        make: impl FnOnce() -> Result<Id>,
+    ) -> Result<Plan> {
+        if self.listener.is_none() {
+            let port = self.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+            let port: u16 = port.ok_or_else(|| self.error("not HOST:PORT"))?;
+            let bound =
+                TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
+            let listener =
+                bound.map_err(|error| self.error(format!("{error}: give another port")))?;
+            listener.set_nonblocking(true)?;
+            self.listener = Some(listener);
+        }
+        let mut here = vec![(own.clone(), None)];
+        let since = Instant::now();
+        while here.len() < call.expected.len() && since.elapsed() < call.within {
+            match self.accept(call)? {
+                Some((arrival, stream)) => {
+                    here.retain(|(known, _)| known.0 != arrival.0);
+                    here.push((arrival, Some(stream)));
+                }
+                None => thread::sleep(PAUSE),
+            }
+        }
+        here.sort_by_key(|(arrival, _)| arrival.0);
+        let (arrivals, streams): (Vec<_>, Vec<_>) = here.into_iter().unzip();
+        if call.all && arrivals.len() < call.expected.len() {
+            let ranks: Vec<_> = arrivals.iter().map(|(rank, _)| *rank).collect();
+            return Err(call.missing(&ranks, &self.address).into());
+        }
+        let text = Plan::text(&make()?, &arrivals);
+        for mut stream in streams.into_iter().flatten() {
+            // A rank that was lost just now is missed when the communicator is made.
+            _ = stream.write_all(text.as_bytes());
+        }
+        Plan::parse(&text, &own)
+    }
+
+    /// The next rank that has come to this meeting; a connection that is none is closed.
+    fn accept(&self, call: &Call<'_>) -> Result<Option<(Arrival, TcpStream)>> {
+        let Some(listener) = &self.listener else {
+            return Ok(None);
+        };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(self.error(error).into()),
+        };
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = String::new();
+        if BufReader::new((&stream).take(LINE)).read_line(&mut line).is_err() {
+            return Ok(None);
+        }
+        let greeting = format!("{} ", self.greeting(call));
+        let arrival = line.strip_prefix(&greeting).and_then(|rest| rest.trim_end().split_once(' '));
+        let arrival =
+            arrival.and_then(|(rank, token)| Some((rank.parse().ok()?, token.to_owned())));
+        let expected = arrival.filter(|(rank, _)| *rank != 0 && call.expected.contains(rank));
+        Ok(expected.map(|arrival| (arrival, stream)))
+    }
+
+    /// Asks rank 0 for the plan, again and again until it answers.
+    fn follow(&self, call: &Call<'_>, own: &Arrival) -> Result<Plan> {
+        let (since, limit) = (Instant::now(), 3 * call.within);
+        loop {
+            let answer = self.ask(call, own, limit);
+            match answer {
+                Ok(text) if !text.is_empty() => return Plan::parse(&text, own),
+                // It is not there yet, or at another meeting.
+                _ if since.elapsed() < limit => thread::sleep(PAUSE),
+                Ok(_) => return Err(LeftOut("as rank 0 says".to_owned()).into()),
+                Err(error) => {
+                    let why = "rank 0 does not answer. If it was lost, start the job again: it goes on from \
+                               its --checkpoint; with --dir the others could have met without it";
+                    return Err(self.error(format!("{error}: {why}")).into());
+                }
+            }
+        }
+    }
+
+    fn ask(&self, call: &Call<'_>, own: &Arrival, limit: Duration) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.write_all(format!("{} {} {}\n", self.greeting(call), own.0, own.1).as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
