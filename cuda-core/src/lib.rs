@@ -182,6 +182,8 @@ mod signal;
 
 pub mod image;
 
+pub mod dlpack;
+
 // Several devices as one.
 mod group;
 

@@ -13,6 +13,7 @@ mod copies;
 mod current;
 mod device_waits;
 mod devices;
+mod dlpack;
 mod driver_pools;
 mod errors;
 mod events;
