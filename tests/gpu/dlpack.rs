@@ -144,9 +144,12 @@ gpu_test! {
                 // `sink`, which nothing else uses; the stream is live.
                 check("cuMemcpyDtoDAsync", unsafe { cuMemcpyDtoDAsync_v2(to, from, BYTES, used) });
                 first.release(); // the consumer has waited for the fill
-                // SAFETY: as above.
-                let queried = unsafe { cuda_sys::cuStreamSynchronize(used) };
-                check("cuStreamSynchronize", queried);
+                // The first use is known to be over, so that only the deleter's mark protects the
+                // memory from now on.
+                match &kind {
+                    Consumer::Stream(stream) => stream.synchronize()?,
+                    _ => context.per_thread_stream()?.synchronize()?,
+                }
                 assert_eq!(bytes_of(&sink)?, 7);
                 let stalled = stall(used);
                 // SAFETY: as above.
@@ -155,11 +158,13 @@ gpu_test! {
             })?;
             home.synchronize()?;
             delete_elsewhere(tensor); // returns while the consumer is stalled
-            let mut next = home.alloc::<u8>(BYTES)?;
-            if matches!(kind, Consumer::Stream(_)) {
-                home.fill(&mut next, 9)?; // in the same memory, unless it is freed in order
-                home.synchronize()?;
+            // One of them in the same memory, unless it is freed in order.
+            let mut next = Vec::new();
+            for _ in 0..4 {
+                next.push(home.alloc::<u8>(BYTES)?);
             }
+            next.iter_mut().try_for_each(|buffer| home.fill(buffer, 9))?;
+            home.synchronize()?;
             second.release();
             context.synchronize()?;
             assert_eq!(bytes_of(&sink)?, 7, "what the consumer read");
