@@ -123,6 +123,7 @@ gpu_test! {
         const BYTES: usize = 1 << 20;
         let context = Device::get(0)?.context()?;
         let (home, consumer) = (context.create_stream()?, context.create_stream()?);
+        let per_thread = context.per_thread_stream()?;
         let mut sink = context.alloc::<u8>(BYTES)?;
         home.fill(&mut sink, 0)?;
         home.synchronize()?;
@@ -148,7 +149,7 @@ gpu_test! {
                 // memory from now on.
                 match &kind {
                     Consumer::Stream(stream) => stream.synchronize()?,
-                    _ => context.per_thread_stream()?.synchronize()?,
+                    _ => per_thread.synchronize()?,
                 }
                 assert_eq!(bytes_of(&sink)?, 7);
                 let stalled = stall(used);
