@@ -29,6 +29,7 @@ mod harness;
 mod launch_order;
 mod launches;
 mod libraries;
+mod library_work;
 mod linker;
 mod locals;
 mod managed;
