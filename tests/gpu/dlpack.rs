@@ -11,8 +11,8 @@ use cuda_core::dlpack::{
     DLPackVersion, DLTensor, ImportedTensor, Tensor, TensorElement,
 };
 use cuda_core::{
-    Access, Complex32, Context, Device, DeviceBuffer, Error, Graph, Rejected, Result, SharedSlice,
-    Stream, bf16, f16,
+    Access, CachingPool, Complex32, Context, Device, DeviceBuffer, Error, Graph, Rejected, Result,
+    SharedSlice, Stream, bf16, f16,
 };
 use cuda_sys::cuMemcpyDtoDAsync_v2;
 use support::{check, gpu_test, refusal, stall};
@@ -124,6 +124,8 @@ gpu_test! {
         let context = Device::get(0)?.context()?;
         let (home, consumer) = (context.create_stream()?, context.create_stream()?);
         let per_thread = context.per_thread_stream()?;
+        // Of other allocators the free makes the home stream wait, or the host.
+        let pool = CachingPool::shared()?.allocator();
         let mut sink = context.alloc::<u8>(BYTES)?;
         home.fill(&mut sink, 0)?;
         home.synchronize()?;
@@ -132,7 +134,7 @@ gpu_test! {
                 Consumer::Stream(stream) => stream.as_raw(),
                 _ => ptr::without_provenance_mut(2),
             };
-            let mut buffer = home.alloc::<u8>(BYTES)?;
+            let mut buffer = home.alloc_with::<u8>(&pool, BYTES)?;
             let (from, to) = (buffer.as_raw(), sink.as_raw());
             // Uses beforehand what would wait behind the stall.
             home.fill(&mut buffer, 1)?;
@@ -162,7 +164,7 @@ gpu_test! {
             // One of them in the same memory, unless it is freed in order.
             let mut next = Vec::new();
             for _ in 0..4 {
-                next.push(home.alloc::<u8>(BYTES)?);
+                next.push(home.alloc_with::<u8>(&pool, BYTES)?);
             }
             next.iter_mut().try_for_each(|buffer| home.fill(buffer, 9))?;
             home.synchronize()?;

@@ -190,7 +190,8 @@ impl Tensor {
     /// driver call if there is none, except one that asks whether the stream is being captured.
     ///
     /// The memory is leaked unless the deleter is called, once, on any thread, which the consumer
-    /// does or the capsule's destructor. It changes no current context, and waits for nothing.
+    /// does or the capsule's destructor. It changes no current context, and drops the buffer: memory
+    /// of a caching pool, the default, without a wait.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another device; [`Error::Invalid`] for memory that a

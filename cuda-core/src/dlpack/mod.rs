@@ -13,8 +13,8 @@
 //! * **Handing a tensor over:** [`Tensor::into_raw`] is given that stream, as a [`Consumer`], and
 //!   makes it wait for all work that uses the memory. The deleter notes a use on the stream once
 //!   more, so the memory is freed or reused only behind **all that was enqueued on the stream before
-//!   the deleter was called**, though the deleter itself waits for nothing. What the consumer
-//!   enqueued on other streams, it has ordered before that point itself.
+//!   the deleter was called**; nothing waits for that work where dropping a buffer does not. What the
+//!   consumer enqueued on other streams, it has ordered before that point itself.
 //! * **Taking a tensor over:** the stream that [`ImportedTensor::from_raw`] is given is the one that
 //!   the producer was asked to make wait. Work of other streams waits for that point. The deleter is
 //!   called when the buffer is gone, after the host has waited for all work that uses it, since the
