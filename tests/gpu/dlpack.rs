@@ -39,7 +39,7 @@ fn fields(tensor: Versioned) -> (DLTensor, Vec<i64>, Vec<i64>) {
     let tensor = unsafe { (*tensor.as_ptr()).dl_tensor };
     let numbers = |first: *mut i64| {
         // SAFETY: `ndim` numbers.
-        (0..tensor.ndim as usize).map(|at| unsafe { *first.add(at) }).collect()
+        unsafe { std::slice::from_raw_parts(first, tensor.ndim as usize) }.to_vec()
     };
     (tensor, numbers(tensor.shape), numbers(tensor.strides))
 }
@@ -282,8 +282,10 @@ struct Theirs {
 }
 
 unsafe extern "C" fn count(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: a live tensor, whose context is this counter.
-    let deleted = unsafe { &*(*tensor).manager_ctx.cast::<AtomicU32>() };
+    // SAFETY: a live tensor.
+    let deleted = unsafe { (*tensor).manager_ctx }.cast::<AtomicU32>();
+    // SAFETY: the counter, which lives as long as the tensor.
+    let deleted = unsafe { &*deleted };
     deleted.fetch_add(1, Ordering::SeqCst);
 }
 

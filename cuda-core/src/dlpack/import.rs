@@ -232,10 +232,10 @@ impl ImportedTensor {
             return Err(Error::wrong_device(INTO_BUFFER, device.device_id as u32, on));
         }
         Error::unless(self.is_contiguous(), INTO_BUFFER, "there are gaps between the elements")?;
-        let lengths = self.shape().iter().map(|&length| usize::try_from(length).ok());
+        let mut lengths = self.shape().iter().map(|&length| usize::try_from(length).ok());
         let len = match self.shape().contains(&0) {
             true => Some(0),
-            false => lengths.fold(Some(1usize), |len, length| len?.checked_mul(length?)),
+            false => lengths.try_fold(1usize, |len, length| len.checked_mul(length?)),
         };
         let len = len.unwrap_or(usize::MAX);
         let bytes = byte_len::<T>(len, usize::MAX)?;
