@@ -185,6 +185,8 @@ pub mod image;
 
 pub mod dlpack;
 
+pub mod nvtx;
+
 // Several devices as one.
 mod group;
 
