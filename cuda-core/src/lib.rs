@@ -110,7 +110,8 @@
 //! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
 //! libraries. `into_raw` hands an [`Event`] or a [`DeviceBuffer`] over to other code for good.
 //! Nothing else can be: buffers and late events name their streams, contexts are shared, functions
-//! and the compiler's log keep code loaded, and pinned memory is a part of a larger block. [`sys`]
+//! and the compiler's log keep code loaded, and pinned memory is a part of a larger block. [`dlpack`]
+//! has tensors of other libraries, [`Stream::library_work`] orders what they enqueue, and [`sys`]
 //! has the handles' types and everything else of the driver API.
 //!
 //! # What depends on the driver
@@ -182,6 +183,10 @@ mod signal;
 
 pub mod image;
 
+pub mod dlpack;
+
+pub mod nvtx;
+
 // Several devices as one.
 mod group;
 
@@ -231,6 +236,7 @@ pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
+pub use memory::library_work::LibraryWork;
 pub use memory::shared::SharedSlice;
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{

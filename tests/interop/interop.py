@@ -6,6 +6,9 @@ innermost raises. In each scope all libraries must agree on the device, memory a
 lie on it, and work of one library must change nothing for the others. Each scope's end must restore
 the device that was current before; that of cuda-core must restore exactly the context.
 
+Then tensors go from cuda-core to the others and back by DLPack, without copies: each side frees the
+other's memory, on any thread, once its last owner is gone and what it enqueued is done.
+
 Needs PyTorch, CuPy and two GPUs. Exit code: 0 passed, 1 failed, 2 not run.
 """
 
@@ -16,6 +19,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 
 DEVICES = (0, 1)
 LENGTH = 8
@@ -144,11 +148,133 @@ class CudaCore:
         self.call(name, *device, ctypes.c_uint32(value), numbers, length, ctypes.byref(landed))
         return landed.value, list(numbers)
 
+    def stream(self, device):
+        return CoreStream(self, device)
+
+    def used(self, device):
+        """Bytes of cuda-core's pool that are in use."""
+        used = ctypes.c_size_t()
+        self.call("interop_used", device, ctypes.byref(used))
+        return used.value
+
     def drop_failures(self):
         return self.library.interop_drop_failures()
 
     def version(self):
         return None
+
+
+class CoreStream:
+    """A stream of cuda-core, and tensors that it works on."""
+
+    def __init__(self, core, device):
+        self.core, self.device = core, device
+        self.stream, handle = ctypes.c_void_p(), ctypes.c_size_t()
+        core.call("interop_stream", device, ctypes.byref(self.stream), ctypes.byref(handle))
+        self.handle = handle.value
+
+    def export(self, value, shape):
+        return Exported(self, value, shape)
+
+    def take(self, producer, filled, value, **version):
+        """Takes a tensor of another library over, and fills its elements from `filled` on."""
+        return Taken(self, producer.__dlpack__(stream=self.handle, **version), filled, value)
+
+    def overwrite(self, value, length):
+        length = ctypes.c_size_t(length)
+        self.core.call("interop_overwrite", self.stream, ctypes.c_float(value), length)
+
+    def close(self):
+        self.core.library.interop_stream_drop(self.stream)
+
+
+# Names of capsules before and after a consumer has taken the tensor; kept, as capsules refer to them.
+NAMES = {True: (b"dltensor_versioned", b"used_dltensor_versioned"), False: (b"dltensor", b"used_dltensor")}
+DELETER_OFFSETS = {True: 16, False: 56}  # in the managed tensor, versioned or not
+
+PYTHON = ctypes.pythonapi
+PYTHON.PyCapsule_New.restype = ctypes.py_object
+PYTHON.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+PYTHON.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+PYTHON.PyCapsule_GetPointer.restype = ctypes.c_void_p
+PYTHON.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+PYTHON.PyCapsule_SetName.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+
+
+def delete(tensor, versioned):
+    """Calls the deleter of a managed tensor."""
+    at = ctypes.c_void_p.from_address(tensor + DELETER_OFFSETS[versioned])
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(at.value)(tensor)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def drop_capsule(capsule):
+    """The destructor of capsules that no consumer has taken the tensor of."""
+    for versioned, (name, _) in NAMES.items():
+        if PYTHON.PyCapsule_IsValid(capsule, name):
+            delete(PYTHON.PyCapsule_GetPointer(capsule, name), versioned)
+
+
+class Exported:
+    """What cuda-core gives to `from_dlpack`: each capsule has a new tensor."""
+
+    def __init__(self, stream, value, shape):
+        self.stream, self.value, self.shape = stream, value, shape
+        self.address, self.versioned = None, None
+
+    def __dlpack_device__(self):
+        return 2, self.stream.device
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        self.versioned = max_version is not None and max_version[0] >= 1
+        tensor, address = ctypes.c_void_p(), ctypes.c_uint64()
+        self.stream.core.call(
+            "interop_export",
+            self.stream.stream,
+            ctypes.c_float(self.value),
+            *map(ctypes.c_size_t, self.shape),
+            ctypes.c_int64(1 if stream is None else stream),
+            ctypes.c_bool(self.versioned),
+            ctypes.byref(tensor),
+            ctypes.byref(address),
+        )
+        self.address = address.value
+        destructor = ctypes.cast(drop_capsule, ctypes.c_void_p)
+        return PYTHON.PyCapsule_New(tensor, NAMES[self.versioned][0], destructor)
+
+
+class Taken:
+    """A tensor of another library as a buffer of cuda-core."""
+
+    def __init__(self, stream, capsule, filled, value):
+        self.core = stream.core
+        versioned = bool(PYTHON.PyCapsule_IsValid(id(capsule), NAMES[True][0]))
+        name, used = NAMES[versioned]
+        tensor = PYTHON.PyCapsule_GetPointer(id(capsule), name)
+        self.buffer, address, length = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t()
+        self.core.call(
+            "interop_import",
+            stream.stream,
+            ctypes.c_void_p(tensor),
+            ctypes.c_bool(versioned),
+            ctypes.c_size_t(filled),
+            ctypes.c_float(value),
+            ctypes.byref(self.buffer),
+            ctypes.byref(address),
+            ctypes.byref(length),
+        )
+        PYTHON.PyCapsule_SetName(id(capsule), used)
+        self.address, self.length, self.versioned = address.value, length.value, versioned
+
+    def drop_elsewhere(self):
+        drop = self.core.library.interop_buffer_drop
+        on_a_thread(lambda: drop(self.buffer))
+
+
+def on_a_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 class Torch:
@@ -181,6 +307,34 @@ class Torch:
         require(tensor.device.index == landed, f"torch says {tensor.device}, the driver {landed}")
         return landed, tensor.tolist()
 
+    # Of tensors.
+    def take(self, producer):
+        return self.torch.from_dlpack(producer)
+
+    def make(self, value, shape, device):
+        return self.torch.full(shape, value, dtype=self.torch.float32, device=f"cuda:{device}")
+
+    def address(self, tensor):
+        return tensor.data_ptr()
+
+    def numbers(self, tensor):
+        return tensor.flatten().tolist()
+
+    @contextlib.contextmanager
+    def side_stream(self):
+        with self.torch.cuda.stream(self.torch.cuda.Stream()):
+            yield
+
+    def copy_late(self, tensor):
+        """A copy that the current stream makes about 50 ms later."""
+        copy = self.torch.empty_like(tensor)
+        self.torch.cuda._sleep(100_000_000)
+        copy.copy_(tensor)
+        return copy
+
+    def used(self):
+        return self.torch.cuda.memory_allocated()
+
     def version(self):
         return self.torch.__version__
 
@@ -210,6 +364,38 @@ class Cupy:
     def work_on(self, device, value):
         with self.scope(device):
             return self.work_here(value)
+
+    # Of tensors.
+    def take(self, producer):
+        return self.cupy.from_dlpack(producer)
+
+    def make(self, value, shape, device):
+        with self.scope(device):
+            return self.cupy.full(shape, value, dtype="float32")
+
+    def address(self, array):
+        return array.data.ptr
+
+    def numbers(self, array):
+        return array.ravel().get().tolist()
+
+    @contextlib.contextmanager
+    def side_stream(self):
+        # Kept until the tensors that it works on are gone.
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            yield
+        stream.synchronize()
+
+    def copy_late(self, array):
+        """A copy behind other work of the current stream."""
+        work = self.cupy.ones(1 << 26, dtype="float32")
+        for _ in range(50):
+            work *= 1.0
+        return array.copy()
+
+    def used(self):
+        return self.cupy.get_default_memory_pool().used_bytes()
 
     def version(self):
         return self.cupy.__version__
@@ -370,6 +556,92 @@ class Nest:
             require(after == before, f"{where}: was {before}, is {after}")
 
 
+SHAPE = (512, 1024)
+COUNT = SHAPE[0] * SHAPE[1]
+
+
+class Tensors:
+    """Tensors between cuda-core and another library, on device 0."""
+
+    def __init__(self, core, other):
+        self.core, self.other = core, other
+        self.stream = core.stream(0)
+
+    def close(self):
+        self.stream.close()
+
+    def cases(self):
+        yield "a capsule that nobody takes", self.unclaimed
+        yield "round trip of cuda-core", self.loop
+        if not isinstance(self.other, Raw):
+            name = self.other.name
+            yield f"cuda_core to {name}", self.to_other
+            yield f"cuda_core to {name}, used late", self.used_late
+            yield f"{name} to cuda_core", self.from_other
+
+    def unclaimed(self):
+        before = self.core.used(0)
+        for version in (None, (1, 0)):
+            capsule = self.stream.export(1.0, SHAPE).__dlpack__(max_version=version)
+            require(self.core.used(0) > before, "the capsule keeps the memory")
+            holder = [capsule]
+            del capsule
+            on_a_thread(holder.clear)
+            require(self.core.used(0) == before, "freed with the capsule")
+
+    def loop(self):
+        before = self.core.used(0)
+        for version in (None, (1, 0)):
+            exported = self.stream.export(3.0, SHAPE)
+            taken = self.stream.take(exported, COUNT, 0.0, max_version=version)
+            require(taken.versioned == (version is not None), "the struct that was asked for")
+            require((taken.address, taken.length) == (exported.address, COUNT), "it was copied")
+            require(self.core.used(0) > before, "the buffer keeps the memory")
+            taken.drop_elsewhere()
+            require(self.core.used(0) == before, "freed with the buffer")
+
+    def to_other(self):
+        before = self.core.used(0)
+        for side in (contextlib.nullcontext, self.other.side_stream):
+            with self.other.scope(0), side():
+                exported = self.stream.export(3.0, SHAPE)
+                tensor = self.other.take(exported)
+                require(self.other.address(tensor) == exported.address, "it was copied")
+                require(tuple(tensor.shape) == SHAPE, f"its shape is {tensor.shape}")
+                require(set(self.other.numbers(tensor)) == {3.0}, "taken before it was filled")
+                part = tensor[1:2]
+                del tensor
+                require(self.core.used(0) > before, "a view keeps the memory")
+                holder = [part]
+                del part
+                on_a_thread(holder.clear)
+                require(self.core.used(0) == before, "freed with the last view")
+
+    def used_late(self):
+        with self.other.scope(0), self.other.side_stream():
+            warm = self.other.copy_late(self.other.make(1.0, SHAPE, 0))
+            self.other.numbers(warm)
+            tensor = self.other.take(self.stream.export(5.0, SHAPE))
+            copy = self.other.copy_late(tensor)
+            del tensor  # before it was copied
+            self.stream.overwrite(9.0, COUNT)
+            require(set(self.other.numbers(copy)) == {5.0}, "freed under the other's work")
+
+    def from_other(self):
+        with self.other.scope(0), self.other.side_stream():
+            before = self.other.used()
+            for version in ({}, {"max_version": (1, 0)}):
+                tensor = self.other.make(2.0, SHAPE, 0)
+                taken = self.stream.take(tensor, COUNT // 2, 7.0, **version)
+                require(taken.address == self.other.address(tensor), "it was copied")
+                numbers = self.other.numbers(tensor)
+                require(numbers == [2.0] * (COUNT // 2) + [7.0] * (COUNT // 2), "not in place")
+                del tensor, numbers
+                require(self.other.used() > before, "the buffer keeps the memory")
+                taken.drop_elsewhere()
+                require(self.other.used() == before, "freed with the buffer")
+
+
 def describe(base, steps, raises):
     scopes = " > ".join(f"{name}({device})" for name, device in steps)
     return f"{'none' if base is None else base}: {scopes}{', raises' if raises else ''}"
@@ -407,6 +679,11 @@ def nest_all(arguments, report):
         for case in nest.cases():
             attempt(report, describe(*case), lambda case=case: nest.run(*case))
     nest.close()
+    for other in others[: 1 if arguments.without_frameworks else None]:
+        tensors = Tensors(cuda_core, other)
+        for text, case in tensors.cases():
+            attempt(report, f"tensors: {text}", case)
+        tensors.close()
     for other in others:
         if isinstance(other, Raw):
             other.close()

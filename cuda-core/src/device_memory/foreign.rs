@@ -21,6 +21,19 @@ use crate::util::panic::Contained;
 /// which work of this crate may use until the host has seen that none does.
 struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
 
+/// A buffer of `len` elements, which have these bytes, in memory that `owner` keeps allocated. The
+/// owner of an empty one is dropped at once.
+pub(crate) fn kept_by<T: Pod>(
+    context: &Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    len: usize,
+    owner: Contained<Box<dyn Any + Send + Sync>>,
+) -> DeviceBuffer<T> {
+    let owner = (bytes > 0).then(|| ManuallyDrop::new(owner));
+    owned(context, address, bytes, Foreign(owner), len)
+}
+
 impl MemoryOwner for Foreign {
     fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
         drop(self.0.take().map(ManuallyDrop::into_inner));
@@ -67,14 +80,13 @@ impl<T: Pod> DeviceBuffer<T> {
         let bytes = byte_len::<T>(len, usize::MAX)?;
         if bytes == 0 {
             byte_len::<T>(len, ALIGNMENT)?;
-            return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
+            return Ok(kept_by(context, NOWHERE, 0, len, owner));
         }
         Error::unless(address != 0, "DeviceBuffer::from_raw", "no addresses were given")?;
         if address % align_of::<T>() as u64 != 0 {
             return Err(recast::<T>(bytes, address));
         }
-        let owner = Foreign(Some(ManuallyDrop::new(owner)));
-        Ok(owned(context, address, bytes, owner, len))
+        Ok(kept_by(context, address, bytes, len, owner))
     }
 
     /// Hands the memory over to other code, which frees it with `cuMemFree` or `cuMemFreeAsync`:

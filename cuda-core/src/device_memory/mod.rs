@@ -6,7 +6,7 @@ mod resize;
 pub(crate) mod managed;
 pub(crate) mod placement;
 
-mod foreign;
+pub(crate) mod foreign;
 
 pub(crate) mod external;
 pub(crate) mod ipc;

@@ -15,6 +15,7 @@ use crate::types::resource::Resource;
 pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
+pub(crate) mod library_work;
 pub(crate) mod shared;
 pub(crate) mod view;
 

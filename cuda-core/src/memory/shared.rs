@@ -86,6 +86,12 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
         Ok(self.same(self.as_view().cast()?))
     }
 
+    /// The same memory as bytes.
+    pub(crate) fn into_bytes(self) -> SharedSlice<u8, M> {
+        let (start, len) = (self.start, self.byte_len());
+        SharedSlice { buffer: self.buffer, start, len, _elements: PhantomData }
+    }
+
     /// The elements of `view`, which is a view of this buffer.
     fn same<U: Pod>(&self, view: Slice<'_, U, M>) -> SharedSlice<U, M> {
         let (start, len) = (view.range().start, view.len());

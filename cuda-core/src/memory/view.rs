@@ -378,9 +378,15 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// The access of an operation that writes the elements.
     #[inline]
     pub(crate) fn write(&mut self) -> Touch<'_> {
+        self.reborrow().into_touch()
+    }
+
+    /// [`SliceMut::write`] for as long as `self` was borrowed.
+    #[inline]
+    pub(crate) fn into_touch(self) -> Touch<'a> {
         let range = self.start..self.start + self.byte_len();
         let in_graphs = M::in_graphs(self.as_view().block());
-        let ledger = match &mut self.hold {
+        let ledger = match self.hold {
             Hold::Sole(storage) => LedgerOf::Sole(storage.ledger_mut()),
             Hold::Part(storage) => LedgerOf::Shared(&storage.block().ledger),
         };

@@ -100,7 +100,7 @@ pub(crate) fn note_use(
     if let Some(recording) = timeline.recording() {
         let range = range.clone();
         let touch = Touch { ledger: LedgerOf::Shared(ledger), range, access, in_graphs };
-        return recording.note("note_use", &core.bind_work("note_use")?, touch);
+        return recording.note("note_use", &core.bind_work("note_use")?, &[touch]);
     }
     let mut fences = Fences::none();
     let mut count = || {
@@ -122,4 +122,64 @@ pub(crate) fn note_use(
     let fences = if noted.is_ok() { &fences } else { &NO_FENCES };
     ledger.mark(Use { range, access, stream: timeline, seq, fences });
     noted
+}
+
+/// What work of another library uses, from before it is enqueued until after; marked when this is
+/// dropped, since some of it may be enqueued then.
+pub(crate) struct LibraryUse<'a, 'b> {
+    core: &'a StreamCore,
+    touches: &'a mut [Touch<'b>],
+    fences: Fences,
+}
+
+const LIBRARY_WORK: &str = "library_work";
+
+impl<'a, 'b> LibraryUse<'a, 'b> {
+    /// Makes the stream wait for what conflicts with the work. No context is left current for it, so
+    /// that the library may change what is.
+    #[inline]
+    pub(crate) fn begin(core: &'a StreamCore, touches: &'a mut [Touch<'b>]) -> Result<Self> {
+        let timeline = core.timeline();
+        if timeline.recording().is_some() {
+            note_captured(core, touches)?;
+            return Ok(Self { core, touches, fences: Fences::none() });
+        }
+        let bound = core.bind(LIBRARY_WORK)?;
+        let mut fences = Fences::none();
+        touches.iter().for_each(|touch| touch.add_conflicts(timeline, &mut fences));
+        fences.wait_on(&bound)?;
+        bound.prepare()?;
+        drop(bound);
+        Ok(Self { core, touches, fences })
+    }
+
+    /// Notes that the work is enqueued.
+    #[inline]
+    pub(crate) fn end(self) -> Result<()> {
+        match self.core.timeline().recording() {
+            Some(_) => note_captured(self.core, self.touches),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for LibraryUse<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        let timeline = self.core.timeline();
+        // In a fork's child a thread that does not exist there may hold a ledger's lock.
+        if timeline.recording().is_some() || driver::is_gone() {
+            return;
+        }
+        let seq = self.core.reach().map_or_else(|_| timeline.issue(), |bound| bound.count());
+        self.touches.iter_mut().for_each(|touch| touch.mark(timeline, seq, &self.fences));
+    }
+}
+
+/// Notes in the capture that work before or after this call uses all of `touches`.
+#[cold]
+fn note_captured(core: &StreamCore, touches: &[Touch<'_>]) -> Result<()> {
+    let bound = core.bind_work(LIBRARY_WORK)?;
+    let recording = core.timeline().recording();
+    recording.map_or(Ok(()), |recording| recording.note(LIBRARY_WORK, &bound, touches))
 }

@@ -6,7 +6,7 @@ use std::mem::transmute;
 use std::path::Path;
 use std::ptr;
 
-use cuda_core::{Access, DeviceBuffer, Graph, Result, Stream};
+use cuda_core::{DeviceBuffer, Graph, Result, Stream};
 use cuda_sys::{CUdeviceptr, CUstream, os};
 use support::{gpu_test, report};
 
@@ -77,31 +77,26 @@ impl Cublas {
         })
     }
 
-    /// `c = a * b`, of `N` by `N` elements each, noted on the stream before and after.
+    /// `c = a * b`, of `N` by `N` elements each.
     fn multiply(
         &self,
         stream: &Stream,
         (a, b): (&DeviceBuffer<f32>, &DeviceBuffer<f32>),
         c: &mut DeviceBuffer<f32>,
     ) -> Result<()> {
-        let note = || {
-            for read in [a, b] {
-                // SAFETY: nothing else uses the three between the two calls of this closure.
-                unsafe { read.note_use(stream, Access::Read) }?;
-            }
-            // SAFETY: as above.
-            unsafe { c.note_use(stream, Access::Write) }
+        let (x, y, to) = (a.as_raw(), b.as_raw(), c.as_raw());
+        let work = stream.library_work().read(a).read(b).write(c);
+        let gemm = |raw| {
+            // SAFETY: handle and stream are live.
+            assert_eq!(unsafe { (self.set_stream)(self.handle, raw) }, 0);
+            let (n, one, zero) = (N as c_int, 1.0, 0.0);
+            // SAFETY: three matrices of `N` by `N`; the factors live during the call, which reads
+            // them.
+            unsafe { (self.sgemm)(self.handle, 0, 0, n, n, n, &one, x, n, y, n, &zero, to, n) }
         };
-        note()?;
-        // SAFETY: handle and stream are live.
-        assert_eq!(unsafe { (self.set_stream)(self.handle, stream.as_raw()) }, 0);
-        let (n, one, zero) = (N as c_int, 1.0, 0.0);
-        let (a, b, to) = (a.as_raw(), b.as_raw(), c.as_raw());
-        // SAFETY: three matrices of `N` by `N`; the factors live during the call, which reads them.
-        let code =
-            unsafe { (self.sgemm)(self.handle, 0, 0, n, n, n, &one, a, n, b, n, &zero, to, n) };
-        assert_eq!(code, 0, "cublasSgemm");
-        note()
+        // SAFETY: the product is on this stream, reads `a` and `b`, and writes `c`.
+        assert_eq!(unsafe { work.enqueue(gemm) }?, 0, "cublasSgemm");
+        Ok(())
     }
 }
 

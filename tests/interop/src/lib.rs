@@ -1,8 +1,10 @@
 //! cuda-core behind a plain C interface: `interop.py` nests its guard with those of PyTorch and CuPy
-//! in one process.
+//! in one process, and hands tensors to them and takes theirs.
 //!
 //! Functions return zero for success, the driver's code for the driver's errors, and −1 for all
 //! others; [`interop_last_error`] has the text.
+
+pub mod tensors;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};

@@ -216,3 +216,23 @@ fn polling_costs_a_query_once_recorded() {
         driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))
     });
 }
+
+/// Work of another library costs what conflicts need, however many buffers it uses, and a question
+/// whether other code, which has the handle, captures the stream.
+#[test]
+fn library_work_costs_its_conflicts() {
+    Counted::run(|driver| {
+        const ASKED: &str = "cuStreamIsCapturing";
+        let (_, stream, other) = two_streams()?;
+        let a = other.alloc_zeroed::<u32>(16)?;
+        let (b, mut c) = (stream.alloc_zeroed::<u32>(16)?, stream.alloc_zeroed::<u32>(16)?);
+        let mut enqueue = || {
+            let work = stream.library_work().read(&a).read(&b).write(&mut c);
+            // SAFETY: nothing is enqueued.
+            unsafe { work.enqueue(|_| ()) }
+        };
+        driver.expect([RECORD, WAIT], &mut enqueue)?; // whose handle is out from now on
+        driver.expect([ASKED], &mut enqueue)?;
+        driver.expect([ASKED], &mut enqueue)
+    });
+}

@@ -67,7 +67,7 @@ pub struct Launch<'a, K: StreamKind> {
 /// What a launch collects before it is made: less than a kibibyte, which glibc's allocator serves from
 /// the thread's own cache, in a tenth of the time that a larger block takes.
 struct Prepared<'a> {
-    function: Found<'a>,
+    function: LaunchedFunction<'a>,
     grid: Dimensions,
     block: Dimensions,
     dynamic_shared: usize,
@@ -80,7 +80,7 @@ impl<'a> Prepared<'a> {
     /// One block of one thread, without arguments. Constructed in its box: on the way there, most
     /// of a kibibyte that is not initialised would be copied.
     #[inline]
-    fn boxed(context: &'a Context, function: Found<'a>) -> Box<Self> {
+    fn boxed(context: &'a Context, function: LaunchedFunction<'a>) -> Box<Self> {
         let mut memory = Box::new_uninit();
         let place: *mut Self = memory.as_mut_ptr();
         macro_rules! write {
@@ -109,14 +109,14 @@ impl<'a> Prepared<'a> {
 }
 
 /// The function to launch.
-enum Found<'a> {
+enum LaunchedFunction<'a> {
     Given(&'a Function),
     LookedUp(Function),
     /// Boxed, so that it takes no more room than the others.
     Failed(Box<Error>),
 }
 
-impl Found<'_> {
+impl LaunchedFunction<'_> {
     #[inline]
     fn get(&self) -> Result<&Function> {
         match self {
@@ -158,23 +158,23 @@ struct Checked<'l, 'a> {
 pub trait Launchable: InContext {}
 
 trait InContext {
-    fn in_context(&self, context: &Context) -> Found<'_>;
+    fn in_context(&self, context: &Context) -> LaunchedFunction<'_>;
 }
 
 impl Launchable for Function {}
 
 impl InContext for Function {
     #[inline]
-    fn in_context(&self, _: &Context) -> Found<'_> {
-        Found::Given(self)
+    fn in_context(&self, _: &Context) -> LaunchedFunction<'_> {
+        LaunchedFunction::Given(self)
     }
 }
 
 impl Launchable for Kernel {}
 
 impl InContext for Kernel {
-    fn in_context(&self, context: &Context) -> Found<'_> {
-        self.function(context).map_or_else(|error| Found::Failed(error.into()), Found::LookedUp)
+    fn in_context(&self, context: &Context) -> LaunchedFunction<'_> {
+        self.function(context).map_or_else(|error| LaunchedFunction::Failed(error.into()), LaunchedFunction::LookedUp)
     }
 }
 

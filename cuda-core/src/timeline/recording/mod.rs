@@ -234,13 +234,18 @@ impl Recording {
         }
     }
 
-    /// Notes that work of other code, enqueued before or after this call, uses `touch`.
-    pub(crate) fn note(&self, op: &'static str, bound: &Bound<'_>, touch: Touch<'_>) -> Result<()> {
+    /// Notes that work of other code, enqueued before or after this call, uses `touches`.
+    pub(crate) fn note(
+        &self,
+        op: &'static str,
+        bound: &Bound<'_>,
+        touches: &[Touch<'_>],
+    ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let can_keep = touch.in_graphs != InGraphs::Refused;
-        let recorded = guard.as_mut().filter(|_| can_keep);
+        let refused = touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused);
+        let recorded = guard.as_mut().filter(|_| !refused);
         let recorded = recorded.ok_or_else(|| Error::NotCapturable { op })?;
-        let uses = recorded.place_all(&[touch]);
+        let uses = recorded.place_all(touches);
         match &mut recorded.order {
             CaptureOrder::Access(by_access) => {
                 uses.iter().try_for_each(|used| by_access.note(bound, used))

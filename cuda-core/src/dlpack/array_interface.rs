@@ -1,0 +1,76 @@
+//! `__cuda_array_interface__` and `__cuda_stream__`.
+
+use super::element::TensorElement;
+use crate::error::{Error, Result};
+use crate::memory::device::DeviceSlice;
+use crate::stream::{Stream, StreamKind};
+
+/// The entries of `__cuda_array_interface__`, version 3, for memory whose elements follow each other.
+///
+/// Nothing is handed over: the memory is the caller's to keep allocated while others use it, and
+/// their work the caller's to note, by [`Stream::library_work`] or
+/// [`Buffer::note_use`](crate::Buffer::note_use). [`Tensor`](super::Tensor) does both.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::dlpack::ArrayInterface;
+///
+/// let buffer = stream.alloc_zeroed::<f32>(6)?;
+/// let entries = ArrayInterface::of(&buffer.as_view(), &stream)?;
+/// assert_eq!((entries.shape, entries.typestr), (vec![6], "<f4"));
+/// assert_eq!(entries.data, (buffer.as_raw(), true)); // of a shared view: read-only
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ArrayInterface {
+    /// The lengths of the dimensions: at first one, that of the view.
+    pub shape: Vec<usize>,
+    /// The type of the elements, as NumPy writes it.
+    pub typestr: &'static str,
+    /// The address, zero if there are no elements; and whether the consumer must not write.
+    pub data: (u64, bool),
+    /// 3.
+    pub version: u32,
+    /// What the consumer has to order its work behind: the handle of a stream, 1 for the legacy
+    /// default stream, 2 for the per-thread one.
+    pub stream: Option<usize>,
+}
+
+impl ArrayInterface {
+    /// The entries for a view on which `stream` has worked last. No driver call.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for [`bf16`](struct@crate::bf16), which has no `typestr`.
+    pub fn of<T: TensorElement, K: StreamKind>(
+        view: &DeviceSlice<'_, T>,
+        stream: &Stream<K>,
+    ) -> Result<Self> {
+        let none = || Error::invalid("__cuda_array_interface__", "it has no typestr for bf16");
+        let address = if view.is_empty() { 0 } else { view.as_raw() };
+        Ok(Self {
+            shape: vec![view.len()],
+            typestr: T::TYPESTR.ok_or_else(none)?,
+            data: (address, true),
+            version: 3,
+            stream: Some(stream.protocol_handle().1),
+        })
+    }
+}
+
+/// # For other libraries
+impl<K: StreamKind> Stream<K> {
+    /// What `__cuda_stream__` returns: the protocol's version, 0, and the driver's handle, as
+    /// [`Stream::as_raw`] returns it; 1 for the legacy default stream and 2 for a per-thread one. No
+    /// driver call.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// assert_eq!(context.default_stream()?.protocol_handle(), (0, 1));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("__cuda_stream__"))]
+    pub fn protocol_handle(&self) -> (u32, usize) {
+        (0, self.as_raw().addr())
+    }
+}

@@ -1,0 +1,404 @@
+//! Buffers handed to other libraries.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::element::TensorElement;
+use super::raw::{
+    DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor, VERSION,
+};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Rejected, Result};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::DeviceMemory;
+use crate::memory::shared::SharedSlice;
+use crate::process::deferred;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::Access;
+use crate::util::by_parts::debug_by;
+use crate::util::panic::contain;
+
+/// Device memory with a shape, for other libraries: see the [module](self).
+///
+/// ```no_run
+/// # fn capsule(_tensor: *mut cuda_core::dlpack::DLManagedTensorVersioned) {}
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+/// use cuda_core::{SharedSlice, dlpack::{Consumer, Tensor}};
+///
+/// let weights = Arc::new(stream.alloc_zeroed::<f32>(1000)?);
+/// let head = SharedSlice::from(&weights).slice(..100)?;
+/// let matrix = Tensor::shared(head, &[10, 10], None)?; // read-only; keeps `weights` allocated
+/// capsule(matrix.into_raw(&Consumer::Stream(stream.clone()))?.as_ptr());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Tensor {
+    // INVARIANT: unless `read_only`, nothing else of this crate uses the buffer.
+    memory: SharedSlice<u8>,
+    data_type: DLDataType,
+    /// Lengths, then as many strides: those of the structs that refer to them.
+    // INVARIANT: all elements that they reach are in `memory`.
+    extents: Box<[i64]>,
+    read_only: bool,
+}
+
+const NEW: &str = "dlpack::Tensor::new";
+const INTO_RAW: &str = "dlpack::Tensor::into_raw";
+
+/// Where the consumer uses a tensor, which says what it waits for and when its memory is free.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::dlpack::{Consumer, Tensor};
+///
+/// let tensor = Tensor::new(stream.upload_new(&[1.0f32; 100])?, &[100], None)?;
+/// let raw = tensor.into_raw(&Consumer::Stream(stream.clone()))?;
+/// // … the consumer enqueues work on `stream`
+/// // SAFETY: the one call of the deleter.
+/// unsafe { raw.as_ref().deleter.unwrap()(raw.as_ptr()) }; // frees behind that work
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Consumer {
+    /// On this stream, which waits for the memory now. It is kept until the deleter is called, and
+    /// the memory freed behind what was enqueued on it by then.
+    Stream(Stream),
+    /// On the per-thread default stream of the thread that hands the tensor over, which waits for
+    /// the memory now. The memory is freed behind what all blocking streams of the context, this
+    /// one among them, were given before the deleter is called: it may run on any thread.
+    PerThread,
+    /// It orders its work itself, and that work has completed when it calls the deleter.
+    Synchronized,
+}
+
+impl Consumer {
+    /// What the argument `stream` of `__dlpack__` means for a tensor of `context`: 1, or [`None`],
+    /// the legacy default stream; 2 the per-thread one; -1 that the consumer orders its work itself;
+    /// any other positive number the handle of a stream, which `owner` keeps alive, as for
+    /// [`Stream::from_raw`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for zero, which the protocol excludes since it could mean two streams, and
+    /// for other negative numbers; those of [`Stream::from_raw`].
+    ///
+    /// # Safety
+    /// That of [`Stream::from_raw`], if the number is a handle.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use std::sync::Arc;
+    /// use cuda_core::dlpack::Consumer;
+    ///
+    /// // SAFETY: PyTorch never destroys its streams.
+    /// let consumer = |stream| unsafe { Consumer::of_protocol(stream, &context, Arc::new(())) };
+    /// assert!(matches!(consumer(Some(2))?, Consumer::PerThread));
+    /// assert!(consumer(Some(0)).is_err());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn of_protocol(
+        stream: Option<i64>,
+        context: &Context,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        match stream {
+            None | Some(1) => context.default_stream().map(Self::Stream),
+            Some(2) => Ok(Self::PerThread),
+            Some(-1) => Ok(Self::Synchronized),
+            Some(handle @ 3..) => {
+                let raw = ptr::with_exposed_provenance_mut(handle as usize);
+                // SAFETY: the caller's promise is the same.
+                unsafe { Stream::from_raw(raw, context, owner) }.map(Self::Stream)
+            }
+            Some(other) => Err(Error::invalid(
+                "__dlpack__",
+                format!("{other} is no stream: 1, 2, -1 or a handle is expected"),
+            )),
+        }
+    }
+}
+
+impl Tensor {
+    /// The elements of a buffer as a tensor, which the consumer may write. No driver call.
+    ///
+    /// `strides` are in elements; [`None`] if all elements of the buffer follow each other, the last
+    /// dimension innermost.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a shape of more or fewer elements than the buffer has, or one that with
+    /// these strides leaves the buffer, and for a number of strides that is not that of the
+    /// dimensions. With the buffer itself.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::dlpack::Tensor;
+    ///
+    /// let rows = Tensor::new(stream.alloc_zeroed::<f32>(12)?, &[3, 4], None)?;
+    /// let columns = Tensor::new(stream.alloc_zeroed::<f32>(12)?, &[3, 4], Some(&[1, 3]))?;
+    /// assert!(Tensor::new(stream.alloc_zeroed::<f32>(12)?, &[4, 4], None).is_err());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn new<T: TensorElement, X: Send + Sync + 'static>(
+        buffer: Buffer<T, DeviceMemory, X>,
+        shape: &[usize],
+        strides: Option<&[usize]>,
+    ) -> Result<Self, Rejected<Buffer<T, DeviceMemory, X>>> {
+        match extents(buffer.len(), shape, strides) {
+            Ok(extents) => Ok(Self::of(SharedSlice::<T>::from(buffer), extents, false)),
+            Err(error) => Err(Rejected::new(error, buffer)),
+        }
+    }
+
+    /// [`Tensor::new`] for memory that stays in use here: read-only for the consumer, too.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::new`].
+    pub fn shared<T: TensorElement>(
+        part: impl Into<SharedSlice<T>>,
+        shape: &[usize],
+        strides: Option<&[usize]>,
+    ) -> Result<Self> {
+        let part = part.into();
+        Ok(Self::of(part.clone(), extents(part.len(), shape, strides)?, true))
+    }
+
+    fn of<T: TensorElement>(part: SharedSlice<T>, extents: Box<[i64]>, read_only: bool) -> Self {
+        let data_type = T::DATA_TYPE;
+        Self { memory: part.into_bytes(), data_type, extents, read_only }
+    }
+
+    /// The lengths of the dimensions.
+    pub fn shape(&self) -> &[i64] {
+        self.extents.split_at(self.extents.len() / 2).0
+    }
+
+    /// The strides of the dimensions, in elements.
+    pub fn strides(&self) -> &[i64] {
+        self.extents.split_at(self.extents.len() / 2).1
+    }
+
+    /// The device that the elements are on.
+    pub fn device(&self) -> Device {
+        self.memory.as_view().device()
+    }
+
+    /// Hands the tensor over as a managed tensor of DLPack 1.x, for a capsule named
+    /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory. No
+    /// driver call if there is none, except one that asks whether the stream is being captured.
+    ///
+    /// The memory is leaked unless the deleter is called, once, on any thread, which the consumer
+    /// does or the capsule's destructor. It changes no current context, and drops the buffer: memory
+    /// of a caching pool, the default, without a wait.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] for a stream of another device; [`Error::Invalid`] for memory that a
+    /// graph uses; [`Error::NotCapturable`] for a stream that is being captured by this crate, and
+    /// [`Error::Capturing`] for one that other code captures; the driver's. With the tensor itself.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::dlpack::{Consumer, Tensor};
+    ///
+    /// let tensor = Tensor::new(stream.upload_new(&[1.0f32; 6])?, &[2, 3], None)?;
+    /// let raw = tensor.into_raw(&Consumer::PerThread)?; // behind the upload
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn into_raw(
+        self,
+        consumer: &Consumer,
+    ) -> Result<NonNull<DLManagedTensorVersioned>, Rejected<Self>> {
+        let flags = if self.read_only { DLManagedTensorVersioned::READ_ONLY } else { 0 };
+        self.hand_over(consumer, |dl_tensor, manager_ctx| {
+            let deleter = delete::<DLManagedTensorVersioned>;
+            let (version, deleter) = (VERSION, Some(deleter as _));
+            DLManagedTensorVersioned { version, manager_ctx, deleter, flags, dl_tensor }
+        })
+    }
+
+    /// [`Tensor::into_raw`] for consumers that know DLPack only before 1.0: for a capsule named
+    /// `dltensor`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::into_raw`]; [`Error::Invalid`] for [shared](Self::shared) memory, since
+    /// that struct cannot say that it is read-only.
+    pub fn into_raw_unversioned(
+        self,
+        consumer: &Consumer,
+    ) -> Result<NonNull<DLManagedTensor>, Rejected<Self>> {
+        let why = "shared memory is read-only, which only the versioned struct can say";
+        if let Err(error) = Error::unless(!self.read_only, INTO_RAW, why) {
+            return Err(Rejected::new(error, self));
+        }
+        self.hand_over(consumer, |dl_tensor, manager_ctx| {
+            let deleter = Some(delete::<DLManagedTensor> as _);
+            DLManagedTensor { dl_tensor, manager_ctx, deleter }
+        })
+    }
+
+    fn hand_over<M: 'static>(
+        self,
+        consumer: &Consumer,
+        managed: impl FnOnce(DLTensor, *mut c_void) -> M,
+    ) -> Result<NonNull<M>, Rejected<Self>> {
+        if let Err(error) = self.begin_use(consumer) {
+            return Err(Rejected::new(error, self));
+        }
+        let shape = self.extents.as_ptr().cast_mut();
+        let ndim = self.shape().len();
+        let address = self.memory.as_view().as_raw();
+        let dl_tensor = DLTensor {
+            data: match self.shape().contains(&0) {
+                true => ptr::null_mut(),
+                false => ptr::with_exposed_provenance_mut(address as usize),
+            },
+            device: DLDevice {
+                device_type: DLDevice::CUDA,
+                device_id: self.device().ordinal() as i32,
+            },
+            ndim: ndim as i32,
+            dtype: self.data_type,
+            shape,
+            strides: shape.wrapping_add(ndim),
+            byte_offset: 0,
+        };
+        let managed = managed(dl_tensor, ptr::null_mut());
+        let handed = Box::new(Handed { managed, tensor: self, consumer: consumer.clone() });
+        // The first field is at the address of the whole, by `repr(C)`.
+        Ok(NonNull::from(Box::leak(handed)).cast())
+    }
+
+    fn access(&self) -> Access {
+        if self.read_only { Access::Read } else { Access::Write }
+    }
+
+    /// Makes the consumer's stream wait for what uses the memory.
+    fn begin_use(&self, consumer: &Consumer) -> Result<()> {
+        self.memory.as_view().storage().require_no_graph(INTO_RAW)?;
+        match consumer {
+            Consumer::Stream(stream) => self.note(stream),
+            Consumer::PerThread => self.note(&self.memory.as_view().context().per_thread_stream()?),
+            Consumer::Synchronized => Ok(()),
+        }
+    }
+
+    /// Notes that the consumer's stream uses the memory up to now.
+    fn note<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
+        let core = stream.core();
+        core.device().require_same(INTO_RAW, self.device())?;
+        if core.timeline().recording().is_some() {
+            return Err(Error::NotCapturable { op: INTO_RAW });
+        }
+        // SAFETY: between the two calls of this function only the consumer uses the memory, or
+        // others read what it only reads: by the invariant on `memory`, and since the deleter, where
+        // the second call is, is unsafe to call before the consumer's last use.
+        unsafe { self.memory.as_view().note_use(stream, self.access()) }
+    }
+
+    /// Drops the tensor behind what the consumer has enqueued.
+    fn end_use(self, consumer: Consumer) {
+        // A failed note has left a mark as well: the memory is freed behind that.
+        let _ = match consumer {
+            Consumer::Stream(stream) => self.note(&stream),
+            // Comes behind the work of all blocking streams, those of other threads too.
+            Consumer::PerThread => {
+                let stream = self.memory.as_view().context().default_stream();
+                stream.and_then(|stream| self.note(&stream))
+            }
+            Consumer::Synchronized => Ok(()),
+        };
+    }
+}
+
+debug_by! {
+    [] Tensor: |it| "Tensor" {
+        memory: it.memory, shape: it.shape(), strides: it.strides(), read_only: it.read_only
+    }
+}
+
+/// A tensor that the consumer has, with the struct that refers to it.
+#[repr(C)]
+struct Handed<M> {
+    managed: M,
+    tensor: Tensor,
+    consumer: Consumer,
+}
+
+/// The deleter.
+///
+/// # Safety
+/// `managed` came from [`Tensor::hand_over`], is passed here once, and the consumer's work on it was
+/// enqueued before, on its stream or behind the scope of that.
+unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
+    // SAFETY: the address of a leaked box of this type, which is taken back once, by this function's
+    // contract.
+    let handed = unsafe { Box::from_raw(managed.cast::<Handed<M>>()) };
+    let Handed { tensor, consumer, .. } = *handed;
+    contain(|| deferred::run_or_defer(move || tensor.end_use(consumer)));
+}
+
+/// Lengths and strides of a tensor whose elements are the `len` of a buffer, or among them.
+fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Box<[i64]>> {
+    let mut extents = vec![0; 2 * shape.len()].into_boxed_slice();
+    let (lengths, steps) = extents.split_at_mut(shape.len());
+    let fits = |count: usize| i64::try_from(count).ok();
+    let mut count = Some(1usize);
+    for (at, &length) in shape.iter().enumerate().rev() {
+        steps[at] = count.and_then(fits).unwrap_or(0);
+        lengths[at] = fits(length).unwrap_or(0);
+        count = count.and_then(|count| count.checked_mul(length));
+    }
+    let Some(strides) = strides else {
+        if count == Some(len) {
+            return Ok(extents);
+        }
+        let why = format!("a shape of {shape:?} has not the {len} elements of the memory");
+        return Err(Error::invalid(NEW, why));
+    };
+    Error::unless(strides.len() == shape.len(), NEW, "each dimension needs one stride")?;
+    let reach = shape.iter().zip(strides).try_fold(1usize, |reach, (length, stride)| {
+        reach.checked_add(length.saturating_sub(1).checked_mul(*stride)?)
+    });
+    let is_empty = shape.contains(&0);
+    if !is_empty && reach.is_none_or(|reach| reach > len) {
+        let why = format!("{shape:?} by strides of {strides:?} leaves the {len} elements");
+        return Err(Error::invalid(NEW, why));
+    }
+    // Each is at most `len` where it is used.
+    steps.iter_mut().zip(strides).for_each(|(step, stride)| *step = fits(*stride).unwrap_or(0));
+    Ok(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::extents;
+
+    #[test]
+    fn shapes_have_the_elements_of_the_memory() {
+        let all = |shape: &[usize], len| extents(len, shape, None).map(Vec::from);
+        assert_eq!(all(&[2, 3, 4], 24).unwrap(), [2, 3, 4, 12, 4, 1]);
+        assert_eq!(all(&[], 1).unwrap(), []);
+        assert_eq!(all(&[3, 0], 0).unwrap(), [3, 0, 0, 1]);
+        assert!(all(&[2, 3], 7).is_err());
+        assert!(all(&[2, 3], 5).is_err());
+        assert!(all(&[], 2).is_err());
+        assert!(all(&[usize::MAX, 2], usize::MAX - 1).is_err());
+    }
+
+    #[test]
+    fn strides_stay_within_the_memory() {
+        let by = |shape: &[usize], strides: &[usize], len| {
+            extents(len, shape, Some(strides)).map(Vec::from)
+        };
+        assert_eq!(by(&[2, 3], &[1, 2], 6).unwrap(), [2, 3, 1, 2]);
+        assert_eq!(by(&[2, 3], &[10, 1], 13).unwrap(), [2, 3, 10, 1]);
+        assert!(by(&[2, 3], &[10, 1], 12).is_err());
+        assert!(by(&[2, 3], &[1], 6).is_err());
+        assert_eq!(by(&[5], &[0], 1).unwrap(), [5, 0], "one element, five times");
+        assert!(by(&[3], &[usize::MAX], 10).is_err());
+        assert!(by(&[0, 3], &[1, 1], 0).is_ok());
+        assert!(by(&[1], &[1], 0).is_err());
+    }
+}

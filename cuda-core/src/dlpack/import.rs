@@ -1,0 +1,301 @@
+//! Tensors of other libraries.
+
+use std::ptr::NonNull;
+use std::slice;
+
+use super::element::TensorElement;
+use super::raw::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
+use crate::device_memory::foreign::kept_by;
+use crate::error::{Error, Rejected, Result};
+use crate::memory::device::{DeviceBuffer, NOWHERE};
+use crate::memory::shared::SharedSlice;
+use crate::memory::{byte_len, recast};
+use crate::process::driver;
+use crate::stream::Stream;
+use crate::timeline::ledger::Ledger;
+use crate::util::by_parts::debug_by;
+use crate::util::panic::{Contained, contain};
+
+/// A managed tensor that another library produced: see the [module](super). Dropping it calls the
+/// producer's deleter.
+///
+/// ```no_run
+/// # fn take(_capsule: &str) -> *mut cuda_core::dlpack::DLManagedTensorVersioned { std::ptr::null_mut() }
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::dlpack::ImportedTensor;
+///
+/// let raw = take("dltensor_versioned"); // of `x.__dlpack__(stream=…)` with `stream`'s handle
+/// // SAFETY: the producer has made `stream` wait, and the capsule was renamed, so that it is not
+/// // deleted twice; no other code writes the tensor from now on.
+/// let tensor = unsafe { ImportedTensor::from_raw(raw, &stream) }?;
+/// assert_eq!(tensor.shape(), [2, 3]);
+/// let mut buffer = tensor.into_buffer::<f32>()?;
+/// stream.fill(&mut buffer, 1.0)?; // in the other library's memory
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct ImportedTensor {
+    // INVARIANT: until `Drop`, a live managed tensor, whose deleter has not been called.
+    raw: RawTensor,
+    // INVARIANT: a copy of its tensor; `ndim` is not negative, and `shape` and `strides` are null or
+    // have as many numbers; `shape` has them unless `ndim` is zero.
+    tensor: DLTensor,
+    read_only: bool,
+    stream: Stream,
+}
+
+enum RawTensor {
+    Versioned(NonNull<DLManagedTensorVersioned>),
+    Unversioned(NonNull<DLManagedTensor>),
+}
+
+// SAFETY: a tensor's deleter may be called by any thread, and its shape is not changed: that is part
+// of DLPack.
+unsafe impl Send for ImportedTensor {}
+// SAFETY: shared references only read what the producer does not change.
+unsafe impl Sync for ImportedTensor {}
+
+const FROM_RAW: &str = "dlpack::ImportedTensor::from_raw";
+const INTO_BUFFER: &str = "dlpack::ImportedTensor::into_buffer";
+
+impl ImportedTensor {
+    /// Takes a tensor of DLPack 1.x over, from a capsule named `dltensor_versioned`. No driver call.
+    ///
+    /// `stream` is the one that the producer was asked to make wait: work that uses the memory comes
+    /// behind what is enqueued on it by now.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for null, for a major version above 1, and for a shape that is none. The
+    /// tensor then stays the caller's.
+    ///
+    /// # Safety
+    /// Unless null, `raw` is a live managed tensor as DLPack describes it, which is this value's from
+    /// now on. The producer's work on it comes before this point of `stream`, whose context can
+    /// access the memory. Nothing else uses the memory until the deleter is called, except that
+    /// others may read it too if it becomes a [`SharedSlice`], or as
+    /// [`note_use`](crate::Buffer::note_use) says.
+    pub unsafe fn from_raw(raw: *mut DLManagedTensorVersioned, stream: &Stream) -> Result<Self> {
+        let raw = NonNull::new(raw).ok_or_else(null)?;
+        // SAFETY: a live tensor, by the caller's promise; every version begins with this field.
+        let version = unsafe { (*raw.as_ptr()).version };
+        if version.major != 1 {
+            let (major, minor) = (version.major, version.minor);
+            let why = format!("the tensor is of DLPack {major}.{minor}; only 1.x is known");
+            return Err(Error::invalid(FROM_RAW, why));
+        }
+        // SAFETY: a live tensor of this layout, by the caller's promise and its version.
+        let flags = unsafe { (*raw.as_ptr()).flags };
+        // SAFETY: as above.
+        let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
+        let read_only = flags & DLManagedTensorVersioned::READ_ONLY != 0;
+        Self::of(RawTensor::Versioned(raw), tensor, read_only, stream)
+    }
+
+    /// [`ImportedTensor::from_raw`] for the struct before DLPack 1.0, from a capsule named
+    /// `dltensor`.
+    ///
+    /// # Errors
+    /// Those of [`ImportedTensor::from_raw`].
+    ///
+    /// # Safety
+    /// That of [`ImportedTensor::from_raw`].
+    pub unsafe fn from_raw_unversioned(raw: *mut DLManagedTensor, stream: &Stream) -> Result<Self> {
+        let raw = NonNull::new(raw).ok_or_else(null)?;
+        // SAFETY: a live tensor, by the caller's promise.
+        let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
+        Self::of(RawTensor::Unversioned(raw), tensor, false, stream)
+    }
+
+    fn of(raw: RawTensor, tensor: DLTensor, read_only: bool, stream: &Stream) -> Result<Self> {
+        let is_shaped = tensor.ndim == 0 || (tensor.ndim > 0 && !tensor.shape.is_null());
+        let shape = || numbers(&tensor, tensor.shape);
+        if is_shaped && shape().iter().all(|length| *length >= 0) {
+            return Ok(Self { raw, tensor, read_only, stream: stream.clone() });
+        }
+        Err(Error::invalid(FROM_RAW, "the tensor's shape is none: null, or with negative numbers"))
+    }
+
+    /// The lengths of the dimensions.
+    pub fn shape(&self) -> &[i64] {
+        numbers(&self.tensor, self.tensor.shape)
+    }
+
+    /// The strides of the dimensions, in elements; [`None`] if the tensor is compact, the last
+    /// dimension innermost.
+    pub fn strides(&self) -> Option<&[i64]> {
+        (!self.tensor.strides.is_null()).then(|| numbers(&self.tensor, self.tensor.strides))
+    }
+
+    /// The type of the elements.
+    pub fn data_type(&self) -> DLDataType {
+        self.tensor.dtype
+    }
+
+    /// Where the elements are.
+    pub fn device(&self) -> DLDevice {
+        self.tensor.device
+    }
+
+    /// Whether the producer forbids writing. The struct before DLPack 1.0 cannot say so.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the elements follow each other without gaps, the last dimension innermost.
+    pub fn is_contiguous(&self) -> bool {
+        let Some(strides) = self.strides() else {
+            return true;
+        };
+        let mut expected = Some(1i64);
+        let is_next = |(length, stride): (&i64, &i64)| {
+            let fits = *length == 1 || expected == Some(*stride);
+            expected = expected.and_then(|count| count.checked_mul(*length));
+            fits
+        };
+        self.shape().contains(&0) || self.shape().iter().zip(strides).rev().all(is_next)
+    }
+
+    /// The elements as a buffer in the producer's memory, without a copy. No driver call.
+    ///
+    /// Dropping the buffer waits for all work that uses it, then calls the producer's deleter.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for elements of another type, for gaps between them, for memory that is
+    /// not a CUDA device's, for a null or a misaligned address, and for a read-only tensor;
+    /// [`Error::WrongDevice`] for memory of another device than the stream's;
+    /// [`Error::SizeOverflow`]. With the tensor itself.
+    ///
+    /// ```no_run
+    /// # fn f(tensor: cuda_core::dlpack::ImportedTensor) -> cuda_core::Result<()> {
+    /// use cuda_core::Rejected;
+    ///
+    /// let buffer = match tensor.into_buffer::<f32>() {
+    ///     Ok(buffer) => buffer,
+    ///     Err(Rejected { error, value }) => {
+    ///         eprintln!("{error}"); // the elements are float64, not float32
+    ///         value.into_buffer::<f64>()?.cast()?
+    ///     }
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_buffer<T: TensorElement>(self) -> Result<DeviceBuffer<T>, Rejected<Self>> {
+        let why = "the tensor is read-only: use `into_shared`";
+        match Error::unless(!self.read_only, INTO_BUFFER, why) {
+            Ok(()) => self.into_memory(),
+            Err(error) => Err(Rejected::new(error, self)),
+        }
+    }
+
+    /// [`ImportedTensor::into_buffer`] for elements that are only read here, by any number of
+    /// owners; for a read-only tensor, too.
+    ///
+    /// # Errors
+    /// Those of [`ImportedTensor::into_buffer`], except for a read-only tensor.
+    pub fn into_shared<T: TensorElement>(self) -> Result<SharedSlice<T>, Rejected<Self>> {
+        self.into_memory().map(SharedSlice::from)
+    }
+
+    fn into_memory<T: TensorElement>(self) -> Result<DeviceBuffer<T>, Rejected<Self>> {
+        let (address, len, bytes) = match self.place::<T>() {
+            Ok(place) => place,
+            Err(error) => return Err(Rejected::new(error, self)),
+        };
+        let stream = self.stream.clone();
+        let owner = Contained::new(Box::new(self) as Box<_>);
+        let mut buffer = kept_by(stream.context(), address, bytes, len, owner);
+        if bytes > 0 {
+            let core = stream.core();
+            // A new point: what the producer has enqueued on the stream is not counted here.
+            let timeline = core.timeline();
+            let ledger = Ledger::allocated(0..bytes, timeline, timeline.issue());
+            *buffer.storage.ledger_mut() = ledger;
+        }
+        Ok(buffer)
+    }
+
+    /// The address, the number of elements and of bytes, if they are what a buffer can have.
+    fn place<T: TensorElement>(&self) -> Result<(u64, usize, usize)> {
+        driver::ensure()?;
+        self.stream.core().ensure()?;
+        let DLTensor { data, device, dtype, byte_offset, .. } = self.tensor;
+        if dtype != T::DATA_TYPE {
+            let why = format!("the elements are {dtype}, not {}", T::DATA_TYPE);
+            return Err(Error::invalid(INTO_BUFFER, why));
+        }
+        if ![DLDevice::CUDA, DLDevice::CUDA_MANAGED].contains(&device.device_type) {
+            let kind = device.device_type;
+            let why = format!("the memory is no CUDA device's, but of DLDeviceType {kind}");
+            return Err(Error::invalid(INTO_BUFFER, why));
+        }
+        let on = self.stream.device().ordinal();
+        if device.device_id != on as i32 {
+            return Err(Error::wrong_device(INTO_BUFFER, device.device_id as u32, on));
+        }
+        Error::unless(self.is_contiguous(), INTO_BUFFER, "there are gaps between the elements")?;
+        let mut lengths = self.shape().iter().map(|&length| usize::try_from(length).ok());
+        let len = match self.shape().contains(&0) {
+            true => Some(0),
+            false => lengths.try_fold(1usize, |len, length| len.checked_mul(length?)),
+        };
+        let len = len.unwrap_or(usize::MAX);
+        let bytes = byte_len::<T>(len, usize::MAX)?;
+        if bytes == 0 {
+            return Ok((NOWHERE, 0, 0));
+        }
+        let address = (data.addr() as u64).checked_add(byte_offset).filter(|_| !data.is_null());
+        match address {
+            None => Err(Error::invalid(INTO_BUFFER, "the elements have no address")),
+            Some(address) if address % align_of::<T>() as u64 != 0 => {
+                Err(recast::<T>(bytes, address))
+            }
+            Some(address) => Ok((address, len, bytes)),
+        }
+    }
+}
+
+impl Drop for ImportedTensor {
+    fn drop(&mut self) {
+        // In a fork's child, and at the end of the process, foreign code is not run.
+        if driver::is_gone() {
+            return;
+        }
+        contain(|| match self.raw {
+            RawTensor::Versioned(raw) => {
+                // SAFETY: a live tensor, by the invariant on the field.
+                if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
+                    // SAFETY: as above; called once, and the tensor is not used after.
+                    unsafe { deleter(raw.as_ptr()) };
+                }
+            }
+            RawTensor::Unversioned(raw) => {
+                // SAFETY: a live tensor, by the invariant on the field.
+                if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
+                    // SAFETY: as above; called once, and the tensor is not used after.
+                    unsafe { deleter(raw.as_ptr()) };
+                }
+            }
+        });
+    }
+}
+
+debug_by! {
+    [] ImportedTensor: |it| "ImportedTensor" {
+        data_type: format_args!("{}", it.data_type()), device: it.device(), shape: it.shape(),
+        strides: it.strides(), read_only: it.read_only
+    }
+}
+
+#[cold]
+fn null() -> Error {
+    Error::invalid(FROM_RAW, "null is no tensor")
+}
+
+/// The `ndim` numbers at `first`, which is the shape of `tensor` or its strides.
+fn numbers(tensor: &DLTensor, first: *mut i64) -> &[i64] {
+    if tensor.ndim <= 0 || first.is_null() {
+        return &[];
+    }
+    // SAFETY: as many numbers as there are dimensions, by the invariant on `ImportedTensor::tensor`,
+    // which does not change while the tensor lives.
+    unsafe { slice::from_raw_parts(first, tensor.ndim as usize) }
+}

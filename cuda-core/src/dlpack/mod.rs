@@ -1,0 +1,49 @@
+//! Tensors to and from other libraries, without copies: DLPack, `__cuda_array_interface__` and
+//! `__cuda_stream__`.
+//!
+//! A [`Tensor`] is a buffer with a shape. [`Tensor::into_raw`] makes it the managed tensor that
+//! PyTorch, CuPy, JAX and others take, in Python in a capsule; an [`ImportedTensor`] is one of
+//! theirs, which becomes a buffer. Either side gives memory back by calling the other's deleter.
+//!
+//! # Who orders what
+//! The ledger of a buffer does not know what other libraries enqueue, so both sides follow the
+//! protocol: the consumer names the stream on which it uses the tensor (the argument `stream` of
+//! `__dlpack__`), and the producer makes that stream wait for the producer's own work.
+//!
+//! * **Handing a tensor over:** [`Tensor::into_raw`] is given that stream, as a [`Consumer`], and
+//!   makes it wait for all work that uses the memory. The deleter notes a use on the stream once
+//!   more, so the memory is freed or reused only behind **all that was enqueued on the stream before
+//!   the deleter was called**; nothing waits for that work where dropping a buffer does not. What the
+//!   consumer enqueued on other streams, it has ordered before that point itself.
+//! * **Taking a tensor over:** the stream that [`ImportedTensor::from_raw`] is given is the one that
+//!   the producer was asked to make wait. Work of other streams waits for that point. The deleter is
+//!   called when the buffer is gone, after the host has waited for all work that uses it, since the
+//!   producer does not know that work.
+//!
+//! ```no_run
+//! # fn capsule(_tensor: *mut cuda_core::dlpack::DLManagedTensorVersioned) {}
+//! # let stream = cuda_core::Device::get(0)?.create_stream()?;
+//! use std::sync::Arc;
+//! use cuda_core::dlpack::{Consumer, Tensor};
+//!
+//! let matrix = Tensor::new(stream.alloc_zeroed::<f32>(6)?, &[2, 3], None)?;
+//! // `matrix.__dlpack__(stream=1)`: the legacy default stream.
+//! // SAFETY: that stream lives as long as its context.
+//! let consumer = unsafe { Consumer::of_protocol(Some(1), stream.context(), Arc::new(())) }?;
+//! capsule(matrix.into_raw(&consumer)?.as_ptr()); // its owner calls the deleter
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
+
+mod array_interface;
+mod element;
+mod export;
+mod import;
+mod raw;
+
+pub use array_interface::ArrayInterface;
+pub use element::TensorElement;
+pub use export::{Consumer, Tensor};
+pub use import::ImportedTensor;
+pub use raw::{
+    DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
+};

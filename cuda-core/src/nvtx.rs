@@ -1,0 +1,316 @@
+//! Names for profilers: NVTX ranges and marks.
+//!
+//! Nsight Systems and other tools that show NVTX set the variable `NVTX_INJECTION64_PATH` to a
+//! library of theirs for the programs that they run. The first call loads that library; without the
+//! variable, or in a set-uid program, each call is one atomic load and does nothing. Nothing else has
+//! to be installed. Events are in the default domain.
+//!
+//! ```no_run
+//! use cuda_core::{Device, nvtx};
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! let range = nvtx::range("prepare");
+//! let buffer = stream.alloc_zeroed::<f32>(1 << 20)?; // within the range
+//! nvtx::mark("allocated");
+//! drop(range);
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
+
+use std::env;
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+use std::mem::transmute;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use cuda_sys::os::{self, LoadOnce};
+
+/// A range of the calling thread; ends when it is dropped. Made by [`range`].
+#[must_use = "dropping it ends the range"]
+#[derive(Debug)]
+pub struct NvtxRange {
+    begun: bool,
+    /// Ranges nest in the thread that begins them.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Begins a range with that name on the calling thread, within those that have begun there:
+/// `nvtxRangePushA`. The name ends at a NUL.
+///
+/// ```no_run
+/// let _step = cuda_core::nvtx::range("step");
+/// ```
+#[doc(alias("nvtxRangePush"))]
+#[inline]
+pub fn range(name: &str) -> NvtxRange {
+    let begun = is_profiled();
+    if begun {
+        push(name);
+    }
+    NvtxRange { begun, _not_send: PhantomData }
+}
+
+/// Marks this moment with a name: `nvtxMarkA`. The name ends at a NUL.
+///
+/// ```no_run
+/// cuda_core::nvtx::mark("the first batch has arrived");
+/// ```
+#[doc(alias("nvtxMark"))]
+#[inline]
+pub fn mark(name: &str) {
+    if is_profiled() {
+        mark_now(name);
+    }
+}
+
+impl Drop for NvtxRange {
+    #[inline]
+    fn drop(&mut self) {
+        if self.begun {
+            pop();
+        }
+    }
+}
+
+/// Whether a tool takes events; loads it first.
+#[inline]
+fn is_profiled() -> bool {
+    static TOOL: LoadOnce<bool> = LoadOnce::new();
+    // None in a child that was forked while a thread of its parent loaded the tool.
+    TOOL.get_or_init(load).copied().unwrap_or(false)
+}
+
+/// The entry of the tool's library, `InitializeInjectionNvtx2`: returns whether it works.
+type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
+type GetExportTable = extern "C" fn(u32) -> *const c_void;
+
+fn load() -> bool {
+    // The user who starts a privileged program must not choose the code that it runs.
+    let named = env::var_os("NVTX_INJECTION64_PATH").filter(|_| !os::is_privileged());
+    // SAFETY: the initialisers are those of the tool that the user who started the program chose.
+    let library = named.and_then(|file| unsafe { os::Library::open(&file) }.ok());
+    let entry = library.map(|library| library.symbol(c"InitializeInjectionNvtx2"));
+    entry.filter(|entry| !entry.is_null()).is_some_and(|entry| {
+        // SAFETY: a function of this signature, by the protocol of NVTX; the library is never
+        // unloaded.
+        attach(unsafe { transmute::<*const c_void, Initialize>(entry) })
+    })
+}
+
+/// Lets the tool set the functions that it wants called.
+fn attach(initialize: Initialize) -> bool {
+    // SAFETY: the tool's entry, which is given the function that it expects.
+    unsafe { initialize(export_table) != 0 }
+}
+
+/// The numbers of functions of each module of NVTX 3: core, CUDA, OpenCL, the runtime, domains,
+/// synchronisation. The first of each is none.
+const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
+const MOST: usize = 16;
+const CORE: usize = 1;
+const MARK_A: usize = 2;
+const RANGE_PUSH_A: usize = 9;
+const RANGE_POP: usize = 11;
+
+/// The tool's functions by module: a tool expects room for all, and sets those that it has.
+// INVARIANT: those of `CORE` that are not null are functions of NVTX's signatures at their index.
+static FUNCTIONS: [[AtomicPtr<c_void>; MOST]; SIZES.len()] =
+    [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; SIZES.len()];
+
+/// Pointers to those of one module.
+struct FunctionTable([*const AtomicPtr<c_void>; MOST]);
+
+// SAFETY: the pointers are to statics, whose values are atomic.
+unsafe impl Sync for FunctionTable {}
+
+static TABLES: [FunctionTable; SIZES.len()] = {
+    let mut tables = [const { FunctionTable([ptr::null(); MOST]) }; SIZES.len()];
+    let mut module = 0;
+    while module < SIZES.len() {
+        let mut at = 1;
+        while at < SIZES[module] {
+            tables[module].0[at] = &raw const FUNCTIONS[module][at];
+            at += 1;
+        }
+        module += 1;
+    }
+    tables
+};
+
+/// `NvtxExportTableCallbacks`.
+#[repr(C)]
+struct ExportedCallbacks {
+    size: usize,
+    module_functions:
+        unsafe extern "C" fn(c_int, *mut *const *const AtomicPtr<c_void>, *mut c_uint) -> c_int,
+}
+
+/// `NvtxExportTableVersionInfo`.
+#[repr(C)]
+struct ExportedVersion {
+    size: usize,
+    version: u32,
+    reserved: u32,
+    set_tool_version: extern "C" fn(u32),
+}
+
+static CALLBACKS: ExportedCallbacks =
+    ExportedCallbacks { size: size_of::<ExportedCallbacks>(), module_functions };
+
+static VERSION: ExportedVersion = ExportedVersion {
+    size: size_of::<ExportedVersion>(),
+    version: 3,
+    reserved: 0,
+    set_tool_version: ignore,
+};
+
+extern "C" fn ignore(_: u32) {}
+
+extern "C" fn export_table(id: u32) -> *const c_void {
+    match id {
+        1 => (&raw const CALLBACKS).cast(),
+        3 => (&raw const VERSION).cast(),
+        _ => ptr::null(),
+    }
+}
+
+/// Stores the table of a module and its length; returns whether there is one.
+///
+/// # Safety
+/// Each pointer is null or valid for a write.
+unsafe extern "C" fn module_functions(
+    module: c_int,
+    table: *mut *const *const AtomicPtr<c_void>,
+    size: *mut c_uint,
+) -> c_int {
+    let module = usize::try_from(module).unwrap_or(0);
+    let Some(functions) = TABLES.get(module).filter(|_| SIZES[module.min(SIZES.len() - 1)] > 0)
+    else {
+        return 0;
+    };
+    if !table.is_null() {
+        // SAFETY: valid for a write, by this function's contract.
+        unsafe { table.write(functions.0.as_ptr()) };
+    }
+    if !size.is_null() {
+        // SAFETY: valid for a write, by this function's contract.
+        unsafe { size.write(SIZES[module] as c_uint) };
+    }
+    1
+}
+
+fn function(at: usize) -> *const c_void {
+    FUNCTIONS[CORE][at].load(Ordering::Acquire)
+}
+
+#[cold]
+fn push(name: &str) {
+    call_with_name(RANGE_PUSH_A, name);
+}
+
+#[cold]
+fn mark_now(name: &str) {
+    call_with_name(MARK_A, name);
+}
+
+/// Calls one of the functions that take a name; what it returns is not looked at.
+fn call_with_name(at: usize, name: &str) {
+    let name = CString::new(name.split('\0').next().unwrap_or_default()).unwrap_or_default();
+    let called = function(at);
+    if !called.is_null() {
+        // SAFETY: takes a text, by the invariant; one returns an int, which may be ignored.
+        let called =
+            unsafe { transmute::<*const c_void, unsafe extern "C" fn(*const c_char)>(called) };
+        // SAFETY: a C string that outlives the call.
+        unsafe { called(name.as_ptr()) };
+    }
+}
+
+#[cold]
+fn pop() {
+    let called = function(RANGE_POP);
+    if !called.is_null() {
+        // SAFETY: takes nothing, by the invariant.
+        let called = unsafe { transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(called) };
+        // SAFETY: as above.
+        unsafe { called() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::ffi::CStr;
+
+    use super::*;
+
+    thread_local! {
+        static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn note(what: &str, name: *const c_char) {
+        // SAFETY: a C string, for the length of the call.
+        let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
+        SEEN.with_borrow_mut(|seen| seen.push(format!("{what} {name}")));
+    }
+
+    unsafe extern "C" fn push_a(name: *const c_char) -> c_int {
+        note("push", name);
+        0
+    }
+
+    unsafe extern "C" fn mark_a(name: *const c_char) {
+        note("mark", name);
+    }
+
+    unsafe extern "C" fn pop_one() -> c_int {
+        note("pop", c"".as_ptr());
+        0
+    }
+
+    /// A tool that asks for every table, and writes to each entry as tools do.
+    unsafe extern "C" fn tool(get: GetExportTable) -> c_int {
+        assert!(get(0).is_null() && get(2).is_null() && get(4).is_null());
+        // SAFETY: the table of this id.
+        let version = unsafe { &*get(3).cast::<ExportedVersion>() };
+        assert_eq!((version.size, version.version), (24, 3));
+        // SAFETY: the table of this id.
+        let callbacks = unsafe { &*get(1).cast::<ExportedCallbacks>() };
+        assert_eq!(callbacks.size, 16);
+        let own: [(usize, *const ()); 3] = [
+            (MARK_A, mark_a as *const ()),
+            (RANGE_PUSH_A, push_a as *const ()),
+            (RANGE_POP, pop_one as *const ()),
+        ];
+        for module in -1..9 {
+            let (mut table, mut size) = (ptr::null(), 0);
+            // SAFETY: both are locals.
+            let found = unsafe { (callbacks.module_functions)(module, &mut table, &mut size) };
+            assert_eq!(found == 1, (1..7).contains(&module), "module {module}");
+            for at in 0..size as usize {
+                // SAFETY: within the table.
+                let entry = unsafe { table.wrapping_add(at).read() };
+                assert_eq!(entry.is_null(), at == 0);
+                let wanted = own.iter().find(|it| module == 1 && it.0 == at);
+                if let Some((_, function)) = wanted {
+                    // SAFETY: an entry of the table.
+                    unsafe { &*entry }.store(function.cast_mut().cast(), Ordering::Release);
+                }
+            }
+        }
+        1
+    }
+
+    #[test]
+    fn a_tool_sees_ranges_and_marks() {
+        // Without a tool nothing is loaded, and nothing is called.
+        drop(range("unseen"));
+        mark("unseen");
+        assert!(attach(tool));
+        push("outer");
+        mark_now("a\0b");
+        pop();
+        let seen = SEEN.with_borrow_mut(std::mem::take);
+        assert_eq!(seen, ["push outer", "mark a", "pop "]);
+    }
+}
