@@ -7,7 +7,7 @@ use cuda_sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_SWITCH,
     CU_GRAPH_COND_TYPE_WHILE, CU_GRAPH_NODE_TYPE_CONDITIONAL, CUDA_CONDITIONAL_NODE_PARAMS,
     CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, CUgraph, CUgraphConditionalNodeType, CUgraphNodeParams,
-    CUgraphNodeParams_st__bindgen_ty_1, CUstream, symbol as cu,
+    CUstream, symbol as cu,
 };
 
 use super::KeptUses;
@@ -256,11 +256,10 @@ impl Condition {
             ctx: context.as_raw(),
             ..Default::default()
         };
-        let mut params = CUgraphNodeParams {
-            type_: CU_GRAPH_NODE_TYPE_CONDITIONAL,
-            __bindgen_anon_1: CUgraphNodeParams_st__bindgen_ty_1 { conditional },
-            ..Default::default()
-        };
+        let mut params =
+            CUgraphNodeParams { type_: CU_GRAPH_NODE_TYPE_CONDITIONAL, ..Default::default() };
+        // The driver refuses parameters whose other bytes are not zero.
+        params.__bindgen_anon_1.conditional = conditional;
         let (mut node, none, data) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
         let _entered = context.enter_briefly()?;
         // SAFETY: the graph that is being captured, which may be added to meanwhile, and a handle of it

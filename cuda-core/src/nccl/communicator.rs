@@ -3,12 +3,13 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
 use std::time::Duration;
 
 use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
-use super::raw::{IN_PROGRESS, RawConfig, SPLIT_NOCOLOR};
+use super::raw::{IN_PROGRESS, RawConfig, SPLIT_NOCOLOR, SUCCESS};
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
@@ -143,20 +144,23 @@ impl Communicator {
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let op = "ncclCommSplit";
         driver::ensure()?;
-        let Joined { nccl, limit, ref context, .. } = *self.0;
+        let Joined { nccl, options, ref context, .. } = *self.0;
         let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
-        let mut raw = ptr::null_mut();
-        let mut config = RawConfig::non_blocking();
+        let raw = AtomicPtr::new(ptr::null_mut());
+        let mut config = RawConfig::new(options.blocking);
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
-        // SAFETY: the communicator is live and locked, with its context current. The handle is written
-        // to a local, which outlives the call: `finish` returns once it is over.
-        let code = unsafe { (nccl.split)(held.raw(), color, key, &mut raw, &mut config) };
-        let finished = held.finish(op, code);
+        // SAFETY: the communicator is live and locked, with its context current. The handle is written,
+        // perhaps by another thread, to a local that outlives the call: `finish` returns once the call is
+        // over, or was ended by aborting the communicator.
+        let code = unsafe { (nccl.split)(held.raw(), color, key, raw.as_ptr(), &mut config) };
+        // NCCL 2.28 returns success from a call that does not block and is in progress.
+        let finished = held.finish(op, if code == SUCCESS { IN_PROGRESS } else { code });
         drop(held);
+        let raw = raw.into_inner();
         // Dropped, if the call has failed after making it.
-        let joined = (!raw.is_null()).then(|| Joined::new(nccl, context, (0, 0), limit, raw));
+        let joined = (!raw.is_null()).then(|| Joined::new(nccl, context, (0, 0), options, raw));
         finished?;
         let Some(mut joined) = joined else {
             return Ok(None);
@@ -235,7 +239,7 @@ impl Communicator {
     /// ```
     #[doc(alias("ncclCommGetAsyncError", "cuEventQuery", "cudaEventQuery"))]
     pub fn wait<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
-        self.wait_for(stream, self.0.limit)
+        self.wait_for(stream, self.0.options.limit)
     }
 
     /// [`Communicator::wait`] with another limit.

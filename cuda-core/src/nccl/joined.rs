@@ -11,7 +11,6 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use super::failure::check;
 use super::library::{Nccl, nccl};
@@ -42,7 +41,7 @@ pub(super) struct Joined {
     pub(super) context: Context,
     pub(super) rank: usize,
     pub(super) size: usize,
-    pub(super) limit: Duration,
+    pub(super) options: CommunicatorOptions,
     state: Mutex<State>,
     /// A thread waits to abort: calls in progress are to end.
     stop: AtomicBool,
@@ -81,14 +80,14 @@ impl Joined {
         let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
         within(rank, size)?;
         let mut raw = ptr::null_mut();
-        let mut config = RawConfig::non_blocking();
+        let mut config = RawConfig::new(options.blocking);
         let scope = NcclScope::relaxed(context)?;
         // SAFETY: the context is current. The call reads the configuration, and writes one handle,
         // to locals that outlive it; what it leaves in progress uses neither.
         let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
         drop(scope);
         // Dropped, if the call has failed after making it.
-        let joined = Self::new(nccl, context, (rank, size), options.limit, raw);
+        let joined = Self::new(nccl, context, (rank, size), *options, raw);
         if code != IN_PROGRESS {
             check(op, nccl, code, (raw, Some(rank)))?;
         }
@@ -100,7 +99,7 @@ impl Joined {
         nccl: &'static Nccl,
         context: &Context,
         (rank, size): (usize, usize),
-        limit: Duration,
+        options: CommunicatorOptions,
         raw: RawCommunicator,
     ) -> Self {
         Self {
@@ -108,7 +107,7 @@ impl Joined {
             context: context.clone(),
             rank,
             size,
-            limit,
+            options,
             state: Mutex::new(State { raw: Handle(raw), finalized: false }),
             stop: AtomicBool::new(false),
             uses: Ledger::default(),
@@ -225,7 +224,7 @@ fn report(raw: Handle<RawCommunicator>, error: &Error) {
 /// The result of calls that are in progress together. If one fails, if they take longer than the limit,
 /// or if another thread is waiting to abort one, those that are still in progress are aborted.
 pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<()> {
-    let Some(limit) = all.iter().map(|held| held.joined.limit).min() else {
+    let Some(limit) = all.iter().map(|held| held.joined.options.limit).min() else {
         return Ok(());
     };
     let mut polling = Polling::begin(limit);

@@ -76,13 +76,13 @@ const CONFIG_BYTES: usize = 48;
 const _: () = assert!(size_of::<RawConfig>() == CONFIG_BYTES);
 
 impl RawConfig {
-    /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls do not block.
-    pub(super) const fn non_blocking() -> Self {
+    /// `NCCL_CONFIG_INITIALIZER`, for a communicator whose calls block or do not.
+    pub(super) const fn new(blocking: bool) -> Self {
         Self {
             size: CONFIG_BYTES,
             magic: API_MAGIC,
             version: VERSION_CODE,
-            blocking: 0,
+            blocking: blocking as c_int,
             cga_cluster_size: UNDEF_INT,
             min_ctas: UNDEF_INT,
             max_ctas: UNDEF_INT,

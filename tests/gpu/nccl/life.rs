@@ -4,15 +4,19 @@ use std::time::{Duration, Instant};
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, Error, NcclError, Result};
-use support::{gpu_test, stall};
+use support::{Driver, gpu_test, stall};
 
 use super::{Apart, apart, buffers, devices, values};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Two ranks whose calls may take only a moment.
+/// Two ranks whose calls may take only a moment, or as long as real ones take to join.
 fn impatient(contexts: &[Context]) -> Result<Apart> {
-    let options = CommunicatorOptions::new().limit(SHORT);
+    let limit = match Driver::selected() {
+        Driver::Simulated { .. } => SHORT,
+        Driver::Loaded => Duration::from_secs(10),
+    };
+    let options = CommunicatorOptions::new().limit(limit);
     // SAFETY: the tests enqueue the same operations at both, or leave one out.
     Ok(Apart(unsafe { Ranks::init_all_with(contexts, &options)?.into_communicators() }))
 }

@@ -174,7 +174,8 @@ impl Launchable for Kernel {}
 
 impl InContext for Kernel {
     fn in_context(&self, context: &Context) -> LaunchedFunction<'_> {
-        self.function(context).map_or_else(|error| LaunchedFunction::Failed(error.into()), LaunchedFunction::LookedUp)
+        self.function(context)
+            .map_or_else(|error| LaunchedFunction::Failed(error.into()), LaunchedFunction::LookedUp)
     }
 }
 

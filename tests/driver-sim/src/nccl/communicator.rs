@@ -28,6 +28,9 @@ pub(crate) struct Communicator {
     /// How many splits it has taken part in, and whether the last one may be in progress.
     pub(crate) splits: u64,
     pub(crate) splitting: bool,
+    /// The address where the handle of the communicator that is split off is written when that is over,
+    /// and the handle.
+    pub(crate) split_off: Option<(usize, usize)>,
     pub(crate) finalized: bool,
     /// The program has seen that it is finalized, and all its work done.
     pub(crate) flushed: bool,
@@ -60,6 +63,7 @@ impl State {
             job: None,
             splits: 0,
             splitting: false,
+            split_off: None,
             finalized: false,
             flushed: false,
             last: BTreeMap::new(),
@@ -129,6 +133,11 @@ impl State {
             return;
         };
         (comm.joins, comm.splitting) = (false, false);
+        if let Some((place, handle)) = comm.split_off.take() {
+            let place = std::ptr::with_exposed_provenance_mut::<usize>(place);
+            // SAFETY: the caller of `ncclCommSplit` keeps the place until the call is over.
+            unsafe { place.write(handle) };
+        }
         if !comm.finalized || comm.flushed {
             return;
         }
@@ -153,6 +162,13 @@ impl State {
             return;
         };
         self.nccl.handles.retire(comm.handle);
+        // A split that is in progress ends with it.
+        if let Some((_, handle)) = comm.split_off {
+            let child = self.nccl.communicators.iter().find(|(_, child)| child.handle == handle);
+            if let Some(child) = child.map(|(id, _)| *id) {
+                self.remove_communicator(child);
+            }
+        }
         if let Some(job) = comm.job {
             self.leave_job(job, id);
         }

@@ -340,6 +340,13 @@ unsafe fn any(call: &mut Call, to: New, params: *mut CUgraphNodeParams) -> Outco
     let task = match params.type_ {
         CU_GRAPH_NODE_TYPE_EMPTY => Task::nothing(),
         CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+            // SAFETY: the member that covers all others.
+            let words = unsafe { params.__bindgen_anon_1.reserved1 };
+            let own = size_of::<CUDA_CONDITIONAL_NODE_PARAMS>() / size_of_val(&words[0]);
+            // An H200 with driver 580 refuses these, too.
+            if words[own..].iter().any(|word| *word != 0) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
             // SAFETY: the member that the type says.
             let node = unsafe { &mut params.__bindgen_anon_1.conditional };
             conditional(call, to.graph, node)?

@@ -95,10 +95,15 @@ nccl_entries! {
             .then(|| call.new_communicator((None, 0), device, blocking, name));
         let handle = child.map_or(0, |child| call.nccl.communicators[&child].handle);
         // SAFETY: the caller passes a place for the communicator.
-        unsafe { put(new, pointer(handle)) }?;
+        unsafe { put(new, pointer(0)) }?;
+        if let Some(parent) = call.nccl.communicators.get_mut(&parent) {
+            parent.split_off = Some((new.expose_provenance(), handle));
+        }
         call.join_split(clique, (number, rank), (color, key), child);
-        call.take_member(parent)?;
-        child.map_or(Ok(()), |child| call.take_member(child))
+        let taken = call.take_member(parent);
+        let taken = taken.and(child.map_or(Ok(()), |child| call.take_member(child)));
+        // As NCCL 2.28 does.
+        if taken == Err(Code::IN_PROGRESS) { Ok(()) } else { taken }
     }
 }
 
