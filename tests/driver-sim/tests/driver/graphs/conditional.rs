@@ -71,11 +71,9 @@ fn add(
         ctx: current(),
         ..Default::default()
     };
-    let mut params = CUgraphNodeParams {
-        type_: CU_GRAPH_NODE_TYPE_CONDITIONAL,
-        __bindgen_anon_1: CUgraphNodeParams_st__bindgen_ty_1 { conditional },
-        ..Default::default()
-    };
+    let mut params =
+        CUgraphNodeParams { type_: CU_GRAPH_NODE_TYPE_CONDITIONAL, ..Default::default() };
+    params.__bindgen_anon_1.conditional = conditional;
     let mut node = null_mut();
     match call!(cuGraphAddNode_v2(&mut node, graph, null(), null(), 0, &mut params)) {
         CUDA_SUCCESS => {
