@@ -30,7 +30,7 @@ pub(crate) struct Gpus {
     /// CUDA version of the driver.
     pub(crate) driver: (u32, u32),
     pub(crate) names: Vec<String>,
-    pub(crate) libraries: Libraries,
+    pub(crate) libraries: Box<Libraries>,
 }
 
 impl Target {
@@ -161,7 +161,7 @@ fn ask() -> anyhow::Result<Gpus> {
     let names = Device::all()?.map(|device| device.name());
     let names = names.collect::<cuda_core::Result<_>>()?;
     let Version { major, minor } = driver_version()?;
-    Ok(Gpus { devices, driver: (major, minor), names, libraries: libraries::probe() })
+    Ok(Gpus { devices, driver: (major, minor), names, libraries: libraries::probe().into() })
 }
 
 /// The seed of threaded mode: always the same, unless the environment sets another.

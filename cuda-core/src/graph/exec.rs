@@ -169,7 +169,9 @@ impl GraphExec {
         let core = stream.core();
         let bound = core.bind(OP)?;
         let what = Resource::GraphExec;
-        let raw = self.raw.get().ok_or_else(|| Error::GivenUp { what })?.0.0;
+        let Some(&RawExec(Handle(raw))) = self.raw.get() else {
+            return Err(Error::GivenUp { what });
+        };
         let timeline = core.timeline();
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;

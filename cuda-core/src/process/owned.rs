@@ -52,8 +52,11 @@ impl<R: Release> Owned<R> {
     /// [`Error::GivenUp`] if it was released or given up; those of [`driver::ensure`].
     pub(crate) fn live(&self) -> Result<&R> {
         driver::ensure()?;
-        let what = R::RESOURCE;
-        self.get().ok_or_else(|| Error::GivenUp { what })
+        // Where there is one, no error is made, which would have to be dropped.
+        let Some(resource) = self.get() else {
+            return Err(Error::GivenUp { what: R::RESOURCE });
+        };
+        Ok(resource)
     }
 
     /// Leaves the resource to the caller: it is not released here any more.

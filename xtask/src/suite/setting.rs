@@ -221,7 +221,7 @@ mod tests {
     use crate::target::{Gpus, tests};
 
     fn real(devices: u32) -> Target {
-        let libraries = tests::none();
+        let libraries = tests::none().into();
         Target::Real(Gpus { devices, driver: (12, 2), names: Vec::new(), libraries })
     }
 

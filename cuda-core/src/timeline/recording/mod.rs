@@ -199,7 +199,7 @@ impl Recording {
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
         let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
-        let recorded = recorded.ok_or_else(|| Error::NotCapturable { op })?;
+        let recorded = recorded.ok_or(Error::NotCapturable { op })?;
         // Kept before the driver knows of it.
         owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
         recorded.uses.traits = recorded.uses.traits.or(traits);
@@ -244,7 +244,7 @@ impl Recording {
         let mut guard = lock(&self.recorded);
         let refused = touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused);
         let recorded = guard.as_mut().filter(|_| !refused);
-        let recorded = recorded.ok_or_else(|| Error::NotCapturable { op })?;
+        let recorded = recorded.ok_or(Error::NotCapturable { op })?;
         let uses = recorded.place_all(touches);
         match &mut recorded.order {
             CaptureOrder::Access(by_access) => {
