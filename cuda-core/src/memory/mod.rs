@@ -15,7 +15,6 @@ use crate::types::resource::Resource;
 pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
-pub(crate) mod library_work;
 pub(crate) mod shared;
 pub(crate) mod view;
 

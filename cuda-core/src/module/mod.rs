@@ -27,6 +27,7 @@ mod jit;
 pub mod kernel;
 pub(crate) mod launch;
 mod library;
+pub(crate) mod library_work;
 mod linker;
 pub mod nvrtc;
 mod occupancy;

@@ -296,7 +296,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     }
 
     /// Sends the elements to the rank `to`, which [receives](Self::receive) as many: `ncclSend`. What
-    /// two ranks send to each other belongs in a [group](super::group).
+    /// two ranks send to each other belongs in a [group](super::group()).
     ///
     /// # Errors
     /// As all [operations](OnStream).
