@@ -110,6 +110,23 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_communicators_that_block() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let options = CommunicatorOptions::new().blocking(true);
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
+        let mut sums = buffers(&streams, |rank| vec![rank as u32 + 1; 1000])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        ranks.wait(&streams)?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
+        ranks.abort()?;
+        let again = ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
+        assert!(matches!(again, Err(Error::Nccl(NcclError::Aborted { .. }))), "{again:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 2, nccl, asynchronous;
     fn k_nccl_work_in_flight_keeps_what_was_dropped() -> Result<()> {
         let (contexts, streams) = devices(2)?;
