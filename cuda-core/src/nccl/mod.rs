@@ -29,7 +29,8 @@
 //!
 //! # Lost ranks
 //! No call of NCCL blocks for longer than the limit of its communicator
-//! ([`CommunicatorOptions::limit`]), nor if another thread calls [`Communicator::abort`]. Work that is
+//! ([`CommunicatorOptions::limit`]), nor if another thread calls [`Communicator::abort`], unless that was
+//! given up for faster calls ([`CommunicatorOptions::blocking`]). Work that is
 //! enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for it with
 //! one, and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on.
 //!
