@@ -2,7 +2,7 @@
 
 use cuda_core::nccl::{Ranks, Reduction};
 use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result};
-use support::{gpu_test, refusal, stall};
+use support::{freed_behind_a_stall, gpu_test, refusal, stall};
 
 use super::{buffers, devices, values};
 
@@ -37,13 +37,14 @@ gpu_test! {
         streams.iter().try_for_each(|stream| stream.synchronize())?;
         // Freed on streams that have nothing to do.
         let (_, others) = devices(2)?;
-        let sources = buffers(&others, |rank| vec![1 + rank as u32; 1000])?;
+        let sources =
+            freed_behind_a_stall(|| buffers(&others, |rank| vec![1 + rank as u32; 1000]))?;
         others.iter().try_for_each(|stream| stream.synchronize())?;
         let stalled = stall(streams[1].as_raw());
         ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
         drop(sources);
         // These may get the memory.
-        drop(buffers(&others, |_| vec![100u32; 1000])?);
+        drop(freed_behind_a_stall(|| buffers(&others, |_| vec![100u32; 1000]))?);
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
         Ok(())
