@@ -2,7 +2,7 @@
 
 use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Rejected, Resource, Result};
 use cuda_sim::{Fault, Mode, Session};
-use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
+use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY};
 use support::{context, simulator};
 
 use crate::drop_hook::{DropReports, sorted};
@@ -142,6 +142,33 @@ fn m_sticky_staging_recovers() -> Result<()> {
     drop((buffer, stream, there, other));
     session.settle();
     cuda_core::staging::trim()?;
+    assert_eq!(session.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn m_sticky_staging_memory_that_is_not_pinned_is_reported_as_what_it_is() -> Result<()> {
+    let session = simulator();
+    session.set_mode(Mode::Lazy);
+    cuda_core::staging::trim()?;
+    let mut reports = DropReports::listen();
+    let device = Device::get(0)?;
+    let stream = device.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(1 << 20)?;
+    // All later calls of the context fail with this code, so the copy gets no pinned memory.
+    let fault = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemsetD8Async");
+    session.inject(fault.sticky());
+    stream.fill(&mut buffer, 1).expect_err("the context is lost");
+    let pinned = session.calls("cuMemHostAlloc") + session.calls("cuMemHostRegister_v2");
+    stream.upload(&[2; 1 << 20], &mut buffer).expect_err("the context is lost");
+    let asked = session.calls("cuMemHostAlloc") + session.calls("cuMemHostRegister_v2");
+    assert!(asked > pinned);
+    drop((buffer, stream));
+    reports.take();
+    cuda_core::staging::trim()?;
+    assert_eq!(reports.resources(), [Resource::HostMemory]);
+    session.clear_faults();
+    session.settle();
     assert_eq!(session.violations(), []);
     Ok(())
 }

@@ -39,8 +39,9 @@ shown! {
         DeviceMemory = "device memory",
         /// Pinned host memory that was not freed.
         PinnedMemory = "pinned memory",
-        /// Host memory that was given to a copy, still allocated.
-        HostMemory = "host memory given to a copy",
+        /// Host memory that is not pinned and that a copy may still use: given to the copy, or staging
+        /// memory.
+        HostMemory = "host memory that a copy uses",
         /// Physical memory whose handle was not released.
         PhysicalMemory = "physical memory",
         /// Memory of another interface, such as Vulkan, that was not destroyed.

@@ -114,8 +114,12 @@ impl StagingChunk {
 
     /// Reports that the chunk is lost, and why.
     pub(super) fn report_lost(&self, why: Error) {
+        let resource = match self.memory {
+            StagingMemory::Pinned(_) => Resource::PinnedMemory,
+            StagingMemory::Pageable(_) => Resource::HostMemory,
+        };
         let address = self.base().addr() as u64;
-        drop_hook::report(Resource::PinnedMemory, address, self.bytes, Some(why));
+        drop_hook::report(resource, address, self.bytes, Some(why));
     }
 }
 
