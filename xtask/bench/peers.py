@@ -19,10 +19,12 @@ SMALL = 4096
 MIB = 1 << 20
 LARGE = 64 * MIB
 BATCH = 100
+GIB = 1 << 30
 
 NOTHING = 'extern "C" __global__ void nothing() {}'
 SIX = """extern "C" __global__ void six(
     char *a, char *b, char *c, char *d, char *e, char *f) {}"""
+TWO = 'extern "C" __global__ void two(char *a, char *b) {}'
 
 
 class Absent(Exception):
@@ -126,6 +128,55 @@ def measure_cupy(bench):
         arguments = tuple(device(SMALL) for _ in range(count))
         return lambda: kernel((1,), (32,), arguments), settle
 
+    def captured(kernels, code, name, count):
+        kernel = cupy.RawKernel(code, name)
+        arguments = tuple(device(SMALL) for _ in range(count))
+        kernel((1,), (32,), arguments)  # Compiles it.
+
+        def call():
+            stream.begin_capture()
+            for _ in range(kernels):
+                kernel((1,), (32,), arguments)
+            return stream.end_capture()
+
+        return call
+
+    def graph(kernels, wait=False):
+        captured_graph = captured(kernels, SIX, "six", 6)()
+
+        def call():
+            captured_graph.launch(stream)
+            if wait:
+                settle()
+
+        return call, settle
+
+    def all_reduce(size, wait=False):
+        from cupy.cuda import nccl
+
+        ranks = nccl.NcclCommunicator.initAll(2)
+        parts = []
+        for ordinal, rank in enumerate(ranks):
+            with cupy.cuda.Device(ordinal):
+                own = cupy.cuda.Stream(non_blocking=True)
+                parts.append((rank, own, cupy.zeros(size // 4, cupy.float32)))
+
+        def settle_all():
+            for _, own, _ in parts:
+                own.synchronize()
+
+        def call():
+            nccl.groupStart()
+            for rank, own, data in parts:
+                at = data.data.ptr
+                rank.allReduce(at, at, data.size, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, own.ptr)
+            nccl.groupEnd()
+            if wait:
+                settle_all()
+
+        cupy.cuda.runtime.deviceSynchronize()
+        return call, settle_all
+
     def stream_ordered():
         pool = cupy.cuda.MemoryAsyncPool()
         return lambda: pool.malloc(MIB), settle
@@ -146,6 +197,14 @@ def measure_cupy(bench):
     bench.time("fill enqueue 4 KiB", fill)
     bench.time("launch, empty kernel", lambda: launch(NOTHING, "nothing", 0))
     bench.time("launch, 6 buffers", lambda: launch(SIX, "six", 6))
+    bench.time("graph launch, 20 kernels, 6 buffers", lambda: graph(20), 20)
+    # It instantiates the graph, too.
+    bench.time(
+        "capture of 100 kernels with 2 buffers", lambda: (captured(100, TWO, "two", 2), settle), 1
+    )
+    bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
+    bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
+    bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
     bench.time("alloc + free 1 MiB, cached", lambda: (lambda: cupy.cuda.alloc(MIB), settle))
     bench.time("alloc + free 1 MiB, stream-ordered", stream_ordered)
     bench.time(
@@ -217,6 +276,36 @@ def measure_torch(bench):
         target = device(SMALL)
         return lambda: target.zero_(), settle
 
+    def graph(kernels, wait=False):
+        data = device(SMALL)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            for _ in range(kernels):
+                data.zero_()
+
+        def call():
+            captured.replay()
+            if wait:
+                settle()
+
+        return call, settle
+
+    def all_reduce(size, wait=False):
+        from torch.cuda import nccl
+
+        parts = [torch.zeros(size // 4, device=f"cuda:{ordinal}") for ordinal in range(2)]
+
+        def settle_all():
+            for ordinal in range(2):
+                torch.cuda.synchronize(ordinal)
+
+        def call():
+            nccl.all_reduce(parts)
+            if wait:
+                settle_all()
+
+        return call, settle_all
+
     def alloc():
         return lambda: torch.empty(MIB, dtype=torch.uint8, device="cuda"), settle
 
@@ -231,6 +320,11 @@ def measure_torch(bench):
     bench.time("download enqueue 4 KiB, pinned", lambda: transfer(SMALL, True, False, False))
     bench.time("copy enqueue 4 KiB, on device", copy)
     bench.time("fill enqueue 4 KiB", fill)
+    # Its kernels are fills.
+    bench.time("graph launch, 20 kernels, 6 buffers", lambda: graph(20), 20)
+    bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
+    bench.time("all-reduce enqueue 4 KiB, 2 devices", lambda: all_reduce(SMALL), 20)
+    bench.time("all-reduce + wait 1 GiB, 2 devices", lambda: all_reduce(GIB, True), 1, GIB)
     bench.time("alloc + free 1 MiB, cached", alloc)
     bench.time("alloc + free 1 MiB, pinned", alloc_pinned)
     bench.time("upload + wait 4 KiB, pinned", lambda: transfer(SMALL, True, True, True), 20)
@@ -290,12 +384,38 @@ def measure_cuda_core(bench):
         target = device(SMALL)
         return lambda: target.fill(1, stream=stream), settle
 
-    def launching(code, name, count):
+    def enqueuing(code, name, count):
         options = ProgramOptions(arch=f"sm_{main.arch}")
         kernel = Program(code, "c++", options).compile("cubin").get_kernel(name)
         config = LaunchConfig(grid=1, block=32)
         buffers = [device(SMALL) for _ in range(count)]
-        return lambda: launch(stream, config, kernel, *buffers), settle
+        return lambda where: launch(where, config, kernel, *buffers)
+
+    def launching(code, name, count):
+        enqueue = enqueuing(code, name, count)
+        return lambda: enqueue(stream), settle
+
+    def captured(kernels, code, name, count):
+        enqueue = enqueuing(code, name, count)
+
+        def call():
+            builder = stream.create_graph_builder()
+            builder.begin_building()
+            for _ in range(kernels):
+                enqueue(builder)
+            return builder.end_building().complete()
+
+        return call
+
+    def graph(kernels, wait=False):
+        captured_graph = captured(kernels, SIX, "six", 6)()
+
+        def call():
+            captured_graph.launch(stream)
+            if wait:
+                settle()
+
+        return call, settle
 
     def alloc():
         return lambda: device(MIB).close(stream), settle
@@ -318,6 +438,12 @@ def measure_cuda_core(bench):
     bench.time("fill enqueue 4 KiB", fill)
     bench.time("launch, empty kernel", lambda: launching(NOTHING, "nothing", 0))
     bench.time("launch, 6 buffers", lambda: launching(SIX, "six", 6))
+    bench.time("graph launch, 20 kernels, 6 buffers", lambda: graph(20), 20)
+    # It instantiates the graph, too.
+    bench.time(
+        "capture of 100 kernels with 2 buffers", lambda: (captured(100, TWO, "two", 2), settle), 1
+    )
+    bench.time("1000 kernels as a graph, by stream", lambda: graph(1000, True), 1)
     # Its fastest pool is the driver's.
     bench.time("alloc + free 1 MiB, cached", alloc)
     bench.time("alloc + free 1 MiB, stream-ordered", alloc)

@@ -7,7 +7,7 @@ use std::fmt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
-use cuda_core::{Device, Version, driver_version};
+use cuda_core::{Device, Version, driver_version, nccl};
 use serde::{Deserialize, Serialize};
 
 use crate::suite::Tag;
@@ -73,11 +73,17 @@ impl Target {
         Ok((Self::Simulated { devices }, why))
     }
 
-    /// Makes this process use the simulated driver, if that is the target.
+    /// Makes this process use the simulated driver and the simulated NCCL, if that is the target.
     pub(crate) fn install(&self) -> anyhow::Result<()> {
         match self {
             Self::Real(_) => Ok(()),
-            Self::Simulated { devices } => install(cuda_sim::Config::default().devices(*devices)),
+            Self::Simulated { devices } => {
+                install(cuda_sim::Config::default().devices(*devices))?;
+                // SAFETY: the simulated NCCL is linked with this program, and its functions have the
+                // signatures of `nccl.h`.
+                unsafe { nccl::install(cuda_sim::symbol) }?;
+                Ok(())
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The operations, each with the raw calls that do the same work.
 
 mod allocation;
+mod collectives;
 mod enqueues;
 mod graphs;
 mod groups;
@@ -8,6 +9,7 @@ mod launches;
 mod objects;
 mod peer_copies;
 mod pinned;
+mod tensors;
 
 use super::operation::{Group, Operation};
 
@@ -22,7 +24,7 @@ const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group 
 }
 
 /// All groups, in the order of the table.
-pub(crate) const GROUPS: [Group; 14] = [
+pub(crate) const GROUPS: [Group; 16] = [
     group("contexts and guards", objects::contexts_and_guards),
     group("streams and events", objects::streams_and_events),
     group("enqueues", enqueues::operations),
@@ -41,6 +43,8 @@ pub(crate) const GROUPS: [Group; 14] = [
     Group { name: "fills of any width", operations: enqueues::wide_fills, is_study: true },
     group("peer copies", peer_copies::operations),
     group("groups of devices", groups::operations),
+    group("collectives of NCCL", collectives::operations),
+    group("tensors", tensors::operations),
 ];
 
 #[cfg(test)]

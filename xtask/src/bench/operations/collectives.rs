@@ -1,0 +1,223 @@
+//! All-reduces of NCCL on two devices, in one process, beside the same calls of the raw library.
+
+use std::ffi::{CStr, OsString, c_int, c_void};
+use std::{env, mem, ptr};
+
+use anyhow::{bail, ensure};
+use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction};
+use cuda_core::{Context, Device, DeviceBuffer, NcclError, Stream};
+use cuda_sys::{CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, os};
+
+use super::SMALL;
+use crate::bench::goal::Goal;
+use crate::bench::measure::{Effort, Measured, pair};
+use crate::bench::operation::{Fixture, Operation};
+use crate::refuse;
+
+/// Ranks, one for each device.
+const RANKS: usize = 2;
+
+pub(super) fn operations() -> Vec<Operation> {
+    let thread = "NCCL starts a thread for each call that does not block; the raw calls block";
+    vec![
+        // 100 ns more than the raw group, which takes some 18 µs.
+        Operation::new("all-reduce enqueue 4 KiB, 2 devices", |fixture| enqueue(fixture, true))
+            .goal(Goal::Ratio(1.006))
+            .gpus(2),
+        Operation::new("all-reduce enqueue 4 KiB, 2 devices, with a limit", |fixture| {
+            enqueue(fixture, false)
+        })
+        .without_goal(thread)
+        .gpus(2),
+        Operation::new("all-reduce + wait 1 GiB, 2 devices", whole).goal(Goal::Share(0.99)).gpus(2),
+    ]
+}
+
+fn enqueue(fixture: &Fixture, blocking: bool) -> anyhow::Result<Measured> {
+    let (mut ours, raw) = pairs(fixture, SMALL, blocking)?;
+    let (effort, streams) = (fixture.effort.at_most(101), ours.streams.clone());
+    pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&streams, &raw.streams))
+}
+
+fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let bytes = fixture.effort.bytes(1 << 30);
+    let (mut ours, raw) = pairs(fixture, bytes, true)?;
+    let measured = pair(
+        fixture.effort.at_most(15),
+        1,
+        || {
+            ours.reduce()?;
+            ours.streams.iter().try_for_each(Stream::synchronize)
+        },
+        || {
+            let reduced = raw.reduce();
+            match settle(&raw.streams, &[]) {
+                Ok(()) => reduced,
+                Err(error) => error.code().unwrap_or(CUDA_ERROR_UNKNOWN),
+            }
+        },
+        || Ok(()),
+    )?;
+    Ok(measured.moving(bytes))
+}
+
+fn settle(some: &[Stream], others: &[Stream]) -> cuda_core::Result<()> {
+    some.iter().chain(others).try_for_each(Stream::synchronize)
+}
+
+/// The library's ranks, and raw ones on the same devices, each with streams and buffers of their own.
+fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Ours, Raw)> {
+    if let Err(cuda_core::Error::Nccl(NcclError::NotFound { .. })) = nccl::version() {
+        return Err(refuse("there is no NCCL; CUDA_CORE_NCCL names one to take"));
+    }
+    let contexts = Device::contexts(Device::all()?.take(RANKS))?;
+    let options = CommunicatorOptions::new().blocking(blocking);
+    let ranks = Ranks::init_all_with(&contexts, &options)?;
+    let (streams, buffers) = memory(&contexts, bytes)?;
+    let ours = Ours { ranks, streams, buffers };
+    let (streams, buffers) = memory(&contexts, bytes)?;
+    let calls = RawCalls::find(fixture.effort == Effort::SIMULATED)?;
+    Ok((ours, Raw::new(calls, streams, buffers)?))
+}
+
+type Memory = (Vec<Stream>, Vec<DeviceBuffer<f32>>);
+
+/// A stream and a buffer of `bytes` for each context.
+fn memory(contexts: &[Context], bytes: usize) -> anyhow::Result<Memory> {
+    let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect::<Result<_, _>>()?;
+    let zeroed = |stream: &Stream| stream.alloc_zeroed::<f32>(bytes / size_of::<f32>());
+    let buffers = streams.iter().map(zeroed).collect::<Result<_, _>>()?;
+    settle(&streams, &[])?;
+    Ok((streams, buffers))
+}
+
+struct Ours {
+    ranks: Ranks,
+    streams: Vec<Stream>,
+    buffers: Vec<DeviceBuffer<f32>>,
+}
+
+impl Ours {
+    fn reduce(&mut self) -> cuda_core::Result<()> {
+        self.ranks.on(&self.streams)?.all_reduce_in_place(&mut self.buffers, Reduction::Sum)
+    }
+}
+
+/// Functions of `nccl.h`.
+struct RawCalls {
+    init_all: unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> c_int,
+    all_reduce: unsafe extern "C" fn(
+        *const c_void,
+        *mut c_void,
+        usize,
+        c_int,
+        c_int,
+        *mut c_void,
+        CUstream,
+    ) -> c_int,
+    group_start: unsafe extern "C" fn() -> c_int,
+    group_end: unsafe extern "C" fn() -> c_int,
+    destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+/// `ncclFloat32` and `ncclSum`.
+const FLOAT32: c_int = 7;
+const SUM: c_int = 0;
+
+impl RawCalls {
+    /// Those of the library that `cuda-core` has found.
+    fn find(simulated: bool) -> anyhow::Result<Self> {
+        if simulated {
+            return Self::of(cuda_sim::symbol);
+        }
+        let name = env::var_os("CUDA_CORE_NCCL").filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| OsString::from("libnccl.so.2"));
+        // SAFETY: NCCL's initialisers only set it up; `cuda-core` has loaded it already.
+        let library = unsafe { os::Library::open(&name) };
+        let library = library.map_err(anyhow::Error::msg)?;
+        Self::of(|name| library.symbol(name))
+    }
+
+    fn of(symbol: impl Fn(&CStr) -> *const c_void) -> anyhow::Result<Self> {
+        macro_rules! function {
+            ($name:literal) => {{
+                let address = symbol($name);
+                ensure!(!address.is_null(), "NCCL lacks {:?}", $name);
+                #[expect(clippy::missing_transmute_annotations, reason = "the field's type")]
+                // SAFETY: not null, so that function, which `nccl.h` declares with this signature.
+                unsafe {
+                    mem::transmute::<*const c_void, _>(address)
+                }
+            }};
+        }
+        Ok(Self {
+            init_all: function!(c"ncclCommInitAll"),
+            all_reduce: function!(c"ncclAllReduce"),
+            group_start: function!(c"ncclGroupStart"),
+            group_end: function!(c"ncclGroupEnd"),
+            destroy: function!(c"ncclCommDestroy"),
+        })
+    }
+}
+
+/// Communicators of raw NCCL, whose calls block.
+struct Raw {
+    calls: RawCalls,
+    // INVARIANT: live communicators of all ranks.
+    communicators: [*mut c_void; RANKS],
+    streams: Vec<Stream>,
+    buffers: Vec<DeviceBuffer<f32>>,
+}
+
+impl Raw {
+    fn new(
+        calls: RawCalls,
+        streams: Vec<Stream>,
+        buffers: Vec<DeviceBuffer<f32>>,
+    ) -> anyhow::Result<Self> {
+        let mut communicators = [ptr::null_mut(); RANKS];
+        // SAFETY: the call writes as many handles as it is told, to a local that outlives it; without a
+        // list it takes the first devices.
+        let code =
+            unsafe { (calls.init_all)(communicators.as_mut_ptr(), RANKS as c_int, ptr::null()) };
+        match code {
+            0 => Ok(Self { calls, communicators, streams, buffers }),
+            _ => bail!("ncclCommInitAll: error {code}"),
+        }
+    }
+
+    fn reduce(&self) -> CUresult {
+        // SAFETY: no precondition.
+        let mut code = unsafe { (self.calls.group_start)() };
+        let memory = self.streams.iter().zip(&self.buffers);
+        for (communicator, (stream, buffer)) in self.communicators.iter().zip(memory) {
+            let (address, count) = (buffer.as_raw() as *mut c_void, buffer.len());
+            let stream = stream.as_raw();
+            // SAFETY: communicator, stream and buffer are live and of one device; nothing else uses the
+            // buffer until the streams are awaited.
+            code |= unsafe {
+                (self.calls.all_reduce)(
+                    address,
+                    address,
+                    count,
+                    FLOAT32,
+                    SUM,
+                    *communicator,
+                    stream,
+                )
+            };
+        }
+        // SAFETY: the group was begun above.
+        code |= unsafe { (self.calls.group_end)() };
+        if code == 0 { CUDA_SUCCESS } else { CUDA_ERROR_UNKNOWN }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        for communicator in self.communicators {
+            // SAFETY: live, by the invariant; its work was awaited after each batch.
+            unsafe { (self.calls.destroy)(communicator) };
+        }
+    }
+}
