@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut id = 0;
     let called = unsafe { symbol::cuCtxGetId(context.as_raw(), &mut id) };
     assert_eq!(Some(called), newer);
-    assert_eq!(context.id().unwrap_err().code(), newer);
+    assert_eq!(context.driver_id().unwrap_err().code(), newer);
     let ptx = ".version 7.0\n.target sm_50\n.address_size 64\n";
     assert_eq!(Library::from_ptx(ptx).unwrap_err().code(), newer);
 

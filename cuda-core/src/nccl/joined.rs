@@ -268,7 +268,7 @@ fn end(nccl: &Nccl, raw: Handle<RawCommunicator>, finalized: bool, rank: usize) 
     // SAFETY: the communicator is live and no other thread calls it, nor does this one again. The
     // function ends calls in progress, and lets pending kernels end before it frees what they use.
     match unsafe { function(raw.0) } {
-        // It goes on without us: the handle must not be used to ask.
+        // NCCL goes on by itself: the handle must not be used to ask.
         IN_PROGRESS => Ok(()),
         code => check(op, nccl, code, (ptr::null_mut(), Some(rank))),
     }
