@@ -17,7 +17,7 @@ const TARGET: &str = "target/headers";
 
 /// With both libraries selected, each has the features that its own tests have; `cuda-sys` alone would
 /// have its default ones, which include the generator.
-const CRATES: &str = "test --no-fail-fast -p cuda-sys -p cuda-core";
+const CRATES: &str = "test --profile quick --no-fail-fast -p cuda-sys -p cuda-core";
 
 /// The cells of a table for one header, and its errors, one line each.
 type Row = (Vec<String>, Vec<String>);
@@ -98,7 +98,7 @@ fn cargo_for(root: &Path, include: &Path, arguments: &str) -> Command {
 
 /// Names of the functions in the bindings that the build script generates.
 fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let mut cargo = cargo_for(root, include, "build -p cuda-sys");
+    let mut cargo = cargo_for(root, include, "build --profile quick -p cuda-sys");
     let built = Built::run(cargo.stderr(Stdio::inherit()))?.succeeded()?;
     let script = built.script("cuda-sys")?;
     functions(&script.out_dir.join("bindings/functions.rs"))
