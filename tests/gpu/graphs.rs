@@ -21,6 +21,7 @@ mod lending;
 mod order;
 mod raw;
 mod resources;
+mod textures;
 
 pub(crate) fn context() -> Result<Context> {
     Device::get(0)?.context()

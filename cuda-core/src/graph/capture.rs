@@ -30,7 +30,7 @@ impl Graph {
     /// [`Stream::synchronize`] and [`Buffer::ready`](crate::DeviceBuffer::ready) do; copies of
     /// slices, of which a graph has no copy of its own, so use [`PinnedBuffer`](crate::PinnedBuffer);
     /// waiting for streams and events outside of the capture, since each launch of the graph is
-    /// ordered by the memory that it uses; signals and textures.
+    /// ordered by the memory that it uses; signals.
     ///
     /// Meanwhile [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
     /// the capture. The stream is private: no other code's work gets into the graph, and whatever `work` does on

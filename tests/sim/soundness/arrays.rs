@@ -1,13 +1,14 @@
 //! Arrays, textures and surfaces that are freed, written or read while work is queued: S02, S17,
-//! S26, S37, S42.
+//! S07, S26, S37, S42.
 
 use cuda_core::{
-    Access, Extent, Function, Module, Origin, PinnedBuffer, Result, Stream,
+    Access, Extent, Function, Graph, Module, Origin, PinnedBuffer, Result, Stream, drops,
     image::{
         ArrayFlags, ArrayShape, CudaArray, MipmappedArray, Surface, Texture, TextureDescriptor,
     },
 };
 use cuda_sim::register_kernel;
+use support::{refusal, stall};
 
 use super::{clean, device, primary};
 
@@ -66,7 +67,7 @@ fn s37_layers_are_ordered_one_by_one() {
     });
 }
 
-/// A kernel that takes one handle, and does nothing with it here.
+/// A kernel that takes one handle, and looks at all its texels.
 fn kernel() -> Result<Function> {
     const PTX: &str = "\
 .version 7.0
@@ -77,7 +78,7 @@ fn kernel() -> Result<Function> {
     ret;
 }
 ";
-    register_kernel("look", |_| Vec::new(), |_, _| Ok(()));
+    register_kernel("look", |launch| vec![launch.samples(0)], |_, _| Ok(()));
     Module::from_ptx(&primary(), PTX)?.function("look")
 }
 
@@ -92,12 +93,68 @@ fn s42_textures_are_destroyed_behind_their_kernels() {
         let (stream, _) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let mut launch = stream.kernel(&kernel).arg(texture.bind(&array)?);
-        // SAFETY: the kernel does nothing.
+        // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
         assert_eq!(session.pending_ops(), 1);
         drop(texture);
         assert_eq!(session.pending_ops(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn s07_a_graph_keeps_textures_and_their_arrays() {
+    clean(|session| {
+        let (kernel, mut array) = (kernel()?, array(1)?);
+        let (stream, other) = streams()?;
+        let source = stream.alloc_zeroed::<u32>(16)?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let graph = Graph::capture(&primary(), |stream| {
+            stream.copy_to_array(&source, &mut array)?;
+            // SAFETY: the kernel does no more than look.
+            unsafe { stream.kernel(&kernel).arg(texture.bind(&array)?).launch() }
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        let mark = session.mark();
+        other.copy_to_array(&source, &mut array)?;
+        assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
+        let mark = session.mark();
+        let destroyed = || {
+            let destroy = ["cuTexObjectDestroy", "cuArrayDestroy"];
+            let names = session.since(mark).into_iter().map(|call| call.name);
+            names.filter(|name| destroy.contains(name)).collect::<Vec<_>>()
+        };
+        drop((texture, array, graph));
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        drop(exec); // the launch, and what destroys the texture behind it, are pending
+        assert!(destroyed().is_empty());
+        stalled.release();
+        drops::flush();
+        assert_eq!(destroyed(), ["cuTexObjectDestroy", "cuArrayDestroy"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn l_a_texture_is_closed_once_no_graph_uses_it() {
+    clean(|session| {
+        let (kernel, array) = (kernel()?, array(1)?);
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let graph = Graph::capture(&primary(), |stream| {
+            // SAFETY: the kernel does no more than look.
+            unsafe { stream.kernel(&kernel).arg(texture.bind(&array)?).launch() }
+        })?;
+        let rejected = texture.close().expect_err("the graph uses it");
+        assert!(refusal::<()>(Err(rejected.error)).contains("a graph uses the object"));
+        drop(graph);
+        assert_eq!(session.calls("cuTexObjectDestroy"), 0);
+        rejected.value.close()?;
+        assert_eq!(session.calls("cuTexObjectDestroy"), 1);
         Ok(())
     });
 }
@@ -109,7 +166,7 @@ fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
         let (one, two) = streams()?;
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let mut launch = one.kernel(&kernel).arg(texture.bind(&array)?);
-        // SAFETY: the kernel does nothing.
+        // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
         let mark = session.mark();
@@ -133,7 +190,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         let (one, two) = streams()?;
         let surface = Surface::new(&array)?;
         let mut launch = one.kernel(&kernel).arg(surface.bind(&array)?);
-        // SAFETY: the kernel does nothing.
+        // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
         let mut target = PinnedBuffer::<u32>::zeroed(&primary(), 16)?;
@@ -141,7 +198,7 @@ fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
         two.copy_from_array(&array, &mut target)?;
         assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"), "both read");
         let mut launch = one.kernel(&kernel).arg(surface.bind_mut(&mut array)?);
-        // SAFETY: the kernel does nothing.
+        // SAFETY: the kernel does no more than look.
         unsafe { launch.launch() }?;
         drop(launch);
         let mark = session.mark();

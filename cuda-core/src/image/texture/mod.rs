@@ -37,7 +37,7 @@ impl ObjectKind for TextureKind {
 /// the memory cannot be written or freed meanwhile, and is ordered like any other argument. Between
 /// launches the memory may change freely. An array lives as long as its textures; linear memory may
 /// be freed before, after which the texture cannot be used. Dropping a texture waits for the
-/// kernels that were passed it.
+/// kernels that were passed it. A graph that was passed it keeps both.
 ///
 /// ```no_run
 /// use cuda_core::{
@@ -153,6 +153,6 @@ pub type BoundTexture<'a> = BoundObject<'a, TextureKind>;
 
 debug_by! {
     [T: Texel] Texture<T>: |it| "Texture" {
-        handle: it.as_raw(), array: it.made.array(), device: it.device()
+        handle: it.as_raw(), array: it.made().array(), device: it.device()
     }
 }

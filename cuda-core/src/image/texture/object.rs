@@ -1,7 +1,7 @@
 //! What textures and surfaces share: a handle, its resource, and its users.
 
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::ops::Range;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresult};
@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
 use crate::image::array::texel::Texel;
+use crate::process::deferred;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, LedgerOf, Touch};
@@ -36,9 +37,7 @@ pub(crate) trait ObjectKind: Send + 'static {
 /// and [`Surface`](crate::image::Surface) are aliases of it. This type has what both share.
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub struct ImageObject<T: Texel, K: ObjectKind> {
-    // Dropped before what it was made of.
     object: Owned<LiveObject<K>>,
-    pub(super) made: Made,
     _texels: PhantomData<T>,
 }
 
@@ -58,8 +57,13 @@ struct LiveObject<K> {
     context: Context,
     /// The work that was passed the handle, as accesses to its only byte.
     ledger: Ledger,
+    /// Dropped when the handle is destroyed.
+    made: Made,
     _kind: PhantomData<K>,
 }
+
+/// An object that was dropped while graphs used it; destroyed when this is dropped.
+struct LeftObject<K: ObjectKind>(Option<LiveObject<K>>);
 
 const ONLY_BYTE: Range<usize> = 0..1;
 
@@ -68,8 +72,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// An object that owns `handle`, of the context.
     pub(super) fn own(context: &Context, handle: u64, made: Made) -> Self {
         let (context, ledger) = (context.clone(), Ledger::default());
-        let object = Owned::new(LiveObject { handle, context, ledger, _kind: PhantomData });
-        Self { object, made, _texels: PhantomData }
+        let object = Owned::new(LiveObject { handle, context, ledger, made, _kind: PhantomData });
+        Self { object, _texels: PhantomData }
     }
 
     /// The device that it is on.
@@ -83,15 +87,20 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
         self.object.get().map_or(0, |live| live.handle)
     }
 
+    /// What it was created from.
+    pub(super) fn made(&self) -> &Made {
+        &self.object.made
+    }
+
     /// The argument of work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
-        if !self.made.is(made) {
+        if !self.made().is(made) {
             return Err(Error::invalid(K::NAME, "made of other memory than it is used with"));
         }
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let ledger = LedgerOf::Shared(ledger);
         let own =
-            Touch { ledger, range: ONLY_BYTE, access: Access::Read, in_graphs: InGraphs::Refused };
+            Touch { ledger, range: ONLY_BYTE, access: Access::Read, in_graphs: InGraphs::Kept };
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
     }
 
@@ -125,15 +134,20 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
 
     /// Destroys the object, once no work uses it: `cuTexObjectDestroy` or `cuSurfObjectDestroy`.
     /// Dropping it does the same, but reports a failure to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook).
+    /// [`drops::set_hook`](crate::drops::set_hook), and leaves an object that graphs use to the
+    /// last of them.
     ///
     /// # Errors
-    /// Those of the wait for that work, with the object unchanged; the driver's of the call that
-    /// destroys it, with an object that is [given up](Error::GivenUp).
+    /// [`Error::Invalid`] while a graph uses the object, and those of the wait for that work, with the
+    /// object unchanged; the driver's of the call that destroys it, with an object that is [given
+    /// up](Error::GivenUp).
     #[doc(alias("cuTexObjectDestroy", "cuSurfObjectDestroy"))]
     #[doc(alias("cudaDestroyTextureObject", "cudaDestroySurfaceObject"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        self.object.release().map_err(|error| Rejected::new(error, self))
+        let free = self.object.live().and_then(|live| {
+            Error::unless(!live.ledger.is_in_graphs(), "close", "a graph uses the object")
+        });
+        free.and_then(|()| self.object.release()).map_err(|error| Rejected::new(error, self))
     }
 }
 
@@ -166,10 +180,29 @@ impl<K: ObjectKind> Release for LiveObject<K> {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
+        if let Some(shared) = self.ledger.shared().filter(|shared| shared.is_kept()) {
+            let (handle, context, made) = (self.handle, self.context.clone(), self.made.clone());
+            let ledger = mem::take(&mut self.ledger);
+            let left = Self { handle, context, ledger, made, _kind: PhantomData };
+            shared.take_over(LeftObject(Some(left)));
+            return Ok(());
+        }
         self.ledger.last_uses(&ONLY_BYTE).wait_host()?;
         let (op, destroy) = K::DESTROY;
         // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
         // done.
         self.context.release(op, || unsafe { destroy(self.handle) })
+    }
+}
+
+impl<K: ObjectKind> Drop for LeftObject<K> {
+    fn drop(&mut self) {
+        let Some(object) = self.0.take() else {
+            return;
+        };
+        // The last graph goes without waiting for what uses the object.
+        let done = object.ledger.last_uses(&ONLY_BYTE).are_known_reached();
+        let destroy = move || drop(Owned::new(object));
+        if done { destroy() } else { deferred::run_elsewhere(destroy) }
     }
 }

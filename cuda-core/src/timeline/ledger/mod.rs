@@ -382,7 +382,7 @@ impl Ledger {
     }
 
     /// The ledger that graphs share with this one, to which the entries move; and keeps the memory
-    /// allocated. The caller knows that this is the ledger of a block.
+    /// allocated. The caller knows that this is the ledger of what a graph can keep.
     pub(crate) fn keep(&self) -> KeptMemory {
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);

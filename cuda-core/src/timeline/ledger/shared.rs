@@ -34,7 +34,7 @@ struct Uses {
     launches: Vec<LaunchUse>,
     /// The number of [`KeptMemory`].
     keepers: usize,
-    /// The block of a buffer that was dropped.
+    /// The block of a buffer, or the object of a texture, that was dropped.
     // INVARIANT: `Some` only while there are keepers.
     left: Option<Box<dyn Any + Send>>,
 }
@@ -215,11 +215,12 @@ impl SharedLedger {
     }
 
     /// Whether a graph uses the memory.
-    pub(super) fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         lock(&self.uses).keepers > 0
     }
 
-    /// Takes the block of a buffer that is dropped until no graph uses it.
+    /// Takes the block of a buffer, or the object of a texture, that is dropped until no graph uses
+    /// it.
     pub(crate) fn take_over(&self, block: impl Any + Send) {
         let mut uses = lock(&self.uses);
         // Dropped after unlocking, if no graph uses it any more.

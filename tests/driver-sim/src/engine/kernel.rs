@@ -54,6 +54,8 @@ pub struct Region {
     pub(crate) address: u64,
     pub(crate) bytes: usize,
     pub(crate) kind: AccessKind,
+    /// The address is the handle of a texture or a surface, whose texels these are.
+    is_image: bool,
 }
 
 /// Why a kernel stops.
@@ -203,6 +205,25 @@ impl Arguments {
         Region::write(self.address(index), len * size_of::<T>())
     }
 
+    /// The texels of the texture or the surface that parameter `index` is, which the kernel reads:
+    /// [`Memory::slice`] has them at the handle, row after row.
+    ///
+    /// # Panics
+    /// If the parameter has not eight bytes.
+    #[must_use]
+    pub fn samples(&self, index: usize) -> Region {
+        Region { is_image: true, ..Region::read(self.address(index), 0) }
+    }
+
+    /// The texels of the surface that parameter `index` is, which the kernel writes and may read.
+    ///
+    /// # Panics
+    /// If the parameter has not eight bytes.
+    #[must_use]
+    pub fn draws(&self, index: usize) -> Region {
+        Region { is_image: true, ..Region::write(self.address(index), 0) }
+    }
+
     /// The address of a global variable of the kernel's module.
     ///
     /// # Panics
@@ -218,14 +239,14 @@ impl Region {
     #[must_use]
     pub fn read(address: u64, bytes: usize) -> Self {
         let kind = AccessKind::Read;
-        Self { address, bytes, kind }
+        Self { address, bytes, kind, is_image: false }
     }
 
     /// Bytes that the kernel writes, and may read.
     #[must_use]
     pub fn write(address: u64, bytes: usize) -> Self {
         let kind = AccessKind::Write;
-        Self { address, bytes, kind }
+        Self { address, bytes, kind, is_image: false }
     }
 }
 
@@ -303,7 +324,11 @@ impl Memory<'_> {
         let inside = |start: u64, size: usize| {
             address >= start && end.is_some_and(|end| end <= start + size as u64)
         };
-        let bound = self.bound.iter().find(|(start, size, _)| inside(*start, *size));
+        // Handles lie closer together than what they stand for is long.
+        let exact = self.bound.iter().find(|(start, ..)| *start == address);
+        let bound =
+            exact.or_else(|| self.bound.iter().find(|(start, size, _)| inside(*start, *size)));
+        let bound = bound.filter(|(start, size, _)| inside(*start, *size));
         if let Some((start, _, place)) = bound {
             let place = match *place {
                 Place::Device { block, offset } => Place::Device { block, offset },
@@ -337,6 +362,8 @@ pub(crate) struct Run {
     arguments: Arguments,
     declared: Vec<Region>,
     bound: Vec<(u64, usize, Place)>,
+    /// Textures and surfaces.
+    images: Vec<Id>,
     context: Id,
     /// It ran before, and waits for memory to change.
     pub(super) spun: bool,
@@ -371,21 +398,32 @@ impl State {
         };
         drop(kernels);
         let declared = catch_unwind(AssertUnwindSafe(|| (kernel.touches)(&arguments)));
-        let declared = declared.map_err(|payload| {
+        let mut declared = declared.map_err(|payload| {
             self.report_panic(call, name, &*payload);
             CUDA_ERROR_LAUNCH_FAILED
         })?;
-        let mut bound = Vec::new();
-        for region in declared.iter().filter(|region| region.bytes > 0) {
-            let place = self.device_place(call, region.address, region.bytes)?;
+        let (mut bound, mut images) = (Vec::new(), Vec::new());
+        for region in declared.iter_mut().filter(|region| region.bytes > 0 || region.is_image) {
+            let place = if region.is_image {
+                let (id, place, bytes) = self.texels(call, region.address)?;
+                images.push(id);
+                region.bytes = bytes;
+                place
+            } else {
+                self.device_place(call, region.address, region.bytes)?
+            };
             bound.push((region.address, region.bytes, place));
         }
         let name = name.to_owned();
-        Ok(Some(Run { name, kernel, arguments, declared, bound, context, spun: false }))
+        Ok(Some(Run { name, kernel, arguments, declared, bound, images, context, spun: false }))
     }
 
     /// Runs a launch; `false` if it spins and has to be run again.
     pub(super) fn run_kernel(&mut self, call: &'static str, run: &mut Run) -> bool {
+        if run.images.iter().any(|image| self.images.objects.get(image).is_none()) {
+            let message = "its work ran after a texture or a surface was destroyed".to_owned();
+            self.log.violation(ViolationKind::UseAfterFree, call, message);
+        }
         let body = Arc::clone(&run.kernel.body);
         let (context, declared, bound) = (run.context, &*run.declared, &*run.bound);
         let mut memory = Memory { state: self, call, context, declared, bound };
@@ -409,6 +447,7 @@ impl State {
             }
         }
     }
+
     fn report_panic(&mut self, call: &'static str, kernel: &str, payload: &dyn Any) {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a value");

@@ -6,11 +6,11 @@
 use cuda_sys::*;
 
 use crate::engine::order::History;
-use crate::engine::work::Target;
-use crate::handle::{Handles, Id};
+use crate::engine::work::{Place, Target};
+use crate::handle::{Handles, Id, pointer};
 use crate::memory::block::{Block, Phase};
 use crate::memory::pages::Pages;
-use crate::report::LeakKind;
+use crate::report::{LeakKind, ViolationKind};
 use crate::state::State;
 use crate::table::Table;
 
@@ -206,6 +206,41 @@ impl State {
         let array = Array { handle, block, start, descriptor, is_level };
         self.images.arrays.insert(id, array);
         id
+    }
+
+    /// What a kernel reaches by the handle of a texture or a surface: an array, or linear memory in
+    /// one row; and how many bytes that is.
+    pub(crate) fn texels(
+        &mut self,
+        call: &'static str,
+        handle: u64,
+    ) -> Result<(Id, Place, usize), CUresult> {
+        let found = self.images.object_handles.resolve(pointer::<u8>(handle as usize));
+        let Ok(id) = found else {
+            let message = format!("there is no texture or surface {handle:#x}");
+            self.log.violation(ViolationKind::DanglingHandle, call, message);
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        };
+        let resource: *const CUDA_RESOURCE_DESC = self.images.objects[&id].resource.as_ptr().cast();
+        // SAFETY: the bytes of such a description.
+        let resource = unsafe { resource.read_unaligned() };
+        match resource.resType {
+            CU_RESOURCE_TYPE_ARRAY => {
+                // SAFETY: the type says which of the union's fields there is.
+                let array = unsafe { resource.res.array.hArray };
+                let array = self.images.array_handles.resolve(array);
+                let array = array.map_err(|_| CUDA_ERROR_INVALID_HANDLE)?;
+                let Array { block, start, descriptor, .. } = self.images.arrays[&array];
+                Ok((id, Place::Device { block, offset: start }, descriptor.bytes()))
+            }
+            CU_RESOURCE_TYPE_LINEAR => {
+                // SAFETY: the type says which of the union's fields there is.
+                let linear = unsafe { resource.res.linear };
+                let place = self.device_place(call, linear.devPtr, linear.sizeInBytes)?;
+                Ok((id, place, linear.sizeInBytes))
+            }
+            _ => Err(CUDA_ERROR_NOT_SUPPORTED),
+        }
     }
 
     /// Removes an array's handle; its block stays.

@@ -1,9 +1,10 @@
 //! Arrays, textures and surfaces: what may be copied and destroyed.
 
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-use cuda_sim::LeakKind;
-use cuda_sim::ViolationKind::{DanglingHandle, OutOfRange, Race};
+use cuda_sim::ViolationKind::{DanglingHandle, OutOfRange, Race, UseAfterFree};
+use cuda_sim::{LeakKind, register_kernel};
 use cuda_sys::*;
 
 use crate::support::*;
@@ -123,6 +124,70 @@ fn objects_are_of_what_exists() {
     let refused = CUDA_ERROR_INVALID_HANDLE;
     fails!(refused, cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null()));
     assert_eq!(violations(&session), [DanglingHandle]);
+    session.assert_clean();
+}
+
+#[test]
+fn kernels_reach_texels_by_handles() {
+    register_kernel(
+        "copy_image",
+        |launch| vec![launch.draws(0), launch.samples(1)],
+        |launch, memory| {
+            let from = memory.slice::<u8>(launch.address(1))?;
+            memory.slice_mut(launch.address(0), |to| to.copy_from_slice(&from))
+        },
+    );
+    const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
+        .visible .entry copy_image(.param .u64 to, .param .u64 from) { add.u32 %r1, %r1, 1; ret; }\0";
+    let session = begin();
+    bind(0);
+    let (mut module, mut function, s) = (null_mut(), null_mut(), stream());
+    ok!(cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()));
+    ok!(cuModuleGetFunction(&mut function, module, c"copy_image".as_ptr()));
+    let (from, to) = (array(0), array(2));
+    let (mut sampled, mut drawn) = (0u64, 0u64);
+    ok!(cuSurfObjectCreate(&mut drawn, &resource(to)));
+    ok!(cuTexObjectCreate(&mut sampled, &resource(from), &CUDA_TEXTURE_DESC::default(), null()));
+    let run = |mut drawn: u64, mut sampled: u64| {
+        let mut parameters: [*mut c_void; 2] = [(&raw mut drawn).cast(), (&raw mut sampled).cast()];
+        let parameters = parameters.as_mut_ptr();
+        call!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, s, parameters, null_mut()))
+    };
+    let bytes = Pinned::new(&[7; 128]);
+    ok!(cuMemcpy3DAsync_v2(&upload(&bytes, from, [0, 0], [32, 4]), s));
+    assert_eq!(run(drawn, sampled), CUDA_SUCCESS);
+    let back = Pinned::new(&[0; 128]);
+    let down = CUDA_MEMCPY3D {
+        srcMemoryType: CU_MEMORYTYPE_ARRAY,
+        srcArray: to,
+        dstMemoryType: CU_MEMORYTYPE_HOST,
+        dstHost: back.0.cast(),
+        dstPitch: 32,
+        WidthInBytes: 32,
+        Height: 4,
+        Depth: 1,
+        ..Default::default()
+    };
+    ok!(cuMemcpy3DAsync_v2(&down, s));
+    ok!(cuStreamSynchronize(s));
+    assert_eq!(back.read(), [7; 128]);
+    let other = stream();
+    assert_eq!(run(drawn, sampled), CUDA_SUCCESS);
+    ok!(cuMemcpy3DAsync_v2(&upload(&bytes, from, [0, 0], [32, 4]), other));
+    assert_eq!(violations(&session), [Race; 4], "the kernel reads each row that the copy writes");
+    ok!(cuTexObjectDestroy(sampled));
+    ok!(cuStreamSynchronize(s));
+    assert_eq!(violations(&session), [UseAfterFree]);
+    assert_eq!(run(drawn, sampled), CUDA_ERROR_INVALID_HANDLE);
+    assert_eq!(violations(&session), [DanglingHandle]);
+    ok!(cuStreamSynchronize(other));
+    ok!(cuSurfObjectDestroy(drawn));
+    ok!(cuArrayDestroy(from));
+    ok!(cuArrayDestroy(to));
+    ok!(cuModuleUnload(module));
+    ok!(cuStreamDestroy_v2(s));
+    ok!(cuStreamDestroy_v2(other));
+    drop((bytes, back));
     session.assert_clean();
 }
 
