@@ -17,6 +17,7 @@ mod change;
 mod conditions;
 mod cublas;
 mod devices;
+mod events;
 mod lending;
 mod order;
 mod raw;

@@ -30,7 +30,8 @@ impl Graph {
     /// [`Stream::synchronize`] and [`Buffer::ready`](crate::DeviceBuffer::ready) do; copies of
     /// slices, of which a graph has no copy of its own, so use [`PinnedBuffer`](crate::PinnedBuffer);
     /// waiting for streams and events outside of the capture, since each launch of the graph is
-    /// ordered by the memory that it uses; signals.
+    /// ordered by the memory that it uses; signals. For events that launches record, or wait for, there
+    /// are [`Event::record_each`](crate::Event::record_each) and [`Stream::wait_event_each`].
     ///
     /// Meanwhile [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
     /// the capture. The stream is private: no other code's work gets into the graph, and whatever `work` does on
@@ -97,7 +98,7 @@ impl Graph {
     ///
     /// An operation that uses no memory, as far as this crate knows, comes behind all earlier ones,
     /// and all later ones come behind it: a host function, a kernel without buffers among its
-    /// arguments. Events have no effect. Work that other code enqueues on the stream comes behind what it conflicts with
+    /// arguments. Events have no effect, unless each launch records or awaits them. Work that other code enqueues on the stream comes behind what it conflicts with
     /// if all that it uses is [noted](crate::Buffer::note_use), before and after.
     ///
     /// # Errors

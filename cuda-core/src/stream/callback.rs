@@ -126,7 +126,7 @@ impl<K: StreamKind> Stream<K> {
         let function = Arc::new(SharedFunction(Box::new(f)));
         let data = Arc::as_ptr(&function).cast_mut();
         // Kept before the driver knows of it.
-        recording.keep_function(op, function)?;
+        recording.keep_owner(op, function, true)?;
         let call = |stream| {
             // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
             // keep the function until their last launch has completed.

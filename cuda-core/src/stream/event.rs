@@ -1,9 +1,10 @@
 //! Events: points of a stream that other streams and the host can wait for, and measure between.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cuda_sys::{CUevent, CUresult, symbol as cu};
+use cuda_sys::{CU_EVENT_RECORD_EXTERNAL, CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -12,6 +13,7 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
+use crate::timeline::recording::KeptAlive;
 use crate::util::by_parts::debug_by;
 
 /// A point of a stream, recorded by the caller.
@@ -148,6 +150,60 @@ impl Event {
         record(event)
     }
 
+    /// [`Event::record`], but on a stream that is captured, it becomes an operation of the graph, which
+    /// keeps the event: each launch records it, and it is of use outside of the graph as if it were
+    /// recorded on the launch's stream: `cuEventRecordWithFlags`. Two of them measure a part of each
+    /// launch. In a graph [by data flow](crate::Graph::capture_by_access) it has a place as a host
+    /// function has.
+    ///
+    /// # Errors
+    /// Those of [`Event::record`]; [`Error::WrongContext`] for an event of another context;
+    /// [`Error::NotCapturable`] within what runs on a [`Condition`](crate::Condition).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # let mut x = stream.alloc::<u32>(1 << 20)?;
+    /// use std::sync::Arc;
+    /// use cuda_core::{Event, EventFlags, Graph};
+    ///
+    /// let event = || Event::new(&context, EventFlags::DEFAULT).map(Arc::new);
+    /// let (start, end) = (event()?, event()?);
+    /// let graph = Graph::capture(&context, |stream| {
+    ///     start.record_each(stream)?;
+    ///     stream.fill(&mut x, 1)?;
+    ///     end.record_each(stream)
+    /// })?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// end.synchronize()?;
+    /// println!("the fill takes {:?}", end.elapsed_since(&start)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuEventRecordWithFlags", "cudaEventRecordWithFlags"))]
+    #[doc(alias("cuGraphAddEventRecordNode", "cudaGraphAddEventRecordNode"))]
+    pub fn record_each<K: StreamKind>(self: &Arc<Self>, stream: &Stream<K>) -> Result<()> {
+        let op = "cuEventRecordWithFlags";
+        let Some(recording) = stream.core().timeline().recording() else {
+            return self.record(stream);
+        };
+        let event = self.live()?.as_raw();
+        if self.context() != stream.context() {
+            return Err(Error::WrongContext { op, what: "the event".into() });
+        }
+        let bound = stream.core().bind_work(op)?;
+        // The graph may be launched behind anything, and host functions may come before the record.
+        self.held_up.store(true, Ordering::Release);
+        // Kept before the driver knows of it.
+        recording.keep_owner(op, self.clone(), false)?;
+        let call = |stream| {
+            let flags = CU_EVENT_RECORD_EXTERNAL.0;
+            // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event,
+            // which is of the stream's context, until their last launch has completed.
+            unsafe { cu::cuEventRecordWithFlags(event, stream, flags) }
+        };
+        bound.submit(op, &mut [], call).1
+    }
+
     /// Whether the event may take any time, as far as this crate has recorded it.
     pub(crate) fn may_come_at_any_time(&self) -> bool {
         self.held_up.load(Ordering::Acquire)
@@ -269,6 +325,9 @@ impl Event {
         self.raw.destroy().map_err(|error| Rejected::new(error, self))
     }
 }
+
+/// What a graph records, or waits for.
+impl KeptAlive for Event {}
 
 /// # Events
 impl<K: StreamKind> Stream<K> {

@@ -1,6 +1,8 @@
 //! Waiting for a stream, and streams that wait for each other.
 
-use cuda_sys::symbol as cu;
+use std::sync::Arc;
+
+use cuda_sys::{CU_EVENT_WAIT_EXTERNAL, symbol as cu};
 
 use crate::error::{Error, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
@@ -63,7 +65,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// An event behind a host function, or behind a wait for a value, may take any time: then this
     /// makes a [checkpoint](Stream::checkpoint) first. The same holds for events that other
-    /// processes may record.
+    /// processes, or [graphs](Event::record_each), may record.
     ///
     /// # Errors
     /// The driver's.
@@ -87,6 +89,54 @@ impl<K: StreamKind> Stream<K> {
         }
         let raw = event.outside_captures("cuStreamWaitEvent")?;
         bound.wait_for_event(raw, event.may_come_at_any_time())
+    }
+
+    /// [`Stream::wait_event`], but on a stream that is captured, it becomes an operation of the graph,
+    /// which keeps the event: each launch waits for the event's last record before the launch, outside of
+    /// captures. In a graph [by data flow](crate::Graph::capture_by_access) it has a place as a host
+    /// function has. `cuStreamWaitEvent`.
+    ///
+    /// # Errors
+    /// Those of [`Stream::wait_event`]; [`Error::NotCapturable`] within what runs on a
+    /// [`Condition`](crate::Condition).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let (stream, other) = (context.create_stream()?, context.create_stream()?);
+    /// # let mut x = stream.alloc::<u32>(1 << 20)?;
+    /// use std::sync::Arc;
+    /// use cuda_core::{Event, EventFlags, Graph};
+    ///
+    /// let ready = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
+    /// let graph = Graph::capture(&context, |stream| {
+    ///     stream.wait_event_each(&ready)?;
+    ///     stream.fill(&mut x, 1)
+    /// })?;
+    /// let mut exec = graph.instantiate()?;
+    /// for _ in 0..10 {
+    ///     ready.record(&other)?; // behind what another library has enqueued there
+    ///     exec.launch(&stream)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
+    #[doc(alias("cuGraphAddEventWaitNode", "cudaGraphAddEventWaitNode"))]
+    pub fn wait_event_each(&self, event: &Arc<Event>) -> Result<()> {
+        let op = "cuStreamWaitEvent";
+        let Some(recording) = self.core.timeline().recording() else {
+            return self.wait_event(event);
+        };
+        let raw = event.live()?.as_raw();
+        let bound = self.core.bind_work(op)?;
+        // Kept before the driver knows of it.
+        recording.keep_owner(op, event.clone(), true)?;
+        let call = |stream| {
+            let flags = CU_EVENT_WAIT_EXTERNAL.0;
+            // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event
+            // until their last launch has completed. It may be of another device or context.
+            unsafe { cu::cuStreamWaitEvent(stream, raw, flags) }
+        };
+        bound.submit(op, &mut [], call).1
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call

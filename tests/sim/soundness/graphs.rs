@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::managed::ManagedBuffer;
 use cuda_core::{
-    Condition, Context, Device, DeviceBuffer, Function, Graph, PinnedBuffer, Result, Stream, drops,
+    Condition, Context, Device, DeviceBuffer, Event, EventFlags, Function, Graph, PinnedBuffer,
+    Result, Stream, drops,
 };
 use cuda_sim::{Fault, Session};
 use support::{kernels, refusal, stall};
@@ -170,6 +171,57 @@ fn s41_what_came_before_a_graph_with_a_host_function_does_not_wait_for_it() {
             go.send(()).expect("the function receives");
             stream.synchronize()?;
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn s41_what_came_before_a_graph_that_waits_for_an_event_does_not_wait_for_it() {
+    clean(|_session| {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
+        let graph = Graph::capture(&context, |stream| stream.wait_event_each(&event))?;
+        let outer = Graph::capture(&context, |stream| graph.include(stream))?;
+        for graph in [graph, outer] {
+            let mut exec = graph.instantiate()?;
+            let stalled = stall(other.as_raw());
+            event.record(&other)?;
+            stream.fill(&mut x, 1)?;
+            exec.launch(&stream)?;
+            x.synchronize()?; // would wait for ever behind the stall
+            assert!(!stream.query()?);
+            stalled.release();
+            stream.synchronize()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn s41_what_came_before_a_wait_for_an_event_of_a_graph_does_not_wait_for_it() {
+    clean(|_session| {
+        let context = context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let mut x = two.alloc_zeroed::<u32>(100)?;
+        let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
+        let (go, gone) = mpsc::channel::<()>();
+        let gone = Mutex::new(gone);
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(move || {
+                let gone = gone.lock().expect("it is locked here alone");
+                gone.recv().expect("the test sends");
+            })?;
+            event.record_each(stream)
+        })?;
+        let mut exec = graph.instantiate()?;
+        two.fill(&mut x, 1)?;
+        exec.launch(&one)?;
+        two.wait_event(&event)?;
+        x.synchronize()?; // would wait for ever behind the function
+        go.send(()).expect("the function receives");
+        two.synchronize()?;
         Ok(())
     });
 }

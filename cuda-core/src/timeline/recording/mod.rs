@@ -267,18 +267,19 @@ impl Recording {
         calls()
     }
 
-    /// Keeps a function of the host for as long as the graph may run.
-    pub(crate) fn keep_function(
+    /// Keeps a function of the host, or an event, for as long as the graph may run. CUDA has neither in
+    /// what runs on a condition.
+    pub(crate) fn keep_owner(
         &self,
         op: &'static str,
-        function: Arc<dyn KeptAlive>,
+        owner: Arc<dyn KeptAlive>,
+        may_take_long: bool,
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let traits = GraphTraits { may_take_long: true, ..GraphTraits::default() };
-        let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
+        let recorded = guard.as_mut().filter(|_| self.outer.is_none());
         let uses = &mut recorded.ok_or(Error::NotCapturable { op })?.uses;
-        uses.owners.push(function);
-        uses.traits = uses.traits.or(traits);
+        uses.owners.push(owner);
+        uses.traits.may_take_long |= may_take_long;
         Ok(())
     }
 

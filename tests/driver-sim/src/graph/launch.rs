@@ -119,6 +119,12 @@ impl State {
             }
         };
         let point = Point { stream: branch, seq: self.streams[&branch].issued + 1 };
+        if let NodeKind::Wait(event) | NodeKind::Record(event) = &task.kind {
+            if self.events.get(event).is_none() {
+                let message = "the event of the node was destroyed".to_owned();
+                self.log.violation(ViolationKind::UseAfterFree, task.call, message);
+            }
+        }
         if let NodeKind::Wait(event) = &task.kind {
             let event = self.events.get(event).map(|event| &event.recorded);
             if let Some(Recorded::On { point, clock: before, .. }) = event {

@@ -1,0 +1,123 @@
+//! Events that graphs record, and wait for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cuda_core::{
+    Condition, Context, ContextFlags, Error, Event, EventFlags, Graph, Result, Stream, sys,
+};
+use support::{gpu_test, kernels, stall};
+
+use super::{add_one, context, not_captured};
+
+fn event(context: &Context, flags: EventFlags) -> Result<Arc<Event>> {
+    Event::new(context, flags).map(Arc::new)
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn l_events_are_recorded_and_awaited_at_each_launch() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let (start, end) = (event(&context, EventFlags::DEFAULT)?, event(&context, EventFlags::DEFAULT)?);
+        let gate = event(&context, EventFlags::DISABLE_TIMING)?;
+        let graph = Graph::capture(&context, |stream| {
+            start.record_each(stream)?;
+            add_one(stream, &function, &mut x)?;
+            end.record_each(stream)?;
+            stream.wait_event_each(&gate)?;
+            stream.copy(&x, &mut y)
+        })?;
+        assert!(end.query()?, "not recorded before a launch");
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        exec.upload(&stream)?;
+        for launch in 1..3 {
+            stream.synchronize()?;
+            let stalled = stall(other.as_raw());
+            gate.record(&other)?;
+            let begun = Instant::now();
+            exec.launch(&stream)?;
+            end.synchronize()?; // not for the gate
+            let between = end.elapsed_since(&start)?;
+            assert!(between <= begun.elapsed() + Duration::from_millis(1), "{between:?}");
+            assert!(!stream.query()?, "the graph waits");
+            stalled.release();
+            assert_eq!(stream.download_vec(&y)?, [launch; 100]);
+        }
+        // The executable keeps them.
+        drop((start, end, gate));
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [3; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_events_of_a_graph_have_their_place() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
+        let one = event(&context, EventFlags::DISABLE_TIMING)?;
+        // By data flow, behind all and before all.
+        let flow = Graph::capture_by_access(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            one.record_each(stream)?;
+            stream.fill(&mut y, 2)
+        })?;
+        assert_eq!(flow.edges()?, [(0, 1), (1, 2)]);
+        // In a step, behind what is named.
+        let built = Graph::build(&context, |builder| {
+            let fill = builder.add(|stream| stream.fill(&mut x, 3))?;
+            builder.add_after(&[fill], |stream| one.record_each(stream))?;
+            builder.add_after(&[], |stream| stream.wait_event_each(&one))?;
+            builder.add(|stream| stream.fill(&mut y, 4))?;
+            Ok(())
+        })?;
+        assert_eq!(built.edges()?, [(0, 1)]);
+        let kinds: Vec<_> = built.nodes()?.iter().map(|node| node.kind()).collect();
+        for kind in [sys::CU_GRAPH_NODE_TYPE_EVENT_RECORD, sys::CU_GRAPH_NODE_TYPE_WAIT_EVENT] {
+            assert!(kinds.contains(&kind), "{kinds:?}");
+        }
+        let twice = Graph::capture(&context, |stream| {
+            flow.include(stream)?;
+            built.include(stream)
+        })?;
+        drop((flow, built));
+        twice.instantiate()?.launch(&stream)?;
+        one.synchronize()?;
+        assert_eq!(stream.download_vec(&x)?, [3; 100]);
+        assert_eq!(stream.download_vec(&y)?, [4; 100]);
+        // Elsewhere they do as those without "each".
+        one.record_each(&stream)?;
+        stream.wait_event_each(&one)?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_events_that_a_graph_cannot_record() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let elsewhere = Context::new(context.device(), ContextFlags::default())?;
+        let (near, far) = (event(&context, EventFlags::DEFAULT)?, event(&elsewhere, EventFlags::DEFAULT)?);
+        let graph = Graph::capture(&context, |stream: &Stream| {
+            assert!(matches!(far.record_each(stream), Err(Error::WrongContext { .. })));
+            let condition = Condition::new(stream, 1)?;
+            condition.if_then(stream, |body| {
+                not_captured(near.record_each(body), "a record on a condition");
+                not_captured(body.wait_event_each(&near), "a wait on a condition");
+                body.fill(&mut x, 1)
+            })
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [1; 100]);
+        Ok(())
+    }
+}
