@@ -10,6 +10,7 @@ use support::gpu_test;
 mod bad_input;
 mod life;
 mod order;
+mod registered;
 
 /// The first `count` devices, with a stream on each.
 fn devices(count: u32) -> Result<(Vec<Context>, Vec<Stream>)> {

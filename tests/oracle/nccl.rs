@@ -52,6 +52,12 @@ const MEMBERS: [&str; 9] = [
     "splitShare",
 ];
 
+/// Functions of NCCL 2.19, and their arguments in `library.rs`.
+const NEWER: [(&str, &str); 2] = [
+    ("ncclCommRegister", "ncclComm_t, void *, size_t, void **"),
+    ("ncclCommDeregister", "ncclComm_t, void *"),
+];
+
 /// The program, and how many assertions it has; or what in `raw.rs` has no name here.
 pub(crate) fn program(raw: &str) -> Result<(String, usize), String> {
     let mut text = "#include <stddef.h>\n#include <nccl.h>\n".to_owned();
@@ -84,5 +90,13 @@ pub(crate) fn program(raw: &str) -> Result<(String, usize), String> {
     {
         claim(format!("sizeof({ty}) == {size}"));
     }
-    Ok((text, count))
+    // What is newer than NCCL 2.18.
+    text.push_str("#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)\n");
+    for (name, arguments) in NEWER {
+        let ty = format!("ncclResult_t (*)({arguments})");
+        let claim = format!("__builtin_types_compatible_p(__typeof__(&{name}), {ty})");
+        text.push_str(&format!("_Static_assert({claim}, \"{name}\");\n"));
+    }
+    text.push_str("#endif\n");
+    Ok((text, count + NEWER.len()))
 }

@@ -1,12 +1,14 @@
 //! M14: a machine without a driver, one without NVRTC, and one without NCCL.
 
+use std::ffi::CStr;
+use std::ptr;
 use std::sync::Arc;
 
 use cuda_core::nccl;
 use cuda_core::nvrtc::{self, Program};
 use cuda_core::{
     Allocator, CachingPool, Context, Device, DeviceGroup, Error, NcclError, PointerAttributes,
-    Result, Uuid, set_default_allocator, with_allocator,
+    Rejected, Result, Uuid, set_default_allocator, with_allocator,
 };
 
 use support::child;
@@ -123,6 +125,31 @@ fn m_nccl_absent() {
             }
         }
     }
+    child::done();
+}
+
+#[test]
+fn m_nccl_too_old_to_register() {
+    if !child::is_this() {
+        let environment = [("CUDA_TESTS_SIM", Some("1"))];
+        child::run(concat!(module_path!(), "::m_nccl_too_old_to_register"), &environment);
+        return;
+    }
+    cuda_sim::install(cuda_sim::Config::from_env().devices(1)).expect("it is the first");
+    let of_2_18 = |name: &CStr| match name.to_bytes() {
+        b"ncclCommRegister" | b"ncclCommDeregister" => ptr::null(),
+        _ => cuda_sim::symbol(name),
+    };
+    // SAFETY: the simulated NCCL's functions have the signatures of `nccl.h`.
+    unsafe { nccl::install(of_2_18) }.expect("no function of 2.18 is missing");
+    let context = Device::get(0).and_then(Device::context).expect("the simulated one");
+    let ranks = nccl::Ranks::init_all([&context]).expect("one rank");
+    let buffer = context.alloc::<u8>(1 << 21).expect("little memory");
+    let Rejected { error, value } = ranks.register(buffer).expect_err("there is no such function");
+    let op = "ncclCommRegister";
+    assert!(matches!(error, Error::Nccl(NcclError::Missing { op: it, .. }) if it == op), "{error}");
+    assert!(error.to_string().contains("NCCL 2.28 is too old"), "{error}");
+    value.close().expect("it is not registered");
     child::done();
 }
 

@@ -131,7 +131,9 @@ pub fn leaked_unsaid(
 
 /// Leaks that were not reported, and reports that name no leak.
 fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&'a DropFailure>) {
-    let mut unexplained = leaks.to_vec();
+    // A registration goes with its communicator.
+    let own = leaks.iter().filter(|leak| leak.kind != LeakKind::Registration);
+    let mut unexplained: Vec<Leak> = own.cloned().collect();
     let mut excess = Vec::new();
     for failure in failures {
         let Some(kind) = kind(failure.resource) else {

@@ -46,6 +46,17 @@ pub(crate) trait MemoryOwner: Send + Sync {
     fn is_in_the_context(&self) -> bool {
         self.is_plain()
     }
+
+    /// Whether it is registered with the communicator of NCCL at this address.
+    fn is_registered_with(&self, communicator: usize) -> bool {
+        let _ = communicator;
+        false
+    }
+
+    /// Whether work on it may wait for other processes, and so for ever.
+    fn waits_for_others(&self) -> bool {
+        false
+    }
 }
 
 impl DeviceBacking {
@@ -73,6 +84,12 @@ impl DeviceBacking {
             DeviceBacking::Served { allocator, .. } => custom::is_in_the_context(allocator),
             DeviceBacking::Owned { owner, .. } => owner.is_in_the_context(),
         }
+    }
+
+    /// Whether it is registered with the communicator of NCCL at this address.
+    #[inline]
+    pub(crate) fn is_registered_with(&self, communicator: usize) -> bool {
+        matches!(self, DeviceBacking::Owned { owner, .. } if owner.is_registered_with(communicator))
     }
 
     #[inline]

@@ -39,6 +39,7 @@ use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
+use crate::wait::when_all_reached;
 
 impl memory::MemoryKind for DeviceMemory {
     type Address = CUdeviceptr;
@@ -72,6 +73,19 @@ impl memory::MemoryKind for DeviceMemory {
 
     fn frees_by_waiting(block: &Block<Self>) -> bool {
         !matches!(block.backing, DeviceBacking::Cached(_) | DeviceBacking::Home(_))
+    }
+
+    fn waits_for_others(block: &Block<Self>) -> bool {
+        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.waits_for_others())
+    }
+
+    fn free_by(block: Block<Self>, free: fn(Block<Self>, Result<()>)) {
+        if Self::waits_for_others(&block) {
+            let uses = block.ledger.last_uses(&block.whole());
+            when_all_reached(&uses, Box::new(move |done| free(block, done)));
+        } else {
+            free(block, Ok(()));
+        }
     }
 
     #[inline]

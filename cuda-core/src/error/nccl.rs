@@ -82,6 +82,8 @@ pub enum NcclError {
     Missing {
         /// The function.
         op: &'static str,
+        /// NCCL's version.
+        found: Version,
     },
 }
 
@@ -103,7 +105,7 @@ impl fmt::Display for NcclError {
             }
             Self::NotFound { tried } => write!(f, "NCCL could not be loaded:{tried}"),
             Self::TooOld { found } => write!(f, "NCCL is {found}; 2.18 is the oldest that works"),
-            Self::Missing { op } => write!(f, "{op}: the NCCL that was loaded is too old for it"),
+            Self::Missing { op, found } => write!(f, "{op}: NCCL {found} is too old for it"),
         }
     }
 }

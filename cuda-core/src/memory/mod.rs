@@ -70,6 +70,17 @@ pub(crate) trait MemoryKind: Copy + 'static {
         true
     }
 
+    /// Whether that work may wait for other processes, and so for ever.
+    fn waits_for_others(_block: &Block<Self>) -> bool {
+        false
+    }
+
+    /// Frees the block by that function: at once, or when all its work is done, if that
+    /// [may take for ever](Self::waits_for_others).
+    fn free_by(block: Block<Self>, free: fn(Block<Self>, Result<()>)) {
+        free(block, Ok(()));
+    }
+
     /// What a graph does with the memory.
     #[inline]
     fn in_graphs(_block: &Block<Self>) -> InGraphs {
@@ -136,14 +147,16 @@ impl<M: MemoryKind> Block<M> {
 
     /// What `Drop` does. A block whose last work is on a stream that other code captures is tried
     /// again when later blocks are freed.
-    fn free_or_keep(mut self)
+    fn free_or_keep(self)
     where
         M::Address: 'static,
         M::Backing: 'static,
     {
-        if !self.free_unless_held() {
-            held::keep(move || self.free_or_keep());
-        }
+        M::free_by(self, |mut block, done| match done {
+            Err(error) => block.leave_behind(error.into()),
+            Ok(()) if block.free_unless_held() => {}
+            Ok(()) => held::keep(move || block.free_or_keep()),
+        });
     }
 
     /// Frees the block, or leaves it behind; `false` if other code captures the stream of its last
@@ -188,6 +201,10 @@ impl<M: MemoryKind> Storage<M> {
     #[inline]
     pub(crate) fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.block.ledger
+    }
+
+    pub(crate) fn backing_mut(&mut self) -> &mut M::Backing {
+        &mut self.block.backing
     }
 
     /// Refuses memory that was given up, of which no bytes are left here.
@@ -275,14 +292,19 @@ impl<M: MemoryKind> Drop for Storage<M> {
             return shared.take_over(LeftBlock(Some(block)));
         }
         let here = !deferred::must_not_run_here();
-        if !free || (here && self.block.free_unless_held()) {
+        let waits_for_others = free && M::waits_for_others(&self.block);
+        if !free || (here && !waits_for_others && self.block.free_unless_held()) {
             // SAFETY: the field is not touched after this, which is the only drop on this path.
             unsafe { ManuallyDrop::drop(&mut self.block) };
         } else {
             // SAFETY: the field is not touched after this, the only place that takes it on this path.
             let block = unsafe { ManuallyDrop::take(&mut self.block) };
             let later = move || block.free_or_keep();
-            if here { held::keep(later) } else { deferred::run_elsewhere(later) }
+            match here {
+                false => deferred::run_elsewhere(later),
+                true if waits_for_others => later(),
+                true => held::keep(later),
+            }
         }
         if free && here {
             held::retry();

@@ -36,12 +36,14 @@ pub(super) struct Used<'a> {
     pub(super) range: Bytes,
     pub(super) access: Access,
     pub(super) in_graphs: InGraphs,
+    /// The communicator knows it.
+    pub(super) registered: bool,
 }
 
 impl<'a> Used<'a> {
     #[inline]
     fn touch(&self) -> Touch<'a> {
-        let Self { ledger, ref range, access, in_graphs } = *self;
+        let Self { ledger, ref range, access, in_graphs, .. } = *self;
         Touch { ledger: LedgerOf::Shared(ledger), range: range.clone(), access, in_graphs }
     }
 }
@@ -85,6 +87,15 @@ impl Operation {
 }
 
 impl<'a> Call<'a> {
+    /// Whether the communicators know the memory of both calls, or of neither.
+    pub(super) fn is_registered_as(&self, other: &Self) -> bool {
+        let mut sides = self.used.iter().zip(&other.used);
+        sides.all(|sides| match sides {
+            (Some(one), Some(other)) => one.registered == other.registered,
+            _ => true,
+        })
+    }
+
     #[inline]
     fn op(&self) -> &'static str {
         self.shape.operation.op()

@@ -68,7 +68,8 @@ impl Communicator {
     /// What NCCL cannot check, for the whole life of the communicator and of those split from it:
     /// * Each rank joins once, with the same `id` and `size`, and with a device of its own.
     /// * All ranks enqueue the same operations in the same order, with the same numbers of elements of
-    ///   the same type, the same roots and reductions; each [`send`](super::OnStream::send) meets a
+    ///   the same type, the same roots and reductions, with memory that is [registered](Self::register)
+    ///   at all ranks or at none; each [`send`](super::OnStream::send) meets a
     ///   [`receive`](super::OnStream::receive) of as many. They [`split`](Self::split) alike, too.
     ///
     /// A rank that is lost, or that aborts, makes the others wait; nothing worse.

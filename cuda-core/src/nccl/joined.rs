@@ -18,9 +18,11 @@ use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
 use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
 use super::unique_id::UniqueId;
+use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
 use crate::memory::within;
+use crate::peer::Confined;
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, drop_hook};
 use crate::timeline::ledger::{Access, Fences, Ledger, Use};
@@ -29,7 +31,7 @@ use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::inline_vec::InlineVec;
 use crate::util::sync::lock;
-use crate::wait::when_reached;
+use crate::wait::when_all_reached;
 
 /// The call of [`Communicator::init_rank`](super::Communicator::init_rank), as errors name it.
 pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
@@ -53,6 +55,8 @@ struct State {
     // INVARIANT: live, or null once the communicator was aborted.
     raw: Handle<RawCommunicator>,
     finalized: bool,
+    /// Aborting it has failed: it may be there.
+    left: bool,
 }
 
 /// The one byte that stands for a communicator in its ledger.
@@ -108,7 +112,7 @@ impl Joined {
             rank,
             size,
             options,
-            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
+            state: Mutex::new(State { raw: Handle(raw), finalized: false, left: false }),
             stop: AtomicBool::new(false),
             uses: Ledger::default(),
         }
@@ -120,15 +124,31 @@ impl Joined {
     /// [`NcclError::Aborted`], [`NcclError::Finalized`].
     #[inline]
     pub(super) fn hold(&self, op: &'static str) -> Result<LockedRank<'_>> {
-        let state = lock(&self.state);
+        let held = self.hold_as_it_is();
         let rank = self.rank;
-        if state.raw.0.is_null() || self.stop.load(Ordering::Acquire) {
+        if held.raw().is_null() || self.stop.load(Ordering::Acquire) {
             return Err(NcclError::Aborted { op, rank }.into());
         }
-        if state.finalized {
+        if held.state.finalized {
             return Err(NcclError::Finalized { op, rank }.into());
         }
-        Ok(LockedRank { joined: self, state })
+        Ok(held)
+    }
+
+    /// Locks the communicator for a call that may come after its end.
+    #[inline]
+    pub(super) fn hold_as_it_is(&self) -> LockedRank<'_> {
+        LockedRank { joined: self, state: lock(&self.state) }
+    }
+
+    /// Refuses memory of another context, which the communicator's kernels cannot use.
+    #[inline]
+    pub(super) fn require_reach(&self, op: &'static str, memory: &DeviceBacking) -> Result<()> {
+        let confined = memory.is_in_the_context().then(|| Confined::to_context(memory.context()));
+        if confined.is_some_and(|memory| !memory.is_at_home_in(&self.context)) {
+            return Err(Error::WrongContext { op, what: "memory".into() });
+        }
+        Ok(())
     }
 
     /// Returns the error of a communicator that was aborted or whose work has failed. Does not wait for
@@ -169,7 +189,7 @@ impl Joined {
         driver::ensure()?;
         self.stop();
         let _scope = NcclScope::relaxed(&self.context)?;
-        LockedRank { joined: self, state: lock(&self.state) }.abort()
+        self.hold_as_it_is().abort()
     }
 }
 
@@ -213,7 +233,17 @@ impl LockedRank<'_> {
             return Ok(());
         }
         let ended = end(self.joined.nccl, raw, false, self.joined.rank);
+        self.state.left = ended.is_err();
         ended.inspect_err(|error| report(raw, error))
+    }
+
+    /// Whether it was aborted; an error if that has failed.
+    pub(super) fn is_over(&self, op: &'static str) -> Result<bool> {
+        let rank = self.joined.rank;
+        match self.state.left {
+            true => Err(NcclError::Aborted { op, rank }.into()),
+            false => Ok(self.raw().is_null()),
+        }
     }
 }
 
@@ -286,17 +316,12 @@ struct Remains {
 impl Remains {
     /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
     /// proven, since freeing it would end the work.
-    fn end_behind(self, mut marks: Vec<Mark>) {
-        let Some(mark) = marks.pop() else {
-            return self.end();
+    fn end_behind(self, uses: &Fences) {
+        let end = move |reached| match reached {
+            Err(error) => report(self.raw, &error),
+            Ok(()) => self.end(),
         };
-        when_reached(
-            mark,
-            Box::new(move |reached| match reached {
-                Err(error) if !error.is_sticky() => report(self.raw, &error),
-                _ => self.end_behind(marks),
-            }),
-        );
+        when_all_reached(uses, Box::new(end));
     }
 
     fn end(self) {
@@ -310,7 +335,8 @@ impl Remains {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        let State { raw, finalized } = *self.state.get_mut().unwrap_or_else(|it| it.into_inner());
+        let State { raw, finalized, .. } =
+            *self.state.get_mut().unwrap_or_else(|it| it.into_inner());
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if raw.0.is_null() || driver::is_gone() {
             return;
@@ -318,10 +344,7 @@ impl Drop for Joined {
         let uses = mem::take(&mut self.uses).last_uses(&ALL);
         let Self { nccl, rank, .. } = *self;
         let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
-        deferred::run_or_defer(move || {
-            let reached = uses.query().unwrap_or(false);
-            remains.end_behind(if reached { Vec::new() } else { uses.marks().to_vec() });
-        });
+        deferred::run_or_defer(move || remains.end_behind(&uses));
     }
 }
 

@@ -22,6 +22,9 @@ type Reduces = unsafe extern "C" fn(
     CUstream,
 ) -> c_int;
 
+/// `ncclCommDeregister`.
+pub(super) type Deregister = unsafe extern "C" fn(RawCommunicator, *mut c_void) -> c_int;
+
 functions! {
     /// The function of all versions.
     AnyVersion { version = c"ncclGetVersion": unsafe extern "C" fn(*mut c_int) -> c_int, }
@@ -104,6 +107,16 @@ functions! {
             CUstream,
         ) -> c_int,
     }
+    // Of NCCL 2.19.
+    optional {
+        register = c"ncclCommRegister": unsafe extern "C" fn(
+            RawCommunicator,
+            *mut c_void,
+            usize,
+            *mut *mut c_void,
+        ) -> c_int,
+        deregister = c"ncclCommDeregister": Deregister,
+    }
 }
 
 struct Found {
@@ -121,6 +134,11 @@ const FLOOR: Version = Version::new(2, 18);
 pub(super) fn nccl() -> Result<&'static Nccl> {
     driver::ensure()?;
     found().map(|found| &found.nccl)
+}
+
+/// The error for a function that this NCCL is too old for.
+pub(super) fn missing(op: &'static str) -> Error {
+    found().map_or_else(|error| error, |it| NcclError::Missing { op, found: it.version }.into())
 }
 
 fn found() -> Result<&'static Found> {

@@ -38,6 +38,14 @@
 //! wait for this one's part: if it waits for earlier work on the same stream, call
 //! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation.
 //!
+//! # Registered memory
+//! From NCCL 2.19 on, memory can be [registered](Communicator::register): NCCL then sends from it and
+//! receives into it without copies through buffers of its own, where the machine allows. For NVLink SHARP
+//! that is a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) of one
+//! [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) that is shareable as a
+//! [file descriptor](crate::interop::ShareableHandle::PosixFd), of a multiple of the size that
+//! `cuMulticastGetGranularity` recommends: such memory is what `ncclMemAlloc` makes.
+//!
 //! # Streams
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
 //! A stream that [`Graph::capture`](crate::Graph::capture) captures may have operations of one stream in a
@@ -56,6 +64,7 @@ mod polling;
 mod ranks;
 mod raw;
 mod reduction;
+mod registered;
 mod unique_id;
 
 pub use communicator::Communicator;
@@ -66,4 +75,5 @@ pub use on_stream::OnStream;
 pub use options::CommunicatorOptions;
 pub use ranks::{OnStreams, Ranks};
 pub use reduction::Reduction;
+pub use registered::{RegisteredBuffer, Registration};
 pub use unique_id::UniqueId;

@@ -12,7 +12,6 @@ use crate::copy::at_home;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::{same_len, within};
-use crate::peer::Confined;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Touch};
@@ -395,14 +394,12 @@ impl<'g, 'a> OnStream<'g, 'a> {
         let op = operation.op();
         at_home(op, self.core, &view)?;
         let backing = &view.block().backing;
-        let confined = backing.is_in_the_context().then(|| Confined::to_context(backing.context()));
-        if confined.is_some_and(|memory| !memory.is_at_home_in(&self.joined.context)) {
-            return Err(Error::WrongContext { op, what: "memory".into() });
-        }
+        self.joined.require_reach(op, backing)?;
         let Touch { range, in_graphs, .. } = view.read();
+        let registered = backing.is_registered_with(Arc::as_ptr(self.joined).addr());
         Ok(CallSide {
             address: view.as_raw(),
-            used: Used { ledger: view.ledger(), range, access, in_graphs },
+            used: Used { ledger: view.ledger(), range, access, in_graphs, registered },
         })
     }
 

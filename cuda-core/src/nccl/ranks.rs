@@ -12,6 +12,7 @@ use super::raw::SUCCESS;
 use super::reduction::Reduction;
 use super::unique_id::UniqueId;
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
@@ -166,6 +167,11 @@ impl Ranks {
     #[doc(alias("ncclCommFinalize", "ncclCommDestroy"))]
     pub fn finalize(&self) -> Result<()> {
         finalize_all(&self.0.iter().map(|rank| &rank.0).collect::<Vec<_>>())
+    }
+
+    /// The rank of the device.
+    pub(super) fn of(&self, device: Device) -> Option<&Communicator> {
+        self.0.iter().find(|rank| rank.context().device() == device)
     }
 
     fn one_each(&self, op: &'static str, given: usize) -> Result<()> {
@@ -327,6 +333,9 @@ impl<'a> OnStreams<'a> {
             let why = format!("rank 0 has {one} elements and rank {rank} has {other}");
             return Err(Error::invalid(shape.operation.op(), why));
         }
+        let alike = calls.iter().all(|call| call.is_registered_as(&calls[0]));
+        let why = "the memory of some ranks is registered, that of others is not";
+        Error::unless(alike, shape.operation.op(), why)?;
         let enqueued = enqueue_together(&calls);
         if let Err(Error::Nccl(_)) = enqueued {
             // Some ranks may wait for others that have enqueued nothing. Failures are reported.

@@ -29,6 +29,7 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::process::{deferred, driver, held};
 use crate::timeline::event::RawEvent;
+use crate::timeline::ledger::Fences;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;
 
@@ -170,6 +171,25 @@ pub(crate) fn when_reached(mark: Mark, then: Then) {
         Err(error) if held::is_held(&error) => held::keep(move || when_reached(mark, then)),
         Err(error) => then(Err(error)),
     }
+}
+
+/// [`when_reached`] for several points. That of a lost context counts as reached.
+pub(crate) fn when_all_reached(uses: &Fences, then: Then) {
+    let reached = uses.query().unwrap_or(false);
+    when_each_reached(if reached { Vec::new() } else { uses.marks().to_vec() }, then);
+}
+
+fn when_each_reached(mut marks: Vec<Mark>, then: Then) {
+    let Some(mark) = marks.pop() else {
+        return then(Ok(()));
+    };
+    when_reached(
+        mark,
+        Box::new(move |reached| match reached {
+            Err(error) if !error.is_sticky() => then(Err(error)),
+            _ => when_each_reached(marks, then),
+        }),
+    );
 }
 
 impl WaitPool {

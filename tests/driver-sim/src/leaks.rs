@@ -64,6 +64,10 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     for (&id, comm) in state.nccl.communicators.from(baseline) {
         leak(id, LeakKind::Communicator, comm.handle as u64, 0, comm.call);
     }
+    for (&id, registered) in state.nccl.registered.from(baseline) {
+        let (handle, bytes) = (registered.handle as u64, registered.range.len());
+        leak(id, LeakKind::Registration, handle, bytes, "ncclCommRegister");
+    }
     for (&id, module) in state.modules.from(baseline) {
         if !state.libraries.has(id) {
             let handle = module.handle as u64;

@@ -110,6 +110,8 @@ pub enum LeakKind {
     UserObject,
     /// A communicator of NCCL that was not destroyed or aborted.
     Communicator,
+    /// Memory that is registered with a communicator of NCCL; the communicator's end is its own.
+    Registration,
     /// A module, or a library, that was not unloaded.
     Module,
     /// A linker that was not destroyed.

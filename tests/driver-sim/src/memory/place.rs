@@ -1,5 +1,7 @@
 //! From addresses to memory: what a program's pointer refers to, and the life of blocks.
 
+use std::ops::Range;
+
 use cuda_sys::*;
 
 use crate::engine::order::History;
@@ -12,6 +14,9 @@ use crate::state::State;
 
 /// The function whose memory NCCL alone frees.
 pub(crate) const NCCL_ALLOC: &str = "ncclMemAlloc";
+
+/// What takes memory away that the program has leaked.
+pub(crate) const DISCARD: &str = "Leak::discard";
 
 impl State {
     /// The device block, or pinned memory under its device address, of `bytes` at `address`.
@@ -219,7 +224,15 @@ impl State {
     /// Frees the block at the address, and never reuses the address.
     pub(crate) fn discard_block(&mut self, address: CUdeviceptr) {
         if let Some(id) = self.space.find(address) {
-            self.end_block(id, "Leak::discard");
+            self.end_block(id, DISCARD);
+        }
+    }
+
+    /// Reports that a communicator of NCCL knows memory that goes.
+    pub(crate) fn check_registered(&mut self, call: &'static str, id: Id, range: &Range<usize>) {
+        if call != DISCARD && self.nccl.knows(id, range) {
+            let message = "the memory is registered: ncclCommDeregister comes first".to_owned();
+            self.log.violation(ViolationKind::UseAfterFree, call, message);
         }
     }
 
@@ -232,6 +245,11 @@ impl State {
         if is_absent || matches!(block.phase, Phase::Freed(_)) {
             return false;
         }
+        let whole = 0..block.size;
+        self.check_registered(call, id, &whole);
+        let Some(block) = self.space.blocks.get_mut(&id) else {
+            return false;
+        };
         block.exists &= block.recurring.is_none();
         block.phase = Phase::Freed(call);
         block.pages = Pages::default();

@@ -14,6 +14,7 @@ use crate::engine::work::Target;
 use crate::handle::{Handles, Id};
 use crate::memory::block::{Block, Phase};
 use crate::memory::pages::Pages;
+use crate::memory::place::DISCARD;
 use crate::report::ViolationKind;
 use crate::state::State;
 use crate::table::Table;
@@ -174,6 +175,7 @@ impl State {
         };
         let chunk = chunks.remove(index);
         self.check_host_access(call, Target::Device(id), chunk.range());
+        self.check_registered(call, id, &chunk.range());
         if let Some(block) = self.space.blocks.get_mut(&id) {
             block.pages.close_window(chunk.start);
         }
@@ -197,13 +199,12 @@ impl State {
 
     /// Ends a reservation with everything that is mapped in it.
     pub(crate) fn discard_reservation(&mut self, address: u64) {
-        const CALL: &str = "Leak::discard";
         let Some(id) = self.space.find(address) else {
             return;
         };
         let chunks = self.virtual_memory.reservations.get(&id).map_or(0, Vec::len);
-        (0..chunks).for_each(|_| self.unmap_chunk(CALL, id, 0));
-        self.end_reservation(CALL, id);
+        (0..chunks).for_each(|_| self.unmap_chunk(DISCARD, id, 0));
+        self.end_reservation(DISCARD, id);
     }
 
     /// Frees the addresses; nothing is mapped in them.

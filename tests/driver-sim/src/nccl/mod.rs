@@ -18,6 +18,7 @@ pub(crate) mod operation;
 pub(crate) mod raw;
 
 use std::ffi::CString;
+use std::ops::Range;
 
 use crate::engine::schedule::Draw;
 use crate::handle::{Handles, Id};
@@ -53,6 +54,7 @@ pub(crate) struct Registered {
     pub(crate) communicator: Id,
     pub(crate) handle: usize,
     pub(crate) block: Option<Id>,
+    pub(crate) range: Range<usize>,
 }
 
 impl Nccl {
@@ -69,6 +71,14 @@ impl Nccl {
             draw,
             last_error: CString::default(),
         }
+    }
+
+    /// Whether a communicator knows any of these bytes.
+    pub(crate) fn knows(&self, block: Id, range: &Range<usize>) -> bool {
+        self.registered.values().any(|known| {
+            let overlap = known.range.start < range.end && range.start < known.range.end;
+            known.block == Some(block) && overlap
+        })
     }
 
     /// For how many polls something is not done although it could be.

@@ -7,7 +7,7 @@ use cuda_sys::*;
 use crate::support::*;
 
 /// `CUmemAllocationProp`: pinned memory of device 0.
-fn properties() -> CUmemAllocationProp {
+pub(crate) fn properties() -> CUmemAllocationProp {
     let mut properties = CUmemAllocationProp {
         type_: CU_MEM_ALLOCATION_TYPE_PINNED,
         ..CUmemAllocationProp::default()
@@ -20,27 +20,27 @@ fn properties() -> CUmemAllocationProp {
 }
 
 /// `CUmemAccessDesc` of device 0.
-fn access(flags: u32) -> CUmemAccessDesc {
+pub(crate) fn access(flags: u32) -> CUmemAccessDesc {
     let mut access = CUmemAccessDesc::default();
     // SAFETY: three words in every header: kind and number of the location, flags.
     unsafe { (&raw mut access).cast::<[u32; 3]>().write([1, 0, flags]) };
     access
 }
 
-fn step() -> usize {
+pub(crate) fn step() -> usize {
     let mut step = 0;
     let which = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     ok!(cuMemGetAllocationGranularity(&mut step, &properties(), which));
     step
 }
 
-fn reserve(bytes: usize) -> CUdeviceptr {
+pub(crate) fn reserve(bytes: usize) -> CUdeviceptr {
     let mut address = 0;
     ok!(cuMemAddressReserve(&mut address, bytes, 0, 0, 0));
     address
 }
 
-fn create(bytes: usize) -> CUmemGenericAllocationHandle {
+pub(crate) fn create(bytes: usize) -> CUmemGenericAllocationHandle {
     let mut handle = 0;
     ok!(cuMemCreate(&mut handle, bytes, &properties(), 0));
     handle

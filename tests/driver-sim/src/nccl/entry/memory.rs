@@ -4,15 +4,13 @@ use std::ffi::c_void;
 
 use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
 
-use crate::engine::work::Place;
+use crate::engine::work::{Place, Target};
 use crate::handle::pointer;
-use crate::memory::block::Phase;
 use crate::memory::place::{NCCL_ALLOC, Owner};
 use crate::memory::reservation::GRANULARITY;
 use crate::nccl::Registered;
 use crate::nccl::call::{argument, cuda, put};
 use crate::nccl::raw::{Code, RawComm};
-use crate::report::ViolationKind;
 
 nccl_entries! {
     ncclMemAlloc(address: *mut *mut c_void, bytes: usize) |call| {
@@ -53,37 +51,36 @@ nccl_entries! {
         }
         let place = call.device_place(name, buffer.addr() as u64, size).map_err(argument)?;
         call.same_device(&place, device)?;
-        let block = match place {
-            Place::Device { block, .. } => Some(block),
-            _ => None,
+        let (block, start) = match place {
+            Place::Device { block, offset } => (Some(block), offset),
+            _ => (None, 0),
         };
         let new = call.new_id();
         let value = call.nccl.registered_handles.issue(new);
-        let registered = Registered { communicator: id, handle: value, block };
+        let range = start..start + size;
+        let registered = Registered { communicator: id, handle: value, block, range };
         call.nccl.registered.insert(new, registered);
         // SAFETY: not null, so a place for the handle.
         unsafe { put(handle, pointer(value)) }
     }
 
     ncclCommDeregister(comm: RawComm, handle: *mut c_void) of comm |call| {
-        let id = call.ready_communicator(comm)?;
+        let id = call.communicator(comm)?;
+        // NCCL does not ask for asynchronous errors here.
+        if matches!(call.status(id), Code::SUCCESS | Code::IN_PROGRESS) {
+            call.ready_communicator(comm)?;
+        }
         let found = call.nccl.registered_handles.resolve(handle);
-        let found = call.found(found, "registration", handle.addr(), |code| {
-            let _ = code;
-            cuda_sys::CUDA_ERROR_INVALID_HANDLE
-        });
-        let found = found.map_err(argument)?;
+        let invalid = |_| cuda_sys::CUDA_ERROR_INVALID_HANDLE;
+        let found = call.found(found, "registration", handle.addr(), invalid).map_err(argument)?;
         if call.nccl.registered[&found].communicator != id {
             return Err(Code::INVALID_ARGUMENT);
         }
         if let Some(registered) = call.nccl.registered.remove(&found) {
             call.nccl.registered_handles.retire(registered.handle);
-            let block = registered.block.map(|block| call.space.blocks.get(&block));
-            let gone = |phase: Phase| matches!(phase, Phase::Freed(_));
-            if block.is_some_and(|block| block.is_none_or(|block| gone(block.phase))) {
-                let message = "the memory was freed while it was registered".to_owned();
-                let name = call.name;
-                call.log.violation(ViolationKind::UseAfterFree, name, message);
+            let name = call.name;
+            if let Some(block) = registered.block {
+                call.check_host_access(name, Target::Device(block), registered.range);
             }
         }
         Ok(())

@@ -2,10 +2,12 @@
 
 use std::ptr::null_mut;
 
+use cuda_sim::LeakKind;
 use cuda_sim::ViolationKind::{self, *};
 use cuda_sys::*;
 
 use super::*;
+use crate::mapped;
 
 /// Two ranks do what is given, and exactly these violations are found.
 fn two(expected: &[ViolationKind], body: impl FnOnce(&Session, &Rank, &Rank)) {
@@ -288,6 +290,53 @@ fn freed_while_registered() {
         done!(ncclCommRegister(a.comm, there, 4, &mut handle));
         ok!(cuMemFree_v2(memory));
         done!(ncclCommDeregister(a.comm, handle));
+    });
+}
+
+#[test]
+fn unmapped_while_registered() {
+    two(&[UseAfterFree], |_, a, _| {
+        let mut handle = null_mut();
+        ok!(cuCtxSetCurrent(a.context));
+        let step = mapped::step();
+        let (address, memory) = (mapped::reserve(step), mapped::create(step));
+        ok!(cuMemMap(address, step, 0, memory, 0));
+        ok!(cuMemSetAccess(address, step, &mapped::access(3), 1));
+        let there = std::ptr::without_provenance_mut(address as usize);
+        done!(ncclCommRegister(a.comm, there, step, &mut handle));
+        ok!(cuMemUnmap(address, step));
+        done!(ncclCommDeregister(a.comm, handle));
+        ok!(cuMemRelease(memory));
+        ok!(cuMemAddressFree(address, step));
+    });
+}
+
+#[test]
+fn registered_where_nothing_is_and_deregistered_twice() {
+    two(&[UnknownAddress, DanglingHandle], |session, a, b| {
+        let (mut handle, nowhere) = (null_mut(), std::ptr::without_provenance_mut(0x1234));
+        gives!(INVALID_ARGUMENT, ncclCommRegister(a.comm, nowhere, 4, &mut handle));
+        done!(ncclCommRegister(a.comm, a.source(), 4, &mut handle));
+        let left = session.leaks();
+        assert!(left.iter().any(|it| it.kind == LeakKind::Registration && it.bytes == 4));
+        gives!(INVALID_ARGUMENT, ncclCommDeregister(b.comm, handle));
+        done!(ncclCommDeregister(a.comm, handle));
+        gives!(INVALID_ARGUMENT, ncclCommDeregister(a.comm, handle));
+        assert!(session.leaks().iter().all(|it| it.kind != LeakKind::Registration));
+    });
+}
+
+#[test]
+fn deregistered_before_its_work_is_done() {
+    two(&[Race], |_, a, b| {
+        let mut handle = null_mut();
+        done!(ncclCommRegister(a.comm, a.source(), 4, &mut handle));
+        all_reduce_of(a, b);
+        done!(ncclCommDeregister(a.comm, handle));
+        // An end of the communicator is one of its registrations.
+        done!(ncclCommRegister(a.comm, a.source(), 4, &mut handle));
+        a.wait();
+        b.wait();
     });
 }
 

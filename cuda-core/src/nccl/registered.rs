@@ -1,0 +1,206 @@
+//! Memory that a communicator knows.
+
+use std::ffi::c_void;
+use std::mem;
+use std::ptr;
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::communicator::Communicator;
+use super::joined::Joined;
+use super::library::{Deregister, missing};
+use super::polling::NcclScope;
+use super::ranks::Ranks;
+use crate::alloc::backing::{DeviceBacking, MemoryOwner};
+use crate::alloc::plain::Plain;
+use crate::device::Device;
+use crate::error::{Error, Rejected, Result};
+use crate::memory::Storage;
+use crate::memory::buffer::Buffer;
+use crate::memory::device::DeviceMemory;
+use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::release::FailedRelease;
+use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
+
+/// Device memory that a communicator knows, made by [`Communicator::register`]: a buffer of fixed size,
+/// with the views of all others.
+///
+/// **Drop** never blocks: when the work that uses the memory is done, it is deregistered and freed. Work
+/// that waits for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
+/// The memory keeps the communicator, unless that is aborted.
+pub type RegisteredBuffer<T> = Buffer<T, DeviceMemory, Registration>;
+
+/// What a [`RegisteredBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
+#[derive(Debug)]
+pub struct Registration(());
+
+/// Frees memory that is registered.
+struct RegisteredOwner {
+    joined: Arc<Joined>,
+    // INVARIANT: a registration with `joined`, or null. The communicator's end is also its end.
+    handle: Handle<*mut c_void>,
+    deregister: Deregister,
+    owner: Box<dyn MemoryOwner>,
+}
+
+impl MemoryOwner for RegisteredOwner {
+    fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
+        self.deregister()?;
+        self.owner.release(address)
+    }
+
+    fn usable_from(&self, device: Device) -> bool {
+        self.owner.usable_from(device)
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        self.owner.is_in_the_context()
+    }
+
+    fn is_registered_with(&self, communicator: usize) -> bool {
+        let own = Arc::as_ptr(&self.joined).addr() == communicator;
+        own || self.owner.is_registered_with(communicator)
+    }
+
+    fn waits_for_others(&self) -> bool {
+        true
+    }
+}
+
+impl RegisteredOwner {
+    fn deregister(&mut self) -> Result<(), FailedRelease> {
+        let op = "ncclCommDeregister";
+        if self.handle.0.is_null() {
+            return Ok(());
+        }
+        let _scope = NcclScope::relaxed(&self.joined.context)?;
+        let mut held = self.joined.hold_as_it_is();
+        let handle = mem::replace(&mut self.handle, Handle(ptr::null_mut()));
+        if held.is_over(op).map_err(FailedRelease::Unknown)? {
+            return Ok(());
+        }
+        // SAFETY: the communicator is live and locked; the registration is its own, by the invariant, and
+        // ended once. The work that used the memory is done.
+        let code = unsafe { (self.deregister)(held.raw(), handle.0) };
+        held.finish(op, code).map_err(FailedRelease::Unknown)
+    }
+}
+
+/// NCCL registers whole pages of the host: 64 KiB at most, on the machines that CUDA supports.
+const PAGE: u64 = 64 << 10;
+
+/// The function that registers, as errors name it.
+const REGISTER: &str = "ncclCommRegister";
+
+impl Joined {
+    /// Registers the first `bytes` of memory, and makes its release the end of that.
+    fn register(self: &Arc<Self>, storage: &mut Storage<DeviceMemory>, bytes: usize) -> Result<()> {
+        driver::ensure()?;
+        storage.ensure()?;
+        let block = storage.block();
+        self.context.device().require_same(REGISTER, block.backing.device())?;
+        self.require_reach(REGISTER, &block.backing)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (Some(register), Some(deregister)) = (self.nccl.register, self.nccl.deregister) else {
+            return Err(missing(REGISTER));
+        };
+        let pages = block.address % PAGE == 0 && block.bytes as u64 % PAGE == 0;
+        let own = matches!(block.backing, DeviceBacking::Owned { .. });
+        let why =
+            "NCCL registers whole pages, and other memory may share these: use a `VirtualBuffer`";
+        Error::unless(own && pages, REGISTER, why)?;
+        let address = ptr::without_provenance_mut(block.address as usize);
+        let mut handle = ptr::null_mut();
+        let _scope = NcclScope::relaxed(&self.context)?;
+        let mut held = self.hold(REGISTER)?;
+        // SAFETY: the communicator is live and locked, with its context current; the memory is of its
+        // device, and freed after it is deregistered, since its owner does both. The call writes one handle,
+        // to a local that outlives it.
+        let code = unsafe { register(held.raw(), address, bytes, &mut handle) };
+        held.finish(REGISTER, code)?;
+        drop(held);
+        if let DeviceBacking::Owned { owner, .. } = storage.backing_mut() {
+            // Owns nothing.
+            let inner = mem::replace(owner, Box::new(Plain));
+            let (joined, handle) = (self.clone(), Handle(handle));
+            *owner = Box::new(RegisteredOwner { joined, handle, deregister, owner: inner });
+        }
+        Ok(())
+    }
+}
+
+/// # Registering memory
+impl Communicator {
+    /// Lets NCCL use the memory without copies through buffers of its own: `ncclCommRegister`. Where the
+    /// machine does not allow that, operations work as with other memory.
+    ///
+    /// All ranks do it alike: see the promise of [`init_rank`](Self::init_rank). Memory that is registered
+    /// with one communicator can be registered with others.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for memory that is freed in the order of a stream, and unless it begins and ends at
+    /// multiples of 64 KiB: use a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer);
+    /// [`Error::WrongDevice`], [`Error::WrongContext`]; [`NcclError::Missing`](crate::NcclError::Missing)
+    /// before NCCL 2.19; [`Error::Nccl`]. With the buffer itself.
+    ///
+    /// ```no_run
+    /// use cuda_core::interop::ShareableHandle;
+    /// use cuda_core::nccl::{Communicator, Reduction};
+    /// use cuda_core::virtual_memory::{PhysicalMemory, VirtualBuffer};
+    ///
+    /// # fn step(communicator: Communicator, stream: cuda_core::Stream) -> cuda_core::Result<()> {
+    /// let context = communicator.context();
+    /// let memory = PhysicalMemory::new(context, 64 << 20, ShareableHandle::PosixFd)?;
+    /// let mut gradients = VirtualBuffer::<f32>::new(context, 16 << 20)?;
+    /// gradients.append(memory)?;
+    /// let mut gradients = communicator.register(gradients)?;
+    /// stream.fill(&mut gradients, 1.0)?;
+    /// communicator.on(&stream)?.all_reduce_in_place(&mut gradients, Reduction::Average)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("ncclCommRegister", "ncclCommDeregister", "ncclMemAlloc"))]
+    pub fn register<T: Pod, X>(
+        &self,
+        mut buffer: Buffer<T, DeviceMemory, X>,
+    ) -> Result<RegisteredBuffer<T>, Rejected<Buffer<T, DeviceMemory, X>>> {
+        let (len, bytes) = (buffer.len(), buffer.byte_len());
+        match self.0.register(&mut buffer.storage, bytes) {
+            Ok(()) => Ok(Buffer::with_extra(buffer.storage, len, Registration(()))),
+            Err(error) => Err(Rejected::new(error, buffer)),
+        }
+    }
+}
+
+/// # Registering memory
+impl Ranks {
+    /// [`Communicator::register`] at the rank of the memory's device. Operations take registered memory at
+    /// all ranks, or at none.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::register`]; [`Error::WrongContext`] for memory of a device without rank.
+    #[doc(alias("ncclCommRegister", "ncclCommDeregister"))]
+    pub fn register<T: Pod, X>(
+        &self,
+        buffer: Buffer<T, DeviceMemory, X>,
+    ) -> Result<RegisteredBuffer<T>, Rejected<Buffer<T, DeviceMemory, X>>> {
+        match self.of(buffer.device()) {
+            Some(rank) => rank.register(buffer),
+            None => {
+                let error = Error::WrongContext { op: REGISTER, what: "memory".into() };
+                Err(Rejected::new(error, buffer))
+            }
+        }
+    }
+}
+
+debug_by! {
+    [T: Pod] RegisteredBuffer<T>: |it| "RegisteredBuffer" {
+        address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
+    }
+}
