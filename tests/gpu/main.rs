@@ -18,6 +18,7 @@ mod driver_pools;
 mod errors;
 mod events;
 mod fatbins;
+mod flat;
 mod foreign_streams;
 mod forms;
 mod graphs;

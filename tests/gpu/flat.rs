@@ -1,0 +1,127 @@
+//! Thousands of each leave nothing behind.
+
+use std::sync::Arc;
+
+use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
+use cuda_core::nccl::{Ranks, Reduction, UniqueId};
+use cuda_core::virtual_memory::VirtualBuffer;
+use cuda_core::{Context, Device, DeviceBuffer, Result, Stream};
+use support::{Driver, gpu_test};
+
+/// What is in use once nothing is pending: free bytes of a device, and open files of the process.
+fn in_use(context: &Context) -> Result<(usize, usize)> {
+    context.synchronize()?;
+    cuda_core::drops::flush();
+    cuda_core::trim()?;
+    let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    Ok((context.device().memory_info()?.free, files))
+}
+
+/// Runs `round` a hundred times, then `count` times, which must leave no more in use.
+fn repeat(context: &Context, count: u32, mut round: impl FnMut(u32) -> Result<()>) -> Result<()> {
+    // The driver of a device may keep some memory; the simulated one counts every byte.
+    let (warm, bytes, files) = match Driver::selected() {
+        Driver::Simulated { .. } => (100, 0, 0),
+        Driver::Loaded => (100, 64 << 20, 8),
+    };
+    (0..warm.min(count)).try_for_each(&mut round)?;
+    let before = in_use(context)?;
+    (0..count).try_for_each(&mut round)?;
+    let after = in_use(context)?;
+    let lost = before.0.saturating_sub(after.0);
+    assert!(lost <= bytes, "{lost} bytes are gone");
+    assert!(after.1 <= before.1 + files, "{} files were open, now {}", before.1, after.1);
+    Ok(())
+}
+
+gpu_test! {
+    needs 1, heavy;
+    fn e_ten_thousand_tensors_leave_memory_flat() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let kept = Arc::new(stream.alloc_zeroed::<f32>(1000)?);
+        repeat(&context, 10_000, |round| {
+            let consumer = match round % 3 {
+                0 => Consumer::Stream(stream.clone()),
+                1 => Consumer::PerThread,
+                _ => Consumer::Synchronized,
+            };
+            let shared = Tensor::shared(&kept, &[10, 100], None)?.into_raw(&consumer)?;
+            // SAFETY: a live tensor.
+            let deleter = unsafe { (*shared.as_ptr()).deleter }.expect("a deleter");
+            // SAFETY: called once, and the tensor is not used after.
+            unsafe { deleter(shared.as_ptr()) };
+            let buffer = stream.upload_new(&[1.0f32; 1000])?;
+            let owned = Tensor::new(buffer, &[1000], None)?.into_raw(&Consumer::Stream(other.clone()))?;
+            // SAFETY: a live tensor, which comes behind its work on this stream.
+            let taken = unsafe { ImportedTensor::from_raw(owned.as_ptr(), &other) }?;
+            let mut back = taken.into_buffer::<f32>()?;
+            other.fill(&mut back, 2.0)
+        })?;
+        assert_eq!(Arc::strong_count(&kept), 1, "each deleter was called");
+        Ok(())
+    }
+}
+
+fn buffers(streams: &[Stream], len: usize) -> Result<Vec<DeviceBuffer<u32>>> {
+    streams.iter().map(|stream| stream.alloc_zeroed(len)).collect()
+}
+
+fn pair() -> Result<(Vec<Context>, Vec<Stream>)> {
+    let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+    let streams = contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
+    Ok((contexts, streams))
+}
+
+gpu_test! {
+    needs 2, nccl, heavy;
+    fn k_nccl_ten_thousand_operations_leave_memory_flat() -> Result<()> {
+        let (contexts, streams) = pair()?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, 100)?;
+        repeat(&contexts[0], 10_000, |round| {
+            // Memory that goes while it is in use.
+            let sources = buffers(&streams, 100)?;
+            ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
+            let scaled = Reduction::ScaledSum(2);
+            ranks.on(&streams)?.all_reduce_in_place(&mut sums, scaled)?;
+            match round % 100 {
+                0 => ranks.wait(&streams),
+                _ => Ok(()),
+            }
+        })?;
+        ranks.finalize()
+    }
+}
+
+gpu_test! {
+    needs 2, nccl, heavy;
+    fn k_nccl_many_communicators_and_registrations_leave_memory_flat() -> Result<()> {
+        let (contexts, streams) = pair()?;
+        let rounds = match Driver::selected() {
+            Driver::Simulated { .. } => 100,
+            // Each joins and connects in a third of a second.
+            Driver::Loaded => 20,
+        };
+        repeat(&contexts[0], rounds, |round| {
+            UniqueId::new()?;
+            let ranks = Ranks::init_all(&contexts)?;
+            let mut sums = Vec::new();
+            for context in &contexts {
+                let mut memory = VirtualBuffer::<u32>::new(context, 1 << 19)?;
+                memory.grow_to(1 << 19)?;
+                sums.push(ranks.register(memory)?);
+            }
+            for (stream, sum) in streams.iter().zip(&mut sums) {
+                stream.fill(sum, 1)?;
+            }
+            ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+            match round % 3 {
+                0 => ranks.finalize(),
+                1 => ranks.abort(),
+                // Dropped under its work.
+                _ => Ok(()),
+            }
+        })
+    }
+}
