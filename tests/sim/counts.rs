@@ -10,6 +10,7 @@ mod guards;
 mod launches;
 mod many;
 mod memory;
+mod nccl;
 mod ordering;
 mod staged;
 mod streams;

@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
+use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{
     Access, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer,
     Result, Stream, staging::StagingOptions,
@@ -162,6 +164,55 @@ gpu_test! {
         alive.stream.download(&alive.buffer, &mut back)?;
         assert_eq!(back[..], pattern(35, 4096));
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn s35_fork_with_a_communicator() -> Result<()> {
+        let (context, id) = (Device::get(0)?.context()?, UniqueId::new()?);
+        // SAFETY: the only rank.
+        let rank = unsafe { Communicator::init_rank(&context, &id, 0, 1) }?;
+        let stream = context.create_stream()?;
+        let mut memory = VirtualBuffer::<u32>::new(&context, 1 << 19)?;
+        memory.grow_to(1 << 19)?;
+        let mut sum = rank.register(memory)?;
+        stream.fill(&mut sum, 7)?;
+        let mut held = Some((rank, sum));
+        in_a_fork(|| {
+            let Some((rank, mut sum)) = held.take() else {
+                return 100;
+            };
+            let on = |sum| rank.on(&stream)?.all_reduce_in_place(sum, Reduction::Sum);
+            // SAFETY: nothing is joined.
+            let joined = unsafe { Communicator::init_rank(&context, &id, 0, 1) };
+            let answers = [
+                on(sum.as_view_mut()),
+                group(|group| group.on(&rank, &stream)?.send(&sum, 0)),
+                Ranks::init_all([&context]).map(drop),
+                joined.map(drop),
+                UniqueId::new().map(drop),
+                rank.split(Some(0), 0).map(drop),
+                rank.wait(&stream),
+                rank.async_error(),
+                rank.finalize(),
+                rank.abort(),
+                sum.close().map_err(Error::from),
+            ];
+            let wrong = answers.iter().position(|it| !matches!(it, Err(Error::Forked)));
+            drop(rank);
+            match cuda_core::drops::failures() {
+                0 => wrong.map_or(0, |index| index as u8 + 1),
+                _ => 101,
+            }
+        });
+        // The parent is not affected.
+        let (rank, mut sum) = held.expect("the child took its own");
+        rank.on(&stream)?.all_reduce_in_place(&mut sum, Reduction::Sum)?;
+        let mut seen = vec![0; 1 << 19];
+        stream.download(&sum, &mut seen)?;
+        assert_eq!(seen[0], 7);
+        rank.wait(&stream)
     }
 }
 

@@ -1,0 +1,76 @@
+//! What NCCL is asked, and the driver beside it.
+
+use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
+
+use super::*;
+
+/// Asked until nothing is in progress.
+const POLL: &str = "ncclCommGetAsyncError";
+const REDUCE: &str = "ncclAllReduce";
+
+/// The calls of an operation under a guard, where nothing is current.
+fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
+    [&[GET, SET], &calls[..], &[GET, SET, GET]].concat()
+}
+
+/// The calls of an operation, without the polls, and how many polls there were.
+fn counted<R>(driver: &Counted, operation: impl FnOnce() -> R) -> (Vec<&'static str>, usize, R) {
+    let mark = driver.session.mark();
+    let result = operation();
+    let mut names = driver.session.names_since(mark);
+    let all = names.len();
+    names.retain(|name| *name != POLL);
+    let polls = all - names.len();
+    (names, polls, result)
+}
+
+#[test]
+fn an_all_reduce_costs_a_group() {
+    Counted::run(|driver| {
+        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        streams.iter().try_for_each(warm)?;
+        for blocking in [true, false] {
+            let options = CommunicatorOptions::new().blocking(blocking);
+            let ranks = Ranks::init_all_with(&contexts, &options)?;
+            let zeroed = |stream: &Stream| stream.alloc_zeroed::<u32>(100);
+            let mut sums = streams.iter().map(zeroed).collect::<Result<Vec<_>>>()?;
+            let (names, polls, reduced) = counted(driver, || {
+                ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+            });
+            reduced?;
+            let group = ["ncclGroupStart", REDUCE, REDUCE, "ncclGroupEnd"];
+            assert_eq!(names, guarded(group));
+            // Each rank once; more often if it is in progress.
+            assert!(if blocking { polls == 2 } else { polls >= 2 }, "{polls} polls");
+            ranks.finalize()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_all_reduce_of_one_rank_costs_one() {
+    Counted::run(|driver| {
+        let (context, stream, other) = two_streams()?;
+        let options = CommunicatorOptions::new().blocking(true);
+        let ranks = Ranks::init_all_with([&context], &options)?;
+        // SAFETY: the only rank.
+        let ranks = unsafe { ranks.into_communicators() };
+        let mut sum = stream.alloc_zeroed::<u32>(100)?;
+        let mut reduce =
+            |on: &Stream| ranks[0].on(on)?.all_reduce_in_place(&mut sum, Reduction::Sum);
+        let (names, polls, reduced) = counted(driver, || reduce(&stream));
+        reduced?;
+        assert_eq!((names, polls), (guarded([REDUCE]), 0));
+        let (names, _, reduced) = counted(driver, || reduce(&other));
+        reduced?;
+        assert_eq!(names, guarded([RECORD, WAIT, REDUCE]));
+        let _entered = context.enter()?;
+        let (names, _, reduced) = counted(driver, || reduce(&other));
+        reduced?;
+        assert_eq!(names, [GET, REDUCE, GET]);
+        drop(sum);
+        [stream, other].iter().try_for_each(|stream| stream.synchronize())
+    });
+}
