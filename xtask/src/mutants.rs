@@ -57,7 +57,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let scratch = Scratch(root.join("target/mutants"));
     workspace::mirror(&root, &scratch.tree())?;
     println!("unmutated: the tests must pass");
-    if !passes_unmutated(&scratch, &mutations)? {
+    let (pass, of_gpu) = pass_unmutated(&scratch, &mutations)?;
+    if !pass {
         return Ok(Outcome::Failed);
     }
     let mut table = Table::new(["mutant", "tests", "red", "seconds", "verdict"]);
@@ -65,7 +66,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for mutation in &mutations {
         println!("{}: {}", mutation.name, mutation.wrong);
         let began = Instant::now();
-        let green = try_mutation(&scratch, mutation)?;
+        let gpu = mutation.tests.iter().any(|test| of_gpu.contains(test));
+        let green = try_mutation(&scratch, mutation, gpu)?;
         let verdict = match &green {
             None => "does not compile".to_owned(),
             Some(green) if green.is_empty() => "caught".to_owned(),
@@ -128,36 +130,50 @@ impl Scratch {
         self.0.join("tree")
     }
 
-    /// Builds the one suite that contains the mutations' tests; the target directory is the same for
-    /// every mutant.
-    fn build(&self) -> anyhow::Result<Program> {
+    /// Builds the suites that contain the mutations' tests: the tests of the library on the simulated
+    /// driver, and, if `gpu`, those for real GPUs. The target directory is the same for every mutant.
+    fn build(&self, gpu: bool) -> anyhow::Result<Vec<Program>> {
         // Mutants are not debugged.
         let mut cargo = cargo("test --quiet --no-run --test=sim --config=profile.dev.debug=false");
+        cargo.args(gpu.then_some("--test=gpu"));
         cargo.arg("--manifest-path").arg(self.tree().join("Cargo.toml"));
         cargo.arg("--target-dir").arg(self.0.join("build"));
         let built = Built::run(cargo.stderr(Stdio::inherit()))?.succeeded()?;
-        let mut tests = built.tests().into_iter();
-        let sim = tests.find(|program| program.suite == "cuda-tests::sim");
-        sim.context("cargo built no test program `sim`")
+        let mut programs = built.tests();
+        programs.retain(|program| ["cuda-tests::sim", GPU].contains(&program.suite.as_str()));
+        programs.sort_by_key(|program| program.suite == GPU);
+        Ok(programs)
     }
 }
 
-fn passes_unmutated(scratch: &Scratch, mutations: &[Mutation]) -> anyhow::Result<bool> {
-    let program = scratch.build().context("the unmutated workspace")?;
+/// The suite for real GPUs; its tests' names end in what they need.
+const GPU: &str = "cuda-tests::gpu";
+
+/// Runs all tests; returns whether they pass, and those that only the suite for real GPUs has.
+fn pass_unmutated(
+    scratch: &Scratch,
+    mutations: &[Mutation],
+) -> anyhow::Result<(bool, HashSet<String>)> {
+    let programs = scratch.build(true).context("the unmutated workspace")?;
     let names = mutations.iter().flat_map(|mutation| &mutation.tests);
     let mut names: Vec<&str> = names.map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
-    let mut wrong = run_tests(&program, &names)?;
-    wrong.retain(|test| test.verdict != Verdict::Passed);
+    let (finished, of_gpu) = run_tests(&programs, &names)?;
+    let wrong: Vec<_> =
+        finished.into_iter().filter(|test| test.verdict != Verdict::Passed).collect();
     for Finished { name, verdict, .. } in &wrong {
         println!("    {name} does not pass unmutated: {verdict:?}");
     }
-    Ok(wrong.is_empty())
+    Ok((wrong.is_empty(), of_gpu))
 }
 
 /// The tests that did not notice a mutation, unless it does not compile.
-fn try_mutation(scratch: &Scratch, mutation: &Mutation) -> anyhow::Result<Option<Vec<String>>> {
+fn try_mutation(
+    scratch: &Scratch,
+    mutation: &Mutation,
+    gpu: bool,
+) -> anyhow::Result<Option<Vec<String>>> {
     let tree = scratch.tree();
     let mut originals = Vec::new();
     for (file, mutant) in mutation.mutants(&tree)? {
@@ -166,30 +182,53 @@ fn try_mutation(scratch: &Scratch, mutation: &Mutation) -> anyhow::Result<Option
         fs::write(file, mutant)?;
     }
     let names: Vec<&str> = mutation.tests.iter().map(String::as_str).collect();
-    let program = scratch.build().ok();
-    let finished = program.map(|program| run_tests(&program, &names));
+    let programs = scratch.build(gpu).ok();
+    let finished = programs.map(|programs| run_tests(&programs, &names));
     for (file, original) in originals {
         fs::write(file, original)?;
     }
-    let green = finished.transpose()?.map(|finished| {
+    let green = finished.transpose()?.map(|(finished, _)| {
         let green = finished.into_iter().filter(|test| !test.has_failed());
         green.map(|test| test.name).collect()
     });
     Ok(green)
 }
 
-/// Runs tests one after the other; a test that the program lacks is an error.
-fn run_tests(program: &Program, names: &[&str]) -> anyhow::Result<Vec<Finished>> {
-    let known = program.list()?;
-    let is_unknown = |name: &&&str| known.iter().all(|case| case.name != **name);
-    if let Some(unknown) = names.iter().find(is_unknown) {
-        bail!("{}: there is no test {unknown}", mutation::FILE);
-    }
-    let watchdog = ("CUDA_TESTS_WATCHDOG", WATCHDOG.to_owned());
+/// Runs tests one after the other, each in the first program that has it; a test that none has is an
+/// error. Returns also those that only the suite for real GPUs has.
+fn run_tests(
+    programs: &[Program],
+    names: &[&str],
+) -> anyhow::Result<(Vec<Finished>, HashSet<String>)> {
+    let environment = [
+        ("CUDA_TESTS_WATCHDOG", WATCHDOG),
+        ("RUST_BACKTRACE", "0"),
+        ("CUDA_TESTS_SIM", "4"),
+        ("CUDA_SIM_MODE", "lazy"),
+    ];
     let invocation = Invocation {
-        environment: vec![watchdog, ("RUST_BACKTRACE", "0".to_owned())],
+        environment: environment.map(|(name, value)| (name, value.to_owned())).into(),
+        ignored: true,
         serial: true,
         ..Invocation::default()
     };
-    Ok(program.run(&invocation, names, &mut |_| {})?.finished)
+    let (mut left, mut of_gpu, mut finished) = (names.to_vec(), HashSet::new(), Vec::new());
+    for program in programs {
+        let cases = program.list()?;
+        let has = |name: &&str| cases.iter().any(|case| case.title() == *name);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = left.into_iter().partition(has);
+        left = elsewhere;
+        if program.suite == GPU {
+            of_gpu.extend(here.iter().map(|name| (*name).to_owned()));
+        }
+        let cases = cases.iter().filter(|case| here.contains(&case.title()));
+        let full: Vec<_> = cases.map(|case| case.name.as_str()).collect();
+        if !full.is_empty() {
+            finished.extend(program.run(&invocation, &full, &mut |_| {})?.finished);
+        }
+    }
+    if let Some(unknown) = left.first() {
+        bail!("{}: there is no test {unknown}", mutation::FILE);
+    }
+    Ok((finished, of_gpu))
 }
