@@ -1,6 +1,7 @@
 //! Tensors handed to other libraries, and taken from them.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,24 +18,48 @@ use cuda_core::{
 use cuda_sys::cuMemcpyDtoDAsync_v2;
 use support::{check, gpu_test, refusal, stall};
 
+use crate::foreign_streams::Raw;
+
 type Versioned = NonNull<DLManagedTensorVersioned>;
 
-/// Calls the deleter, as the consumer does, on a thread of its own where no context is current.
-fn delete_elsewhere(tensor: Versioned) {
-    let address = tensor.as_ptr().expose_provenance();
-    let deleting = thread::spawn(move || {
-        let tensor = ptr::with_exposed_provenance_mut::<DLManagedTensorVersioned>(address);
+/// A tensor that was handed over, as its consumer has it. Dropping it calls the deleter.
+// INVARIANT: live.
+struct HandedOver(Versioned);
+
+// SAFETY: the consumer may delete it on any thread.
+unsafe impl Send for HandedOver {}
+
+impl HandedOver {
+    fn new(tensor: Tensor, consumer: &Consumer) -> Result<Self> {
+        Ok(Self(tensor.into_raw(consumer)?))
+    }
+
+    /// For another consumer.
+    fn give(self) -> *mut DLManagedTensorVersioned {
+        ManuallyDrop::new(self).0.as_ptr()
+    }
+}
+
+impl Drop for HandedOver {
+    fn drop(&mut self) {
         // SAFETY: a live tensor.
-        let deleter = unsafe { (*tensor).deleter }.expect("a deleter");
+        let deleter = unsafe { (*self.0.as_ptr()).deleter }.expect("a deleter");
         // SAFETY: called once, and the tensor is not used after.
-        unsafe { deleter(tensor) };
+        unsafe { deleter(self.0.as_ptr()) };
+    }
+}
+
+/// Calls the deleter, as the consumer does, on a thread of its own where no context is current.
+fn delete_elsewhere(tensor: HandedOver) {
+    let deleting = thread::spawn(move || {
+        drop(tensor);
         assert!(support::context::current().is_null(), "nothing is current, as before");
     });
     deleting.join().expect("no panic");
 }
 
 /// A copy of the struct.
-fn fields(tensor: Versioned) -> (DLTensor, Vec<i64>, Vec<i64>) {
+fn fields(HandedOver(tensor): &HandedOver) -> (DLTensor, Vec<i64>, Vec<i64>) {
     // SAFETY: a live tensor.
     let tensor = unsafe { (*tensor.as_ptr()).dl_tensor };
     let numbers = |first: *mut i64| {
@@ -64,14 +89,14 @@ gpu_test! {
         let tensor = Tensor::new(buffer, &[2, 3, 4], None)?;
         assert_eq!((tensor.shape(), tensor.strides()), (&[2, 3, 4][..], &[12, 4, 1][..]));
         assert_eq!(tensor.device(), context.device());
-        let raw = tensor.into_raw(&Consumer::Stream(stream.clone()))?;
-        let (fields, shape, strides) = fields(raw);
+        let raw = HandedOver::new(tensor, &Consumer::Stream(stream.clone()))?;
+        let (fields, shape, strides) = fields(&raw);
         assert_eq!((shape, strides), (vec![2, 3, 4], vec![12, 4, 1]));
         assert_eq!((fields.data.addr() as u64, fields.byte_offset), (address, 0));
         assert_eq!(fields.device, DLDevice { device_type: DLDevice::CUDA, device_id: 0 });
         assert_eq!(fields.dtype, DLDataType { code: DLDataType::FLOAT, bits: 32, lanes: 1 });
         // SAFETY: a live tensor, of this crate's, which was used on this stream alone.
-        let imported = unsafe { ImportedTensor::from_raw(raw.as_ptr(), &stream) }?;
+        let imported = unsafe { ImportedTensor::from_raw(raw.give(), &stream) }?;
         assert_eq!((imported.shape(), imported.is_read_only()), (&[2, 3, 4][..], false));
         assert!(imported.is_contiguous());
         let mut back = imported.into_buffer::<f32>()?;
@@ -95,13 +120,13 @@ gpu_test! {
         let consumer = Consumer::Stream(context.create_stream()?);
         let (error, tensor) = rejected(tensor.into_raw_unversioned(&consumer));
         assert!(refusal::<()>(Err(error)).contains("read-only"));
-        let (one, two) = (tensor.into_raw(&consumer)?, {
-            Tensor::shared(&weights, &[100], None)?.into_raw(&Consumer::PerThread)?
-        });
-        assert_eq!(fields(one).0.data.addr() as u64, weights.as_raw() + 320);
+        let one = HandedOver::new(tensor, &consumer)?;
+        let two = Tensor::shared(&weights, &[100], None)?;
+        let two = HandedOver::new(two, &Consumer::PerThread)?;
+        assert_eq!(fields(&one).0.data.addr() as u64, weights.as_raw() + 320);
         assert_eq!(Arc::strong_count(&weights), 3);
         // SAFETY: a live tensor, which nothing writes.
-        let imported = unsafe { ImportedTensor::from_raw(one.as_ptr(), &stream) }?;
+        let imported = unsafe { ImportedTensor::from_raw(one.give(), &stream) }?;
         assert!(imported.is_read_only());
         let (error, imported) = rejected(imported.into_buffer::<i64>());
         assert!(refusal::<()>(Err(error)).contains("read-only"));
@@ -141,7 +166,7 @@ gpu_test! {
             home.synchronize()?;
             let first = stall(home.as_raw());
             home.fill(&mut buffer, 7)?;
-            let tensor = Tensor::new(buffer, &[BYTES], None)?.into_raw(&kind)?;
+            let tensor = HandedOver::new(Tensor::new(buffer, &[BYTES], None)?, &kind)?;
             let second = crate::stack::with(context.as_raw(), || {
                 // SAFETY: the tensor's memory, which is not deleted yet, and as many bytes of
                 // `sink`, which nothing else uses; the stream is live.
@@ -208,18 +233,12 @@ gpu_test! {
         for consumer in [of(None)?, of(Some(2))?, of(Some(-1))?] {
             let tensor = Tensor::new(stream.alloc_zeroed::<u8>(100)?, &[100], None)?;
             stream.synchronize()?;
-            delete_elsewhere(tensor.into_raw(&consumer)?);
+            delete_elsewhere(HandedOver::new(tensor, &consumer)?);
         }
         // A tensor that is deleted in a host function is dropped elsewhere.
         let tensor = Tensor::new(stream.alloc_zeroed::<u8>(100)?, &[100], None)?;
-        let raw = tensor.into_raw(&Consumer::Stream(stream.clone()))?.as_ptr().expose_provenance();
-        stream.launch_host_func(move || {
-            let raw = ptr::with_exposed_provenance_mut::<DLManagedTensorVersioned>(raw);
-            // SAFETY: a live tensor.
-            let deleter = unsafe { (*raw).deleter }.expect("a deleter");
-            // SAFETY: called once, and the tensor is not used after.
-            unsafe { deleter(raw) };
-        })?;
+        let tensor = HandedOver::new(tensor, &Consumer::Stream(stream.clone()))?;
+        stream.launch_host_func(move || drop(tensor))?;
         stream.synchronize()?;
         cuda_core::drops::flush();
         assert_eq!(stream.protocol_handle(), (0, stream.as_raw().addr()));
@@ -252,7 +271,7 @@ gpu_test! {
         let (error, tensor) = rejected(tensor.into_raw(&Consumer::Stream(stream.clone())));
         assert!(refusal::<()>(Err(error)).contains("graph"));
         drop(graph);
-        delete_elsewhere(tensor.into_raw(&Consumer::Stream(stream))?);
+        delete_elsewhere(HandedOver::new(tensor, &Consumer::Stream(stream))?);
         Ok(())
     }
 }
@@ -360,6 +379,26 @@ gpu_test! {
         // SAFETY: the tensors are deleted, so nothing else uses the memory.
         unsafe { memory.note_use(&stream, Access::Read) }?;
         assert_eq!(stream.download_vec(&memory)?, [5; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s02_a_taken_tensor_keeps_its_order_and_no_stream() -> Result<()> {
+        let (context, other) = first()?;
+        let memory = context.alloc::<u32>(100)?;
+        let theirs = Theirs::new::<u32>(memory.as_raw() as usize, &[100]);
+        let producer = Raw::create(&context, &Arc::default());
+        let stream = producer.wrap(&context)?;
+        let stalled = stall(producer.handle);
+        let mut buffer = theirs.import(&stream)?.into_buffer::<u32>()?;
+        drop(stream);
+        assert_eq!(Arc::strong_count(&producer), 1, "the buffer does not keep it");
+        other.fill(&mut buffer, 5)?;
+        assert!(!other.query()?, "it waits for what the producer has enqueued");
+        stalled.release();
+        assert_eq!(other.download_vec(&buffer)?, [5; 100]);
         Ok(())
     }
 }

@@ -12,8 +12,8 @@ use support::{assert_bytes, check, gpu_test, refusal, stall};
 use crate::stack;
 
 /// A stream made with the raw call, destroyed with its last reference, which it counts.
-struct Raw {
-    handle: CUstream,
+pub(crate) struct Raw {
+    pub(crate) handle: CUstream,
     destroyed: Arc<AtomicU32>,
 }
 
@@ -23,7 +23,7 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    fn create(context: &Context, destroyed: &Arc<AtomicU32>) -> Arc<Self> {
+    pub(crate) fn create(context: &Context, destroyed: &Arc<AtomicU32>) -> Arc<Self> {
         let mut handle = ptr::null_mut();
         stack::with(context.as_raw(), || {
             // SAFETY: a live context is current; the call writes one handle, to a local that
@@ -33,7 +33,7 @@ impl Raw {
         Arc::new(Self { handle, destroyed: destroyed.clone() })
     }
 
-    fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
+    pub(crate) fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
         // SAFETY: the stream lives as long as this value does.
         unsafe { Stream::from_raw(self.handle, context, self.clone()) }
     }

@@ -34,22 +34,27 @@ use crate::util::panic::{Contained, contain};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct ImportedTensor {
-    // INVARIANT: until `Drop`, a live managed tensor, whose deleter has not been called.
     raw: RawTensor,
-    // INVARIANT: a copy of its tensor; `ndim` is not negative, and `shape` and `strides` are null or
+    // INVARIANT: a copy of the tensor of `raw`; `ndim` is not negative, and `shape` and `strides` are null or
     // have as many numbers; `shape` has them unless `ndim` is zero.
     tensor: DLTensor,
     read_only: bool,
     stream: Stream,
 }
 
+/// The producer's struct, which is deleted when this is dropped.
+// INVARIANT: a live managed tensor, whose deleter has not been called.
 enum RawTensor {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
 }
 
-// SAFETY: a tensor's deleter may be called by any thread, and its shape is not changed: that is part
-// of DLPack.
+// SAFETY: a tensor's deleter may be called by any thread: that is part of DLPack.
+unsafe impl Send for RawTensor {}
+// SAFETY: a shared reference reaches nothing.
+unsafe impl Sync for RawTensor {}
+
+// SAFETY: the tensor's shape is not changed, by DLPack, and as long as `raw` lives.
 unsafe impl Send for ImportedTensor {}
 // SAFETY: shared references only read what the producer does not change.
 unsafe impl Sync for ImportedTensor {}
@@ -87,7 +92,7 @@ impl ImportedTensor {
         // SAFETY: as above.
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
         let read_only = flags & DLManagedTensorVersioned::READ_ONLY != 0;
-        Self::of(RawTensor::Versioned(raw), tensor, read_only, stream)
+        Self::of(tensor, read_only, stream, || RawTensor::Versioned(raw))
     }
 
     /// [`ImportedTensor::from_raw`] for the struct before DLPack 1.0, from a capsule named
@@ -102,14 +107,19 @@ impl ImportedTensor {
         let raw = NonNull::new(raw).ok_or_else(null)?;
         // SAFETY: a live tensor, by the caller's promise.
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
-        Self::of(RawTensor::Unversioned(raw), tensor, false, stream)
+        Self::of(tensor, false, stream, || RawTensor::Unversioned(raw))
     }
 
-    fn of(raw: RawTensor, tensor: DLTensor, read_only: bool, stream: &Stream) -> Result<Self> {
+    fn of(
+        tensor: DLTensor,
+        read_only: bool,
+        stream: &Stream,
+        take: impl FnOnce() -> RawTensor,
+    ) -> Result<Self> {
         let is_shaped = tensor.ndim == 0 || (tensor.ndim > 0 && !tensor.shape.is_null());
         let shape = || numbers(&tensor, tensor.shape);
         if is_shaped && shape().iter().all(|length| *length >= 0) {
-            return Ok(Self { raw, tensor, read_only, stream: stream.clone() });
+            return Ok(Self { raw: take(), tensor, read_only, stream: stream.clone() });
         }
         Err(Error::invalid(FROM_RAW, "the tensor's shape is none: null, or with negative numbers"))
     }
@@ -200,8 +210,9 @@ impl ImportedTensor {
             Ok(place) => place,
             Err(error) => return Err(Rejected::new(error, self)),
         };
-        let stream = self.stream.clone();
-        let owner = Contained::new(Box::new(self) as Box<_>);
+        // The stream's handles are not kept.
+        let Self { raw, stream, .. } = self;
+        let owner = Contained::new(Box::new(raw) as Box<_>);
         let mut buffer = kept_by(stream.context(), address, bytes, len, owner);
         if bytes > 0 {
             let core = stream.core();
@@ -253,22 +264,22 @@ impl ImportedTensor {
     }
 }
 
-impl Drop for ImportedTensor {
+impl Drop for RawTensor {
     fn drop(&mut self) {
         // In a fork's child, and at the end of the process, foreign code is not run.
         if driver::is_gone() {
             return;
         }
-        contain(|| match self.raw {
+        contain(|| match *self {
             RawTensor::Versioned(raw) => {
-                // SAFETY: a live tensor, by the invariant on the field.
+                // SAFETY: a live tensor, by the invariant.
                 if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
                     // SAFETY: as above; called once, and the tensor is not used after.
                     unsafe { deleter(raw.as_ptr()) };
                 }
             }
             RawTensor::Unversioned(raw) => {
-                // SAFETY: a live tensor, by the invariant on the field.
+                // SAFETY: a live tensor, by the invariant.
                 if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
                     // SAFETY: as above; called once, and the tensor is not used after.
                     unsafe { deleter(raw.as_ptr()) };
