@@ -35,7 +35,8 @@ gpu_test! {
         let middle = &raw const pinned.as_slice()?[5000];
         let inside = PointerAttributes::of_host(middle)?;
         assert_eq!(inside.memory_type, Some(MemoryType::Host));
-        assert_eq!(inside.context, context.as_raw());
+        // The chunk's slab may have been pinned for another device's sake.
+        assert!(!inside.context.is_null());
         assert_ne!(inside.device_pointer, 0);
         assert_eq!(host_pointer_of(inside.device_pointer)?.addr(), middle.addr());
         assert_ne!(inside.buffer_id, start.buffer_id);

@@ -56,9 +56,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         pack.copy(path, name)?;
     }
     fs::create_dir_all(directory.join("examples"))?;
-    for (name, path) in
-        build("build -p cuda-core --example distributed --profile bundle")?.programs()
-    {
+    let examples = "build -p cuda-core --example cublas --example distributed --profile bundle";
+    for (name, path) in build(examples)?.programs() {
         pack.copy(path, &format!("examples/{name}"))?;
     }
     for library in ["cuda_sim", "cuda_interop"] {

@@ -1,12 +1,12 @@
 //! Memory that communicators know.
 
 use cuda_core::interop::ShareableHandle;
-use cuda_core::nccl::{Ranks, Reduction, RegisteredBuffer};
+use cuda_core::nccl::{Ranks, Reduction, RegisteredBuffer, group};
 use cuda_core::virtual_memory::{PhysicalMemory, VirtualBuffer};
 use cuda_core::{Context, Error, Graph, NcclError, Result, Stream};
 use support::{gpu_test, refusal, stall};
 
-use super::{apart, devices};
+use super::{apart, buffers, devices};
 
 const LEN: usize = 1 << 19;
 
@@ -136,6 +136,14 @@ gpu_test! {
     fn k_nccl_registered_memory_is_dropped_under_a_lost_rank() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let pair = apart(&contexts)?;
+        // NCCL connects the ranks at the first operation, and waits in that call for both.
+        let mut ones = buffers(&streams, |_| vec![1u32; LEN])?;
+        group(|group| {
+            let calls = pair.iter().zip(&streams).zip(&mut ones);
+            calls.into_iter().try_for_each(|((rank, stream), ones)| {
+                group.on(rank, stream)?.all_reduce_in_place(ones, Reduction::Sum)
+            })
+        })?;
         let mut buffer = pair[0].register(memory(&contexts[0])?)?;
         // The other does not come.
         pair[0].on(&streams[0])?.all_reduce_in_place(&mut buffer, Reduction::Sum)?;
