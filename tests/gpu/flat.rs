@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
-use cuda_core::nccl::{Ranks, Reduction, UniqueId};
+use cuda_core::nccl::{Ranks, Reduction};
 use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream};
 use support::{Driver, gpu_test};
@@ -104,7 +104,6 @@ gpu_test! {
             Driver::Loaded => 20,
         };
         repeat(&contexts[0], rounds, |round| {
-            UniqueId::new()?;
             let ranks = Ranks::init_all(&contexts)?;
             let mut sums = Vec::new();
             for context in &contexts {

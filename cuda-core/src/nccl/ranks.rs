@@ -8,6 +8,7 @@ use super::joined::{INIT_RANK, Joined, finalize_all};
 use super::library::nccl;
 use super::on_stream::OnStream;
 use super::options::CommunicatorOptions;
+use super::polling::NcclScope;
 use super::raw::SUCCESS;
 use super::reduction::Reduction;
 use super::unique_id::UniqueId;
@@ -92,6 +93,8 @@ impl Ranks {
         let id = UniqueId::new()?;
         let size = contexts.len();
         let mut all = Ok(Vec::new());
+        // The end of a group of calls that block leaves another context current.
+        let _scope = NcclScope::relaxed(contexts[0])?;
         let code = grouped(nccl, || {
             let begin = |(rank, context)| Joined::begin(context, &id, (rank, size), options);
             all = contexts.into_iter().enumerate().map(begin).collect::<Result<_>>();

@@ -26,7 +26,8 @@ impl UniqueId {
     pub const LEN: usize = UNIQUE_ID_BYTES;
 
     /// A new one, for one communicator: `ncclGetUniqueId`. The process that makes it serves the others
-    /// while they join: it must live until they have, and they reach it over the network.
+    /// while they join: it must live until they have, and they reach it over the network. For an id
+    /// that not all ranks use, NCCL keeps a socket and a thread.
     ///
     /// # Errors
     /// [`Error::Nccl`].

@@ -58,6 +58,7 @@ fn text() -> String {
         mode: state.mode,
         violations: state.log.violations.clone(),
         leaks: leaks::find(&state, 0, 0).into_iter().collect(),
+        pending: state.pending_ops(),
     };
     let verdict = if report.violations.is_empty() { "no violation" } else { "VIOLATIONS" };
     let total: u64 = state.log.counts.values().sum();

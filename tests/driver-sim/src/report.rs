@@ -35,6 +35,8 @@ pub enum ViolationKind {
     QueueFull,
     /// A panic in the closure of a kernel.
     KernelPanic,
+    /// The closure of a kernel that uses memory otherwise than it is declared to.
+    Undeclared,
     /// A call in which a real driver crashes.
     Crash,
     /// The ranks of a communicator do not do the same: they differ in the operation, its count, type,
@@ -168,6 +170,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Objects that still exist.
     pub leaks: Vec<Leak>,
+    /// Operations that are queued and not done.
+    pub pending: u64,
 }
 
 impl Report {
@@ -189,6 +193,13 @@ impl fmt::Display for Report {
         }
         for leak in &self.leaks {
             writeln!(f, "  leak: {leak}")?;
+        }
+        if !self.leaks.is_empty() && self.pending > 0 {
+            writeln!(
+                f,
+                "  {} operations are still queued: wait for them, then release",
+                self.pending
+            )?;
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use cuda_sys::CUresult;
 
 use crate::config::Mode;
-use crate::engine::stream::StreamKind;
 use crate::fault::Fault;
 use crate::handle::Id;
 use crate::log::Call;
@@ -203,10 +202,7 @@ impl Session {
     /// Number of operations that are queued and not done, of all streams. A launch of a graph is one.
     #[must_use]
     pub fn pending_ops(&self) -> u64 {
-        let state = state::lock();
-        let streams = state.streams.values();
-        let streams = streams.filter(|stream| stream.kind != StreamKind::Branch);
-        streams.map(|stream| stream.issued - stream.completed).sum()
+        state::lock().pending_ops()
     }
 
     /// Bytes of a device's memory that are allocated; what pools cache is not counted. A queued
@@ -241,7 +237,8 @@ impl Session {
     fn report(&self) -> Report {
         // Not in the expression below, which would hold the lock.
         let mode = state::lock().mode;
-        Report { mode, violations: self.violations(), leaks: self.leaks() }
+        let (violations, leaks) = (self.violations(), self.leaks());
+        Report { mode, violations, leaks, pending: self.pending_ops() }
     }
 }
 

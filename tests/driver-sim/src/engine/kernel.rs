@@ -73,6 +73,7 @@ pub struct Memory<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) call: &'static str,
     pub(crate) context: Id,
+    kernel: &'a str,
     declared: &'a [Region],
     bound: &'a [(u64, usize, Place)],
 }
@@ -250,6 +251,13 @@ impl Region {
     }
 }
 
+impl Region {
+    fn has(&self, address: u64, bytes: usize) -> bool {
+        let end = self.address + self.bytes as u64;
+        (self.address..end).contains(&address) && bytes as u64 <= end - address
+    }
+}
+
 impl Memory<'_> {
     /// Reads bytes.
     ///
@@ -267,6 +275,10 @@ impl Memory<'_> {
     /// The fault of an address that is in no allocation.
     pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Trap> {
         let (place, at) = self.place(address, from.len())?;
+        let mut around = self.declared.iter().filter(|region| region.has(address, from.len()));
+        if around.clone().next().is_some() && around.all(|region| region.kind == AccessKind::Read) {
+            self.undeclared(format!("wrote {address:#x}, which is declared as read"));
+        }
         self.state.write(self.call, &place, at, from);
         Ok(())
     }
@@ -300,9 +312,17 @@ impl Memory<'_> {
     }
 
     /// The size of the declared region that begins at this address.
-    fn declared(&self, address: u64) -> Result<usize, Trap> {
+    fn declared(&mut self, address: u64) -> Result<usize, Trap> {
         let declared = self.declared.iter().find(|region| region.address == address);
-        declared.map(|region| region.bytes).ok_or(illegal())
+        declared.map(|region| region.bytes).ok_or_else(|| {
+            self.undeclared(format!("asked for a region at {address:#x}, where none is declared"));
+            illegal()
+        })
+    }
+
+    fn undeclared(&mut self, what: String) {
+        let message = format!("the closure of the kernel `{}` {what}", self.kernel);
+        self.state.log.violation(ViolationKind::Undeclared, self.call, message);
     }
 
     /// Reads a word, which another stream or the host may be writing.
@@ -426,7 +446,8 @@ impl State {
         }
         let body = Arc::clone(&run.kernel.body);
         let (context, declared, bound) = (run.context, &*run.declared, &*run.bound);
-        let mut memory = Memory { state: self, call, context, declared, bound };
+        let kernel = &*run.name;
+        let mut memory = Memory { state: self, call, context, kernel, declared, bound };
         let ended = catch_unwind(AssertUnwindSafe(|| body(&run.arguments, &mut memory)));
         let ended = ended.unwrap_or_else(|payload| {
             self.report_panic(call, &run.name, &*payload);

@@ -8,6 +8,7 @@ use crate::engine::clock::{Clock, Point};
 use crate::engine::mover::Moving;
 use crate::engine::work::{Op, Work};
 use crate::handle::Id;
+use crate::state::State;
 
 /// Copies, fills, launches and values that fit into a queue behind a wait for a value: on an H200 with
 /// driver 580.
@@ -131,4 +132,13 @@ pub(crate) enum Recorded {
         /// The nodes that whatever waits for the event depends on.
         nodes: Vec<Id>,
     },
+}
+
+impl State {
+    /// Number of operations that are queued and not done, of all streams. A launch of a graph is one.
+    pub(crate) fn pending_ops(&self) -> u64 {
+        let streams = self.streams.values();
+        let streams = streams.filter(|stream| stream.kind != StreamKind::Branch);
+        streams.map(|stream| stream.issued - stream.completed).sum()
+    }
 }

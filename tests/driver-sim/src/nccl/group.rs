@@ -1,6 +1,7 @@
 //! Groups: what a thread collects between `ncclGroupStart` and `ncclGroupEnd`.
 
 use crate::call::Call;
+use crate::context::Entry;
 use crate::engine::work::Access;
 use crate::handle::Id;
 use crate::nccl::operation::{Collective, Transfer};
@@ -99,11 +100,21 @@ impl Call {
         }
         if blocking {
             members.into_iter().try_for_each(|id| self.await_ranks(id))?;
+            self.end_on_device_0();
             return Ok(());
         }
         // Errors of other ranks are seen later, by a poll.
         let done = |id: &Id| self.status(*id) == Code::SUCCESS;
         if members.iter().all(done) { Ok(()) } else { Err(Code::IN_PROGRESS) }
+    }
+
+    /// A call that blocks uses its ranks' devices, and in the end the one that was current: device 0, if
+    /// none was.
+    fn end_on_device_0(&mut self) {
+        if let (Some(context), Err(_)) = (self.devices[0].primary, self.current()) {
+            let handle = self.contexts[&context].handle;
+            self.stacks.row(thread::number()).push(Entry { context, handle });
+        }
     }
 
     /// Waits until all ranks have joined.

@@ -3,13 +3,15 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use cuda_sim::{Session, ViolationKind, register_kernel};
+use cuda_sim::{Session, Trap, ViolationKind, register_kernel};
 use cuda_sys::*;
 
 use crate::support::*;
 
 const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
     .visible .entry scale(.param .u64 x, .param .f64 by, .param .u32 n) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry reader(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry stray(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry unknown(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_body() { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_declaration() { add.u32 %r1, %r1, 1; ret; }
@@ -75,6 +77,32 @@ fn a_kernel_without_a_closure_fails_at_its_launch() {
 #[test]
 fn a_kernel_that_does_nothing_needs_no_closure() {
     scene(4, |_, [s], _| assert_eq!(launch("nothing", s, &mut []), [CUDA_SUCCESS; 2]));
+}
+
+#[test]
+fn a_closure_does_what_is_declared() {
+    register_kernel(
+        "reader",
+        |launch| vec![launch.reads::<i16>(0, 3)],
+        |launch, memory| memory.slice_mut(launch.address(0), |x: &mut [i16]| x.fill(1)),
+    );
+    register_kernel(
+        "stray",
+        |launch| vec![launch.writes::<i16>(0, 3)],
+        |launch, memory| {
+            let stray = memory.slice::<i16>(launch.address(0) + 2);
+            assert_eq!(stray, Err(Trap::Faults(CUDA_ERROR_ILLEGAL_ADDRESS)));
+            Ok(())
+        },
+    );
+    scene(8, |session, [s], mut x| {
+        ok!(cuMemsetD16Async(x, 6, 4, s));
+        let mut parameters = [(&raw mut x).cast()];
+        assert_eq!(launch("reader", s, &mut parameters), [CUDA_SUCCESS; 2]);
+        only(session, ViolationKind::Undeclared, "declared as read");
+        assert_eq!(launch("stray", s, &mut parameters), [CUDA_SUCCESS; 2]);
+        only(session, ViolationKind::Undeclared, "where none is declared");
+    });
 }
 
 #[test]
