@@ -11,7 +11,8 @@ use crate::wait::flush::flush_deferred_drops;
 /// [`staging::trim`](crate::staging::trim).
 ///
 /// For a program that leaves the devices to others for a while, and for the end of a test that must
-/// have released everything. Each segment is freed by `cuMemFree`, which waits for all work of its
+/// have released everything: there, wait for all work first, such as by
+/// [`Device::synchronize`](crate::Device::synchronize), since what work may still use is kept. Each segment is freed by `cuMemFree`, which waits for all work of its
 /// device. Pools of the program's own are trimmed by their own methods.
 ///
 /// # Errors
