@@ -257,7 +257,11 @@ gpu_test! {
             let stream = other.create_stream()?;
             // SAFETY: no parameter.
             let refused = unsafe { stream.kernel(&nothing).launch() };
-            assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
+            let refused = refused.expect_err("it is of another context");
+            assert!(matches!(refused, Error::WrongContext { .. }), "{refused:?}");
+            let (kernel, device) = ("`nothing` (loaded on device 0", stream.device().ordinal());
+            let text = refused.to_string();
+            assert!(text.contains(kernel) && text.contains(&format!("on device {device}:")), "{text}");
         }
         Ok(())
     }
@@ -315,7 +319,8 @@ gpu_test! {
         };
         run(0)?;
         run(48 << 10)?;
-        is_limit(run((48 << 10) + 4), what);
+        let allowed = "bytes of dynamic shared memory before `set_max_dynamic_shared` allows more";
+        is_limit(run((48 << 10) + 4), allowed);
         is_limit(run(most + 1), what);
         is_limit(kernel.set_max_dynamic_shared(most + 1), what);
         kernel.set_max_dynamic_shared(most)?;

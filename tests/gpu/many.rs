@@ -291,7 +291,7 @@ gpu_test! {
         let mismatch = matches!(uncounted, Err(Error::SizeOverflow { .. } | Error::LengthMismatch { .. }));
         assert!(mismatch, "{uncounted:?}");
         let fewer = group.broadcast(0, &mut four[..1]);
-        assert_eq!(refusal(fewer), format!("1 given for a group of {count} devices"));
+        assert_eq!(refusal(fewer), format!("1 buffer or slice given for a group of {count} devices"));
         assert!(matches!(group.broadcast(count, &mut four), Err(Error::OutOfBounds { .. })));
         let odd = group.alloc_zeroed::<u8>(count + 1)?;
         let mut even = group.alloc_zeroed::<u8>(count)?;

@@ -82,7 +82,9 @@ fn m_nvrtc_absent() {
         ];
         for answer in answers {
             match answer {
-                Err(Error::NoNvrtc { tried, .. }) => {
+                Err(error @ Error::NoNvrtc { .. }) => {
+                    let tried = error.to_string();
+                    assert!(tried.contains("CUDA_CORE_NVRTC names another"), "{tried}");
                     assert!(tried.contains(NOWHERE), "{tried}");
                     assert!(!tried.contains("libnvrtc.so.12"), "{tried}");
                 }
@@ -118,7 +120,9 @@ fn m_nccl_absent() {
         ];
         for answer in answers {
             match answer {
-                Err(Error::Nccl(NcclError::NotFound { tried, .. })) => {
+                Err(error @ Error::Nccl(NcclError::NotFound { .. })) => {
+                    let tried = error.to_string();
+                    assert!(tried.contains("CUDA_CORE_NCCL names another"), "{tried}");
                     assert!(tried.contains(NOWHERE), "{tried}");
                 }
                 other => panic!("{other:?}"),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuda_sys::{CUgraphExecUpdateResult, LoadError};
 
-use super::text::{describe, on_lines_of_its_own, shortage, within};
+use super::text::{counted, describe, on_lines_of_its_own, shortage, within};
 use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError};
 
 impl fmt::Display for Error {
@@ -58,8 +58,8 @@ impl fmt::Display for Error {
             ),
             Self::LengthMismatch { op, source_len, destination_len } => write!(
                 f,
-                "{op}: the source holds {source_len} elements, the destination \
-                 {destination_len}"
+                "{op}: the source holds {}, the destination {destination_len}",
+                counted(*source_len, "element", "elements")
             ),
             Self::OutOfBounds { start, end, .. } if start > end => {
                 write!(f, "range {start}..{end} ends before it begins")
@@ -81,14 +81,14 @@ impl fmt::Display for Error {
             Self::GivenUp { what } => {
                 write!(f, "{what} was given up: whether the driver has released it is unknown")
             }
+            Self::Capturing { op: op @ "cuCtxSynchronize" } => {
+                write!(f, "{op}: a stream of the context is being captured, which this would end")
+            }
             Self::Capturing { op } => write!(
                 f,
                 "{op}: the stream is being captured by other code, and is left alone until that ends"
             ),
-            Self::NotCapturable { op } => write!(
-                f,
-                "{op}: the stream is being captured, or was, and this cannot be part of a graph"
-            ),
+            Self::NotCapturable { op } => write!(f, "{op}: {}", not_in_graphs(op)),
             Self::GraphUpdate { why } => {
                 write!(f, "cuGraphExecUpdate: the executable is unchanged, since {}", differs(*why))
             }
@@ -96,7 +96,11 @@ impl fmt::Display for Error {
             Self::Nvrtc { op, reason, log, .. } => {
                 write!(f, "{op}: {reason}{}", on_lines_of_its_own(log))
             }
-            Self::NoNvrtc { tried } => write!(f, "NVRTC could not be loaded:{tried}"),
+            Self::NoNvrtc { tried } => write!(
+                f,
+                "NVRTC could not be loaded:{tried}. Install the CUDA toolkit, or its NVRTC package; \
+                 CUDA_CORE_NVRTC names another library to load"
+            ),
             Self::Nccl(inner) => inner.fmt(f),
             Self::Launch(inner) => inner.fmt(f),
             Self::WrongContext { op, what } => {
@@ -183,6 +187,30 @@ macro_rules! debug_by_variant {
             }
         }
     };
+}
+
+/// Why a capture refuses a driver call, and what to do instead.
+fn not_in_graphs(op: &str) -> String {
+    let instead = match op {
+        "cuEventElapsedTime" | "cuEventQuery" | "cuEventSynchronize" => {
+            return "the event was last recorded in a capture, and marks a point of that only; \
+                    `record_each` makes each launch of the graph record it"
+                .into();
+        }
+        "cuStreamWaitEvent" => {
+            return "what is captured and what is not cannot wait for each other; outside of \
+                    conditions, `wait_event_each` makes each launch of the graph wait for an event"
+                .into();
+        }
+        "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {
+            "; instead of a slice, use a `PinnedBuffer` and lend it at each launch"
+        }
+        "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
+        "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
+        "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",
+        _ => "",
+    };
+    format!("the stream is being captured, or was, and this cannot be part of a graph{instead}")
 }
 
 /// What makes the update of an executable graph impossible.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::text::counted;
+
 /// Why a [launch](crate::Launch) was refused: the inner value of
 /// [`Error::Launch`](crate::Error::Launch).
 ///
@@ -62,17 +64,23 @@ pub enum LaunchError {
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Limit { what: "grid.x", asked: 0, .. } => {
+                f.write_str("launch: grid.x is zero, as after `elements(0)`: launch nothing then")
+            }
             Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
             Self::Limit { what, asked, limit } => {
                 write!(f, "launch: {what}: {asked} asked for, at most {limit} possible")
             }
             Self::ArgumentCount { kernel, expected, given } => write!(
                 f,
-                "launch: `{kernel}` has {expected} parameters, and was given {given} arguments"
+                "launch: `{kernel}` has {}, and was given {}",
+                counted(*expected, "parameter", "parameters"),
+                counted(*given, "argument", "arguments")
             ),
             Self::ArgumentSize { kernel, index, expected, given } => write!(
                 f,
-                "launch: parameter {index} of `{kernel}` has {expected} bytes, the argument {given}"
+                "launch: parameter {index} of `{kernel}` has {}, the argument {given}",
+                counted(*expected, "byte", "bytes")
             ),
         }
     }
@@ -83,9 +91,19 @@ mod tests {
     use super::LaunchError;
 
     #[test]
+    fn one_argument_is_no_more_than_one() {
+        let (kernel, expected, given) = ("f".into(), 1, 2);
+        assert_eq!(
+            LaunchError::ArgumentCount { kernel, expected, given }.to_string(),
+            "launch: `f` has 1 parameter, and was given 2 arguments"
+        );
+    }
+
+    #[test]
     fn limits_read_alike_for_sizes_and_memory() {
         let limit = |what, asked, limit| LaunchError::Limit { what, asked, limit }.to_string();
-        assert_eq!(limit("grid.x", 0, 65_535), "launch: grid.x is zero");
+        assert!(limit("grid.x", 0, 65_535).starts_with("launch: grid.x is zero, as after"));
+        assert_eq!(limit("grid.y", 0, 65_535), "launch: grid.y is zero");
         assert_eq!(
             limit("bytes of dynamic shared memory", 5, 0),
             "launch: bytes of dynamic shared memory: 5 asked for, at most 0 possible"

@@ -23,7 +23,7 @@ pub use launch::LaunchError;
 pub use module::ModuleError;
 pub use nccl::NcclError;
 pub use rejected::Rejected;
-pub(crate) use text::{ByteCount, c_string, c_text};
+pub(crate) use text::{ByteCount, c_string, c_text, counted};
 
 /// `Result` with this crate's [`Error`].
 ///

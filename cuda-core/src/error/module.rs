@@ -63,7 +63,11 @@ impl fmt::Display for ModuleError {
                 write!(f, "{op}: {}{}", describe(*code), on_lines_of_its_own(log))
             }
             Self::File { path, why, .. } => write!(f, "{}: {why}", path.display()),
-            Self::NotFound { op, name } => write!(f, "{op}: there is nothing named `{name}`"),
+            Self::NotFound { op, name } => write!(
+                f,
+                "{op}: there is nothing named `{name}`; C++ changes names unless they are declared \
+                 `extern \"C\"`"
+            ),
         }
     }
 }

@@ -103,7 +103,11 @@ impl fmt::Display for NcclError {
             Self::Finalized { op, rank } => {
                 write!(f, "{op}: the communicator of rank {rank} was finalised")
             }
-            Self::NotFound { tried } => write!(f, "NCCL could not be loaded:{tried}"),
+            Self::NotFound { tried } => write!(
+                f,
+                "NCCL could not be loaded:{tried}. Install NCCL, 2.18 or newer, which comes as a \
+                 package of its own; CUDA_CORE_NCCL names another library to load"
+            ),
             Self::TooOld { found } => write!(f, "NCCL is {found}; 2.18 is the oldest that works"),
             Self::Missing { op, found } => write!(f, "{op}: NCCL {found} is too old for it"),
         }

@@ -52,6 +52,11 @@ pub(super) fn within(limit: Option<usize>) -> String {
     }
 }
 
+/// A number of things: "1 node", "3 nodes".
+pub(crate) fn counted(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
 /// A byte count in a readable unit: "64 GiB", "1.5 MiB", "12 bytes".
 pub(crate) struct ByteCount(pub(crate) usize);
 
@@ -59,7 +64,7 @@ impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if self.0 < 1024 {
-            return write!(f, "{} bytes", self.0);
+            return f.write_str(&counted(self.0, "byte", "bytes"));
         }
         let power = (self.0.ilog2() / 10).min(UNITS.len() as u32);
         let unit = 1u128 << (10 * power);
@@ -78,6 +83,7 @@ mod tests {
 
     #[test]
     fn bytes_read_like_a_person_writes_them() {
+        assert_eq!(ByteCount(1).to_string(), "1 byte");
         assert_eq!(ByteCount(12).to_string(), "12 bytes");
         assert_eq!(ByteCount(64 << 30).to_string(), "64 GiB");
         assert_eq!(ByteCount(3 << 19).to_string(), "1.5 MiB");
@@ -103,6 +109,24 @@ mod tests {
         assert_eq!(unknown.to_string(), "cuInit: error 12345");
         let reversed = Error::OutOfBounds { start: 5, end: 3, len: 9 };
         assert_eq!(reversed.to_string(), "range 5..3 ends before it begins");
+    }
+
+    #[test]
+    fn what_a_capture_refuses_is_answered_by_what_to_do_instead() {
+        for (op, instead) in [
+            ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` and lend it at each launch"),
+            ("cuLaunchHostFunc", "`launch_host_func_each`"),
+            ("cuStreamWaitEvent", "`wait_event_each`"),
+            ("cuStreamSynchronize", "wait after the launch"),
+            ("cuEventElapsedTime", "the event was last recorded in a capture"),
+            ("cuGraphLaunch", "`Graph::include`"),
+            ("cuMemFreeAsync", "the stream is being captured, or was"),
+        ] {
+            let text = Error::NotCapturable { op }.to_string();
+            assert!(text.starts_with(op) && text.contains(instead), "{text}");
+        }
+        let text = Error::Capturing { op: "cuCtxSynchronize" }.to_string();
+        assert!(text.contains("a stream of the context") && !text.contains("other code"), "{text}");
     }
 
     #[test]

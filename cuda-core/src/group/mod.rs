@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::memory::device::DeviceBuffer;
 use crate::nccl::Ranks;
 use crate::stream::Stream;
@@ -254,7 +254,9 @@ impl DeviceGroup {
             return Ok(());
         }
         let members = self.len();
-        Err(Error::invalid(op, format!("{given} given for a group of {members} devices")))
+        let given = counted(given, "buffer or slice", "buffers or slices");
+        let members = counted(members, "device", "devices");
+        Err(Error::invalid(op, format!("{given} given for a group of {members}")))
     }
 
     /// Refuses memory of another device than the member's.

@@ -14,7 +14,7 @@ use super::reduction::Reduction;
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
 use crate::stream::Stream;
@@ -50,8 +50,9 @@ pub struct Ranks(
 /// Operations take memory for each rank, in their order.
 ///
 /// # Errors
-/// Those of [`OnStream`]; [`Error::Invalid`] for another number of views than of ranks, and for ranks
-/// whose memory differs in length.
+/// Those of [`OnStream`], which name the rank, or, in [`Error::OnDevice`], its device if its source and
+/// destination do not fit each other; [`Error::Invalid`] for another number of views than of ranks, and
+/// for ranks whose memory differs in length.
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStreams<'a> {
     ranks: &'a Ranks,
@@ -136,9 +137,12 @@ impl Ranks {
         streams: impl IntoIterator<Item = &'a Stream>,
     ) -> Result<OnStreams<'a>> {
         let streams: Vec<_> = streams.into_iter().collect();
-        self.one_each("nccl", streams.len())?;
+        self.one_each("nccl", streams.len(), "stream")?;
         let mut pairs = self.0.iter().zip(&streams);
-        pairs.try_for_each(|(rank, stream)| rank.on(stream).map(drop))?;
+        pairs.try_for_each(|(rank, stream)| {
+            let on = rank.on(stream).map(drop);
+            on.map_err(|error| error.of_argument(format!("rank {}", rank.rank()).into()))
+        })?;
         Ok(OnStreams { ranks: self, streams })
     }
 
@@ -148,7 +152,7 @@ impl Ranks {
     /// Those of [`Communicator::wait`]: that of the first rank that has one.
     pub fn wait<'s>(&self, streams: impl IntoIterator<Item = &'s Stream>) -> Result<()> {
         let streams: Vec<_> = streams.into_iter().collect();
-        self.one_each("wait", streams.len())?;
+        self.one_each("wait", streams.len(), "stream")?;
         self.0.iter().zip(streams).try_for_each(|(rank, stream)| rank.wait(stream))
     }
 
@@ -177,11 +181,14 @@ impl Ranks {
         self.0.iter().find(|rank| rank.context().device() == device)
     }
 
-    fn one_each(&self, op: &'static str, given: usize) -> Result<()> {
+    /// Refuses a number of things, `what` in the singular, that differs from the number of ranks.
+    fn one_each(&self, op: &'static str, given: usize, what: &str) -> Result<()> {
         if given == self.len() {
             return Ok(());
         }
-        Err(Error::invalid(op, format!("{given} given for {} ranks", self.len())))
+        let given = counted(given, what, &format!("{what}s"));
+        let ranks = counted(self.len(), "rank", "ranks");
+        Err(Error::invalid(op, format!("{given} given for {ranks}")))
     }
 }
 
@@ -314,8 +321,8 @@ impl<'a> OnStreams<'a> {
     ) -> Result<Vec<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
         let sources: Vec<_> = sources.into_iter().map(Into::into).collect();
         let destinations: Vec<_> = destinations.into_iter().map(Into::into).collect();
-        self.ranks.one_each("nccl", destinations.len())?;
-        self.ranks.one_each("nccl", sources.len())?;
+        self.ranks.one_each("nccl", destinations.len(), "destination")?;
+        self.ranks.one_each("nccl", sources.len(), "source")?;
         Ok(sources.into_iter().zip(destinations).collect())
     }
 
@@ -325,10 +332,14 @@ impl<'a> OnStreams<'a> {
         memory: Vec<V>,
         mut describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
     ) -> Result<()> {
-        self.ranks.one_each("nccl", memory.len())?;
+        self.ranks.one_each("nccl", memory.len(), "buffer")?;
         let mut calls = Vec::with_capacity(memory.len());
         for ((rank, stream), memory) in self.ranks.0.iter().zip(&self.streams).zip(memory) {
-            describe(OnStream::new(rank, stream, Some(&mut calls))?, memory)?;
+            let described = describe(OnStream::new(rank, stream, Some(&mut calls))?, memory);
+            described.map_err(|error| match error {
+                Error::LengthMismatch { .. } => error.on(stream.device()),
+                other => other.of_argument(format!("memory of rank {}", rank.rank()).into()),
+            })?;
         }
         let shape = calls[0].shape;
         if let Some(rank) = calls.iter().position(|call| call.shape != shape) {

@@ -77,7 +77,9 @@ pub struct AlreadyInstalled;
 
 impl fmt::Display for AlreadyInstalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the process has a CUDA driver already")
+        f.write_str(
+            "the process has a CUDA driver already: call `install` before the first driver call",
+        )
     }
 }
 

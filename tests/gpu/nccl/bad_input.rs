@@ -51,13 +51,19 @@ gpu_test! {
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike, Reduction::Sum);
         assert!(refusal(refused).contains("rank 0 has 4 elements and rank 1 has 5"));
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike[..1], Reduction::Sum);
-        assert!(refusal(refused).contains("1 given for 2 ranks"));
-        assert!(refusal(ranks.on(&streams[..1]).map(drop)).contains("1 given for 2 ranks"));
+        assert!(refusal(refused).contains("1 buffer given for 2 ranks"));
+        assert!(refusal(ranks.on(&streams[..1]).map(drop)).contains("1 stream given for 2 ranks"));
         let crossed = [&streams[1], &streams[0]];
-        assert!(matches!(ranks.on(crossed), Err(Error::WrongContext { .. })));
+        let refused = ranks.on(crossed).map(drop);
+        assert!(matches!(&refused, Err(Error::WrongContext { what, .. }) if what == "rank 0"), "{refused:?}");
+        let longer = buffers(&streams, |rank| vec![1u32; 4 + rank])?;
+        let mut sums = buffers(&streams, |_| vec![0u32; 4])?;
+        let refused = ranks.on(&streams)?.all_reduce(&longer, &mut sums, Reduction::Sum);
+        assert!(matches!(&refused, Err(Error::OnDevice { device: 1, .. })), "{refused:?}");
         unlike.reverse();
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike, Reduction::Sum);
-        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        let first = "memory of rank 0";
+        assert!(matches!(&refused, Err(Error::WrongDevice { what, .. }) if what == first), "{refused:?}");
         // It can still be used.
         let mut alike = buffers(&streams, |_| vec![1u32; 4])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut alike, Reduction::Sum)?;

@@ -107,7 +107,7 @@ impl LaunchLimits {
             let limit = usize::try_from(function.attribute(MAX_DYNAMIC)?).unwrap_or(0);
             self.note_max_dynamic(limit);
             if bytes > limit {
-                return Err(too_much(bytes, limit));
+                return Err(limited(NOT_ALLOWED, bytes as u64, limit as u64));
             }
         }
         Ok(bytes as u32)
@@ -149,6 +149,10 @@ fn within(what: [&'static str; 3], asked: Dimensions, limit: Dimensions) -> Resu
     let wrong = (0..3).find(|axis| !(1..=limit[*axis]).contains(&asked[*axis]));
     wrong.map_or(Ok(()), |at| Err(limited(what[at], asked[at].into(), limit[at].into())))
 }
+
+/// Dynamic shared memory that the device has, but that the kernel may not use yet.
+const NOT_ALLOWED: &str =
+    "bytes of dynamic shared memory before `set_max_dynamic_shared` allows more";
 
 fn too_much(asked: usize, limit: usize) -> Error {
     limited("bytes of dynamic shared memory", asked as u64, limit as u64)

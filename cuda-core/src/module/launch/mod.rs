@@ -182,6 +182,20 @@ impl InContext for Kernel {
 /// The driver call of a launch, as errors name it.
 const OP: &str = "cuLaunchKernelEx";
 
+/// The error for a kernel that was loaded in another context than that of the stream.
+#[cold]
+fn elsewhere(function: &Function, stream: &Context) -> Error {
+    let devices = [function.context(), stream].map(|context| context.device().ordinal());
+    let what = format!(
+        "`{}` (loaded on device {}, the stream is on device {}: load it in the stream's context, or \
+         use a `Library`)",
+        function.name(),
+        devices[0],
+        devices[1]
+    );
+    Error::WrongContext { op: OP, what: what.into() }
+}
+
 /// # Kernels
 impl<K: StreamKind> Stream<K> {
     /// Prepares a launch on this stream, by default of one block of one thread; see [`Launch`].
@@ -296,7 +310,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             &mut *self.prepared;
         let function = function.get()?;
         if function.context() != self.stream.context() {
-            return Err(Error::WrongContext { op: OP, what: "the kernel".into() });
+            return Err(elsewhere(function, self.stream.context()));
         }
         let limits = function.limits()?;
         limits.check_grid(*grid)?;
