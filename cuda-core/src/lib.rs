@@ -108,10 +108,10 @@
 //! a fallible `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
-//! libraries. `into_raw` hands an [`Event`] or a [`DeviceBuffer`] over to other code for good.
-//! Nothing else can be: buffers and late events name their streams, contexts are shared, functions
-//! and the compiler's log keep code loaded, and pinned memory is a part of a larger block. [`dlpack`]
-//! has tensors of other libraries, [`Stream::library_work`] orders what they enqueue, and [`sys`]
+//! libraries. `into_raw` hands over to other code, for good, an [`Event`], or a [`DeviceBuffer`] that
+//! [`Context::alloc`] or [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned
+//! memory cannot be handed over: buffers refer to their streams, contexts are shared, functions keep
+//! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other libraries, [`Stream::library_work`] orders what they enqueue, and [`sys`]
 //! has the handles' types and everything else of the driver API.
 //!
 //! # What depends on the driver

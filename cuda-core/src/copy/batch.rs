@@ -19,8 +19,7 @@ use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
-/// context switch around it) if driver and header are of CUDA 12.8 or newer; otherwise one call for
-/// each.
+/// context switch around it) if the driver is of CUDA 12.8 or newer; otherwise one call for each.
 ///
 /// They run in any order. That cannot be observed: a batch borrows all that it reads and writes, so
 /// no copy in it depends on another. Copies between two devices, and those on a default stream, are

@@ -23,7 +23,7 @@ impl Graph {
     /// run now: `cuStreamBeginCapture_v2`, `cuStreamEndCapture`.
     ///
     /// `work` can be any code that takes a [`Stream`]: copies, fills, launches,
-    /// [host functions](Stream::launch_host_func_each), work of other libraries that is
+    /// functions of the host by [`Stream::launch_host_func_each`], work of other libraries that is
     /// [noted](crate::Buffer::note_use). Memory that it allocates is allocated now, once, and
     /// belongs to the graph as soon as an operation uses it. What cannot be part of a graph returns
     /// [`Error::NotCapturable`], and the capture goes on: what waits or asks, as

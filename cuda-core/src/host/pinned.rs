@@ -188,7 +188,8 @@ flags! {
     /// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
     ///
     /// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
-    /// whatever its flags.
+    /// whatever its flags. [`PinnedBuffer::new`] takes [`PORTABLE`](Self::PORTABLE), which is part of a
+    /// slab; any others, [`NONE`](Self::NONE) too, make the driver allocate the buffer.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -219,8 +220,8 @@ impl PinnedFlags {
     }
 }
 
-/// Elements in pinned host memory: portable to every device unless [flags](PinnedFlags) say
-/// otherwise, or memory that is [registered](crate::Registered).
+/// Elements in pinned host memory, which copies of every device use at full speed whatever context it
+/// was made with, or in memory that is [registered](crate::Registered).
 ///
 /// Copies between it and a device run asynchronously and at full speed. Reading the elements on the
 /// host waits for the copies that write them, writing for all copies that use them.

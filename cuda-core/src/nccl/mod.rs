@@ -6,7 +6,7 @@
 //!
 //! * [`Ranks`] are all ranks of a communicator, where one process has all devices: nothing is `unsafe`.
 //! * A [`Communicator`] is one rank, where each process, or thread, has one device. The ranks find each other
-//!   by a [`UniqueId`]. That all do alike is promised once, when a rank joins.
+//!   by a [`UniqueId`]. A process that joins a rank promises once that all ranks make the same calls.
 //!
 //! Operations are enqueued like kernels. They are ordered, by the memory that they use, with all other work,
 //! and their memory stays allocated until they are done: there is nothing to synchronise.

@@ -184,6 +184,24 @@ impl Ranks {
     ///
     /// # Errors
     /// Those of [`Communicator::register`]; [`Error::WrongContext`] for memory of a device without rank.
+    ///
+    /// ```no_run
+    /// # let contexts = cuda_core::Device::contexts(cuda_core::Device::all()?)?;
+    /// # let streams = contexts.iter().map(|it| it.create_stream()).collect::<Result<Vec<_>, _>>()?;
+    /// # let ranks = cuda_core::nccl::Ranks::init_all(&contexts)?;
+    /// use cuda_core::interop::ShareableHandle;
+    /// use cuda_core::nccl::Reduction;
+    /// use cuda_core::virtual_memory::{PhysicalMemory, VirtualBuffer};
+    ///
+    /// let mut gradients = Vec::new();
+    /// for context in &contexts {
+    ///     let mut memory = VirtualBuffer::<f32>::new(context, 16 << 20)?;
+    ///     memory.append(PhysicalMemory::new(context, 64 << 20, ShareableHandle::PosixFd)?)?;
+    ///     gradients.push(ranks.register(memory)?);
+    /// }
+    /// ranks.on(&streams)?.all_reduce_in_place(&mut gradients, Reduction::Average)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclCommRegister", "ncclCommDeregister"))]
     pub fn register<T: Pod, X>(
         &self,

@@ -113,6 +113,9 @@ impl Event {
     /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
     /// replaces an earlier one.
     ///
+    /// On a stream that is captured, the point is one of that capture: its streams can wait for it, and
+    /// launches do not record it, for which there is [`Event::record_each`].
+    ///
     /// # Errors
     /// The driver's `INVALID_HANDLE` for a stream of another context.
     ///

@@ -13,7 +13,7 @@ macro_rules! flags {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            /// No flag: the default.
+            /// No flag: what `Default` returns.
             pub const NONE: Self = Self(0);
             $($(#[$doc])* pub const $flag: Self = Self($bits);)*
 
