@@ -8,7 +8,7 @@ use cuda_sys::{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, CUgraphNode, symbol as cu};
 
 use super::node::kind_name;
 use super::{Graph, GraphNode};
-use crate::error::{Result, c_string, check};
+use crate::error::{Result, c_string, check, counted};
 
 const NODES: &str = "cuGraphGetNodes";
 const EDGES: &str = "cuGraphGetEdges";
@@ -143,11 +143,11 @@ impl Graph {
         }
         let kinds: Vec<_> = kinds.iter().map(|(name, count)| format!("{name} x {count}")).collect();
         Ok(format!(
-            "{} nodes ({}), {} dependencies, {} allocations",
-            nodes.len(),
+            "{} ({}), {}, {}",
+            counted(nodes.len(), "node", "nodes"),
             kinds.join(", "),
-            self.edge_count()?,
-            self.uses.memory.len()
+            counted(self.edge_count()?, "dependency", "dependencies"),
+            counted(self.uses.memory.len(), "allocation", "allocations")
         ))
     }
 }

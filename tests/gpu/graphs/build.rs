@@ -167,6 +167,8 @@ gpu_test! {
         assert_eq!(graph.edges()?, [(0, 1), (1, 2)]);
         let summary = graph.to_string();
         assert!(summary.starts_with("3 nodes (fill x 1, kernel x 1, copy x 1), 2 dependencies, 2"), "{summary}");
+        let single = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?.to_string();
+        assert_eq!(single, "1 node (fill x 1), 0 dependencies, 1 allocation");
         let picture = graph.to_svg()?;
         assert!(picture.contains("add_one &lt;&lt;&lt;1"), "{picture}");
         assert_eq!(picture.matches("<path").count(), 2);
