@@ -65,6 +65,20 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn j_a_mutable_reference_is_read() -> Result<()> {
+        // As a function has it that writes its buffer elsewhere.
+        fn last(stream: &Stream, x: &mut DeviceBuffer<u32>) -> Result<Vec<u32>> {
+            stream.fill(&mut *x, 3)?;
+            stream.download_vec(x)
+        }
+        let stream = Device::get(0)?.create_stream()?;
+        assert_eq!(last(&stream, &mut stream.alloc(4)?)?, [3; 4]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn j03_length_mismatch() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let context = stream.context();

@@ -296,5 +296,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
 
 from! {
     ['a, T: Pod, M: Memory, X] &'a Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
+    // For code that has a `&mut` and only reads.
+    ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
     ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => SliceMut<'a, T, M>: |it| it.as_view_mut();
 }
