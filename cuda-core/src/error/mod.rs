@@ -228,7 +228,8 @@ pub enum Error {
     /// Other code is capturing a stream: until the capture ends, this crate enqueues nothing on it
     /// and cannot wait for earlier work on it; the capture is not disturbed. For the legacy default
     /// stream also while a blocking stream of its context is being captured, since CUDA orders the
-    /// two.
+    /// two. [`Context::synchronize`](crate::Context::synchronize) returns it for captures of this crate,
+    /// too.
     #[non_exhaustive]
     Capturing {
         /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
