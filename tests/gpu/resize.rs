@@ -1,6 +1,6 @@
 //! E13: buffers that change their length, and views as another type.
 
-use cuda_core::{Device, Error, Rejected, Result};
+use cuda_core::{Device, Error, Graph, Rejected, Result};
 use support::{gpu_test, pattern, refusal};
 
 use crate::forms::{contents, same};
@@ -148,5 +148,36 @@ gpu_test! {
         let Rejected { error, value: words } = words.cast::<[u32; 3]>().expect_err("250 are no triples");
         assert_eq!(refused(error), (1000, 12, 4));
         stream.fill(&mut words.cast::<u8>()?, 1)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_memory_of_a_graph_does_not_move() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(1000)?;
+        let graph = Graph::capture(stream.context(), |stream| stream.fill(&mut x, 2))?;
+        let (address, more) = (x.as_raw(), x.capacity() + 1);
+        assert!(refusal(x.resize(&stream, more)).contains("a graph uses the memory"));
+        assert!(refusal(x.reserve(&stream, more)).contains("a graph uses the memory"));
+        x.truncate(10);
+        assert!(refusal(x.shrink_to_fit(&stream)).contains("a graph uses the memory"));
+        x.resize(&stream, 1000)?; // has room
+        assert_eq!((x.as_raw(), x.len()), (address, 1000));
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 1000]);
+        drop(graph);
+        x.resize(&stream, more)?;
+        // In a capture, the copy is an operation of the graph.
+        let mut last = stream.alloc::<u32>(1)?;
+        let graph = Graph::capture(stream.context(), |stream| {
+            let mut list = stream.alloc::<u32>(100)?;
+            stream.fill(&mut list, 5)?;
+            list.reserve(stream, list.capacity())?;
+            stream.copy(list.slice(99..)?, &mut last)
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&last)?, [5]);
+        Ok(())
     }
 }

@@ -45,7 +45,9 @@ impl<T: Pod> DeviceBuffer<T> {
     /// [`Stream::alloc`], then `cuMemcpyDtoDAsync_v2`.
     ///
     /// # Errors
-    /// Those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then unchanged.
+    /// [`Error::Invalid`] if the elements would move while a graph uses the memory, whose launches
+    /// would use the former memory, unless the stream is [captured](crate::Graph::capture); those of
+    /// [`Stream::alloc`] and [`Stream::copy`]; the buffer is then unchanged.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -108,6 +110,10 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Moves the elements to new memory on `stream` with room for `capacity`, which is at least the
     /// length.
     fn relocate(&mut self, stream: &Stream, capacity: usize) -> Result<()> {
+        // In a capture, the copy is one of the graph's operations.
+        if stream.core().timeline().recording().is_none() {
+            self.storage.require_no_graph("DeviceBuffer::reserve")?;
+        }
         let len = self.len();
         let mut moved = stream.alloc::<T>(capacity)?;
         stream.copy(&*self, moved.slice_mut(..len)?)?;

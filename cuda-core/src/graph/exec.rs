@@ -90,7 +90,8 @@ impl Graph {
     /// was, that of the stream of each launch.
     ///
     /// # Errors
-    /// The driver's: `NOT_SUPPORTED` (801) if there is an executable of the graph, and operations
+    /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which can not be
+    /// [lent](GraphExec::lend) any more; the driver's: `NOT_SUPPORTED` (801) if there is an executable of the graph, and operations
     /// depend on [conditions](crate::Condition).
     ///
     /// ```no_run
@@ -107,6 +108,7 @@ impl Graph {
     #[doc(alias("cudaGraphInstantiate", "cudaGraphInstantiateWithFlags"))]
     pub fn instantiate(&self) -> Result<GraphExec> {
         let op = "cuGraphInstantiate";
+        super::lent::require_lendable(self.uses.memory.iter(), op)?;
         let mut exec: CUgraphExec = ptr::null_mut();
         let flags = match self.uses.traits.has_priorities {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, SharedLedger, within};
+use crate::timeline::recording::UsedMemory;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
@@ -129,11 +130,22 @@ pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
                 same && within(range, &lent.range) && *access <= lent.access
             };
             if !lent.iter().any(enough) {
+                require_lendable([used].into_iter(), "cuGraphLaunch")?;
                 return Err(not_lent(range, *access));
             }
         }
     }
     Ok(())
+}
+
+/// Refuses memory that can never be lent again.
+pub(super) fn require_lendable<'a>(
+    mut used: impl Iterator<Item = &'a UsedMemory>,
+    op: &'static str,
+) -> Result<()> {
+    let lost = used.any(|used| used.lent && used.kept.ledger().is_left());
+    let why = "pinned memory that the graph uses was dropped: keep it, and lend it at each launch";
+    Error::unless(!lost, op, why)
 }
 
 #[cold]

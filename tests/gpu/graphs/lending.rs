@@ -99,3 +99,20 @@ gpu_test! {
         Ok(rejected.value.close()?)
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn s50_pinned_memory_of_a_graph_is_dropped() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let host = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
+        let graph = Graph::capture(&context, |stream| stream.upload(&host, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        exec.lend(&host).launch(&stream)?;
+        drop(host);
+        assert!(refusal(exec.launch(&stream)).contains("was dropped: keep it"));
+        assert!(refusal(graph.instantiate()).contains("was dropped: keep it"));
+        Ok(())
+    }
+}

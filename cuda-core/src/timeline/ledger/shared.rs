@@ -219,6 +219,11 @@ impl SharedLedger {
         lock(&self.uses).keepers > 0
     }
 
+    /// Whether a graph uses memory whose buffer was dropped.
+    pub(crate) fn is_left(&self) -> bool {
+        lock(&self.uses).left.is_some()
+    }
+
     /// Takes the block of a buffer, or the object of a texture, that is dropped until no graph uses
     /// it.
     pub(crate) fn take_over(&self, block: impl Any + Send) {
