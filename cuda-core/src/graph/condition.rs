@@ -74,7 +74,8 @@ impl Condition {
 /// functions of the host cannot be part of it, and CUDA permits kernels of one context. A body is
 /// ordered as the capture is: as a chain, or by
 /// [what its operations do to memory](crate::Graph::capture_by_access). If a body fails or panics, the
-/// capture fails.
+/// capture fails. Until all bodies are captured, the capture's other streams refuse operations with
+/// [`Error::Invalid`], which would come before this one.
 impl Condition {
     /// Runs `body` as long as the condition is not zero, which is looked at before each round.
     ///
@@ -211,7 +212,7 @@ impl Condition {
         let (recording, context) = (captured(stream, ADD)?, stream.context());
         let bound = stream.core().bind_work(ADD)?;
         let add = || self.add(bound.raw(), kind, count);
-        let ((node, bodies), order) = self.begin(recording, ADD, add)?;
+        let ((node, bodies), order, open) = self.begin(recording, ADD, add)?;
         let mut parts: Vec<GraphUses> = Vec::new();
         for (&graph, case) in bodies.iter().zip(0..) {
             let (inner, work) =
@@ -224,6 +225,7 @@ impl Condition {
                 Capture::extend(context, inner, (graph, &[]), work, |part| parts.push(part))
             }?;
         }
+        drop(open);
         let is_broken = parts.iter().any(|part| part.is_broken);
         let own = UsedMemory::keep(&self.touch()).into_iter().collect();
         let own = KeptUses::from(GraphUses { memory: own, ..GraphUses::default() });

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cuda_core::jit::{LinkInput, Linker};
 use cuda_core::nvrtc::Program;
 use cuda_core::{
-    Condition, DeviceBuffer, Error, Function, Graph, Module, PinnedBuffer, Result, Stream, sys,
+    Access, Condition, DeviceBuffer, Error, Event, EventFlags, Function, Graph, Module,
+    PinnedBuffer, Result, Stream, sys,
 };
 use support::{gpu_test, kernels, refusal};
 
@@ -301,6 +302,55 @@ gpu_test! {
         drop((first, second, longer));
         exec.launch(&stream)?;
         assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![0; 10], vec![2; 10]));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_the_captures_own_streams_rest_while_a_body_is_captured() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
+        let function = kernels::get(&context, "add_one")?;
+        let fill = Graph::capture(&context, |stream| stream.fill(&mut y, 4))?;
+        let event = Event::new(&context, EventFlags::DEFAULT)?;
+        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+            let (once, inner) = (Condition::new(one, 1)?, Condition::new(one, 1)?);
+            let last = Condition::new(one, 1)?;
+            let mut refused = |streams: &[&Stream]| {
+                for stream in streams {
+                    let done = [
+                        stream.fill(&mut y, 9),
+                        add_one(stream, &function, &mut y),
+                        fill.include(stream),
+                        stream.launch_host_func_each(|| ()),
+                        event.record(stream),
+                        // SAFETY: no other code enqueues anything.
+                        unsafe { y.note_use(stream, Access::Write) },
+                        Condition::new(stream, 1).map(drop),
+                        last.if_then(stream, |_| panic!("captured")),
+                    ];
+                    for done in done {
+                        let why = refusal(done);
+                        assert!(why.contains("use the stream that it was passed"), "{why}");
+                    }
+                }
+            };
+            once.if_then(one, |body| {
+                refused(&[one, two]);
+                body.fill(&mut x, 1)?;
+                inner.if_then(body, |innermost| {
+                    refused(&[one, two, body]);
+                    innermost.fill(&mut x, 2)
+                })?;
+                add_one(body, &function, &mut x)
+            })?;
+            last.if_then(one, |body| add_one(body, &function, &mut x))?;
+            two.fill(&mut y, 3)
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![4; 10], vec![3; 10]));
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Order, Recording};
+use super::{OpenBody, Order, Recording};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, LedgerOf, Touch};
@@ -78,12 +78,12 @@ impl Condition {
 
     /// Begins the operation that depends on it: `begin` makes the driver's call. Until
     /// [`Recording::finish`], the capture cannot become a graph.
-    pub(crate) fn begin<R>(
+    pub(crate) fn begin<'r, R>(
         &self,
-        recording: &Arc<Recording>,
+        recording: &'r Arc<Recording>,
         op: &'static str,
         begin: impl FnOnce() -> Result<R>,
-    ) -> Result<(R, Order)> {
+    ) -> Result<(R, Order, OpenBody<'r>)> {
         let mut unused = lock(&recording.outermost().conditions);
         let known = unused.iter().position(|id| *id == self.id);
         let why = "the condition is of another graph, or an operation depends on it already";

@@ -12,7 +12,7 @@
 //!   else.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
@@ -47,6 +47,17 @@ pub(crate) struct Recording {
     outer: Option<Arc<Recording>>,
     /// The conditions on which no operation depends so far; those of captures within this one, too.
     conditions: Mutex<Vec<u64>>,
+    /// What runs on a condition is being captured: nothing else is meanwhile.
+    has_body: AtomicBool,
+}
+
+/// For as long as this exists, nothing is captured but what runs on a condition.
+pub(crate) struct OpenBody<'a>(&'a Recording);
+
+impl Drop for OpenBody<'_> {
+    fn drop(&mut self) {
+        self.0.has_body.store(false, Relaxed);
+    }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -117,7 +128,8 @@ impl Recording {
         };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { recorded, id, homes, outer, conditions })
+        let has_body = AtomicBool::new(false);
+        Arc::new(Self { recorded, id, homes, outer, conditions, has_body })
     }
 
     /// The capture that this one is a part of, or else this one.
@@ -130,15 +142,44 @@ impl Recording {
         !lock(&self.conditions).is_empty()
     }
 
+    /// What is recorded, for `op` on one of the capture's streams.
+    fn open<'g>(
+        &self,
+        op: &'static str,
+        recorded: &'g mut Option<OpenRecording>,
+    ) -> Result<&'g mut OpenRecording> {
+        let why = "what runs on a condition is being captured: use the stream that it was passed";
+        Error::unless(!self.has_body.load(Relaxed), op, why)?;
+        recorded.as_mut().ok_or(Error::NotCapturable { op })
+    }
+
+    /// [`Self::open`], unless a graph cannot keep some of the memory.
+    fn open_for<'g>(
+        &self,
+        op: &'static str,
+        touches: &[Touch<'_>],
+        recorded: &'g mut Option<OpenRecording>,
+    ) -> Result<&'g mut OpenRecording> {
+        match touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused) {
+            true => Err(Error::NotCapturable { op }),
+            false => self.open(op, recorded),
+        }
+    }
+
     /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
     /// the driver's calls. There is no graph unless it is [finished](Self::finish).
-    fn begin<R>(&self, op: &'static str, begin: impl FnOnce() -> Result<R>) -> Result<(R, Order)> {
+    fn begin<R>(
+        &self,
+        op: &'static str,
+        begin: impl FnOnce() -> Result<R>,
+    ) -> Result<(R, Order, OpenBody<'_>)> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().ok_or(Error::NotCapturable { op })?;
+        let recorded = self.open(op, &mut guard)?;
         let begun = begin()?;
         recorded.unfinished += 1;
+        self.has_body.store(true, Relaxed);
         let by_access = matches!(recorded.order, CaptureOrder::Access(_));
-        Ok((begun, if by_access { Order::Access } else { Order::Chain }))
+        Ok((begun, if by_access { Order::Access } else { Order::Chain }, OpenBody(self)))
     }
 
     /// Notes that an operation that has begun is captured.
@@ -179,9 +220,9 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let mut guard = lock(&self.recorded);
-        let refused = touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused);
-        let Some(recorded) = guard.as_mut().filter(|_| !refused) else {
-            return (0, Err(Error::NotCapturable { op }));
+        let recorded = match self.open_for(op, touches, &mut guard) {
+            Ok(recorded) => recorded,
+            Err(error) => return (0, Err(error)),
         };
         let uses = recorded.place_all(touches);
         recorded.record(bound, &uses, enqueue)
@@ -198,8 +239,10 @@ impl Recording {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().filter(|_| self.can_hold(traits));
-        let recorded = recorded.ok_or(Error::NotCapturable { op })?;
+        let recorded = self.open(op, &mut guard)?;
+        if !self.can_hold(traits) {
+            return Err(Error::NotCapturable { op });
+        }
         // Kept before the driver knows of it.
         owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
         recorded.uses.traits = recorded.uses.traits.or(traits);
@@ -242,9 +285,7 @@ impl Recording {
         touches: &[Touch<'_>],
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let refused = touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused);
-        let recorded = guard.as_mut().filter(|_| !refused);
-        let recorded = recorded.ok_or(Error::NotCapturable { op })?;
+        let recorded = self.open_for(op, touches, &mut guard)?;
         let uses = recorded.place_all(touches);
         match &mut recorded.order {
             CaptureOrder::Access(by_access) => {
@@ -260,10 +301,8 @@ impl Recording {
         op: &'static str,
         calls: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        let guard = lock(&self.recorded);
-        if guard.is_none() {
-            return Err(Error::NotCapturable { op });
-        }
+        let mut guard = lock(&self.recorded);
+        self.open(op, &mut guard)?;
         calls()
     }
 
@@ -276,8 +315,10 @@ impl Recording {
         may_take_long: bool,
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = guard.as_mut().filter(|_| self.outer.is_none());
-        let uses = &mut recorded.ok_or(Error::NotCapturable { op })?.uses;
+        let uses = &mut self.open(op, &mut guard)?.uses;
+        if self.outer.is_some() {
+            return Err(Error::NotCapturable { op });
+        }
         uses.owners.push(owner);
         uses.traits.may_take_long |= may_take_long;
         Ok(())
