@@ -1,5 +1,6 @@
 //! Launches of graphs that use memory which the host can see.
 
+use std::ptr;
 use std::sync::Arc;
 
 use super::GraphExec;
@@ -131,7 +132,8 @@ pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
             };
             if !lent.iter().any(enough) {
                 require_lendable([used].into_iter(), "cuGraphLaunch")?;
-                return Err(not_lent(range, *access));
+                let of_graph = exec.uses.memory.iter().any(|own| ptr::eq(own, used));
+                return Err(not_lent(range, *access, of_graph));
             }
         }
     }
@@ -149,14 +151,15 @@ pub(super) fn require_lendable<'a>(
 }
 
 #[cold]
-fn not_lent(range: &Bytes, access: Access) -> Error {
+fn not_lent(range: &Bytes, access: Access, of_graph: bool) -> Error {
+    let whose = if of_graph { "was captured with" } else { "was changed to use" };
     let (does, method) = match access {
         Access::Read => ("reads", "lend"),
         Access::Write => ("writes", "lend_mut"),
     };
     let why = format!(
-        "the graph {does} bytes {range:?} of pinned memory, which the launch was not lent: pass \
-         the buffer to `{method}`"
+        "the graph {does} bytes {range:?} of pinned memory that it {whose}, and that the launch was \
+         not lent: pass the buffer to `{method}`"
     );
     Error::invalid("cuGraphLaunch", why)
 }

@@ -27,6 +27,11 @@ use crate::util::sync::lock;
 const OP: &str = "cuGraphExecUpdate";
 
 /// # Changing it
+/// A changed operation lets go of memory that an earlier change gave it, once launches that are pending
+/// are done. Memory that the graph was captured with stays in use until [`update`](Self::update), also
+/// if no operation uses it any more: which operations used it is unknown. So pinned memory that was
+/// replaced is still lent to each launch, besides the new, and the host cannot look at managed memory
+/// that was replaced. To let go of either, capture anew and [`update`](Self::update).
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,
     /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
@@ -81,7 +86,8 @@ impl GraphExec {
     /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the
     /// driver, function, by those of a launch, which is not made: in launches from now on. Those
     /// that are pending are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
-    /// Attributes of the launch, such as a cluster, do not count.
+    /// Attributes of the launch, such as a cluster, do not count. Pinned memory is lent as after
+    /// [`set_copy`](Self::set_copy).
     ///
     /// # Errors
     /// Those of [`Launch::launch`] that are found before the driver is called;
@@ -134,7 +140,9 @@ impl GraphExec {
     /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
     /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are
     /// pending are not affected. The graph's dependencies stay: an operation that uses the new memory
-    /// is ordered with the copy only if it was before.
+    /// is ordered with the copy only if it was before. Pinned memory that the graph was captured with
+    /// must still be [lent](Self::lend) to each launch, besides the new; to let go of it, capture anew
+    /// and [`update`](Self::update).
     ///
     /// # Errors
     /// [`Error::Invalid`] for ends of different lengths, without bytes, and for a node of another graph
@@ -195,7 +203,9 @@ impl GraphExec {
     }
 
     /// Replaces the memory and the value of a fill without rows, in launches from now on, as
-    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
+    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`. The host cannot
+    /// look at managed memory that was replaced until the executable is [updated](Self::update) or
+    /// dropped.
     ///
     /// # Errors
     /// Those of [`set_copy`](Self::set_copy); [`Error::Invalid`] for a value of more than four bytes,

@@ -206,7 +206,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_0;
     fn l_a_copy_takes_other_pinned_memory() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
@@ -216,8 +216,14 @@ gpu_test! {
         let graph = Graph::capture(&context, |stream| stream.upload(&one, &mut x))?;
         let mut exec = graph.instantiate()?;
         exec.set_copy(graph.nodes()?[0].id(), &two, &mut x)?;
-        assert!(refusal(exec.lend(&one).launch(&stream)).contains("`lend`"));
+        assert!(refusal(exec.lend(&one).launch(&stream)).contains("was changed to use"));
+        assert!(refusal(exec.lend(&two).launch(&stream)).contains("was captured with"));
         exec.lend(&one).lend(&two).launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        // An update lets go of it.
+        stream.fill(&mut x, 0)?;
+        exec.update(&Graph::capture(&context, |stream| stream.upload(&two, &mut x))?)?;
+        exec.lend(&two).launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [2; 100]);
         Ok(())
     }
