@@ -8,7 +8,7 @@ use cuda_sys::{
     CUgraphExecUpdateResultInfo, CUresult, symbol as cu,
 };
 
-use super::{Graph, GraphExec, NodeId};
+use super::{Graph, GraphExec, KeptUses, NodeId};
 use crate::context::Context;
 use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, check};
@@ -20,7 +20,7 @@ use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{Node, UsedMemory};
+use crate::timeline::recording::{GraphUses, Node, UsedMemory};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
@@ -76,7 +76,8 @@ impl GraphExec {
             Err(Failed::Refused(error)) => return Err(error),
             // It may be the executable of either.
             Err(Failed::Unknown(error)) => {
-                self.adopt(self.uses.with(&graph.uses));
+                let changed = self.changed_uses();
+                self.adopt(self.uses.with(&changed).with(&graph.uses));
                 return Err(error);
             }
         }
@@ -337,6 +338,16 @@ impl GraphExec {
         // Code is not unloaded before the last launch has completed.
         let code = before.into_iter().filter_map(|before| Some(Arc::new(before.function?) as _));
         self.keep_until_completed(code.collect());
+    }
+
+    /// What the nodes use that were changed.
+    fn changed_uses(&self) -> KeptUses {
+        let mut all = GraphUses::default();
+        for ChangedNode { memory, function, .. } in &self.changed {
+            all.memory.extend_from_slice(memory);
+            function.iter().for_each(|function| all.owners.push(Arc::new(function.clone())));
+        }
+        all.into()
     }
 
     /// Uses what `new` says, too.

@@ -342,6 +342,30 @@ fn s07_an_update_that_may_have_been_made_keeps_what_either_graph_uses() {
 }
 
 #[test]
+fn s07_an_update_that_may_have_failed_keeps_what_a_changed_operation_uses() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut buffers = [stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?];
+        let mut z = stream.alloc_zeroed::<u32>(100)?;
+        let [x, y] = &mut buffers;
+        let first = Graph::capture(&context, |stream| stream.fill(x, 1))?;
+        let second = Graph::capture(&context, |stream| stream.fill(y, 2))?;
+        let mut exec = first.instantiate()?;
+        exec.set_fill(first.nodes()?[0].id(), &mut z, 5)?;
+        let earlier = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
+        session.inject(earlier.function("cuGraphExecUpdate_v2")); // not made
+        exec.update(&second).expect_err("it was made to fail");
+        drop(z);
+        let mut poison = stream.alloc::<u32>(100)?;
+        stream.fill(&mut poison, 3)?;
+        exec.launch(&stream)?; // fills what was `z`
+        assert_eq!(stream.download_vec(&poison)?, [3; 100]);
+        Ok(())
+    });
+}
+
+#[test]
 fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
     clean(|_session| {
         let context = context()?;
