@@ -173,7 +173,7 @@ gpu_test! {
         let first = alloc(&allocator, &stream, 5 * MIB)?;
         let _second = alloc(&allocator, &stream, MIB)?;
         let error = out_of_memory(alloc(&allocator, &stream, 1));
-        let expected = "1 bytes on top of the 6 MiB in use would exceed the limit of 6 MiB";
+        let expected = "1 byte on top of the 6 MiB in use would exceed the limit of 6 MiB";
         assert_eq!(error.to_string(), expected);
         limiting.set_limit(7 * MIB);
         let third = alloc(&allocator, &stream, MIB)?;
