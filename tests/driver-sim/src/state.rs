@@ -210,12 +210,13 @@ impl State {
             let point = Point { stream: id, seq: stream.issued };
             self.dead.push(point);
             self.retire_dead();
-            let Self { contexts, dead, .. } = self;
+            let Self { contexts, dead, streams, .. } = self;
             if let Some(context) = contexts.get_mut(&stream.context) {
+                // With what its work had waited for.
+                context.buried.join(&stream.clock);
                 context.buried.set(point);
                 if context.buried.len() > 2 * dead.len() + 64 {
-                    let known = |stream: Id| dead.iter().all(|point| point.stream != stream);
-                    context.buried.forget_all(known);
+                    context.buried.forget_all(|known| is_retired(streams, dead, known));
                 }
             }
         }

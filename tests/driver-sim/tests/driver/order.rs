@@ -171,3 +171,29 @@ fn a_host_function_tells_the_host() {
         session.assert_clean();
     }
 }
+
+#[test]
+fn a_context_has_waited_for_what_its_destroyed_streams_waited_for() {
+    let session = begin();
+    // The work of a stream is done when it is destroyed, which the host does not know.
+    session.set_mode(cuda_sim::Mode::Eager);
+    bind(1);
+    let t = stream();
+    bind(0);
+    let (s, u, d, e) = (stream(), stream(), alloc(16), event());
+    ok!(cuMemsetD8Async(d, 1, 16, s));
+    ok!(cuEventRecord(e, s));
+    bind(1);
+    ok!(cuStreamWaitEvent(t, e, 0));
+    ok!(cuStreamDestroy_v2(t));
+    ok!(cuCtxSynchronize());
+    bind(0);
+    ok!(cuMemsetD8Async(d, 2, 16, u));
+    assert_eq!(session.take_violations(), []);
+    ok!(cuCtxSynchronize());
+    ok!(cuMemFree_v2(d));
+    ok!(cuEventDestroy_v2(e));
+    ok!(cuStreamDestroy_v2(s));
+    ok!(cuStreamDestroy_v2(u));
+    session.assert_clean();
+}
