@@ -68,6 +68,16 @@ class Bench:
         return statistics.median(times[-batches:])
 
 
+def waited(call, settle, wait):
+    """The call to time, which waits for what it enqueues if `wait` says so, and the one that waits."""
+
+    def both():
+        call()
+        settle()
+
+    return (both if wait else call), settle
+
+
 def measure_cupy(bench):
     import cupy
     import numpy
@@ -100,12 +110,7 @@ def measure_cupy(bench):
     def upload(host, wait=False):
         target = device(host.nbytes)
 
-        def call():
-            target.set(host, stream=stream)
-            if wait:
-                settle()
-
-        return call, settle
+        return waited(lambda: target.set(host, stream=stream), settle, wait)
 
     def download(host, wait=False):
         source = device(host.nbytes)
@@ -144,12 +149,7 @@ def measure_cupy(bench):
     def graph(kernels, wait=False):
         captured_graph = captured(kernels, SIX, "six", 6)()
 
-        def call():
-            captured_graph.launch(stream)
-            if wait:
-                settle()
-
-        return call, settle
+        return waited(lambda: captured_graph.launch(stream), settle, wait)
 
     def all_reduce(size, wait=False):
         from cupy.cuda import nccl
@@ -160,6 +160,7 @@ def measure_cupy(bench):
             with cupy.cuda.Device(ordinal):
                 own = cupy.cuda.Stream(non_blocking=True)
                 parts.append((rank, own, cupy.zeros(size // 4, cupy.float32)))
+                cupy.cuda.runtime.deviceSynchronize()
 
         def settle_all():
             for _, own, _ in parts:
@@ -171,11 +172,8 @@ def measure_cupy(bench):
                 at = data.data.ptr
                 rank.allReduce(at, at, data.size, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, own.ptr)
             nccl.groupEnd()
-            if wait:
-                settle_all()
 
-        cupy.cuda.runtime.deviceSynchronize()
-        return call, settle_all
+        return waited(call, settle_all, wait)
 
     def stream_ordered():
         pool = cupy.cuda.MemoryAsyncPool()
@@ -261,12 +259,7 @@ def measure_torch(bench):
         near, far = host(size, pinned), device(size)
         target, source = (far, near) if up else (near, far)
 
-        def call():
-            target.copy_(source, non_blocking=pinned)
-            if wait:
-                settle()
-
-        return call, settle
+        return waited(lambda: target.copy_(source, non_blocking=pinned), settle, wait)
 
     def copy():
         source, target = device(SMALL), device(SMALL)
@@ -283,12 +276,7 @@ def measure_torch(bench):
             for _ in range(kernels):
                 data.zero_()
 
-        def call():
-            captured.replay()
-            if wait:
-                settle()
-
-        return call, settle
+        return waited(captured.replay, settle, wait)
 
     def all_reduce(size, wait=False):
         from torch.cuda import nccl
@@ -299,12 +287,7 @@ def measure_torch(bench):
             for ordinal in range(2):
                 torch.cuda.synchronize(ordinal)
 
-        def call():
-            nccl.all_reduce(parts)
-            if wait:
-                settle_all()
-
-        return call, settle_all
+        return waited(lambda: nccl.all_reduce(parts), settle_all, wait)
 
     def alloc():
         return lambda: torch.empty(MIB, dtype=torch.uint8, device="cuda"), settle
@@ -373,12 +356,7 @@ def measure_cuda_core(bench):
         return call, settle
 
     def copy(target, source, wait=False):
-        def call():
-            target.copy_from(source, stream=stream)
-            if wait:
-                settle()
-
-        return call, settle
+        return waited(lambda: target.copy_from(source, stream=stream), settle, wait)
 
     def fill():
         target = device(SMALL)
@@ -410,12 +388,7 @@ def measure_cuda_core(bench):
     def graph(kernels, wait=False):
         captured_graph = captured(kernels, SIX, "six", 6)()
 
-        def call():
-            captured_graph.launch(stream)
-            if wait:
-                settle()
-
-        return call, settle
+        return waited(lambda: captured_graph.launch(stream), settle, wait)
 
     def alloc():
         return lambda: device(MIB).close(stream), settle

@@ -95,7 +95,7 @@ impl Graph {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         driver::ensure()?;
-        let traits = GraphTraits { may_take_long: true, ..GraphTraits::default() };
+        let traits = GraphTraits::MAY_TAKE_LONG;
         let mut uses = GraphUses { traits, ..GraphUses::default() };
         uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
         Ok(Self {

@@ -28,8 +28,9 @@ use crate::util::by_parts::debug_by;
 /// Device memory that a communicator knows, made by [`Communicator::register`]: a buffer of fixed size,
 /// with the views of all others.
 ///
-/// **Drop** never blocks: when the work that uses the memory is done, it is deregistered and freed. Work
-/// that waits for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
+/// **Drop** does not wait for the work that uses the memory: when that is done, the memory is deregistered
+/// and freed; at most it waits for a call of the communicator that another thread is making. Work that waits
+/// for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
 /// The memory keeps the communicator, unless that is aborted.
 pub type RegisteredBuffer<T> = Buffer<T, DeviceMemory, Registration>;
 

@@ -11,7 +11,7 @@ use crate::process::driver::CallbackScope;
 use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
-use crate::timeline::recording::KeptAlive;
+use crate::timeline::recording::{GraphTraits, KeptAlive};
 use crate::types::resource::Resource;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
@@ -126,7 +126,7 @@ impl<K: StreamKind> Stream<K> {
         let function = Arc::new(SharedFunction(Box::new(f)));
         let data = Arc::as_ptr(&function).cast_mut();
         // Kept before the driver knows of it.
-        recording.keep_owner(op, function, true)?;
+        recording.keep_owner(op, function, GraphTraits::MAY_TAKE_LONG)?;
         let call = |stream| {
             // SAFETY: `run_each` has the type that the driver calls; the graph and its executables
             // keep the function until their last launch has completed.

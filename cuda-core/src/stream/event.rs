@@ -13,7 +13,7 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
-use crate::timeline::recording::KeptAlive;
+use crate::timeline::recording::{GraphTraits, KeptAlive};
 use crate::util::by_parts::debug_by;
 
 /// A point of a stream, recorded by the caller.
@@ -197,7 +197,7 @@ impl Event {
         // The graph may be launched behind anything, and host functions may come before the record.
         self.held_up.store(true, Ordering::Release);
         // Kept before the driver knows of it.
-        recording.keep_owner(op, self.clone(), false)?;
+        recording.keep_owner(op, self.clone(), GraphTraits::default())?;
         let call = |stream| {
             let flags = CU_EVENT_RECORD_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event,

@@ -10,6 +10,7 @@ use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::event::ready;
+use crate::timeline::recording::GraphTraits;
 
 /// # Waiting
 impl<K: StreamKind> Stream<K> {
@@ -129,7 +130,7 @@ impl<K: StreamKind> Stream<K> {
         let raw = event.live()?.as_raw();
         let bound = self.core.bind_work(op)?;
         // Kept before the driver knows of it.
-        recording.keep_owner(op, event.clone(), true)?;
+        recording.keep_owner(op, event.clone(), GraphTraits::MAY_TAKE_LONG)?;
         let call = |stream| {
             let flags = CU_EVENT_WAIT_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event

@@ -312,7 +312,7 @@ impl Recording {
         &self,
         op: &'static str,
         owner: Arc<dyn KeptAlive>,
-        may_take_long: bool,
+        traits: GraphTraits,
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
         let uses = &mut self.open(op, &mut guard)?.uses;
@@ -320,7 +320,7 @@ impl Recording {
             return Err(Error::NotCapturable { op });
         }
         uses.owners.push(owner);
-        uses.traits.may_take_long |= may_take_long;
+        uses.traits = uses.traits.or(traits);
         Ok(())
     }
 

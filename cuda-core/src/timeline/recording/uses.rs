@@ -31,6 +31,9 @@ pub(crate) struct GraphTraits {
 }
 
 impl GraphTraits {
+    /// Host functions, and waits for what is recorded outside of the graph.
+    pub(crate) const MAY_TAKE_LONG: Self = Self { may_take_long: true, has_priorities: false };
+
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             may_take_long: self.may_take_long || other.may_take_long,
