@@ -186,7 +186,7 @@ impl Graph {
             let added = self.with_raw(|child| add_child(bound.raw(), child));
             (bound.count(), added)
         };
-        let KeptUses { memory, owners, traits } = &self.uses;
+        let KeptUses { memory, owners, traits, .. } = &self.uses;
         recording.include(op, &bound, memory, owners, *traits, add)
     }
 }

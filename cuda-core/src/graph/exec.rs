@@ -1,5 +1,6 @@
 //! Executable graphs and their launches.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::{mem, ptr};
 
@@ -17,7 +18,7 @@ use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, LastLaunch};
-use crate::timeline::recording::{GraphOwners, KeptAlive, UsedMemory};
+use crate::timeline::recording::{GraphOwners, KeptAlive, Node, UsedMemory};
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -54,7 +55,7 @@ pub struct GraphExec {
     origin: Arc<GraphOwners>,
     _executables: Arc<()>,
     /// The nodes that were changed since.
-    pub(super) changed: Vec<ChangedNode>,
+    pub(super) changed: BTreeMap<Node, ChangedNode>,
     /// In the ledgers of the memory, for as long as this value exists.
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
@@ -129,7 +130,7 @@ impl Graph {
             uses: self.uses.clone(),
             origin: self.uses.owners.clone(),
             _executables: self.executables.clone(),
-            changed: Vec::new(),
+            changed: BTreeMap::new(),
             last: self.uses.enter(),
             last_stream: 0,
         })
@@ -267,7 +268,7 @@ impl GraphExec {
     /// What it uses.
     #[inline]
     pub(super) fn used(&self) -> impl Iterator<Item = &UsedMemory> {
-        self.uses.memory.iter().chain(self.changed.iter().flat_map(|changed| &changed.memory))
+        self.uses.memory.iter()
     }
 
     /// The driver's handle; an error if it was given up.
@@ -315,10 +316,8 @@ impl GraphExec {
     /// keeps alive besides, which is dropped once that has completed.
     fn retire_uses(&mut self) {
         self.used().for_each(|memory| memory.kept.ledger().leave(&self.last));
-        let code = self.changed.drain(..);
-        let code = code.filter_map(|changed| Some(Arc::new(changed.function?) as _));
-        let code = code.collect();
-        self.keep_until_completed(code);
+        let code = mem::take(&mut self.changed).into_values().flat_map(|changed| changed.code);
+        self.keep_until_completed(code.map(|code| Arc::new(code) as _).collect());
     }
 
     /// Keeps `code`, and what the graph keeps alive besides memory, until the last launch has

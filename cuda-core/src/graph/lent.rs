@@ -1,6 +1,5 @@
 //! Launches of graphs that use memory which the host can see.
 
-use std::ptr;
 use std::sync::Arc;
 
 use super::GraphExec;
@@ -132,8 +131,7 @@ pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
             };
             if !lent.iter().any(enough) {
                 require_lendable([used].into_iter(), "cuGraphLaunch")?;
-                let of_graph = exec.uses.memory.iter().any(|own| ptr::eq(own, used));
-                return Err(not_lent(range, *access, of_graph));
+                return Err(not_lent(range, *access));
             }
         }
     }
@@ -151,15 +149,14 @@ pub(super) fn require_lendable<'a>(
 }
 
 #[cold]
-fn not_lent(range: &Bytes, access: Access, of_graph: bool) -> Error {
-    let whose = if of_graph { "was captured with" } else { "was changed to use" };
+fn not_lent(range: &Bytes, access: Access) -> Error {
     let (does, method) = match access {
         Access::Read => ("reads", "lend"),
         Access::Write => ("writes", "lend_mut"),
     };
     let why = format!(
-        "the graph {does} bytes {range:?} of pinned memory that it {whose}, and that the launch was \
-         not lent: pass the buffer to `{method}`"
+        "the graph {does} bytes {range:?} of pinned memory that the launch was not lent: pass the \
+         buffer to `{method}`"
     );
     Error::invalid("cuGraphLaunch", why)
 }

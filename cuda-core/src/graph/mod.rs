@@ -11,7 +11,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
-use crate::timeline::recording::{GraphOwners, GraphTraits, GraphUses, UsedMemory};
+use crate::timeline::recording::{GraphOwners, GraphTraits, GraphUses, NodeUses, UsedMemory};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
@@ -102,15 +102,16 @@ pub struct Graph {
 /// What the operations of a graph use.
 #[derive(Clone)]
 struct KeptUses {
-    memory: Arc<[UsedMemory]>,
+    memory: Vec<UsedMemory>,
+    by_node: Arc<[NodeUses]>,
     owners: Arc<GraphOwners>,
     traits: GraphTraits,
 }
 
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
-        let GraphUses { memory, owners, traits, .. } = uses;
-        Self { memory: memory.into(), owners: Arc::new(owners), traits }
+        let GraphUses { memory, by_node, owners, traits, .. } = uses;
+        Self { memory, by_node: by_node.into(), owners: Arc::new(owners), traits }
     }
 }
 
@@ -120,11 +121,20 @@ impl KeptUses {
         let mut owners = GraphOwners::default();
         let all = self.owners.iter().chain(other.owners.iter());
         all.for_each(|owner| owners.push(owner.clone()));
-        Self {
-            memory: self.memory.iter().chain(&*other.memory).cloned().collect(),
-            owners: Arc::new(owners),
-            traits: self.traits.or(other.traits),
-        }
+        let by_node = self.by_node.iter().chain(&*other.by_node).cloned().collect();
+        let traits = self.traits.or(other.traits);
+        let mut both = Self { memory: self.memory.clone(), by_node, owners: owners.into(), traits };
+        other.memory.iter().for_each(|memory| both.add(memory));
+        both
+    }
+
+    /// Adds uses of memory that is known, or of other memory.
+    fn add(&mut self, new: &UsedMemory) {
+        let Some(known) = self.memory.iter_mut().find(|known| known.key() == new.key()) else {
+            return self.memory.push(new.clone());
+        };
+        new.uses.iter().for_each(|(range, access)| known.add(range.clone(), *access));
+        known.count += new.count;
     }
 
     /// Enters what launches of an executable will do to the memory.
@@ -134,10 +144,10 @@ impl KeptUses {
         last
     }
 
-    /// Whether launches make this use of the memory.
-    fn cover(&self, touch: &Touch<'_>) -> bool {
-        let shared = touch.ledger.get().shared();
-        shared.is_some_and(|shared| self.memory.iter().any(|used| used.covers(&shared, touch)))
+    /// Whether launches use the memory that has the key, as `touch` says.
+    fn covers(&self, key: usize, touch: &Touch<'_>) -> bool {
+        let known = self.memory.iter().find(|known| known.key() == key);
+        known.is_some_and(|known| known.covers(&touch.range, touch.access))
     }
 
     /// Whether launches must be lent some of the memory.

@@ -8,7 +8,7 @@ use cuda_sys::{
     CUgraphExecUpdateResultInfo, CUresult, symbol as cu,
 };
 
-use super::{Graph, GraphExec, KeptUses, NodeId};
+use super::{Graph, GraphExec, NodeId};
 use crate::context::Context;
 use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, check};
@@ -20,18 +20,18 @@ use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{GraphUses, Node, UsedMemory};
+use crate::timeline::recording::{Node, UsedMemory, dependencies, key};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
 const OP: &str = "cuGraphExecUpdate";
 
 /// # Changing it
-/// A changed operation lets go of memory that an earlier change gave it, once launches that are pending
-/// are done. Memory that the graph was captured with stays in use until [`update`](Self::update), also
-/// if no operation uses it any more: which operations used it is unknown. So pinned memory that was
-/// replaced is still lent to each launch, besides the new, and the host cannot look at managed memory
-/// that was replaced. To let go of either, capture anew and [`update`](Self::update).
+/// An operation that is changed lets go of the memory that it used before, unless another one uses it,
+/// once launches that are pending are done. What is not known by operation stays in use until
+/// [`update`](Self::update): what work of other libraries uses, child graphs, what runs on a
+/// [`Condition`](crate::Condition), and an operation of several nodes, such as a fill with values of
+/// eight bytes.
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,
     /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
@@ -76,8 +76,9 @@ impl GraphExec {
             Err(Failed::Refused(error)) => return Err(error),
             // It may be the executable of either.
             Err(Failed::Unknown(error)) => {
-                let changed = self.changed_uses();
-                self.adopt(self.uses.with(&changed).with(&graph.uses));
+                let changed = mem::take(&mut self.changed);
+                self.adopt(self.uses.with(&graph.uses));
+                self.changed = changed;
                 return Err(error);
             }
         }
@@ -141,9 +142,8 @@ impl GraphExec {
     /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
     /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are
     /// pending are not affected. The graph's dependencies stay: an operation that uses the new memory
-    /// is ordered with the copy only if it was before. Pinned memory that the graph was captured with
-    /// must still be [lent](Self::lend) to each launch, besides the new; to let go of it, capture anew
-    /// and [`update`](Self::update).
+    /// is ordered with the copy only if it was before. New pinned memory must be [lent](Self::lend) to
+    /// each launch, instead of what no operation uses any more.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ends of different lengths, without bytes, and for a node of another graph
@@ -204,9 +204,7 @@ impl GraphExec {
     }
 
     /// Replaces the memory and the value of a fill without rows, in launches from now on, as
-    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`. The host cannot
-    /// look at managed memory that was replaced until the executable is [updated](Self::update) or
-    /// dropped.
+    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
     ///
     /// # Errors
     /// Those of [`set_copy`](Self::set_copy); [`Error::Invalid`] for a value of more than four bytes,
@@ -262,24 +260,81 @@ impl GraphExec {
         function: Option<&Function>,
         call: impl FnOnce() -> CUresult,
     ) -> Result<()> {
-        let new = touches.iter().filter(|touch| !self.uses.cover(touch));
-        let memory: Option<Vec<_>> = new.map(UsedMemory::keep).collect();
+        if self.is_set(node, touches, function) {
+            let _turn = lock(&self.graph);
+            return Ok(attempt(op, call())?);
+        }
+        let memory: Option<Vec<_>> = touches.iter().map(UsedMemory::keep).collect();
         let memory = memory.ok_or(Error::NotCapturable { op })?;
         let turn = lock(&self.graph);
-        let code = call();
-        drop(turn);
-        let set = attempt(op, code);
+        let set = attempt(op, call());
         if let Err(Failed::Refused(error)) = set {
             return Err(error);
         }
-        self.is_lent |= memory.iter().any(|memory| memory.lent);
-        let new = ChangedNode { node, memory, function: function.cloned() };
-        match set {
-            Ok(()) => self.replace(new),
-            // The node may do either.
-            Err(_) => self.change(new),
+        let before = self.used_before(node);
+        drop(turn);
+        for new in &memory {
+            new.enter(&self.last);
+            self.uses.add(new);
         }
+        let keys = memory.iter().map(UsedMemory::key).collect();
+        let new = ChangedNode { keys, code: function.cloned().into_iter().collect() };
+        match set {
+            Ok(()) => {
+                self.changed.insert(node, new);
+                self.let_go(before);
+            }
+            // The node may do either.
+            Err(_) => self.changed.entry(node).or_default().extend(new),
+        }
+        self.is_lent = self.uses.is_lent();
         set.map_err(Error::from)
+    }
+
+    /// Whether the node was changed to what uses the same.
+    fn is_set(&self, node: Node, touches: &[Touch<'_>], function: Option<&Function>) -> bool {
+        let Some(known) = self.changed.get(&node) else {
+            return false;
+        };
+        let same = |(touch, known): (&Touch<'_>, &usize)| {
+            touch.ledger.get().shared().is_some_and(|shared| key(&shared) == *known)
+                && self.uses.covers(*known, touch)
+        };
+        touches.len() == known.keys.len()
+            && touches.iter().zip(&known.keys).all(same)
+            && known.code.iter().map(Function::as_raw).eq(function.map(Function::as_raw))
+    }
+
+    /// What the node has used so far. Nothing if that is unknown, or if the operation may have other
+    /// nodes, which go on using it: those come before its last one, and are not known by themselves.
+    /// The caller holds the graph's lock.
+    fn used_before(&self, node: Node) -> ChangedNode {
+        let known = |node: Node| self.uses.by_node.iter().find(|(known, _)| *known == node);
+        if let Some(changed) = self.changed.get(&node) {
+            return changed.clone();
+        }
+        match (known(node), dependencies(node)) {
+            (Some((_, keys)), Ok(before)) if before.iter().all(|node| known(*node).is_some()) => {
+                ChangedNode { keys: keys.to_vec(), code: Vec::new() }
+            }
+            _ => ChangedNode::default(),
+        }
+    }
+
+    /// Lets go of what a node does not use any more, once the launches that are pending have completed.
+    fn let_go(&mut self, before: ChangedNode) {
+        for key in before.keys {
+            let memory = &mut self.uses.memory;
+            let Some(at) = memory.iter().position(|used| used.key() == key) else {
+                continue;
+            };
+            memory[at].count -= 1;
+            if memory[at].count == 0 {
+                memory.remove(at).kept.ledger().leave(&self.last);
+            }
+        }
+        let code = before.code.into_iter().map(|code| Arc::new(code) as _);
+        self.keep_until_completed(code.collect());
     }
 
     /// Whether launches from now on run a node, a kernel, a copy or a fill; without it, they do as
@@ -317,58 +372,20 @@ impl GraphExec {
         Error::unless(own, "GraphExec", why)?;
         self.raw()
     }
-
-    /// Uses what `new` says for its node from now on, instead of what the node was given before.
-    fn replace(&mut self, new: ChangedNode) {
-        let node = new.node;
-        let known = self.changed.iter().find(|changed| changed.node == node);
-        if known.is_some_and(|known| known.is_same(&new)) {
-            return;
-        }
-        let (before, others): (Vec<_>, Vec<_>) =
-            mem::take(&mut self.changed).into_iter().partition(|changed| changed.node == node);
-        self.changed = others;
-        for left in before.iter().flat_map(|before| &before.memory) {
-            left.kept.ledger().leave(&self.last);
-            // Others may use it, too.
-            let same = |used: &&UsedMemory| Arc::ptr_eq(used.kept.ledger(), left.kept.ledger());
-            self.used().filter(same).for_each(|used| used.enter(&self.last));
-        }
-        self.change(new);
-        // Code is not unloaded before the last launch has completed.
-        let code = before.into_iter().filter_map(|before| Some(Arc::new(before.function?) as _));
-        self.keep_until_completed(code.collect());
-    }
-
-    /// What the nodes use that were changed.
-    fn changed_uses(&self) -> KeptUses {
-        let mut all = GraphUses::default();
-        for ChangedNode { memory, function, .. } in &self.changed {
-            all.memory.extend_from_slice(memory);
-            function.iter().for_each(|function| all.owners.push(Arc::new(function.clone())));
-        }
-        all.into()
-    }
-
-    /// Uses what `new` says, too.
-    fn change(&mut self, new: ChangedNode) {
-        new.memory.iter().for_each(|memory| memory.enter(&self.last));
-        self.changed.push(new);
-    }
 }
 
-/// What a node uses that was changed, besides what the graph uses.
+/// What a node uses that was changed.
+#[derive(Clone, Default)]
 pub(super) struct ChangedNode {
-    node: Node,
-    pub(super) memory: Vec<UsedMemory>,
+    /// [Of the memory](UsedMemory::key), one for each use.
+    keys: Vec<usize>,
     /// Of a kernel.
-    pub(super) function: Option<Function>,
+    pub(super) code: Vec<Function>,
 }
 
 impl ChangedNode {
-    /// Whether both run the same code, if any, and use nothing but what the graph uses.
-    fn is_same(&self, other: &Self) -> bool {
-        let code = |node: &Self| node.function.as_ref().map(Function::as_raw);
-        code(self) == code(other) && self.memory.is_empty() && other.memory.is_empty()
+    fn extend(&mut self, other: Self) {
+        self.keys.extend(other.keys);
+        self.code.extend(other.code);
     }
 }

@@ -33,6 +33,10 @@ pub(super) fn set_dependencies(stream: CUstream, nodes: &Nodes) -> Result<()> {
 /// The graph that is being captured, and the nodes that what is captured next depends on:
 /// `cuStreamGetCaptureInfo_v2`.
 pub(super) fn state(stream: CUstream) -> Result<(CUgraph, Nodes)> {
+    with_state(stream, |graph, nodes| (graph, nodes.iter().map(|node| Handle(*node)).collect()))
+}
+
+fn with_state<R>(stream: CUstream, f: impl FnOnce(CUgraph, &[CUgraphNode]) -> R) -> Result<R> {
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     let (mut graph, mut first, mut count) = (ptr::null_mut(), ptr::null(), 0);
     let id = ptr::null_mut();
@@ -43,12 +47,30 @@ pub(super) fn state(stream: CUstream) -> Result<(CUgraph, Nodes)> {
     };
     check("cuStreamGetCaptureInfo", code)?;
     if count == 0 {
-        return Ok((graph, Nodes::new()));
+        return Ok(f(graph, &[]));
     }
     // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on
     // the stream or until the capture is terminated", both of which the caller's lock excludes.
     let nodes = unsafe { slice::from_raw_parts(first, count) };
-    Ok((graph, nodes.iter().map(|node| Handle(*node)).collect()))
+    Ok(f(graph, nodes))
+}
+
+/// The node that what is captured next depends on, if that is exactly one.
+pub(super) fn last_node(stream: CUstream) -> Option<Node> {
+    with_state(stream, |_, nodes| (nodes.len() == 1).then(|| Handle(nodes[0]))).ok()?
+}
+
+/// The nodes that a node depends on: `cuGraphNodeGetDependencies`. The caller's lock excludes other
+/// uses of its graph, which has it.
+pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
+    let op = "cuGraphNodeGetDependencies";
+    let mut count = 0;
+    // SAFETY: the node is live; without a list, the call writes one number, to a local that outlives it.
+    check(op, unsafe { cu::cuGraphNodeGetDependencies(node.0, ptr::null_mut(), &mut count) })?;
+    let mut list = vec![ptr::null_mut(); count];
+    // SAFETY: as above; the list has room for `count` nodes, one for each dependency.
+    check(op, unsafe { cu::cuGraphNodeGetDependencies(node.0, list.as_mut_ptr(), &mut count) })?;
+    Ok(list.into_iter().map(Handle).collect())
 }
 
 /// A new node that does nothing, behind those nodes: `cuGraphAddEmptyNode`. The caller's lock

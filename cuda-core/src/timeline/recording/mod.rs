@@ -19,9 +19,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, SharedLedger, Touch, Use,
-};
+use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, Touch, Use};
 use crate::util::sync::lock;
 
 mod by_access;
@@ -30,8 +28,9 @@ mod dependencies;
 mod uses;
 
 pub use condition::Condition;
-pub(crate) use dependencies::{Node, add_child, captured_graph, join};
-pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, UsedMemory};
+use dependencies::last_node;
+pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
+pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory, key};
 
 use by_access::ByAccess;
 
@@ -67,11 +66,6 @@ pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
 
-/// What the index knows an allocation by.
-fn key(ledger: &Arc<SharedLedger>) -> usize {
-    Arc::as_ptr(ledger).addr()
-}
-
 /// What orders the operations of a capture among each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
@@ -85,7 +79,7 @@ struct OpenRecording {
     uses: GraphUses,
     /// The code that is kept, by what knows it.
     code: HashSet<usize>,
-    /// The index in `uses.memory` by the address of the shared ledger.
+    /// The index in `uses.memory` by [`key`].
     index: BTreeMap<usize, usize>,
     order: CaptureOrder,
     /// The operations that have [begun](Recording::begin) and are not finished.
@@ -225,7 +219,11 @@ impl Recording {
             Err(error) => return (0, Err(error)),
         };
         let uses = recorded.place_all(touches);
-        recorded.record(bound, &uses, enqueue)
+        let (seq, result) = recorded.record(bound, &uses, enqueue);
+        if result.is_ok() {
+            recorded.note_node(bound, &uses);
+        }
+        (seq, result)
     }
 
     /// Captures a graph as one operation, which uses all that it uses.
@@ -252,7 +250,9 @@ impl Recording {
                 uses.push(recorded.place(&memory.kept, memory.lent, range.clone(), *access));
             }
         }
-        recorded.record(bound, &uses, enqueue).1
+        recorded.record(bound, &uses, enqueue).1?;
+        recorded.note_node(bound, &[]);
+        Ok(())
     }
 
     /// Captures a step: what `work` enqueues, behind `after` and what it conflicts with. Returns a
@@ -292,7 +292,9 @@ impl Recording {
                 uses.iter().try_for_each(|used| by_access.note(bound, used))
             }
             _ => recorded.record(bound, &uses, || (bound.count(), Ok(()))).1,
-        }
+        }?;
+        recorded.note_node(bound, &[]);
+        Ok(())
     }
 
     /// Runs `calls`, during which no operation is captured, and the capture does not end.
@@ -396,6 +398,15 @@ impl OpenRecording {
         }
     }
 
+    /// Notes what the operation uses that was captured last on the stream, by its last node, unless
+    /// the driver does not say which one that is.
+    fn note_node(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) {
+        if let Some(node) = last_node(bound.raw()) {
+            let key = |used: &PlacedUse| self.uses.memory[used.at].key();
+            self.uses.by_node.push((node, uses.iter().map(key).collect()));
+        }
+    }
+
     /// Notes uses of memory, which is kept from now on.
     fn place_all(&mut self, touches: &[Touch<'_>]) -> Vec<PlacedUse> {
         touches.iter().map(|touch| self.place_touch(touch)).collect()
@@ -407,8 +418,7 @@ impl OpenRecording {
         let known = ledger.shared().and_then(|shared| self.index.get(&key(&shared)).copied());
         if let Some(at) = known {
             let (range, access) = (touch.range.clone(), touch.access);
-            self.uses.memory[at].add(range.clone(), access);
-            return PlacedUse { at, range, access };
+            return self.place_at(at, range, access);
         }
         let is_lent = touch.in_graphs == InGraphs::Lent;
         self.place(&ledger.keep(), is_lent, touch.range.clone(), touch.access)
@@ -418,12 +428,18 @@ impl OpenRecording {
         let at = *self.index.entry(key(kept.ledger())).or_insert(self.uses.memory.len());
         if at == self.uses.memory.len() {
             let kept = kept.clone();
-            self.uses.memory.push(UsedMemory { kept, uses: Vec::new(), lent });
+            self.uses.memory.push(UsedMemory { kept, uses: Vec::new(), lent, count: 0 });
             if let CaptureOrder::Streams(ledgers) = &mut self.order {
                 ledgers.push(Ledger::default());
             }
         }
-        self.uses.memory[at].add(range.clone(), access);
+        self.place_at(at, range, access)
+    }
+
+    fn place_at(&mut self, at: usize, range: Bytes, access: Access) -> PlacedUse {
+        let memory = &mut self.uses.memory[at];
+        memory.add(range.clone(), access);
+        memory.count += 1;
         PlacedUse { at, range, access }
     }
 }

@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::Node;
 use crate::process::driver;
 use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, SharedLedger, Touch, within,
@@ -14,6 +15,7 @@ use crate::util::panic::contain;
 #[derive(Default)]
 pub(crate) struct GraphUses {
     pub(crate) memory: Vec<UsedMemory>,
+    pub(crate) by_node: Vec<NodeUses>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
     /// What an operation depends on is unknown, since the driver did not say, or an operation is not
@@ -80,6 +82,10 @@ pub(crate) trait KeptAlive: Send + Sync {
     }
 }
 
+/// The last node of an operation, and the [keys](UsedMemory::key) of the memory that it uses, one for
+/// each use. None if what it uses is unknown.
+pub(crate) type NodeUses = (Node, Box<[usize]>);
+
 /// An allocation that a graph uses.
 #[derive(Clone)]
 pub(crate) struct UsedMemory {
@@ -87,6 +93,8 @@ pub(crate) struct UsedMemory {
     pub(crate) uses: Vec<(Bytes, Access)>,
     /// The host can see it, so each launch must be lent it.
     pub(crate) lent: bool,
+    /// How many uses of operations there are.
+    pub(crate) count: usize,
 }
 
 impl UsedMemory {
@@ -95,14 +103,18 @@ impl UsedMemory {
         let lent = touch.in_graphs == InGraphs::Lent;
         let uses = vec![(touch.range.clone(), touch.access)];
         let kept = (touch.in_graphs != InGraphs::Refused).then(|| touch.ledger.get().keep());
-        kept.map(|kept| Self { kept, uses, lent })
+        kept.map(|kept| Self { kept, uses, lent, count: 1 })
     }
 
-    /// Whether these uses include that one, of the allocation that has the ledger.
-    pub(crate) fn covers(&self, ledger: &Arc<SharedLedger>, touch: &Touch<'_>) -> bool {
-        let new = (touch.range.clone(), touch.access);
-        let same = Arc::ptr_eq(self.kept.ledger(), ledger);
-        same && self.uses.iter().any(|known| includes(known, &new))
+    /// A number that no other allocation has that is kept.
+    pub(crate) fn key(&self) -> usize {
+        key(self.kept.ledger())
+    }
+
+    /// Whether these uses include that one.
+    pub(crate) fn covers(&self, range: &Bytes, access: Access) -> bool {
+        let new = (range.clone(), access);
+        self.uses.iter().any(|known| includes(known, &new))
     }
 
     /// Enters what each launch of an executable graph does to the memory.
@@ -126,13 +138,17 @@ impl UsedMemory {
 
     /// Adds a use, unless one that is known covers it; removes those that it covers.
     pub(crate) fn add(&mut self, range: Bytes, access: Access) {
-        let new = (range, access);
-        if self.uses.iter().any(|known| includes(known, &new)) {
-            return;
+        if !self.covers(&range, access) {
+            let new = (range, access);
+            self.uses.retain(|known| !includes(&new, known));
+            self.uses.push(new);
         }
-        self.uses.retain(|known| !includes(&new, known));
-        self.uses.push(new);
     }
+}
+
+/// What operations know the memory by that has the ledger, for as long as that is kept.
+pub(crate) fn key(ledger: &Arc<SharedLedger>) -> usize {
+    Arc::as_ptr(ledger).addr()
 }
 
 /// Whether one use is part of another.
