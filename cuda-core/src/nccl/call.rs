@@ -269,63 +269,66 @@ pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
 /// The function of a group, as errors name it.
 const GROUP: &str = "ncclGroupEnd";
 
-/// A stream of a group, and all that the group uses there.
-struct GroupStream<'a> {
-    bound: Bound<'a>,
-    touches: Vec<Touch<'a>>,
-}
-
-/// Enqueues operations together: `ncclGroupStart`, `ncclGroupEnd`.
-pub(super) fn enqueue_together(calls: &[Call<'_>]) -> Result<()> {
-    let calls: Vec<_> = calls.iter().filter(|call| call.shape.count != 0).collect();
+/// Enqueues operations together, those of no elements left out: `ncclGroupStart`, `ncclGroupEnd`.
+pub(super) fn enqueue_together(mut calls: Vec<Call<'_>>) -> Result<()> {
+    calls.retain(|call| call.shape.count != 0);
     let Some(first) = calls.first() else {
         return driver::ensure();
     };
-    let mut levels: Vec<GroupStream<'_>> = Vec::new();
+    let several = calls.iter().any(|call| !ptr::eq(call.core, first.core));
     for call in &calls {
-        let bound = call.bind()?;
-        let known = levels.iter().position(|level| ptr::eq(level.bound.core(), call.core));
-        let at = known.unwrap_or(levels.len());
-        if known.is_none() {
-            levels.push(GroupStream { bound, touches: Vec::new() });
+        // Each of several streams would lock the recording.
+        if call.bind()?.timeline().recording().is_some() && several {
+            return Err(Error::NotCapturable { op: GROUP });
         }
-        levels[at].touches.extend(call.used.iter().flatten().map(Used::touch));
-    }
-    // Each would lock the recording.
-    if levels.len() > 1 && levels.iter().any(|it| it.bound.timeline().recording().is_some()) {
-        return Err(Error::NotCapturable { op: GROUP });
     }
     let _scope = NcclScope::enter(&first.joined.context)?;
     let mut all = hold_all(&calls)?;
-    let result = nest(&mut levels, &mut || issue_together(&calls, &mut all));
-    calls.iter().for_each(|call| call.note_use());
+    let result = nest(&calls, 0, &mut || issue_together(&calls, &mut all));
+    calls.iter().for_each(Call::note_use);
     result
 }
 
 /// Locks the communicators, in an order that all threads follow.
-fn hold_all<'a>(calls: &[&Call<'a>]) -> Result<Vec<LockedRank<'a>>> {
-    let mut all: Vec<_> = calls.iter().map(|call| call.joined).collect();
-    all.sort_by_key(|joined| Arc::as_ptr(joined));
-    all.dedup_by(|one, other| Arc::ptr_eq(one, other));
-    all.into_iter().map(|joined| joined.hold(GROUP)).collect()
+fn hold_all<'a>(calls: &[Call<'a>]) -> Result<Vec<LockedRank<'a>>> {
+    let mut all = InlineVec::<_, 8>::new();
+    calls.iter().for_each(|call| all.push(|| call.joined));
+    all.as_mut_slice().sort_unstable_by_key(|joined| Arc::as_ptr(joined));
+    let mut held: Vec<LockedRank<'_>> = Vec::with_capacity(calls.len());
+    for joined in all.as_slice() {
+        if held.last().is_none_or(|last| !ptr::eq(last.joined, Arc::as_ptr(joined))) {
+            held.push(joined.hold(GROUP)?);
+        }
+    }
+    Ok(held)
 }
 
-/// Orders the streams, one inside the other: all of them wait before `work`, and all marks are made
-/// after it.
-fn nest(levels: &mut [GroupStream<'_>], work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    let Some((GroupStream { bound, touches }, inner)) = levels.split_first_mut() else {
+/// Orders the streams of the calls, one inside the other: all of them wait before `work`, and all marks
+/// are made after it. Those before `at` are ordered.
+fn nest(calls: &[Call<'_>], at: usize, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let Some(Call { core, .. }) = calls.get(at) else {
         return work();
     };
-    bound.order(GROUP, touches, || bound.enqueue_by(|_| nest(inner, work))).1
+    let same = |call: &&Call<'_>| ptr::eq(call.core, *core);
+    if calls[..at].iter().any(|call| same(&call)) {
+        return nest(calls, at + 1, work);
+    }
+    let bound = core.bind_work(GROUP)?;
+    let mut touches = InlineVec::<_, 4>::new();
+    for used in calls[at..].iter().filter(same).flat_map(|call| call.used.iter().flatten()) {
+        touches.push(|| used.touch());
+    }
+    let inner = || bound.enqueue_by(|_| nest(calls, at + 1, work));
+    bound.order(GROUP, touches.as_mut_slice(), inner).1
 }
 
 /// Makes the calls of NCCL, and waits until none is in progress.
-fn issue_together(calls: &[&Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> {
+fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> {
     // Each stream will wait for the others.
     if calls.iter().any(|call| call.core.timeline().is_held_up_now()) {
         calls.iter().try_for_each(|call| call.core.timeline().hold_up(None))?;
     }
-    let code = grouped(calls[0].joined.nccl, || {
+    let code = grouped(all[0].joined.nccl, || {
         for call in calls {
             let held = all.iter().find(|held| ptr::eq(held.joined, &**call.joined));
             let Some(held) = held else { unreachable!("all communicators are held") };

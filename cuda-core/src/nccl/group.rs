@@ -40,7 +40,7 @@ pub struct Group<'a> {
 pub fn group<'a, R>(f: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
     let mut group = Group { calls: Vec::new() };
     let result = f(&mut group)?;
-    enqueue_together(&group.calls)?;
+    enqueue_together(group.calls)?;
     Ok(result)
 }
 

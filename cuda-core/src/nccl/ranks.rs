@@ -350,7 +350,7 @@ impl<'a> OnStreams<'a> {
         let alike = calls.iter().all(|call| call.is_registered_as(&calls[0]));
         let why = "the memory of some ranks is registered, that of others is not";
         Error::unless(alike, shape.operation.op(), why)?;
-        let enqueued = enqueue_together(&calls);
+        let enqueued = enqueue_together(calls);
         if let Err(Error::Nccl(_)) = enqueued {
             // Some ranks may wait for others that have enqueued nothing. Failures are reported.
             drop(self.ranks.abort());
