@@ -297,8 +297,7 @@ impl GraphExec {
             return false;
         };
         let same = |(touch, known): (&Touch<'_>, &usize)| {
-            touch.ledger.get().shared().is_some_and(|shared| key(&shared) == *known)
-                && self.uses.covers(*known, touch)
+            touch.ledger.get().with_shared(key) == Some(*known) && self.uses.covers(*known, touch)
         };
         touches.len() == known.keys.len()
             && touches.iter().zip(&known.keys).all(same)

@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::fences::is_unordered;
 use super::many::{EntryKey, Many};
 use super::shared::SharedLedger;
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, SHARED, Use};
@@ -48,22 +49,24 @@ impl Entries {
         &self,
         range: &Bytes,
         access: Access,
-        concerns: &dyn Fn(&Mark) -> bool,
+        stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
         match self {
             Self::None => {}
             Self::One(entry) => {
                 let one = access.conflicts(entry.access) && overlap(&entry.range, range);
-                if one && concerns(&entry.mark) {
-                    fences.add(&entry.mark);
+                if one {
+                    fences.add_unless_ordered(stream, &entry.mark.timeline, entry.mark.seq);
                 }
             }
             Self::Many(many) => {
                 let marks = many.overlapping(range, access).map(|(_, mark)| mark);
-                fences.extend(marks.filter(|mark| concerns(mark)));
+                fences.extend(
+                    marks.filter(|Mark { timeline, seq }| is_unordered(stream, timeline, *seq)),
+                );
             }
-            Self::Shared(shared) => shared.add_conflicts(range, access, concerns, None, fences),
+            Self::Shared(shared) => shared.add_conflicts(range, access, stream, None, fences),
         }
     }
 

@@ -1,10 +1,16 @@
 //! Marks that an access has to wait for.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use crate::error::Result;
-use crate::timeline::Mark;
 use crate::timeline::core::Bound;
+use crate::timeline::{Mark, Timeline};
+
+/// Whether work on `stream` may run before that point of `timeline` is reached.
+pub(super) fn is_unordered(stream: Option<&Timeline>, timeline: &Timeline, seq: u64) -> bool {
+    stream.is_none_or(|stream| stream.id() != timeline.id()) && !timeline.has_completed(seq)
+}
 
 /// Marks of other streams that an access has to wait for.
 // INVARIANT: sorted by the ids of their timelines, at most one mark each.
@@ -15,10 +21,22 @@ impl Fences {
         Self(Vec::new())
     }
 
-    pub(crate) fn add(&mut self, mark: &Mark) {
-        match self.place(mark) {
-            Ok(at) => self.0[at].seq = self.0[at].seq.max(mark.seq),
-            Err(at) => self.0.insert(at, mark.clone()),
+    pub(crate) fn add(&mut self, timeline: &Arc<Timeline>, seq: u64) {
+        match self.place(timeline) {
+            Ok(at) => self.0[at].seq = self.0[at].seq.max(seq),
+            Err(at) => self.0.insert(at, timeline.at(seq)),
+        }
+    }
+
+    /// Adds a point of `timeline`, unless work on `stream` comes behind it anyway.
+    pub(super) fn add_unless_ordered(
+        &mut self,
+        stream: Option<&Timeline>,
+        timeline: &Arc<Timeline>,
+        seq: u64,
+    ) {
+        if is_unordered(stream, timeline, seq) {
+            self.add(timeline, seq);
         }
     }
 
@@ -31,8 +49,8 @@ impl Fences {
     }
 
     /// The index of the mark of that timeline, or where it would be inserted.
-    fn place(&self, mark: &Mark) -> std::result::Result<usize, usize> {
-        let id = mark.timeline.id();
+    fn place(&self, timeline: &Timeline) -> std::result::Result<usize, usize> {
+        let id = timeline.id();
         self.0.binary_search_by_key(&id, |known| known.timeline.id())
     }
 
@@ -88,7 +106,7 @@ impl Fences {
     }
 
     pub(super) fn covers(&self, mark: &Mark) -> bool {
-        let known = self.place(mark).ok();
+        let known = self.place(&mark.timeline).ok();
         known.is_some_and(|at| self.0[at].seq >= mark.seq)
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
-use entries::{Entries, LedgerEntry, has_completed};
+use entries::{Entries, LedgerEntry};
 
 pub(crate) use entries::{overlap, within};
 pub(crate) use fences::Fences;
@@ -85,10 +85,6 @@ const SEVERAL: u64 = u64::MAX;
 const SHARED: u64 = u64::MAX - 1;
 
 impl Reader {
-    fn mark(&self) -> Mark {
-        self.timeline.at(self.seq.load(Ordering::Acquire))
-    }
-
     fn into_entry(self) -> LedgerEntry {
         LedgerEntry {
             range: self.range,
@@ -243,14 +239,12 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        let concerns = |mark: &Mark| {
-            let same = stream.is_some_and(|stream| stream.id() == mark.timeline.id());
-            !same && !has_completed(mark)
-        };
-        lock(&self.entries).add_conflicts(range, access, &concerns, fences);
+        lock(&self.entries).add_conflicts(range, access, stream, fences);
         let reader = self.reader.get().filter(|_| access == Access::Write);
-        let mark = reader.filter(|reader| overlap(&reader.range, range)).map(Reader::mark);
-        mark.filter(concerns).into_iter().for_each(|mark| fences.add(&mark));
+        if let Some(reader) = reader.filter(|reader| overlap(&reader.range, range)) {
+            let seq = reader.seq.load(Ordering::Acquire);
+            fences.add_unless_ordered(stream, &reader.timeline, seq);
+        }
     }
 
     /// What frees or rewrites all of `range` has to wait for, on the host.
@@ -408,15 +402,16 @@ impl Ledger {
     #[inline]
     pub(crate) fn shared(&self) -> Option<Arc<SharedLedger>> {
         match self.only.load(Ordering::Acquire) {
-            SHARED => self.shared_locked(),
+            SHARED => self.with_shared(Arc::clone),
             _ => None,
         }
     }
 
+    /// Calls `f` with the ledger that graphs share with this one, if there is one.
     #[cold]
-    fn shared_locked(&self) -> Option<Arc<SharedLedger>> {
+    pub(crate) fn with_shared<R>(&self, f: impl FnOnce(&Arc<SharedLedger>) -> R) -> Option<R> {
         match &*lock(&self.entries) {
-            Entries::Shared(shared) => Some(shared.clone()),
+            Entries::Shared(shared) => Some(f(shared)),
             _ => None,
         }
     }

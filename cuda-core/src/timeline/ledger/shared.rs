@@ -103,44 +103,26 @@ impl SharedLedger {
 
     /// See [`Ledger::add_conflicts`](super::Ledger::add_conflicts). Launches of the executable that `but`
     /// belongs to are left out.
-    pub(super) fn add_conflicts(
+    pub(crate) fn add_conflicts(
         &self,
         range: &Bytes,
         access: Access,
-        concerns: &dyn Fn(&Mark) -> bool,
+        stream: Option<&Timeline>,
         but: Option<&Arc<LastLaunch>>,
         fences: &mut Fences,
     ) {
-        // Dropping the last reference to a timeline calls the driver: not under the lock.
-        let mut looked_at = Vec::new();
         let uses = lock(&self.uses);
-        uses.entries.add_conflicts(range, access, concerns, fences);
+        uses.entries.add_conflicts(range, access, stream, fences);
         for launch in &uses.launches {
             let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
             if own || !access.conflicts(launch.access) || !overlap(&launch.range, range) {
                 continue;
             }
-            if let Some(mark) = launch.last.mark() {
-                if concerns(&mark) {
-                    fences.add(&mark);
-                }
-                looked_at.push(mark);
+            if let Some(timeline) = &*lock(&launch.last.timeline) {
+                let seq = launch.last.seq.load(Ordering::Acquire);
+                fences.add_unless_ordered(stream, timeline, seq);
             }
         }
-        drop(uses);
-    }
-
-    /// Adds what a launch on `stream` of the executable that `last` belongs to has to wait for.
-    pub(crate) fn add_conflicts_of_launch(
-        &self,
-        range: &Bytes,
-        access: Access,
-        stream: &Timeline,
-        last: &Arc<LastLaunch>,
-        fences: &mut Fences,
-    ) {
-        let concerns = |mark: &Mark| mark.timeline.id() != stream.id() && !has_completed(mark);
-        self.add_conflicts(range, access, &concerns, Some(last), fences);
     }
 
     /// See [`Entries::mark`].

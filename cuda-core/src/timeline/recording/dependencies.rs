@@ -67,6 +67,9 @@ pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
     let mut count = 0;
     // SAFETY: the node is live; without a list, the call writes one number, to a local that outlives it.
     check(op, unsafe { cu::cuGraphNodeGetDependencies(node.0, ptr::null_mut(), &mut count) })?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
     let mut list = vec![ptr::null_mut(); count];
     // SAFETY: as above; the list has room for `count` nodes, one for each dependency.
     check(op, unsafe { cu::cuGraphNodeGetDependencies(node.0, list.as_mut_ptr(), &mut count) })?;

@@ -11,7 +11,7 @@
 //! * [`Order::Access`]: each operation depends on those that it conflicts with, and on nothing
 //!   else.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -78,7 +78,7 @@ pub(crate) enum Order {
 struct OpenRecording {
     uses: GraphUses,
     /// The code that is kept, by what knows it.
-    code: HashSet<usize>,
+    code: BTreeSet<usize>,
     /// The index in `uses.memory` by [`key`].
     index: BTreeMap<usize, usize>,
     order: CaptureOrder,
@@ -116,7 +116,7 @@ impl Recording {
         let recorded = OpenRecording {
             uses: GraphUses::default(),
             index: BTreeMap::new(),
-            code: HashSet::new(),
+            code: BTreeSet::new(),
             order,
             unfinished: 0,
         };
@@ -415,7 +415,7 @@ impl OpenRecording {
     fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
         let ledger = touch.ledger.get();
         // Found first: most operations use memory that earlier ones have used.
-        let known = ledger.shared().and_then(|shared| self.index.get(&key(&shared)).copied());
+        let known = ledger.with_shared(key).and_then(|key| self.index.get(&key).copied());
         if let Some(at) = known {
             let (range, access) = (touch.range.clone(), touch.access);
             return self.place_at(at, range, access);

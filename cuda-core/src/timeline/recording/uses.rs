@@ -132,7 +132,7 @@ impl UsedMemory {
         fences: &mut Fences,
     ) {
         for (range, access) in &self.uses {
-            self.kept.ledger().add_conflicts_of_launch(range, *access, stream, last, fences);
+            self.kept.ledger().add_conflicts(range, *access, Some(stream), Some(last), fences);
         }
     }
 

@@ -158,7 +158,7 @@ impl Region {
 
     /// Notes that the stream uses the region up to `seq`.
     pub(crate) fn mark(&self, timeline: &Arc<Timeline>, seq: u64) {
-        lock(&self.lease.last).add(&timeline.at(seq));
+        lock(&self.lease.last).add(timeline, seq);
     }
 }
 
