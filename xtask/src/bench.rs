@@ -6,7 +6,7 @@ pub(crate) mod measure;
 mod operation;
 mod operations;
 mod pageable;
-mod peers;
+pub(crate) mod peers;
 mod plot;
 pub(crate) mod raw;
 mod report;
@@ -34,8 +34,8 @@ use table::Style;
 ///
 /// Both run in turn in one process, in batches; medians over all batches are compared. One table
 /// shows the times, whether each met its goal, and the times of CuPy, PyTorch and cuda.core, where
-/// Python has them; another table shows what several devices reach together, beside each of them
-/// alone.
+/// Python has them, and of cudarc; another table shows what several devices reach together, beside
+/// each of them alone.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 measured; 1 an operation failed, or, with --check, a goal was missed; \
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// Writes the table in Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Leaves the Python packages out.
+    /// Leaves the other libraries out.
     #[arg(long)]
     no_peers: bool,
     /// Measures once, in this process, an operation that needs a fresh process: this program calls

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use fs_err as fs;
 
+use crate::bench::peers;
 use crate::cargo::{build, library_file};
 use crate::table::Table;
 use crate::{Outcome, test_gpu, workspace};
@@ -26,7 +27,7 @@ exec \"${PYTHON:-python3}\" \"$(dirname \"$0\")/interop.py\" \"$@\"
 
 const BENCH: &str = "\
 #!/bin/sh
-# Measures each operation on this machine's GPUs, beside the raw driver, CuPy, PyTorch and cuda.core:
+# Measures each operation on this machine's GPUs, beside the raw driver, CuPy, PyTorch, cuda.core and cudarc:
 # ./bench.sh --json results.json --svg results.svg; --help says more.
 exec \"$(dirname \"$0\")/xtask\" bench \"$@\"
 ";
@@ -34,9 +35,10 @@ exec \"$(dirname \"$0\")/xtask\" bench \"$@\"
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
 /// The GPU suites, the simulated driver, cuda-core as a library for Python, the example
-/// `distributed`, and this program, which runs the suites, the demo and the benches. The other machine must be x86-64 Linux with a C
-/// library at least as new as this machine's: `./run.sh` runs the matrix, `./bench.sh` the bench,
-/// `./interop.sh` guards among those of PyTorch and CuPy, `./xtask` everything else.
+/// `distributed`, the bench of cudarc where it can be built, and this program, which runs the suites,
+/// the demo and the benches. The other machine must be x86-64 Linux with a C library at least as new
+/// as this machine's: `./run.sh` runs the matrix, `./bench.sh` the bench, `./interop.sh` guards among
+/// those of PyTorch and CuPy, `./xtask` everything else.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 40 MiB.")]
 pub(crate) struct Args {
@@ -54,6 +56,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let built = build("build -p xtask -p cuda-driver-sim -p cuda-interop --profile bundle")?;
     for (name, path) in built.programs() {
         pack.copy(path, name)?;
+    }
+    match peers::build() {
+        Ok(path) => pack.copy(&path, peers::PROGRAM)?,
+        Err(why) => eprintln!("left out: {why}"),
     }
     fs::create_dir_all(directory.join("examples"))?;
     let examples = "build -p cuda-core --example cublas --example distributed --profile bundle";

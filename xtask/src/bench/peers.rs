@@ -1,27 +1,39 @@
-//! The same operations in Python packages, each in a process of its own.
+//! The same operations in other libraries, each in a process of its own.
 
 use std::collections::BTreeMap;
+use std::env;
+use std::env::consts::EXE_SUFFIX;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use serde::Deserialize;
 
 use super::measure::Unit;
 use super::report::{Peer, Report};
-use crate::process::{ask, python};
+use crate::cargo::Built;
+use crate::process::{ask, cargo, python};
+use crate::workspace;
 
-/// Packages that `SCRIPT` knows.
-pub(crate) const NAMES: [&str; 3] = ["CuPy", "PyTorch", "cuda.core"];
+/// Packages that `SCRIPT` knows, and the crate that [`PROGRAM`] is written with.
+pub(crate) const NAMES: [&str; 4] = ["CuPy", "PyTorch", "cuda.core", CRATE];
+
+const CRATE: &str = "cudarc";
+
+/// Of `xtask/bench/cudarc`.
+pub(crate) const PROGRAM: &str = "bench-cudarc";
 
 /// Passed on standard input, so that no file must be found beside this program.
 const SCRIPT: &str = include_str!("../../bench/peers.py");
 
-/// A package that takes longer is ended; its results until then are used.
+/// A peer that takes longer is ended; its results until then are used.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// More batches would not change the result.
 const BATCHES: usize = 201;
 
-/// A line of the script's answer.
+/// A line of a peer's answer.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
@@ -31,24 +43,24 @@ enum Line {
     Error { name: String, error: String },
 }
 
-/// The results of a package.
+/// The results of a peer.
 #[derive(Default)]
 struct Answer {
-    /// Or why the package is absent.
+    /// Or why the peer is absent.
     version: Option<Result<String, String>>,
     figures: BTreeMap<String, (f64, Unit)>,
     errors: Vec<String>,
 }
 
-/// Measures in one package the operations that the report has rows for. Every problem becomes a
+/// Measures in one peer the operations that the report has rows for. Every problem becomes a
 /// remark, which is returned.
 pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     let wanted: Vec<String> = report.rows.iter().map(|row| row.name.clone()).collect();
     let mut answer = Answer::default();
-    // Options first: argparse ends its options at the first list of words.
-    let mut python = python(&format!("- --batches={}", report.batches.min(BATCHES)));
-    python.arg(name).args(wanted);
-    let ended = ask(python, SCRIPT, PATIENCE, |line| answer.take(line));
+    let ended = peer(name, report.batches.min(BATCHES)).and_then(|(mut command, input)| {
+        command.args(wanted);
+        ask(command, input, PATIENCE, |line| answer.take(line))
+    });
     let why = match ended {
         Ok(ended) => ended.err().map(|failure| failure.why),
         Err(error) => Some(format!("{error:#}")),
@@ -57,6 +69,43 @@ pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     let remarks = remarks.collect();
     answer.enter(name, why, report);
     remarks
+}
+
+/// The command that times operations in one peer, and its input.
+fn peer(name: &str, batches: usize) -> anyhow::Result<(Command, &'static str)> {
+    // Options first: argparse ends its options at the first list of words.
+    let batches = format!("--batches={batches}");
+    if name != CRATE {
+        let mut python = python(&format!("- {batches}"));
+        python.arg(name);
+        return Ok((python, SCRIPT));
+    }
+    let packed = env::current_exe()?.with_file_name(format!("{PROGRAM}{EXE_SUFFIX}"));
+    let path = if packed.exists() { packed } else { build()? };
+    let mut program = Command::new(path);
+    program.arg(batches);
+    Ok((program, ""))
+}
+
+/// Builds [`PROGRAM`]. The error is one line.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    let built = of_program("build --release --locked").and_then(|mut cargo| {
+        Ok(Built::run(&mut cargo)?.succeeded()?.program(PROGRAM)?.to_owned())
+    });
+    built.map_err(|error| {
+        let text = format!("{error:#}");
+        let said = text.trim_end().lines().last().unwrap_or("it failed");
+        anyhow!("{PROGRAM} could not be built: {}", said.trim())
+    })
+}
+
+/// Cargo for the package of [`PROGRAM`], which is a workspace of its own.
+pub(crate) fn of_program(arguments: &str) -> anyhow::Result<Command> {
+    let root = workspace::root()?;
+    let mut cargo = cargo(arguments);
+    cargo.current_dir(root.join("xtask/bench/cudarc"));
+    cargo.env("CARGO_TARGET_DIR", workspace::target(&root)?.join(PROGRAM));
+    Ok(cargo)
 }
 
 impl Answer {
@@ -68,7 +117,7 @@ impl Answer {
                 self.figures.insert(name, (figure, unit));
             }
             Ok(Line::Error { name, error }) => self.errors.push(format!("{name}: {error}")),
-            // Other output of a package is ignored.
+            // Other output of a peer is ignored.
             Err(_) => {}
         }
     }
@@ -99,26 +148,29 @@ mod tests {
     use super::super::report::tests::sample;
     use super::*;
 
-    /// The names that the script times: quoted after `bench.time(`, or in the list that such a call
+    /// The names that a peer's source times: quoted after `.time(`, or in the list that such a call
     /// iterates over.
-    fn names_in_script() -> Vec<&'static str> {
-        let calls = SCRIPT.split("bench.time(").skip(1);
+    fn names_in(source: &str) -> Vec<&str> {
+        let calls = source.split(".time(").skip(1);
         let called = calls.filter_map(|rest| rest.trim_start().strip_prefix('"'));
         let listed = ["(True, ", "(False, "];
-        let listed = listed.into_iter().flat_map(|from| SCRIPT.split(from).skip(1));
+        let listed = listed.into_iter().flat_map(|from| source.split(from).skip(1));
         let listed = listed.filter_map(|rest| rest.split_once(", \"").map(|(_, rest)| rest));
         let names = called.chain(listed).filter_map(|rest| rest.split('"').next());
         names.collect()
     }
 
     #[test]
-    fn the_script_measures_what_there_is() {
+    fn peers_measure_what_there_is() {
         let operations = GROUPS.iter().flat_map(|group| (group.operations)());
         let known: HashSet<String> = operations.map(|operation| operation.name).collect();
-        let names = names_in_script();
-        assert!(names.len() > 40, "{names:?}");
-        for name in names {
-            assert!(known.contains(name), "{name}");
+        let program = include_str!("../../bench/cudarc/src/main.rs");
+        for (source, least) in [(SCRIPT, 60), (program, 27)] {
+            let names = names_in(source);
+            assert!(names.len() >= least, "{names:?}");
+            for name in names {
+                assert!(known.contains(name), "{name}");
+            }
         }
     }
 

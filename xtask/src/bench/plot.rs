@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use super::axis::Axis;
 use super::measure::{Many, Measured, Unit};
+use super::peers;
 use super::report::{Finding, Report, Row, Verdict};
 use super::table;
 use crate::svg::Svg;
@@ -60,8 +61,12 @@ impl Mark<'_> {
 /// The marks beside those of the safe layer and of the goal: a ring for what devices reach alone, a
 /// bracket for the limit of their links, and for each peer a shape and a colour of its own.
 fn marks(report: &Report) -> Vec<Mark<'_>> {
-    const PEERS: [&str; 3] =
-        ["m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z", "m0 -5l5 9h-10z", "m-4 -4h8v8h-8z"];
+    const PEERS: [&str; peers::NAMES.len()] = [
+        "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+        "m0 -5l5 9h-10z",
+        "m-4 -4h8v8h-8z",
+        "m0 5l5 -9h-10z",
+    ];
     let peers = table::present(report).zip(PEERS).enumerate();
     let peers = peers.map(|(index, (peer, shape))| Mark {
         name: &peer.name,
@@ -365,6 +370,13 @@ mod tests {
         assert!(svg.contains("not run: needs 2 devices"));
         assert!(svg.contains("FAILED: out of memory"));
         assert!(svg.contains("3 of 4 goals met"));
+    }
+
+    #[test]
+    fn each_peer_has_a_colour_on_light_and_on_dark() {
+        for index in 0..peers::NAMES.len() {
+            assert_eq!(STYLE.matches(&format!(".peer{index} {{")).count(), 2, "{index}");
+        }
     }
 
     #[test]

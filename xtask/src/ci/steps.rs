@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::{pages, tidy};
+use crate::bench::peers;
 use crate::process::{cargo, cargo_of, succeeds};
 use crate::test::{self, Depth};
 use crate::{Outcome, refuse, run_task, workspace};
@@ -117,6 +118,8 @@ fn lints(_: Depth) -> anyhow::Result<Outcome> {
         cargo("fmt --all --check"),
         cargo("clippy --workspace --all-targets -- --deny warnings"),
         cargo(&format!("clippy {libraries} --all-targets -- --deny warnings")),
+        peers::of_program("fmt --check")?,
+        peers::of_program("clippy --locked -- --deny warnings")?,
     ])
 }
 

@@ -20,36 +20,8 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-const PTX: &str = "
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry bench_nothing() { ret; }
-.visible .entry bench_six(
-    .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e, .param .u64 f)
-{ ret; }
-.visible .entry bench_two(.param .u64 a, .param .u64 b) { ret; }
-.visible .entry bench_slow(.param .u64 to)
-{
-    .reg .u64 %to; .reg .u32 %i, %x, %y; .reg .pred %more;
-    mov.u32 %i, 0;
-    ld.param.u64 %to, [to];
-    cvt.u32.u64 %x, %to;
-again:
-    shl.b32 %y, %x, 13;
-    xor.b32 %x, %x, %y;
-    shr.b32 %y, %x, 17;
-    xor.b32 %x, %x, %y;
-    shl.b32 %y, %x, 5;
-    xor.b32 %x, %x, %y;
-    add.u32 %i, %i, 1;
-    setp.lt.u32 %more, %i, 4000;
-    @%more bra again;
-    cvta.to.global.u64 %to, %to;
-    st.global.u32 [%to], %x;
-    ret;
-}
-";
+/// Of `xtask/bench/cudarc` too.
+const PTX: &str = include_str!("../../../bench/kernels.ptx");
 
 pub(super) fn kernel(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
     for name in ["bench_nothing", "bench_two", "bench_six", "bench_slow"] {
