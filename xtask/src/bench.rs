@@ -14,12 +14,14 @@ mod run;
 mod scale;
 mod table;
 
+use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use cuda_core::Device;
 use fs_err as fs;
 
+use crate::process::cargo;
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::target::Target;
@@ -62,7 +64,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
     /// Measures, on a driver that does nothing, whether operations cost the same however many
-    /// streams exist, or existed. Fails if one does not. Build with --release.
+    /// streams exist, or existed. Fails if one does not.
     #[arg(long, conflicts_with_all = ["list", "sim", "check", "json", "svg", "markdown"])]
     scale: bool,
     /// Fails if a goal is missed; with a file that --json wrote, checks that run instead of a new
@@ -99,12 +101,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let (Some(mode), Some(size)) = (&args.scale_of, args.size) {
         return scale::sample(mode, size);
     }
-    if args.scale {
-        return scale::run(|mode| args.wants("", mode));
-    }
     if args.list {
         print!("{}", list(&args.operations()?));
         return Ok(Outcome::Passed);
+    }
+    let measures = args.sim.is_none() && !matches!(args.check, Some(Some(_)));
+    if measures && cfg!(debug_assertions) {
+        if !args.scale {
+            // Found before anything is built.
+            Target::asked_or_real(None)?;
+        }
+        return run_optimised();
+    }
+    if args.scale {
+        return scale::run(|mode| args.wants("", mode));
     }
     let report = match &args.check {
         Some(Some(results)) => args.read(results)?,
@@ -122,6 +132,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         fs::write(path, markdown)?;
     }
     judge(&report, args.check.is_some())
+}
+
+/// Runs the same bench in a program that is optimised, which cargo builds first.
+fn run_optimised() -> anyhow::Result<Outcome> {
+    let mut optimised = cargo("run --release --package xtask --");
+    let status = optimised.args(env::args_os().skip(1)).status().context("cannot start cargo")?;
+    Ok(match status.code() {
+        Some(0) => Outcome::Passed,
+        Some(2) => Outcome::CouldNotRun,
+        _ => Outcome::Failed,
+    })
 }
 
 /// The outcome of the task: missed goals count only if goals are checked.
