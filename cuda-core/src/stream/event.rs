@@ -197,7 +197,7 @@ impl Event {
         // The graph may be launched behind anything, and host functions may come before the record.
         self.held_up.store(true, Ordering::Release);
         // Kept before the driver knows of it.
-        recording.keep_owner(op, self.clone(), GraphTraits::default())?;
+        recording.keep_owner(op, self.clone(), GraphTraits::EVENT)?;
         let call = |stream| {
             let flags = CU_EVENT_RECORD_EXTERNAL.0;
             // SAFETY: `bound` keeps the stream alive; the graph and its executables keep the event,

@@ -1,6 +1,7 @@
 //! Parts of graphs that run if, or as long as, kernels say so.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use cuda_core::jit::{LinkInput, Linker};
 use cuda_core::nvrtc::Program;
@@ -203,6 +204,8 @@ gpu_test! {
         let stream = context.create_stream()?;
         let mut x = stream.alloc_zeroed::<u32>(10)?;
         let step = Graph::capture(&context, |stream| stream.launch_host_func_each(|| ()))?;
+        let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
+        let records = Graph::capture(&context, |stream| event.record_each(stream))?;
         let fill = Graph::capture(&context, |stream| stream.fill(&mut x, 4))?;
         assert!(refusal(Condition::new(&stream, 0)).contains("not captured"));
         let mut kept = None;
@@ -212,6 +215,7 @@ gpu_test! {
             once.if_then(captured, |body| {
                 not_captured(body.launch_host_func_each(|| ()), "a host function");
                 not_captured(step.include(body), "a graph with a host function");
+                not_captured(records.include(body), "a graph with an event");
                 not_captured(body.synchronize(), "a wait");
                 fill.include(body)
             })?;

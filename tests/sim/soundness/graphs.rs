@@ -366,6 +366,37 @@ fn s07_an_update_that_may_have_failed_keeps_what_a_changed_operation_uses() {
 }
 
 #[test]
+fn s07_what_was_changed_before_a_doubtful_update_is_let_go_once() {
+    clean(|session| {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let (mut y, mut z) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
+        let fills = |to: &mut DeviceBuffer<u32>| {
+            Graph::capture(&context, |stream| {
+                stream.fill(to.slice_mut(..50)?, 1)?;
+                stream.fill(to.slice_mut(50..)?, 2)
+            })
+        };
+        let (graph, second) = (fills(&mut x)?, fills(&mut z)?);
+        let first = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        exec.set_fill(first, &mut y, 3)?;
+        let earlier = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
+        session.inject(earlier.function("cuGraphExecUpdate_v2")); // not made
+        exec.update(&second).expect_err("it was made to fail");
+        exec.set_fill(first, &mut z, 4)?;
+        let other = context.create_stream()?;
+        let stalled = stall(other.as_raw());
+        other.fill(&mut x, 0)?;
+        exec.launch(&stream)?; // the second fill comes behind this one
+        stalled.release();
+        assert_eq!(stream.download_vec(&x)?, [vec![0; 50], vec![2; 50]].concat());
+        Ok(())
+    });
+}
+
+#[test]
 fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
     clean(|_session| {
         let context = context()?;

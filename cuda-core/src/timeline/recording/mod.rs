@@ -308,8 +308,7 @@ impl Recording {
         calls()
     }
 
-    /// Keeps a function of the host, or an event, for as long as the graph may run. CUDA has neither in
-    /// what runs on a condition.
+    /// Keeps a function of the host, or an event, for as long as the graph may run.
     pub(crate) fn keep_owner(
         &self,
         op: &'static str,
@@ -318,7 +317,7 @@ impl Recording {
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
         let uses = &mut self.open(op, &mut guard)?.uses;
-        if self.outer.is_some() {
+        if !self.can_hold(traits) {
             return Err(Error::NotCapturable { op });
         }
         uses.owners.push(owner);
@@ -326,9 +325,8 @@ impl Recording {
         Ok(())
     }
 
-    /// CUDA has no functions of the host in what runs on a condition.
     fn can_hold(&self, traits: GraphTraits) -> bool {
-        !traits.may_take_long || self.outer.is_none()
+        !traits.is_not_for_bodies || self.outer.is_none()
     }
 
     /// Notes that a kernel has a priority of its own.

@@ -28,17 +28,23 @@ pub(crate) struct GraphUses {
 pub(crate) struct GraphTraits {
     /// A function of the host is among the operations: they may take any time.
     pub(crate) may_take_long: bool,
+    /// CUDA has no such operation in what runs on a condition: a function of the host, an event.
+    pub(crate) is_not_for_bodies: bool,
     /// A kernel has a priority of its own.
     pub(crate) has_priorities: bool,
 }
 
 impl GraphTraits {
     /// Host functions, and waits for what is recorded outside of the graph.
-    pub(crate) const MAY_TAKE_LONG: Self = Self { may_take_long: true, has_priorities: false };
+    pub(crate) const MAY_TAKE_LONG: Self = Self { may_take_long: true, ..Self::EVENT };
+
+    pub(crate) const EVENT: Self =
+        Self { may_take_long: false, is_not_for_bodies: true, has_priorities: false };
 
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             may_take_long: self.may_take_long || other.may_take_long,
+            is_not_for_bodies: self.is_not_for_bodies || other.is_not_for_bodies,
             has_priorities: self.has_priorities || other.has_priorities,
         }
     }
