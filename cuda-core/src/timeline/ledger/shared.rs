@@ -127,7 +127,12 @@ impl SharedLedger {
 
     /// See [`Entries::mark`].
     pub(super) fn mark(&self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
-        self.change(|entries| entries.mark(used, spent))
+        let mut uses = lock(&self.uses);
+        let marked = uses.entries.mark(used, spent);
+        if marked.is_some() {
+            self.only.store(uses.only(), Ordering::Release);
+        }
+        marked
     }
 
     pub(super) fn push(&self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
