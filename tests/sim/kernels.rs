@@ -1,8 +1,8 @@
 //! Kernels with typed parameters, and arguments of a program's own types.
 
 use cuda_core::{
-    Argument, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, LaunchError, Module,
-    PinnedBuffer, Result, Stream, kernel,
+    Argument, Condition, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Graph,
+    LaunchError, Module, PinnedBuffer, Result, Stream, kernel,
 };
 use cuda_sim::Session;
 use support::{kernels, simulator};
@@ -26,6 +26,7 @@ kernel! {
         three: [f32; 3],
     );
     fn not_there(x: &[u8]);
+    fn count_down(x: &mut [u32], go_on: &Condition);
 }
 
 /// Runs a test on a stream of device 0 and the kernels of the suites.
@@ -75,6 +76,26 @@ fn m_typed_kernels_launch() -> Result<()> {
         unsafe { launch.launch() }?;
         let words = stream.download_vec(back.as_view())?;
         assert_eq!(words[..5], [1, 0x3c00, 2, 3, u64::from(1.0f32.to_bits())]);
+        Ok(())
+    })
+}
+
+/// They are ordered with what depends on it, as untyped ones are.
+#[test]
+fn m_typed_kernels_set_conditions() -> Result<()> {
+    run(|stream, _| {
+        let context = stream.context();
+        let count_down = count_down::load(&kernels::conditions(context)?)?;
+        let mut left = stream.upload_new(&[5u32])?;
+        let graph = Graph::capture(context, |stream| {
+            let go_on = Condition::new(stream, 1)?;
+            go_on.while_loop(stream, |body| {
+                // SAFETY: one element.
+                unsafe { count_down.on(body, &mut left, &go_on).launch() }
+            })
+        })?;
+        graph.instantiate()?.launch(stream)?;
+        assert_eq!(stream.download_vec(&left)?, [0]);
         Ok(())
     })
 }

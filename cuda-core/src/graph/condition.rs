@@ -86,15 +86,20 @@ impl Condition {
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
-    /// # let function = cuda_core::Module::from_ptx(&context, "")?.function("step")?;
+    /// # let module = cuda_core::Module::from_ptx(&context, "")?;
     /// # let mut x = stream.alloc::<f32>(100)?;
-    /// use cuda_core::{Condition, Graph};
+    /// use cuda_core::{Condition, Graph, kernel};
     ///
+    /// kernel! {
+    ///     /// `step(float *x, cudaGraphConditionalHandle go_on)` writes an element for each thread.
+    ///     fn step(x: &mut [f32], go_on: &Condition);
+    /// }
+    /// let step = step::load(&module)?;
     /// let graph = Graph::capture(&context, |stream| {
     ///     let go_on = Condition::new(stream, 1)?;
     ///     go_on.while_loop(stream, |body| {
-    ///         // SAFETY: step(float *x, cudaGraphConditionalHandle go_on) writes 100 elements.
-    ///         unsafe { body.kernel(&function).block(100).arg(&mut x).arg(&go_on).launch() }
+    ///         // SAFETY: as many threads as `x` has elements.
+    ///         unsafe { step.on(body, &mut x, &go_on).block(100).launch() }
     ///     })
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())

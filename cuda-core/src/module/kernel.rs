@@ -85,6 +85,7 @@ given! {
 /// | `&[T]` | memory that the kernel reads: `&buffer`, a shared view, a type that is [passed as](crate::Argument) one |
 /// | `&mut [T]` | memory that it may write: `&mut buffer`, an exclusive view |
 /// | `BoundTexture`, `BoundSurface` | a texture or a surface that is bound |
+/// | `&Condition` | a [condition](crate::Condition) of a graph, which the kernel sets |
 /// | any other type | a value of it: a number, `bool`, a struct of [`pod!`](crate::pod!) |
 ///
 /// The type has the visibility of the declaration, is `Clone` and `Debug`, and has
@@ -161,6 +162,11 @@ macro_rules! kernel {
     (@take $head:tt [$($done:tt)*] [$arg:ident: BoundSurface $(, $($rest:tt)*)?]) => {
         $crate::kernel! { @take $head
             [$($done)* { $arg $crate::image::BoundSurface<'launch>, 8 }] [$($($rest)*)?]
+        }
+    };
+    (@take $head:tt [$($done:tt)*] [$arg:ident: &Condition $(, $($rest:tt)*)?]) => {
+        $crate::kernel! { @take $head
+            [$($done)* { $arg &'launch $crate::Condition, 8 }] [$($($rest)*)?]
         }
     };
     (@take $head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
