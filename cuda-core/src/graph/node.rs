@@ -87,17 +87,28 @@ impl<'g> GraphNode<'g> {
         self.raw.0
     }
 
+    /// The name of its kernel: `cuFuncGetName`, from CUDA 12.3 on. [`None`] for another kind of node,
+    /// and if the driver does not know it.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// let nodes = graph.nodes()?;
+    /// let scale = nodes.iter().find(|node| node.kernel_name().as_deref() == Some("scale"));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuFuncGetName", "cudaFuncGetName"))]
+    pub fn kernel_name(&self) -> Option<String> {
+        let is_kernel = self.kind == cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL;
+        is_kernel.then(|| self.name_of(self.kernel().ok()?.func).ok())?
+    }
+
     /// What it does, as `Display` shows it.
     fn describe(&self) -> Result<String> {
         let node = self.raw.0;
         Ok(match self.kind {
             cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => {
-                let kernel: CUDA_KERNEL_NODE_PARAMS =
-                    self.parameters("cuGraphKernelNodeGetParams", |to| {
-                        // SAFETY: a kernel node of the live graph; the call writes one structure, to
-                        // an exclusive borrow.
-                        unsafe { cu::cuGraphKernelNodeGetParams_v2(node, to) }
-                    })?;
+                let kernel = self.kernel()?;
                 let grid = [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ];
                 let block = [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ];
                 let name = self.name_of(kernel.func).unwrap_or_else(|_| "kernel".to_owned());
@@ -123,6 +134,15 @@ impl<'g> GraphNode<'g> {
                 format!("fill of {bytes} bytes")
             }
             other => kind_name(other).to_owned(),
+        })
+    }
+
+    /// What the driver knows of a kernel node.
+    fn kernel(&self) -> Result<CUDA_KERNEL_NODE_PARAMS> {
+        self.parameters("cuGraphKernelNodeGetParams", |to| {
+            // SAFETY: a kernel node of the live graph; the call writes one structure, to an exclusive
+            // borrow.
+            unsafe { cu::cuGraphKernelNodeGetParams_v2(self.raw.0, to) }
         })
     }
 

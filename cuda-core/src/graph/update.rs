@@ -91,6 +91,9 @@ impl GraphExec {
     /// Attributes of the launch, such as a cluster, do not count. Pinned memory is lent as after
     /// [`set_copy`](Self::set_copy).
     ///
+    /// The node is found by its place among [`Graph::nodes`], by [`GraphNode::kernel_name`](crate::GraphNode::kernel_name),
+    /// or was returned by [`GraphBuilder::add`](crate::GraphBuilder::add).
+    ///
     /// # Errors
     /// Those of [`Launch::launch`] that are found before the driver is called;
     /// [`Error::Invalid`] for a node of another graph than this was
@@ -110,7 +113,9 @@ impl GraphExec {
     ///     // SAFETY: scale(float *x, float by) reads and writes an element for each thread.
     ///     unsafe { stream.kernel(&function).block(256).arg(&mut x).arg(2.0f32).launch() }
     /// })?;
-    /// let (mut exec, scale) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// let nodes = graph.nodes()?;
+    /// let scale = nodes.iter().find(|node| node.kernel_name().as_deref() == Some("scale"));
+    /// let (mut exec, scale) = (graph.instantiate()?, scale.expect("captured above").id());
     /// for step in 0..10 {
     ///     let mut launch = stream.kernel(&function).block(256).arg(&mut x).arg(step as f32);
     ///     // SAFETY: as above; the graph has no other operation.

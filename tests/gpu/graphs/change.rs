@@ -102,6 +102,35 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_node_is_found_by_its_kernel() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let module = kernels::load(&context)?;
+        let (one, copy) = (module.function("add_one")?, module.function("copy_words")?);
+        let [x, mut y, z] = buffers(&stream)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut y, 1)?;
+            // SAFETY: 100 elements, one for each thread.
+            unsafe { stream.kernel(&one).block(100).arg(&mut y).arg(100u32).launch() }?;
+            // SAFETY: as above.
+            unsafe { copy_words!(stream, &copy, &mut y, &x).launch() }
+        })?;
+        let nodes = graph.nodes()?;
+        let names: Vec<_> = nodes.iter().map(GraphNode::kernel_name).collect();
+        assert_eq!(names, [None, Some("add_one".into()), Some("copy_words".into())]);
+        let node = nodes.iter().find(|node| node.kernel_name().as_deref() == Some(copy.name()));
+        let mut exec = graph.instantiate()?;
+        let node = node.expect("the third").id();
+        // SAFETY: as above.
+        unsafe { exec.set_kernel(node, &mut copy_words!(stream, &copy, &mut y, &z)) }?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [12; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 1, cuda_12_0;
     fn l_replaced_arguments_are_let_go_again() -> Result<()> {
         let context = context()?;
