@@ -54,6 +54,29 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1, cuda_12_4;
+    fn m_a_modules_functions() -> Result<()> {
+        let module = kernels::load(&context()?)?;
+        let known = module.function("nothing")?;
+        let functions = module.functions()?;
+        assert_eq!(functions.len(), kernels::PTX.matches(".entry").count());
+        for function in &functions {
+            assert_eq!(*function, module.function(function.name())?);
+        }
+        let nothing = functions.iter().find(|function| function.name() == "nothing");
+        assert_eq!(nothing, Some(&known));
+        let stream = module.context().create_stream()?;
+        drop((module, known));
+        let add_one = functions.iter().find(|function| function.name() == "add_one");
+        let (add_one, mut x) = (add_one.expect("a kernel"), stream.alloc_zeroed::<u32>(10)?);
+        // SAFETY: ten elements.
+        unsafe { stream.kernel(add_one).elements(10).arg(&mut x).arg(10u32).launch() }?;
+        assert_eq!(stream.download_vec(&x)?, [1; 10]);
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 1;
     fn m_modules_from_files() -> Result<()> {
         let context = context()?;

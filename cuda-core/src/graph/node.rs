@@ -1,8 +1,6 @@
 //! Nodes of a graph.
 
-use std::ffi::CStr;
 use std::fmt;
-use std::ptr;
 
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUfunction, CUgraphNode,
@@ -11,6 +9,7 @@ use cuda_sys::{
 
 use super::Graph;
 use crate::error::{Result, asked, check};
+use crate::module::function;
 use crate::process::handle::Handle;
 use crate::timeline::recording::Node;
 use crate::util::by_parts::debug_by;
@@ -155,17 +154,10 @@ impl<'g> GraphNode<'g> {
         self.graph.with_raw(|_graph| asked(op, call))
     }
 
-    /// The name of a kernel: `cuFuncGetName`, from CUDA 12.3 on.
+    /// The name of the kernel that a node of the graph has.
     fn name_of(&self, function: CUfunction) -> Result<String> {
-        let mut name = ptr::null();
-        let context = self.graph.context();
-        let name = context.ask("cuFuncGetName", &mut name, |name| {
-            // SAFETY: a function of a kernel node, whose module the graph keeps loaded; the call
-            // writes one address, to a local that outlives it.
-            unsafe { cu::cuFuncGetName(*name, function) }
-        })?;
-        // SAFETY: the driver's string, NUL-terminated, which lives as long as the module.
-        Ok(unsafe { CStr::from_ptr(*name) }.to_string_lossy().into_owned())
+        // SAFETY: a function of a kernel node, whose module the graph keeps loaded.
+        unsafe { function::name_of(self.graph.context(), function) }
     }
 }
 

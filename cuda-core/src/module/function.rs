@@ -1,6 +1,7 @@
 //! Kernels of a module: their attributes and settings.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -106,6 +107,27 @@ impl FoundFunction {
     }
 }
 
+impl Loaded {
+    /// Keeps a function of the module for the next look-up; returns the one that was kept first.
+    fn found(&self, raw: CUfunction, name: &str) -> Arc<FoundFunction> {
+        let new = || FoundFunction::new(raw, name);
+        lock(&self.functions).entry(name.to_owned()).or_insert_with(new).clone()
+    }
+}
+
+/// The name of a function: `cuFuncGetName`, from CUDA 12.3 on.
+///
+/// # Safety
+/// The function is loaded in that context.
+pub(crate) unsafe fn name_of(context: &Context, function: CUfunction) -> Result<String> {
+    let name = context.ask("cuFuncGetName", ptr::null(), |name| {
+        // SAFETY: loaded, by the caller's promise; the call writes one address, to an exclusive borrow.
+        unsafe { cu::cuFuncGetName(name, function) }
+    })?;
+    // SAFETY: the driver's string, NUL-terminated, which lives as long as the function's code.
+    Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+}
+
 /// # The function and its attributes
 impl Function {
     /// The function of a module with that name, which the driver is asked for once.
@@ -122,12 +144,31 @@ impl Function {
                     // whose context is current.
                     unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
                 });
-                let raw = asked.map_err(|error| error.naming(name))?;
-                let new = || FoundFunction::new(raw, name);
-                lock(&loaded.functions).entry(name.to_owned()).or_insert_with(new).clone()
+                loaded.found(asked.map_err(|error| error.naming(name))?, name)
             }
         };
         Ok(Self::of(found, &loaded.context, Code::Module(module.clone())))
+    }
+
+    /// All functions of a module.
+    pub(super) fn all(module: &Arc<Owned<Loaded>>) -> Result<Vec<Self>> {
+        let loaded = module.live()?;
+        let (context, raw) = (&loaded.context, loaded.raw.0);
+        let count = context.ask("cuModuleGetFunctionCount", 0, |count| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the caller holds the module.
+            unsafe { cu::cuModuleGetFunctionCount(count, raw) }
+        })?;
+        let list = vec![ptr::null_mut(); count as usize];
+        let functions = context.ask("cuModuleEnumerateFunctions", list, |list| {
+            // SAFETY: the list has room for `count` functions; the caller holds the module.
+            unsafe { cu::cuModuleEnumerateFunctions(list.as_mut_ptr(), count, raw) }
+        })?;
+        let named = |raw| {
+            // SAFETY: a function of the module, which the caller holds.
+            let name = unsafe { name_of(context, raw) }?;
+            Ok(Self::of(loaded.found(raw, &name), context, Code::Module(module.clone())))
+        };
+        functions.into_iter().map(named).collect()
     }
 
     /// The function of `code` that was found in `context`.

@@ -194,6 +194,28 @@ impl Module {
         Function::find(&self.0, name)
     }
 
+    /// All kernels of the module, each with its [name](Function::name), in no particular order:
+    /// `cuModuleGetFunctionCount`, `cuModuleEnumerateFunctions` and, for each of them, `cuFuncGetName`, from
+    /// CUDA 12.4 on. The module remembers them as those of [`Module::function`].
+    ///
+    /// # Errors
+    /// The driver's: `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.4.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// let module = cuda_core::Module::from_ptx(&context, PTX)?;
+    /// for function in module.functions()? {
+    ///     println!("{}: {} registers a thread", function.name(), function.attributes()?.registers);
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuModuleEnumerateFunctions", "cuModuleGetFunctionCount"))]
+    #[doc(alias("cuFuncGetName", "cudaFuncGetName"))]
+    pub fn functions(&self) -> Result<Vec<Function>> {
+        Function::all(&self.0)
+    }
+
     /// # Safety
     /// `image` is what `cuModuleLoadDataEx` accepts: NUL-terminated PTX text, or a whole binary
     /// image.

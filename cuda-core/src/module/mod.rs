@@ -21,7 +21,7 @@ use crate::util::by_parts::{compare_by, debug_by};
 mod load;
 
 mod code;
-mod function;
+pub(crate) mod function;
 mod global;
 mod jit;
 pub mod kernel;

@@ -71,6 +71,28 @@ entries! {
         unsafe { put(function, pointer(call.functions[&found].handle)) }
     }
 
+    newer cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) |call| {
+        let id = call.module(module)?;
+        let found = call.modules[&id].ptx.kernels.len();
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(count, found as c_uint) }
+    }
+
+    newer cuModuleEnumerateFunctions(
+        functions: *mut CUfunction,
+        count: c_uint,
+        module: CUmodule,
+    ) |call| {
+        let id = call.module(module)?;
+        let names: Vec<String> = call.modules[&id].ptx.kernels.keys().cloned().collect();
+        for (at, name) in names.into_iter().take(count as usize).enumerate() {
+            let found = function_of(call, id, name)?;
+            // SAFETY: the caller passes places for as many functions.
+            unsafe { put(functions.wrapping_add(at), pointer(call.functions[&found].handle)) }?;
+        }
+        Ok(())
+    }
+
     floor cuModuleGetGlobal_v2(
         address: *mut CUdeviceptr,
         bytes: *mut usize,
