@@ -85,8 +85,8 @@
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
 //! on buffers, of one device or two; the host's side may be any slice, and [`Stream::scope`] waits
-//! once for many. [`Stream::upload_new`], [`Stream::download_vec`] and [`Stream::copy_new`] make
-//! what they copy to; [`Stream::upload_owned`] and [`Stream::download_owned`] take host memory that
+//! once for many. [`Stream::upload_new`], [`Stream::download_vec`], [`Stream::download_pinned`] and
+//! [`Stream::copy_new`] make what they copy to; [`Stream::upload_owned`] and [`Stream::download_owned`] take host memory that
 //! an [`InFlight`] gives back. [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between
 //! them, [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
 //! [`StagingOptions`](staging::StagingOptions) say which threads help with large slices.

@@ -220,6 +220,20 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn j_copies_to_new_pinned_memory() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let buffer = stream.upload_new(&pattern(8, 4097))?;
+        let host = stream.download_pinned(buffer.slice(1..)?)?;
+        drop(buffer);
+        assert_eq!(host.as_slice()?, &pattern(8, 4097)[1..]);
+        let other = stream.context().default_stream()?;
+        assert!(other.download_pinned(&stream.alloc::<u8>(0)?)?.is_empty());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn j_copies_to_new_memory_of_the_scopes_allocator() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let statistics = Arc::new(Statistics::new(Allocator::cache()));

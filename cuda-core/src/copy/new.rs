@@ -5,6 +5,7 @@ use std::mem;
 
 use crate::copy::at_home;
 use crate::error::{Error, Result};
+use crate::host::pinned::PinnedBuffer;
 use crate::memory::device::{DeviceBuffer, DeviceSlice};
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
@@ -79,6 +80,30 @@ impl<K: StreamKind> Stream<K> {
         let mut elements = zeros(source.len(), source.device().ordinal())?;
         self.download(source, &mut elements)?;
         Ok(elements)
+    }
+
+    /// Device memory in a new pinned buffer, asynchronously: [`PinnedBuffer::new`],
+    /// [`Stream::download`].
+    ///
+    /// # Errors
+    /// Those of the two.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(100)?;
+    /// let host = stream.download_pinned(&buffer)?; // returns at once
+    /// assert_eq!(host.as_slice()?, [0.0; 100]); // waits
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
+    pub fn download_pinned<'a, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+    ) -> Result<PinnedBuffer<T>> {
+        let source = source.into();
+        let mut host = PinnedBuffer::new(self.context(), source.len())?;
+        self.download(source, &mut host)?;
+        Ok(host)
     }
 }
 
