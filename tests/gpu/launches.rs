@@ -42,6 +42,23 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn m_rows_and_columns_have_a_thread_each() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let increment = kernels::get(&context, "increment")?;
+        for (rows, columns, threads) in [(1, 1, 256), (8, 32, 256), (33, 8, 1280), (8, 33, 512)] {
+            let mut count = stream.alloc_zeroed::<u32>(1)?;
+            let mut launch = stream.kernel(&increment).elements_2d(rows, columns).arg(&mut count);
+            // SAFETY: `increment(u32 *x)` counts in one element.
+            unsafe { launch.launch() }?;
+            assert_eq!(stream.download_vec(&count)?, [threads], "{rows} rows of {columns}");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn m_scalars_arrive_bit_by_bit() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
@@ -169,6 +186,8 @@ gpu_test! {
         }
         // SAFETY: no parameter.
         is_limit(unsafe { stream.kernel(&nothing).elements(0).launch() }, "grid.x");
+        // SAFETY: it has no parameters, and touches nothing.
+        is_limit(unsafe { stream.kernel(&nothing).elements_2d(0, 1).launch() }, "grid.y");
         assert!(stream.query()?);
         Ok(())
     }

@@ -17,7 +17,7 @@ const FIRST: [(&str, &[&str]); 8] = [
     ("struct.Buffer", &["len", "is_empty", "byte_len"]),
     ("struct.Event", &["new"]),
     ("struct.Module", &["from_ptx"]),
-    ("struct.Launch", &["grid", "block", "elements", "dynamic_shared", "arg"]),
+    ("struct.Launch", &["grid", "block", "elements", "elements_2d", "dynamic_shared", "arg"]),
     ("type.PinnedBuffer", &["new", "with_flags", "from_slice", "zeroed", "as_slice"]),
 ];
 

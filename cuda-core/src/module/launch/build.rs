@@ -4,8 +4,16 @@ use super::argument::sealed::{PushArgument as _, TouchMemory as _};
 use super::{Argument, DeviceVisible, Dimensions, Launch};
 use crate::stream::StreamKind;
 
-/// Threads per block that [`Launch::elements`] chooses.
+/// Threads per block that [`Launch::elements`] and [`Launch::elements_2d`] choose: whole warps, side by
+/// side in a row.
 const BLOCK: u32 = 256;
+const BLOCK_2D: (u32, u32) = (32, 8);
+
+/// As many blocks as elements need. A number that does not fit exceeds any device's limit, and is
+/// refused as such.
+fn blocks(elements: usize, threads: u32) -> u32 {
+    u32::try_from(elements.div_ceil(threads as usize)).unwrap_or(u32::MAX)
+}
 
 /// # Shape and arguments
 impl<'a, K: StreamKind> Launch<'a, K> {
@@ -55,12 +63,28 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// unsafe { stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn elements(mut self, elements: usize) -> Self {
-        let blocks = elements.div_ceil(BLOCK as usize);
-        // A number that does not fit exceeds any device's limit, and is refused as such.
-        self.prepared.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
-        self.prepared.block = BLOCK.into();
-        self
+    pub fn elements(self, elements: usize) -> Self {
+        self.grid(blocks(elements, BLOCK)).block(BLOCK)
+    }
+
+    /// At least as many threads as elements in rows: blocks of 8 rows (`y`) of 32 threads (`x`), with
+    /// the columns along `x`. The kernel must ignore threads beyond the last row or column. Otherwise as
+    /// [`Launch::elements`]; CUDA's limit of 65,535 blocks along `y` is one of 524,280 rows.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let (rows, columns) = (768, 1000);
+    /// let mut image = stream.alloc_zeroed::<f32>(rows * columns)?;
+    /// let launch = stream.kernel(&function).elements_2d(rows, columns);
+    /// let mut launch = launch.arg(&mut image).arg(rows as u32).arg(columns as u32);
+    /// // SAFETY: scale(float *x, unsigned rows, unsigned columns) leaves all else alone.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn elements_2d(self, rows: usize, columns: usize) -> Self {
+        let (x, y) = BLOCK_2D;
+        self.grid((blocks(columns, x), blocks(rows, y))).block(BLOCK_2D)
     }
 
     /// Dynamic shared memory in bytes per block. More than 48 KiB must be allowed first, with
