@@ -25,6 +25,7 @@ gpu_test! {
     fn b_devices_sort_and_cross_unwinding_and_become_current() -> Result<()> {
         let (first, second) = (Device::get(0)?, Device::get(1)?);
         assert!(first < second && [second, first].iter().min() == Some(&first));
+        assert_eq!(second.to_string(), "device 1");
         let device = std::panic::catch_unwind(|| second.ordinal());
         assert_eq!(device.ok(), Some(1));
         assert_eq!(context::current(), ptr::null_mut());

@@ -73,6 +73,7 @@ gpu_test! {
         let devices: Vec<Device> = Device::all()?.collect();
         assert_eq!(group.len(), devices.len());
         assert_eq!(group.devices().collect::<Vec<_>>(), devices);
+        assert!(group.contexts().eq(&Device::contexts(devices.iter().copied())?));
         assert_eq!(format!("{group:?}"), format!("{devices:?}"));
         let shares = group.alloc_shares::<u16>(1003)?;
         assert_eq!(shares.iter().map(DeviceBuffer::len).sum::<usize>(), 1003);

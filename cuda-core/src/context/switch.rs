@@ -93,7 +93,7 @@ impl Context {
     /// use cuda_core::Context;
     ///
     /// match Context::current()? {
-    ///     Some(context) => println!("device {} is current", context.device().ordinal()),
+    ///     Some(context) => println!("{} is current", context.device()),
     ///     None => println!("nothing is current"),
     /// }
     /// # Ok::<(), cuda_core::Error>(())

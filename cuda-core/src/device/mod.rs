@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::ffi::c_int;
+use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::OnceLock;
@@ -48,7 +49,7 @@ pub type DeviceAttribute = CUdevice_attribute;
 ///
 /// for device in Device::all()? {
 ///     let (major, minor) = device.compute_capability()?;
-///     println!("{}: {} ({major}.{minor})", device.ordinal(), device.name()?);
+///     println!("{device}: {} ({major}.{minor})", device.name()?); // "device 0: …"
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
@@ -181,5 +182,12 @@ impl Ord for Device {
 // What is remembered about a device is written once, by code that does not unwind halfway.
 impl UnwindSafe for Device {}
 impl RefUnwindSafe for Device {}
+
+/// "device 0"
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {}", self.ordinal())
+    }
+}
 
 debug_by! { [] Device: |it| "Device({})", it.ordinal() }

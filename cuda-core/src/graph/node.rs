@@ -10,6 +10,7 @@ use cuda_sys::{
 use super::Graph;
 use crate::error::{Result, asked, check};
 use crate::module::function;
+use crate::module::launch::Dimensions;
 use crate::process::handle::Handle;
 use crate::timeline::recording::Node;
 use crate::util::by_parts::debug_by;
@@ -108,10 +109,11 @@ impl<'g> GraphNode<'g> {
         Ok(match self.kind {
             cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => {
                 let kernel = self.kernel()?;
-                let grid = [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ];
-                let block = [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ];
+                let grid = Dimensions::from([kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ]);
+                let block =
+                    Dimensions::from([kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ]);
                 let name = self.name_of(kernel.func).unwrap_or_else(|_| "kernel".to_owned());
-                format!("{name} <<<{}, {}>>>", dimensions(grid), dimensions(block))
+                format!("{name} <<<{grid}, {block}>>>")
             }
             cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY => {
                 let copy: CUDA_MEMCPY3D = self.parameters("cuGraphMemcpyNodeGetParams", |to| {
@@ -176,15 +178,6 @@ pub(super) fn kind_name(kind: NodeKind) -> &'static str {
         cuda_sys::CU_GRAPH_NODE_TYPE_MEM_FREE => "free",
         cuda_sys::CU_GRAPH_NODE_TYPE_CONDITIONAL => "conditional node",
         _ => "other node",
-    }
-}
-
-/// `4`, `4x2` or `4x2x8`.
-fn dimensions([x, y, z]: [u32; 3]) -> String {
-    match (y, z) {
-        (1, 1) => x.to_string(),
-        (_, 1) => format!("{x}x{y}"),
-        _ => format!("{x}x{y}x{z}"),
     }
 }
 

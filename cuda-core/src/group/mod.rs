@@ -13,6 +13,7 @@ mod whole;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
 use crate::memory::device::DeviceBuffer;
@@ -29,9 +30,9 @@ pub use whole::{Whole, WholeMut};
 ///
 /// | from | to | |
 /// |---|---|---|
-/// | the host | every device the same | [`upload_all`](Self::upload_all), [`upload_all`](Self::upload_all) |
-/// | the host, or one device | each device a part | [`scatter`](Self::scatter), [`scatter`](Self::scatter) |
-/// | each device a part | the host, or one device | [`gather`](Self::gather), [`gather`](Self::gather) |
+/// | the host | every device the same | [`upload_all`](Self::upload_all) |
+/// | the host, or one device | each device a part | [`scatter`](Self::scatter) |
+/// | each device a part | the host, or one device | [`gather`](Self::gather) |
 /// | one device | every device the same | [`broadcast`](Self::broadcast) |
 /// | each device | the next one | [`rotate`](Self::rotate) |
 /// | each device | each device another part | [`all_to_all`](Self::all_to_all), [`exchange`](Self::exchange) |
@@ -170,6 +171,21 @@ impl DeviceGroup {
     /// The members' devices, by rank.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = Device> {
         self.streams.iter().map(Stream::device)
+    }
+
+    /// The contexts of the members' streams, by rank.
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceGroup, Module};
+    ///
+    /// # let ptx = String::new();
+    /// let group = DeviceGroup::all()?;
+    /// let modules: Result<Vec<_>, _> =
+    ///     group.contexts().map(|context| Module::from_ptx(context, &ptx)).collect();
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &Context> {
+        self.streams.iter().map(Stream::context)
     }
 
     /// A buffer of `len` elements of unspecified value on each device: [`Stream::alloc`].

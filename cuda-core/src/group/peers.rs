@@ -118,9 +118,9 @@ impl DeviceGroup {
     /// All ordered pairs of contexts on two devices.
     fn pairs(&self) -> impl Iterator<Item = (&Context, &Context)> {
         let mut contexts: Vec<&Context> = Vec::new();
-        for stream in &self.streams {
-            if !contexts.contains(&stream.context()) {
-                contexts.push(stream.context());
+        for context in self.contexts() {
+            if !contexts.contains(&context) {
+                contexts.push(context);
             }
         }
         let all = contexts.clone();

@@ -102,7 +102,7 @@ impl HookEvent<'_> {
 /// let hooks = Hooks::new(Allocator::driver_pool());
 /// let print = |event: &HookEvent<'_>| {
 ///     if event.point == HookPoint::AfterAllocate {
-///         println!("{} bytes on device {}", event.bytes, event.device.ordinal());
+///         println!("{} bytes on {}", event.bytes, event.device);
 ///     }
 /// };
 /// hooks.with(print, || work());

@@ -73,7 +73,7 @@ type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 ///
 /// # fn spare_some() -> bool { false }
 /// let allocator = OnFailure::new(Allocator::driver_pool(), |failure| {
-///     eprintln!("no {} bytes on device {}", failure.bytes, failure.device.ordinal());
+///     eprintln!("no {} bytes on {}", failure.bytes, failure.device);
 ///     if spare_some() { Verdict::Retry } else { Verdict::GiveUp }
 /// });
 /// # let _ = allocator;

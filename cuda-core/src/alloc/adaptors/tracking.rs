@@ -224,11 +224,11 @@ impl fmt::Display for OutstandingReport {
         for block in &self.blocks {
             write!(
                 f,
-                "\n  #{}: {} at {:#x} on device {}, stream {}, by thread {}",
+                "\n  #{}: {} at {:#x} on {}, stream {}, by thread {}",
                 block.number,
                 ByteCount(block.bytes),
                 block.address,
-                block.device.ordinal(),
+                block.device,
                 block.stream,
                 block.thread
             )?;

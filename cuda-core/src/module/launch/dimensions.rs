@@ -1,5 +1,7 @@
 //! Sizes of grids, blocks and clusters.
 
+use std::fmt;
+
 /// A size in up to three dimensions; those left out are 1.
 ///
 /// ```
@@ -7,6 +9,7 @@
 ///
 /// assert_eq!(Dimensions::from(8), Dimensions { x: 8, y: 1, z: 1 });
 /// assert_eq!(Dimensions::from((8, 4)).volume(), 32);
+/// assert_eq!(Dimensions::from((8, 4)).to_string(), "8x4");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dimensions {
@@ -24,6 +27,17 @@ impl Dimensions {
     /// The product.
     pub fn volume(self) -> u128 {
         u128::from(self.x) * u128::from(self.y) * u128::from(self.z)
+    }
+}
+
+/// `4`, `4x2` or `4x2x8`.
+impl fmt::Display for Dimensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { x, y: 1, z: 1 } => write!(f, "{x}"),
+            Self { x, y, z: 1 } => write!(f, "{x}x{y}"),
+            Self { x, y, z } => write!(f, "{x}x{y}x{z}"),
+        }
     }
 }
 
