@@ -80,7 +80,7 @@
 //! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
-//! [`PinnedPool`] manages the cache behind pinned buffers, and [`trim()`] gives everything back
+//! A [`PinnedPool`] is what is kept for pinned buffers, and [`trim()`] gives everything back
 //! that is kept for reuse.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::wait::flush::flush_deferred_drops;
 
 /// Gives back all memory that the library keeps for reuse and that no work uses any more, and
-/// returns its bytes: [`drops::flush`](crate::drops::flush), then [`CachingPool::trim`]`(0)` of the
-/// [shared pool](CachingPool::shared), [`PinnedPool::trim`](crate::PinnedPool::trim) and
+/// returns its bytes: [`drops::flush`](crate::drops::flush), then [`CachingPool::trim`]`(0)` and
+/// [`PinnedPool::trim`](crate::PinnedPool::trim)`(0)` of the shared pools, and
 /// [`staging::trim`](crate::staging::trim).
 ///
 /// For a program that leaves the devices to others for a while, and for the end of a test that must

@@ -23,9 +23,9 @@ fn address(buffer: &PinnedBuffer<u8>) -> Result<usize> {
 fn from_scratch() -> Result<PoolUsage> {
     // The chunks of staging are pinned memory, too.
     staging::trim()?;
-    PinnedPool::trim(0)?;
-    PinnedPool::reset_peaks()?;
-    PinnedPool::usage()
+    PinnedPool::shared().trim(0)?;
+    PinnedPool::shared().reset_peaks()?;
+    PinnedPool::shared().usage()
 }
 
 gpu_test! {
@@ -47,6 +47,35 @@ gpu_test! {
         drop(larger);
         PinnedBuffer::<u8>::new(&context, 2000)?.as_mut_slice()?.fill(7);
         assert_eq!(PinnedBuffer::<u8>::zeroed(&context, 2000)?.as_slice()?, [0; 2000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f03_pools_of_ones_own() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let buffer = stream.upload_new(&pattern(3, 5000))?;
+        let (pool, other) = (PinnedPool::new(), PinnedPool::new());
+        let mut host = pool.alloc::<u8>(&context, 5000)?;
+        let (usage, none) = (pool.usage()?, other.usage()?);
+        assert!(usage.used >= 5000 && usage.reserved >= usage.used, "{usage:?}");
+        assert_eq!((none.used, none.reserved), (0, 0));
+        let place = address(&host)?;
+        drop(host);
+        assert_eq!(address(&pool.alloc(&context, 5000)?)?, place);
+        // A buffer outlives its pool, and a copy its buffer.
+        host = pool.alloc(&context, 5000)?;
+        drop(pool);
+        let stalled = stall(stream.as_raw());
+        stream.download(&buffer, &mut host)?;
+        drop(host);
+        let mut next = PinnedBuffer::<u8>::zeroed(&context, 5000)?;
+        next.as_mut_slice()?.fill(0xEE);
+        stalled.release();
+        stream.synchronize()?;
+        assert_eq!(next.as_slice()?, [0xEE; 5000]);
         Ok(())
     }
 }
@@ -97,7 +126,7 @@ gpu_test! {
         let places = [address(&up)?, address_of_written(&down)];
         // Neither drop waits for the copies.
         drop((up, down));
-        assert!(PinnedPool::usage()?.pending >= 2 * LEN, "{:?}", PinnedPool::usage()?);
+        assert!(PinnedPool::shared().usage()?.pending >= 2 * LEN, "{:?}", PinnedPool::shared().usage()?);
         let mut others = Vec::new();
         for seed in 0..4 {
             let other = PinnedBuffer::from_slice(&context, &pattern(50 + seed, LEN))?;
@@ -139,7 +168,7 @@ gpu_test! {
         let mut back = vec![0; 5000];
         stream.download(&device, &mut back)?;
         same(&back, &pattern(199, 5000), "the last one");
-        let usage = PinnedPool::usage()?;
+        let usage = PinnedPool::shared().usage()?;
         assert!(places.len() < 200, "{} places", places.len());
         assert!(usage.reserved_peak - before.reserved <= 8 << 20, "{usage:?}");
         Ok(())
@@ -154,20 +183,20 @@ gpu_test! {
         let kept = PinnedBuffer::from_slice(&context, &pattern(3, 1000))?;
         // An allocation of its own, since it is larger than the blocks of slabs.
         let large = PinnedBuffer::<u8>::new(&context, 40 << 20)?;
-        let usage = PinnedPool::usage()?;
+        let usage = PinnedPool::shared().usage()?;
         assert_eq!(usage.used - before.used, 1024 + (40 << 20));
         assert!(usage.reserved - before.reserved >= 40 << 20);
         assert_eq!(usage.reserved, usage.used + usage.free + usage.pending);
         drop(large);
-        assert_eq!(PinnedPool::usage()?.reserved, usage.reserved, "cached");
-        let gone = PinnedPool::trim(0)?;
-        let trimmed = PinnedPool::usage()?;
+        assert_eq!(PinnedPool::shared().usage()?.reserved, usage.reserved, "cached");
+        let gone = PinnedPool::shared().trim(0)?;
+        let trimmed = PinnedPool::shared().usage()?;
         assert_eq!(gone, usage.reserved - trimmed.reserved);
         assert!(trimmed.reserved <= usage.reserved - (40 << 20), "{trimmed:?}");
         same(kept.as_slice()?, &pattern(3, 1000), "what is used stays");
         drop(kept);
-        PinnedPool::trim(0)?;
-        let last = PinnedPool::usage()?;
+        PinnedPool::shared().trim(0)?;
+        let last = PinnedPool::shared().usage()?;
         assert_eq!((last.used, last.reserved), (before.used, before.reserved));
         assert_eq!(last.used_peak, usage.used);
         Ok(())
@@ -187,13 +216,13 @@ gpu_test! {
         let stall = stall(stream.as_raw());
         stream.upload(&up, &mut device)?;
         drop(up);
-        PinnedPool::trim(0)?;
-        let usage = PinnedPool::usage()?;
+        PinnedPool::shared().trim(0)?;
+        let usage = PinnedPool::shared().usage()?;
         assert!(usage.reserved > before.reserved && usage.pending >= 4096, "{usage:?}");
         stall.release();
         stream.synchronize()?;
-        PinnedPool::trim(0)?;
-        assert_eq!(PinnedPool::usage()?.reserved, before.reserved);
+        PinnedPool::shared().trim(0)?;
+        assert_eq!(PinnedPool::shared().usage()?.reserved, before.reserved);
         let mut back = vec![0; 4096];
         stream.download(&device, &mut back)?;
         same(&back, &pattern(4, 4096), "uploaded behind the trim");
@@ -207,20 +236,20 @@ gpu_test! {
         let context = context()?;
         let before = from_scratch()?;
         let slab = 34 << 20;
-        PinnedPool::set_limit(before.reserved + 2 * slab);
+        PinnedPool::shared().set_limit(before.reserved + 2 * slab);
         let each = |extra: usize| PinnedBuffer::<u8>::new(&context, slab + extra);
         let used = (each(0)?, each(0)?, each(0)?);
-        let usage = PinnedPool::usage()?;
+        let usage = PinnedPool::shared().usage()?;
         assert_eq!(usage.reserved - before.reserved, 3 * slab, "memory in use is not limited");
         drop(used);
-        assert_eq!(PinnedPool::usage()?.reserved, usage.reserved, "nor released by a drop");
+        assert_eq!(PinnedPool::shared().usage()?.reserved, usage.reserved, "nor released by a drop");
         // Larger, so that no cached block fits.
         let larger = each(1)?;
-        let usage = PinnedPool::usage()?;
+        let usage = PinnedPool::shared().usage()?;
         assert!(usage.reserved - before.reserved <= 2 * slab + (2 << 20), "{usage:?}");
-        PinnedPool::set_limit(usize::MAX);
+        PinnedPool::shared().set_limit(usize::MAX);
         drop(larger);
-        PinnedPool::trim(0).map(drop)
+        PinnedPool::shared().trim(0).map(drop)
     }
 }
 
@@ -233,7 +262,7 @@ gpu_test! {
         PinnedPool::set_backend(PinnedBackend::Driver);
         let plain = PinnedBuffer::from_slice(&context, &pattern(6, 3000))?;
         // Each is freed by the backend that allocated it.
-        assert_eq!(PinnedPool::usage()?.used - before.used, 3072);
+        assert_eq!(PinnedPool::shared().usage()?.used - before.used, 3072);
         same(cached.as_slice()?, &pattern(5, 3000), "of a slab");
         drop(cached);
         PinnedPool::set_backend(PinnedBackend::Slab);
@@ -241,7 +270,7 @@ gpu_test! {
         // Driver 580 reports no PORTABLE of memory that is allocated once NCCL was used in the process.
         assert!(plain.flags()?.contains(PinnedFlags::MAPPED));
         drop(plain);
-        assert_eq!(PinnedPool::usage()?.used, before.used);
+        assert_eq!(PinnedPool::shared().usage()?.used, before.used);
         Ok(())
     }
 }
@@ -346,7 +375,7 @@ gpu_test! {
         other.upload(&pending, &mut buffer)?;
         drop(pending);
         other.synchronize()?;
-        PinnedPool::trim(0)?;
+        PinnedPool::shared().trim(0)?;
         for mode in [
             cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL,
             cuda_sys::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -359,7 +388,7 @@ gpu_test! {
             other.download(&buffer, &mut back)?;
             same(back.as_slice()?, &pattern(17, 1000), "beside the capture");
             drop(back);
-            PinnedPool::trim(0)?;
+            PinnedPool::shared().trim(0)?;
             let mut status = cuda_sys::CU_STREAM_CAPTURE_STATUS_NONE;
             // SAFETY: the stream is live; the pointer is valid for a write.
             let code = unsafe { cuda_sys::cuStreamIsCapturing(stream.as_raw(), &mut status) };
@@ -402,10 +431,10 @@ gpu_test! {
             }
             Ok::<(), cuda_core::Error>(())
         })?;
-        let usage = PinnedPool::usage()?;
+        let usage = PinnedPool::shared().usage()?;
         assert_eq!(usage.used, before.used, "{usage:?}");
-        PinnedPool::trim(0)?;
-        assert_eq!(PinnedPool::usage()?.reserved, before.reserved);
+        PinnedPool::shared().trim(0)?;
+        assert_eq!(PinnedPool::shared().usage()?.reserved, before.reserved);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 mod failing;
 mod model;
+mod pools;
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -24,9 +25,9 @@ fn cached() -> Session {
     let session = simulator();
     session.set_mode(Mode::Lazy);
     PinnedPool::set_backend(PinnedBackend::Slab);
-    PinnedPool::set_limit(usize::MAX);
-    PinnedPool::trim(0).expect("no fault yet");
-    PinnedPool::reset_peaks().expect("neither a fork's child nor at exit");
+    PinnedPool::shared().set_limit(usize::MAX);
+    PinnedPool::shared().trim(0).expect("no fault yet");
+    PinnedPool::shared().reset_peaks().expect("neither a fork's child nor at exit");
     session
 }
 
@@ -38,8 +39,8 @@ fn finish(session: &Session) -> Result<()> {
     session.settle();
     cuda_core::drops::flush();
     cuda_core::staging::trim()?;
-    PinnedPool::trim(0)?;
-    let usage = PinnedPool::usage()?;
+    PinnedPool::shared().trim(0)?;
+    let usage = PinnedPool::shared().usage()?;
     assert_eq!(usage.reserved, 0, "{usage:?}");
     assert_eq!((usage.used, usage.free, usage.pending), (0, 0, 0));
     session.assert_clean();
@@ -121,7 +122,7 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     quick.upload(&two, &mut b)?;
     let (at_one, at_two) = (place(&one), place(&two));
     no_calls(&session, "drops under copies", || drop((one, two)));
-    assert_eq!(PinnedPool::usage()?.pending, 1024);
+    assert_eq!(PinnedPool::shared().usage()?.pending, 1024);
     quick.synchronize()?;
     // Known to be done: no query is needed.
     let third =
@@ -155,9 +156,9 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     let at = place(&pending);
     drop(pending);
     let mut rest = Vec::new();
-    while PinnedPool::usage()?.free > 0 {
+    while PinnedPool::shared().usage()?.free > 0 {
         // A size that needs no rounding.
-        let len = 1 << PinnedPool::usage()?.free.ilog2();
+        let len = 1 << PinnedPool::shared().usage()?.free.ilog2();
         rest.push(PinnedBuffer::<u8>::new(&context, len)?);
     }
     assert_eq!(session.calls(REGISTER), 1);
@@ -181,7 +182,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
     let context = context()?;
     let all = {
         let _first = PinnedBuffer::<u8>::new(&context, 1)?;
-        PinnedPool::usage()?.reserved
+        PinnedPool::shared().usage()?.reserved
     };
     for len in [256, 4096, all / 4, 1000, all / 2, 512] {
         // Not all of it: the first buffer may lie in the middle.
@@ -191,7 +192,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
         assert_eq!(held.len(), count);
     }
     assert_eq!(session.calls(REGISTER), 1, "one slab was enough");
-    assert_eq!(PinnedPool::usage()?.reserved_peak, all);
+    assert_eq!(PinnedPool::shared().usage()?.reserved_peak, all);
     finish(&session)
 }
 
@@ -231,8 +232,8 @@ fn f03_in_a_host_function() -> Result<()> {
     stream.launch_host_func(move || {
         drop(buffer);
         let refused = PinnedBuffer::<u8>::new(&inside, 100).map(drop);
-        let trimmed = PinnedPool::trim(0);
-        let counted = PinnedPool::usage().map(drop);
+        let trimmed = PinnedPool::shared().trim(0);
+        let counted = PinnedPool::shared().usage().map(drop);
         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some((refused, trimmed, counted));
     })?;
     stream.synchronize()?;
@@ -251,16 +252,16 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
     let context = context()?;
     let slab = {
         let _first = PinnedBuffer::<u8>::new(&context, 1)?;
-        PinnedPool::usage()?.reserved
+        PinnedPool::shared().usage()?.reserved
     };
-    PinnedPool::set_limit(slab);
+    PinnedPool::shared().set_limit(slab);
     let whole = PinnedBuffer::<u8>::new(&context, slab)?;
     let more = PinnedBuffer::<u8>::new(&context, 1)?;
-    assert_eq!(PinnedPool::usage()?.reserved, 2 * slab, "what is used is not limited");
+    assert_eq!(PinnedPool::shared().usage()?.reserved, 2 * slab, "what is used is not limited");
     drop(whole);
     let third = PinnedBuffer::<u8>::new(&context, slab + 1)?;
     assert_eq!(session.calls(UNREGISTER), 1, "what is idle is given back first");
-    PinnedPool::set_limit(usize::MAX);
+    PinnedPool::shared().set_limit(usize::MAX);
     drop((more, third));
     finish(&session)
 }
@@ -274,8 +275,8 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     let context = context()?;
     let stream = context.create_stream()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
-    let slab = PinnedPool::usage()?.reserved;
-    PinnedPool::set_limit(slab);
+    let slab = PinnedPool::shared().usage()?.reserved;
+    PinnedPool::shared().set_limit(slab);
     let stall = stall(stream.as_raw());
     let (has_memory, memory) = mpsc::channel();
     let (first, (one, other)) = thread::scope(|scope| {
@@ -297,7 +298,7 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     assert_eq!(first, Ok(2), "the other thread had its slab first");
     one.expect("no panic")?;
     other.expect("no panic")?;
-    PinnedPool::set_limit(usize::MAX);
+    PinnedPool::shared().set_limit(usize::MAX);
     drop(stream);
     finish(&session)
 }

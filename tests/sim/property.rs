@@ -220,7 +220,7 @@ fn tidy(
     }
     cuda_core::staging::set_options(settings)?;
     cuda_core::staging::trim()?;
-    cuda_core::PinnedPool::trim(0)?;
+    cuda_core::PinnedPool::shared().trim(0)?;
     support::trim_cache(session)
 }
 

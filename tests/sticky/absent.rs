@@ -32,7 +32,7 @@ fn m14_no_driver() {
         absent("Context::current", Context::current());
         absent("Context::pop", Context::pop());
         absent("trim_staging", cuda_core::staging::trim());
-        absent("PinnedPool::trim", cuda_core::PinnedPool::trim(0));
+        absent("PinnedPool::trim", cuda_core::PinnedPool::shared().trim(0));
         absent("Device::by_uuid", Device::by_uuid(Uuid::from_bytes([1; 16])));
         absent("Device::of_pointer", Device::of_pointer(4096));
         absent("PointerAttributes", PointerAttributes::of_device(4096));

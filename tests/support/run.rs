@@ -94,7 +94,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         // What the library caches for later copies is no leak.
         cuda_core::staging::trim().expect("the simulated driver frees pinned memory");
         trim_cache(&session).expect("the simulated driver frees memory");
-        cuda_core::PinnedPool::trim(0).expect("the simulated driver unregisters memory");
+        cuda_core::PinnedPool::shared().trim(0).expect("the simulated driver unregisters memory");
         session.assert_clean();
     }
 }

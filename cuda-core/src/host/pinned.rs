@@ -1,12 +1,13 @@
 //! Pinned host memory: devices read and write it asynchronously.
 
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
-use crate::host::pinned_pool::{self, PinnedChunk};
+use crate::host::pinned_pool::{self, PinnedChunk, SHARED, Slabs};
 use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
@@ -92,6 +93,8 @@ pub(crate) enum PinnedBacking {
     Allocated(Context),
     /// Portable memory, usually of a slab, requested in this context.
     Cached(Context, PinnedChunk),
+    /// The same of a pool of the program's own.
+    Pooled(Context, PinnedChunk, Arc<Slabs>),
     /// `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value owns the
     /// memory.
     Registered(Context),
@@ -107,7 +110,8 @@ impl memory::MemoryKind for PinnedMemory {
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let fences = block.ledger.last_uses(&block.whole());
         match &block.backing {
-            PinnedBacking::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
+            PinnedBacking::Cached(_, chunk) => SHARED.give(*chunk, fences),
+            PinnedBacking::Pooled(_, chunk, slabs) => slabs.give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
                 fences.wait_host()?;
                 free_raw(block.address)
@@ -122,7 +126,7 @@ impl memory::MemoryKind for PinnedMemory {
     }
 
     fn frees_by_waiting(block: &Block<Self>) -> bool {
-        !matches!(block.backing, PinnedBacking::Cached(..))
+        !matches!(block.backing, PinnedBacking::Cached(..) | PinnedBacking::Pooled(..))
     }
 
     /// Registered memory goes back to its owner, who cannot leave it to a graph.
@@ -130,14 +134,14 @@ impl memory::MemoryKind for PinnedMemory {
     fn in_graphs(block: &Block<Self>) -> InGraphs {
         match &block.backing {
             PinnedBacking::Registered(_) => InGraphs::Refused,
-            PinnedBacking::Allocated(_) | PinnedBacking::Cached(..) => InGraphs::Lent,
+            _ => InGraphs::Lent,
         }
     }
 
     fn context_of(backing: &PinnedBacking) -> &Context {
-        use PinnedBacking::{Allocated, Cached, Registered};
-        let (Allocated(context) | Cached(context, _) | Registered(context)) = backing;
-        context
+        use PinnedBacking::{Allocated, Cached, Pooled, Registered};
+        let (Allocated(of) | Cached(of, _) | Pooled(of, ..) | Registered(of)) = backing;
+        of
     }
 
     fn number(address: HostAddress) -> u64 {
@@ -231,10 +235,9 @@ impl PinnedFlags {
 /// the device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping
 /// the buffer makes no driver call and does not block; the memory is reused as soon as the copies
 /// that use it are done, for a buffer of about the same size in any context. Allocating that makes
-/// no driver call either. [`PinnedPool::trim`](crate::PinnedPool::trim) gives back what is kept,
-/// [`PinnedPool::set_limit`](crate::PinnedPool::set_limit) bounds it, and
-/// [`PinnedPool::usage`](crate::PinnedPool::usage) counts it. If no slab can be mapped or
-/// registered, the driver allocates one; with
+/// no driver call either. A [`PinnedPool`](crate::PinnedPool) counts, bounds and gives back what is
+/// kept: the shared one, or one of the program's own, which has its own slabs. If no slab can be mapped
+/// or registered, the driver allocates one; with
 /// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
 ///
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
@@ -293,18 +296,28 @@ impl<T: Pod> PinnedBuffer<T> {
     /// ```
     #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
-        driver::ensure()?;
         flags.check()?;
+        Self::allocated(context, len, |bytes, context| {
+            if flags == PinnedFlags::PORTABLE {
+                let chunk = pinned_pool::take(context, bytes)?;
+                return Ok((chunk.base, PinnedBacking::Cached(context.clone(), chunk)));
+            }
+            Ok((alloc_raw(context, bytes, flags)?, PinnedBacking::Allocated(context.clone())))
+        })
+    }
+
+    /// Memory that `allocate` allocates, unless it has no bytes.
+    #[inline]
+    pub(super) fn allocated(
+        context: &Context,
+        len: usize,
+        allocate: impl FnOnce(usize, &Context) -> Result<(HostAddress, PinnedBacking)>,
+    ) -> Result<Self> {
+        driver::ensure()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let context_of = context.clone();
-        let (address, backing) = if bytes == 0 {
-            (NOWHERE, PinnedBacking::Allocated(context_of))
-        } else if flags == PinnedFlags::PORTABLE {
-            let chunk = pinned_pool::take(context, bytes)?;
-            (chunk.base, PinnedBacking::Cached(context_of, chunk))
-        } else {
-            let address = alloc_raw(context, bytes, flags)?;
-            (address, PinnedBacking::Allocated(context_of))
+        let (address, backing) = match bytes {
+            0 => (NOWHERE, PinnedBacking::Allocated(context.clone())),
+            _ => allocate(bytes, context)?,
         };
         Ok(Self::from_storage(Storage::new(Block::unused(address, bytes, backing)), len))
     }
@@ -418,7 +431,9 @@ impl<T: Pod> PinnedBuffer<T> {
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
-            PinnedBacking::Cached(_, chunk) if chunk.is_cached() => {
+            PinnedBacking::Cached(_, chunk) | PinnedBacking::Pooled(_, chunk, _)
+                if chunk.is_cached() =>
+            {
                 Some(PinnedFlags::PORTABLE | PinnedFlags::MAPPED)
             }
             _ => (block.bytes == 0).then_some(PinnedFlags::NONE),

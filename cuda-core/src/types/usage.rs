@@ -18,7 +18,7 @@ pub struct MemoryInfo {
 }
 
 /// What a pool holds: a [`CachingPool`](crate::CachingPool) of one device's memory, a
-/// [`MemoryPool`](crate::MemoryPool), or the [`PinnedPool`](crate::PinnedPool). In bytes; what a
+/// [`MemoryPool`](crate::MemoryPool), or a [`PinnedPool`](crate::PinnedPool). In bytes; what a
 /// pool does not count is zero.
 ///
 /// `used + free + pending` is `reserved`.

@@ -80,7 +80,7 @@ fn in_use() -> Result<Vec<usize>> {
     for _ in 0..4 {
         cuda_core::staging::trim()?;
         CachingPool::shared()?.trim(0)?;
-        cuda_core::PinnedPool::trim(0)?;
+        cuda_core::PinnedPool::shared().trim(0)?;
     }
     let mut all = vec![resident()];
     for device in Device::all()? {

@@ -153,7 +153,7 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     cuda_core::drops::flush();
     session.settle();
     cuda_core::staging::trim().expect("no fault is left");
-    cuda_core::PinnedPool::trim(0).expect("no fault is left");
+    cuda_core::PinnedPool::shared().trim(0).expect("no fault is left");
     support::trim_cache(&session).expect("no fault is left");
     let mut reported = drops.end();
     // The context is kept with what could not be freed in it; the harness keeps it anyway.

@@ -16,7 +16,7 @@ fn the_first_slab_and_its_end() {
         let buffer = PinnedBuffer::from_slice(&context, &[6_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [6; 600]);
         drop(buffer);
-        PinnedPool::trim(0).map(drop)
+        PinnedPool::shared().trim(0).map(drop)
     });
 }
 
@@ -39,11 +39,11 @@ fn chunks_under_copies() {
         drop(pending);
         assert_eq!(down.as_slice()?, [6; 600]);
         drop(down);
-        PinnedPool::trim(0)?;
+        PinnedPool::shared().trim(0)?;
         let other = PinnedBuffer::<u8>::new(&context, 600)?;
         drop(stream);
         drop(other);
-        PinnedPool::trim(0).map(drop)
+        PinnedPool::shared().trim(0).map(drop)
     });
 }
 
@@ -59,8 +59,8 @@ fn once_more() {
         assert!(buffers.iter().all(|buffer| {
             buffer.as_slice().is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
         }));
-        again(|| PinnedPool::trim(0))?;
+        again(|| PinnedPool::shared().trim(0))?;
         drop(buffers);
-        again(|| PinnedPool::trim(0)).map(drop)
+        again(|| PinnedPool::shared().trim(0)).map(drop)
     });
 }

@@ -22,7 +22,7 @@ fn f10_what_cannot_be_mapped_is_the_drivers_to_refuse() -> Result<()> {
         "{error:?}"
     );
     assert_eq!(session.calls(ALLOC), 2, "again after all that was idle was given back");
-    assert_eq!(PinnedPool::usage()?.reserved, 0);
+    assert_eq!(PinnedPool::shared().usage()?.reserved, 0);
     finish(&session)
 }
 
@@ -41,7 +41,7 @@ fn f10_falls_back_to_the_driver() -> Result<()> {
         // Reused nevertheless, and freed by the right call.
         let again = no_calls(&session, "a hit", || PinnedBuffer::<u8>::new(&context, 1000))?;
         drop(again);
-        PinnedPool::trim(0)?;
+        PinnedPool::shared().trim(0)?;
         assert_eq!((session.calls(FREE), session.calls(UNREGISTER)), (1, 0));
         finish(&session)?;
     }
@@ -58,7 +58,7 @@ fn f10_oom_retry() -> Result<()> {
         session.inject(fault(ALLOC));
     };
     let idle = PinnedBuffer::<u8>::new(&context, 1000)?;
-    let reserved = PinnedPool::usage()?.reserved;
+    let reserved = PinnedPool::shared().usage()?.reserved;
     drop(idle);
     // No slab has room for this.
     let len = reserved;
@@ -79,16 +79,16 @@ fn f10_oom_retry() -> Result<()> {
         matches!(error, Error::OutOfMemory { requested, .. } if requested == 4 * len),
         "{error:?}"
     );
-    assert_eq!(PinnedPool::usage()?.reserved, 0, "all of it was given back");
+    assert_eq!(PinnedPool::shared().usage()?.reserved, 0, "all of it was given back");
     let stream = context.create_stream()?;
     for len in [3, 1000, 3 << 20] {
         there_and_back(&stream, len)?;
     }
-    assert_eq!(PinnedPool::usage()?.reserved, 0, "none of it went through pinned memory");
+    assert_eq!(PinnedPool::shared().usage()?.reserved, 0, "none of it went through pinned memory");
     // Copies use pinned memory again as soon as it can be had.
     session.clear_faults();
     there_and_back(&stream, 3)?;
-    assert!(PinnedPool::usage()?.reserved > 0);
+    assert!(PinnedPool::shared().usage()?.reserved > 0);
     drop(stream);
     finish(&session)
 }
@@ -119,10 +119,10 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
             session.fail_nth(Some(REGISTER), 1, CUDA_ERROR_NOT_SUPPORTED);
         }
         drop(PinnedBuffer::<u8>::new(&context, 1000)?);
-        let reserved = PinnedPool::usage()?.reserved;
+        let reserved = PinnedPool::shared().usage()?.reserved;
         let fault = Fault::new(CUDA_ERROR_UNKNOWN).function(release).nth(1);
         session.inject(if belated { fault.takes_effect() } else { fault });
-        let error = PinnedPool::trim(0).expect_err("so it says");
+        let error = PinnedPool::shared().trim(0).expect_err("so it says");
         assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
         let said = reports.take();
         assert!(
@@ -131,13 +131,16 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
                 && said[0].bytes == reserved,
             "{said:?}"
         );
-        assert_eq!((PinnedPool::usage()?.reserved, PinnedPool::usage()?.free), (0, 0));
+        assert_eq!(
+            (PinnedPool::shared().usage()?.reserved, PinnedPool::shared().usage()?.free),
+            (0, 0)
+        );
         let registered = session.calls(REGISTER);
         let other = PinnedBuffer::from_slice(&context, &[3_u8; 1000])?;
         assert_eq!(session.calls(REGISTER), registered + 1, "other memory");
         drop(other);
         // Not released again.
-        PinnedPool::trim(0)?;
+        PinnedPool::shared().trim(0)?;
         assert_eq!(session.calls(UNREGISTER) + session.calls(FREE), 2);
         assert_eq!(reports.resources(), []);
         let leaks = session.leaks();
@@ -154,13 +157,13 @@ fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
     let mut reports = DropReports::listen();
     let context = context()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
-    let usage = PinnedPool::usage()?;
+    let usage = PinnedPool::shared().usage()?;
     let relaxed = "cuThreadExchangeStreamCaptureMode";
     session.fail_nth(Some(relaxed), 1, CUDA_ERROR_UNKNOWN);
-    let error = PinnedPool::trim(0).expect_err("refused");
+    let error = PinnedPool::shared().trim(0).expect_err("refused");
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
     assert_eq!(session.calls(UNREGISTER), 0);
-    assert_eq!(PinnedPool::usage()?, usage, "kept");
+    assert_eq!(PinnedPool::shared().usage()?, usage, "kept");
     assert_eq!(reports.resources(), []);
     let kept = no_calls(&session, "and used", || PinnedBuffer::<u8>::new(&context, 1000))?;
     drop(kept);
@@ -179,7 +182,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     let one = PinnedBuffer::from_slice(&context, &[1_u8; 100])?;
     let mut two = PinnedBuffer::from_slice(&context, &[2_u8; 100])?;
     let at = place(&one);
-    let reserved = PinnedPool::usage()?.reserved;
+    let reserved = PinnedPool::shared().usage()?.reserved;
     stream.upload(&one, &mut buffer)?;
     drop(one);
     // The last event of the stream cannot be recorded.
@@ -188,9 +191,9 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     drop((buffer, stream));
     session.clear_faults();
     reports.take();
-    PinnedPool::trim(0)?;
+    PinnedPool::shared().trim(0)?;
     assert_eq!(reports.resources(), [Resource::PinnedMemory]);
-    let usage = PinnedPool::usage()?;
+    let usage = PinnedPool::shared().usage()?;
     assert_eq!((usage.reserved, usage.pending, usage.free), (0, 0, 0), "{usage:?}");
     let three = PinnedBuffer::from_slice(&context, &[3_u8; 100])?;
     assert_ne!(place(&three), at);
@@ -198,14 +201,45 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     assert_eq!(two.as_slice()?, [9; 100]);
     drop((two, three));
     session.settle();
-    PinnedPool::trim(0)?;
-    let usage = PinnedPool::usage()?;
+    PinnedPool::shared().trim(0)?;
+    let usage = PinnedPool::shared().usage()?;
     assert_eq!((usage.reserved, usage.used, usage.free), (0, 0, 0), "{usage:?}");
     let leaks = session.leaks();
     let pinned: usize = leaks.iter().map(|leak| leak.bytes).sum();
     assert!(pinned >= reserved, "{leaks:#?}");
     assert_eq!(session.violations(), []);
     support::judge::take_away(leaks);
+    Ok(())
+}
+
+#[test]
+fn f03_a_pool_with_a_lost_slab_ends() -> Result<()> {
+    // The slab stays given up, also when the shared pool takes over what the pool kept.
+    let session = cached();
+    let mut reports = DropReports::listen();
+    let (context, pool) = (context()?, PinnedPool::new());
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc_zeroed::<u8>(100)?;
+    let (one, two) = (pool.alloc::<u8>(&context, 100)?, pool.alloc::<u8>(&context, 100)?);
+    let (at, beside) = (place(&one), place(&two));
+    stream.upload(&one, &mut buffer)?;
+    drop(one);
+    let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuEventRecord");
+    session.inject(fault.from_then_on());
+    drop((buffer, stream));
+    session.clear_faults();
+    reports.take();
+    assert_eq!(pool.trim(0)?, 0);
+    assert_eq!(reports.resources(), [Resource::PinnedMemory]);
+    drop((pool, two));
+    let three = PinnedBuffer::<u8>::new(&context, 100)?;
+    assert!(![at, beside].contains(&place(&three)));
+    drop(three);
+    session.settle();
+    PinnedPool::shared().trim(0)?;
+    assert_eq!(PinnedPool::shared().usage()?.reserved, 0);
+    assert_eq!(session.violations(), []);
+    support::judge::take_away(session.leaks());
     Ok(())
 }
 
@@ -237,8 +271,8 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
         other.download(&there, &mut back)?;
         assert_eq!(back, [round; 1000]);
     }
-    PinnedPool::trim(0)?;
-    assert!(PinnedPool::usage()?.pending >= 1000, "{:?}", PinnedPool::usage()?);
+    PinnedPool::shared().trim(0)?;
+    assert!(PinnedPool::shared().usage()?.pending >= 1000, "{:?}", PinnedPool::shared().usage()?);
     session.clear_faults();
     drop((buffer, there, stream, other));
     finish(&session)

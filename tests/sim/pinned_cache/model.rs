@@ -117,13 +117,13 @@ impl World {
                     assert_eq!(held.buffer.as_slice()?, held.bytes);
                 }
             }
-            Step::Trim => drop(PinnedPool::trim(0)?),
+            Step::Trim => drop(PinnedPool::shared().trim(0)?),
         }
         self.count()
     }
 
     fn count(&self) -> Result<()> {
-        let usage = PinnedPool::usage()?;
+        let usage = PinnedPool::shared().usage()?;
         let used: usize = self.held.iter().map(|held| size(held.bytes.len())).sum();
         assert_eq!(usage.used, used);
         assert_eq!(usage.reserved, usage.used + usage.free + usage.pending, "{usage:?}");

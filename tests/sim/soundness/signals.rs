@@ -225,7 +225,7 @@ fn chunks_that_were_too_many_are_given_back() {
         let data = vec![7_u8; 400 << 10];
         let mut buffer = stream.alloc::<u8>(data.len())?;
         let signal = Signal::new(device(), 0u32)?;
-        let (idle, used) = (256 << 20, || PinnedPool::usage().map(|usage| usage.used));
+        let (idle, used) = (256 << 20, || PinnedPool::shared().usage().map(|usage| usage.used));
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
         (0..540).try_for_each(|_| stream.upload(&data, &mut buffer))?;
         assert!(used()? > idle, "while it was held up");

@@ -130,6 +130,21 @@ impl Space {
         self.ranges.insert(base, range);
     }
 
+    /// Adds the segments and ranges of a space whose free ranges wait for no stream.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.reserved += other.reserved;
+        self.lost += other.lost;
+        for segment in other.segments.into_values() {
+            self.segments.insert(segment.base, segment);
+        }
+        for (address, range) in other.ranges.iter() {
+            self.ranges.insert(address, Range { ..*range });
+            if let RangeState::Free { owner, seq } = range.state {
+                self.insert(address, owner, seq, None);
+            }
+        }
+    }
+
     /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
     pub(crate) fn take(
         &mut self,

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
@@ -17,7 +16,6 @@ use crate::alloc::caching::space::Space;
 use crate::context::kept;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
-use crate::util::sync::lock;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
 const MANY: usize = 64;
@@ -36,27 +34,9 @@ pub(super) struct Cache {
     /// What is used and reserved; [`Cache::usage`] adds the rest.
     pub(super) counts: PoolUsage,
     /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver,
-    /// so [`with`] drops them after unlocking.
-    spent: Vec<Fences>,
+    /// so [`Slabs::with`](super::Slabs::with) drops them after unlocking.
+    pub(super) spent: Vec<Fences>,
 }
-
-/// Runs `f` with the cache locked, then drops what it needs no more.
-pub(super) fn with<R>(f: impl FnOnce(&mut Cache) -> R) -> R {
-    let mut cache = lock(&CACHE);
-    let result = f(&mut cache);
-    let spent = mem::take(&mut cache.spent);
-    drop(cache);
-    drop(spent);
-    result
-}
-
-pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
-    shelves: Vec::new(),
-    slabs: Vec::new(),
-    retired: 0,
-    counts: PoolUsage::NONE,
-    spent: Vec::new(),
-});
 
 /// Chunks and slabs near one NUMA node.
 struct Shelf {
@@ -77,6 +57,29 @@ struct Bin {
 }
 
 impl Cache {
+    pub(super) const NEW: Self = Self {
+        shelves: Vec::new(),
+        slabs: Vec::new(),
+        retired: 0,
+        counts: PoolUsage::NONE,
+        spent: Vec::new(),
+    };
+
+    /// Takes over what another cache has, of which no chunk is in use.
+    pub(super) fn append(&mut self, other: Self) {
+        for (node, shelf) in other.shelves.into_iter().enumerate() {
+            let own = self.shelf(node);
+            own.space.append(shelf.space);
+            for (own, bin) in own.bins.iter_mut().zip(shelf.bins) {
+                own.idle.extend(bin.idle);
+                own.pending.extend(bin.pending);
+            }
+        }
+        self.slabs.extend(other.slabs);
+        self.reserve(other.counts.reserved);
+        self.spent.extend(other.spent);
+    }
+
     /// An idle chunk of exactly this class.
     #[inline]
     pub(super) fn pop(&mut self, node: NumaNode, class: Class) -> Option<PinnedChunk> {
@@ -230,16 +233,23 @@ impl Cache {
 
     /// Makes a slab one free range of its node's space, which is returned.
     fn shelve(&mut self, slab: &Slab) -> &mut Space {
-        let node = slab.node.index();
-        while self.shelves.len() <= node {
-            self.shelves.push(Shelf::new());
-        }
-        self.counts.reserved += slab.bytes;
-        self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
-        let space = &mut self.shelves[node].space;
+        self.reserve(slab.bytes);
+        let space = &mut self.shelf(slab.node.index()).space;
         space.add(slab.segment());
         space.give(slab.address(), None);
         space
+    }
+
+    fn reserve(&mut self, bytes: usize) {
+        self.counts.reserved += bytes;
+        self.counts.reserved_peak = self.counts.reserved_peak.max(self.counts.reserved);
+    }
+
+    fn shelf(&mut self, node: usize) -> &mut Shelf {
+        while self.shelves.len() <= node {
+            self.shelves.push(Shelf::new());
+        }
+        &mut self.shelves[node]
     }
 
     /// Removes and returns a wholly unused slab, if there is one. To be called after

@@ -22,9 +22,13 @@ mod source;
 pub use backend::PinnedBackend;
 pub use settings::PinnedPool;
 
+use std::mem;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 use cuda_sys::CUdeviceptr;
 
-use cache::{CACHE, Cache};
+use cache::Cache;
 use class::Class;
 use node::NumaNode;
 
@@ -36,7 +40,7 @@ use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Fences;
 use crate::util::sync::lock;
 
-/// Pinned memory that its holder owns exclusively from [`take`] to [`give`].
+/// Pinned memory that its holder owns exclusively from [`Slabs::take`] to [`Slabs::give`].
 #[derive(Clone, Copy)]
 pub(crate) struct PinnedChunk {
     // INVARIANT: the first of `bytes` initialised bytes that are pinned, portable, and this chunk's
@@ -63,6 +67,24 @@ impl PinnedChunk {
 /// Pending chunks that are queried before idle memory is merged and cut anew.
 const ASKED_ABOUT: usize = 4;
 
+/// Slabs, and the chunks that they are cut into: those of the process, or of a [`PinnedPool`].
+pub(crate) struct Slabs {
+    cache: Mutex<Cache>,
+    /// Bytes of slabs beyond which idle ones are given back before another is allocated.
+    limit: AtomicUsize,
+    /// The right to allocate a slab larger than the request, which one thread has at a time. Other
+    /// threads do not wait for it: the driver may be waiting for a device, and the device for what
+    /// another thread does next. Threads that lose the race allocate a slab of exactly the size they
+    /// need; so does a drop hook that runs while its own thread has the right.
+    turn: Mutex<()>,
+}
+
+/// Those of the process.
+pub(crate) static SHARED: Slabs = Slabs::new();
+
+/// All others.
+static OTHERS: Mutex<Vec<Weak<Slabs>>> = Mutex::new(Vec::new());
+
 /// A chunk of at least `bytes`, which are not zero, near the context's device; usable in every
 /// context. Its contents are unspecified.
 ///
@@ -73,39 +95,15 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     if backend::is_driver()? {
         return allocate(context, bytes);
     }
-    let node = NumaNode::of(context.device());
-    if let Some(chunk) = lock(&CACHE).pop(node, Class::of(bytes)) {
-        return Ok(chunk);
-    }
-    take_slowly(context, node, bytes)
-}
-
-/// Takes back a chunk, which may be reused once the fences are reached. No driver call if it is
-/// part of a slab. A chunk of the driver's is waited for and freed; on
-/// [`Kept`](FailedRelease::Kept), the caller still owns it, otherwise it must not be used any more.
-#[inline]
-pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
-    if !chunk.is_cached {
-        fences.wait_host().map_err(FailedRelease::Kept)?;
-        return pinned::free_raw(chunk.base);
-    }
-    if fences.is_empty() {
-        lock(&CACHE).put(chunk);
-    } else {
-        give_pending(chunk, fences);
-    }
-    Ok(())
-}
-
-#[cold]
-fn give_pending(chunk: PinnedChunk, fences: Fences) {
-    cache::with(|cache| cache.put_pending(chunk, fences));
+    SHARED.take(context, bytes)
 }
 
 /// Drops fences that are known to have been reached, and so the streams they refer to. No driver
 /// call.
 fn prune() {
-    cache::with(Cache::settle_all);
+    SHARED.with(Cache::settle_all);
+    let others: Vec<_> = lock(&OTHERS).iter().filter_map(Weak::upgrade).collect();
+    others.iter().for_each(|slabs| slabs.with(Cache::settle_all));
 }
 
 /// An allocation of the driver's.
@@ -119,90 +117,163 @@ fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     })
 }
 
-/// A chunk when no idle one has exactly this size.
-#[cold]
-fn take_slowly(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
-    let bytes = class::rounded(asked);
-    if let Some(chunk) = find(node, bytes) {
-        return Ok(chunk);
+impl Slabs {
+    const fn new() -> Self {
+        Self {
+            cache: Mutex::new(Cache::NEW),
+            limit: AtomicUsize::new(usize::MAX),
+            turn: Mutex::new(()),
+        }
     }
-    if let Some(chunk) = ask(node, bytes) {
-        return Ok(chunk);
+
+    /// Others than those of the process.
+    fn others() -> Arc<Self> {
+        let slabs = Arc::new(Self::new());
+        let mut others = lock(&OTHERS);
+        others.retain(|slabs| slabs.strong_count() > 0);
+        others.push(Arc::downgrade(&slabs));
+        slabs
     }
-    // Idle chunks of other sizes may fit once merged with their neighbours.
-    if let Some(chunk) = find_merged(node, bytes) {
-        return Ok(chunk);
+
+    /// Runs `f` with the cache locked, then drops what it needs no more.
+    fn with<R>(&self, f: impl FnOnce(&mut Cache) -> R) -> R {
+        let mut cache = lock(&self.cache);
+        let result = f(&mut cache);
+        let spent = mem::take(&mut cache.spent);
+        drop(cache);
+        drop(spent);
+        result
     }
-    growth::grow(context, node, asked)
-}
 
-/// A chunk from what is known to be idle.
-fn find(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-    cache::with(|cache| cache.find(node, bytes))
-}
+    /// A chunk of a slab.
+    #[inline]
+    pub(crate) fn take(&self, context: &Context, bytes: usize) -> Result<PinnedChunk> {
+        let node = NumaNode::of(context.device());
+        if let Some(chunk) = lock(&self.cache).pop(node, Class::of(bytes)) {
+            return Ok(chunk);
+        }
+        self.take_slowly(context, node, bytes)
+    }
 
-/// [`find`] after merging all idle chunks with their neighbours.
-fn find_merged(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-    cache::with(|cache| {
-        cache.merge();
-        cache.find(node, bytes)
-    })
-}
+    /// Takes back a chunk, which may be reused once the fences are reached. No driver call if it is
+    /// part of a slab. A chunk of the driver's is waited for and freed; on
+    /// [`Kept`](FailedRelease::Kept), the caller still owns it, otherwise it must not be used any more.
+    #[inline]
+    pub(crate) fn give(&self, chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
+        if !chunk.is_cached {
+            fences.wait_host().map_err(FailedRelease::Kept)?;
+            return pinned::free_raw(chunk.base);
+        }
+        if fences.is_empty() {
+            lock(&self.cache).put(chunk);
+        } else {
+            self.give_pending(chunk, fences);
+        }
+        Ok(())
+    }
 
-/// A chunk that the driver, when queried, reports to be done with.
-fn ask(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-    let bin = Class::of(bytes).index();
-    for _ in 0..ASKED_ABOUT {
-        let (chunk, fences) = lock(&CACHE).take_pending(node.index(), bin)?;
-        if ask_about(chunk, fences) {
-            if let Some(found) = find(node, bytes) {
-                return Some(found);
+    #[cold]
+    fn give_pending(&self, chunk: PinnedChunk, fences: Fences) {
+        self.with(|cache| cache.put_pending(chunk, fences));
+    }
+
+    /// A chunk when no idle one has exactly this size.
+    #[cold]
+    fn take_slowly(&self, context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
+        let bytes = class::rounded(asked);
+        if let Some(chunk) = self.find(node, bytes) {
+            return Ok(chunk);
+        }
+        if let Some(chunk) = self.ask(node, bytes) {
+            return Ok(chunk);
+        }
+        // Idle chunks of other sizes may fit once merged with their neighbours.
+        if let Some(chunk) = self.find_merged(node, bytes) {
+            return Ok(chunk);
+        }
+        self.grow(context, node, asked)
+    }
+
+    /// A chunk from what is known to be idle.
+    fn find(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
+        self.with(|cache| cache.find(node, bytes))
+    }
+
+    /// [`find`](Self::find) after merging all idle chunks with their neighbours.
+    fn find_merged(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
+        self.with(|cache| {
+            cache.merge();
+            cache.find(node, bytes)
+        })
+    }
+
+    /// A chunk that the driver, when queried, reports to be done with.
+    fn ask(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
+        let bin = Class::of(bytes).index();
+        for _ in 0..ASKED_ABOUT {
+            let (chunk, fences) = lock(&self.cache).take_pending(node.index(), bin)?;
+            if self.ask_about(chunk, fences) {
+                if let Some(found) = self.find(node, bytes) {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    /// Queries all pending chunks.
+    fn ask_about_all(&self) {
+        let pending = lock(&self.cache).pending();
+        for (node, bin, count) in pending {
+            for _ in 0..count {
+                let Some((chunk, fences)) = lock(&self.cache).take_pending(node, bin) else {
+                    break;
+                };
+                self.ask_about(chunk, fences);
             }
         }
     }
-    None
-}
 
-/// Queries all pending chunks.
-fn ask_about_all() {
-    let pending = lock(&CACHE).pending();
-    for (node, bin, count) in pending {
-        for _ in 0..count {
-            let Some((chunk, fences)) = lock(&CACHE).take_pending(node, bin) else {
-                break;
-            };
-            ask_about(chunk, fences);
+    /// Queries the fences of a pending chunk, puts it where it belongs by now, and returns whether it
+    /// is idle.
+    fn ask_about(&self, chunk: PinnedChunk, fences: Fences) -> bool {
+        let done = match fences.query() {
+            Ok(done) => done,
+            Err(Error::LostStream) => {
+                self.set_aside(chunk);
+                return false;
+            }
+            // An error of other work is not this caller's to report.
+            Err(_) => false,
+        };
+        let fences = if done { Fences::none() } else { fences };
+        // The chunk is part of a slab, so this makes no driver call and does not fail.
+        let _ = self.give(chunk, fences);
+        done
+    }
+
+    /// Gives up the slab of a chunk that a device may still use, since its stream is lost. Other chunks
+    /// of that slab stay valid while they are in use.
+    fn set_aside(&self, chunk: PinnedChunk) {
+        let retired = self.with(|cache| {
+            let retired = cache.retire(&chunk);
+            cache.put(chunk);
+            retired
+        });
+        if let Some(slab) = retired {
+            slab.leak(Error::LostStream);
         }
     }
 }
 
-/// Queries the fences of a pending chunk, puts it where it belongs by now, and returns whether it
-/// is idle.
-fn ask_about(chunk: PinnedChunk, fences: Fences) -> bool {
-    let done = match fences.query() {
-        Ok(done) => done,
-        Err(Error::LostStream) => {
-            set_aside(chunk);
-            return false;
+/// Leaves the memory to the slabs of the process, which know when work has done with it.
+impl Drop for Slabs {
+    fn drop(&mut self) {
+        let cache = self.cache.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let cache = mem::replace(cache, Cache::NEW);
+        match driver::gone() {
+            None => SHARED.with(|shared| shared.append(cache)),
+            Some(_) => mem::forget(cache),
         }
-        // An error of other work is not this caller's to report.
-        Err(_) => false,
-    };
-    let fences = if done { Fences::none() } else { fences };
-    // The chunk is part of a slab, so this makes no driver call and does not fail.
-    let _ = give(chunk, fences);
-    done
-}
-
-/// Gives up the slab of a chunk that a device may still use, since its stream is lost. Other chunks
-/// of that slab stay valid while they are in use.
-fn set_aside(chunk: PinnedChunk) {
-    let retired = cache::with(|cache| {
-        let retired = cache.retire(&chunk);
-        cache.put(chunk);
-        retired
-    });
-    if let Some(slab) = retired {
-        slab.leak(Error::LostStream);
     }
 }

@@ -1,37 +1,85 @@
 //! What users see of the slabs: their usage, limit and backend.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::backend::{self, PinnedBackend};
-use super::cache::CACHE;
-use super::growth::{LIMIT, release_idle};
+use super::{SHARED, Slabs};
+use crate::context::Context;
 use crate::error::Result;
+use crate::host::pinned::{PinnedBacking, PinnedBuffer};
 use crate::process::driver;
+use crate::types::pod::Pod;
 use crate::types::usage::PoolUsage;
+use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
-/// The pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s. There is
-/// one.
+/// Pinned memory that is kept for [`PinnedBuffer`]s: the [shared](Self::shared) pool, from which
+/// [`PinnedBuffer::new`] and staged copies allocate, or one of the program's own.
+///
+/// A handle: clones are the same pool. A pool of the program's own lives as long as its handles and its
+/// buffers; what it kept goes to the shared pool then.
 ///
 /// Memory that the driver allocates is not part of it: that with
-/// [flags](crate::pinned::PinnedFlags) of its own, or all with [`PinnedBackend::Driver`].
+/// [flags](crate::pinned::PinnedFlags) of its own, or all of the shared pool with
+/// [`PinnedBackend::Driver`].
 ///
 /// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
 /// use cuda_core::PinnedPool;
 ///
-/// PinnedPool::reset_peaks()?;
-/// // … one step of the program …
-/// println!("{} bytes at most", PinnedPool::usage()?.used_peak);
-/// if PinnedPool::usage()?.free > 1 << 30 {
-///     PinnedPool::trim(0)?;
+/// let pool = PinnedPool::new(); // the buffers of one part of the program
+/// pool.set_limit(1 << 30);
+/// let batch = pool.alloc::<f32>(&context, 1 << 20)?;
+/// println!("{} bytes at most", pool.usage()?.used_peak);
+/// if PinnedPool::shared().usage()?.free > 1 << 30 {
+///     PinnedPool::shared().trim(0)?;
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct PinnedPool;
+#[derive(Clone)]
+pub struct PinnedPool(Option<Arc<Slabs>>);
 
 impl PinnedPool {
+    /// The pool of the process.
+    pub const fn shared() -> Self {
+        Self(None)
+    }
+
+    /// A pool of the program's own, without memory. No driver call.
+    #[expect(clippy::new_without_default, reason = "the default would be the shared one")]
+    pub fn new() -> Self {
+        Self(Some(Slabs::others()))
+    }
+
+    /// `len` elements of unspecified value, as by [`PinnedBuffer::new`]; from this pool, whatever the
+    /// [backend](Self::set_backend), unless it is the shared one.
+    ///
+    /// # Errors
+    /// Those of [`PinnedBuffer::new`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let pool = cuda_core::PinnedPool::new();
+    /// let mut host = pool.alloc::<f32>(&context, 1000)?;
+    /// host.as_mut_slice()?.fill(1.0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
+    pub fn alloc<T: Pod>(&self, context: &Context, len: usize) -> Result<PinnedBuffer<T>> {
+        let Some(own) = &self.0 else {
+            return PinnedBuffer::new(context, len);
+        };
+        PinnedBuffer::allocated(context, len, |bytes, context| {
+            let chunk = own.take(context, bytes)?;
+            Ok((chunk.base, PinnedBacking::Pooled(context.clone(), chunk, own.clone())))
+        })
+    }
+
+    fn slabs(&self) -> &Slabs {
+        self.0.as_deref().unwrap_or(&SHARED)
+    }
+
     /// How much pinned memory is used and kept. No driver call.
     ///
     /// # Errors
@@ -39,22 +87,22 @@ impl PinnedPool {
     /// [`Error::Exiting`](crate::Error::Exiting).
     ///
     /// ```
-    /// let usage = cuda_core::PinnedPool::usage()?;
+    /// let usage = cuda_core::PinnedPool::shared().usage()?;
     /// println!("{} of {} MiB pinned are used", usage.used >> 20, usage.reserved >> 20);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn usage() -> Result<PoolUsage> {
+    pub fn usage(&self) -> Result<PoolUsage> {
         driver::gone().map_or(Ok(()), Err)?;
-        Ok(PoolUsage { limit: Self::limit(), ..lock(&CACHE).usage() })
+        Ok(PoolUsage { limit: self.limit(), ..lock(&self.slabs().cache).usage() })
     }
 
     /// Sets the peaks of [`PinnedPool::usage`] to the present values. No driver call.
     ///
     /// # Errors
     /// Those of [`PinnedPool::usage`].
-    pub fn reset_peaks() -> Result<()> {
+    pub fn reset_peaks(&self) -> Result<()> {
         driver::gone().map_or(Ok(()), Err)?;
-        lock(&CACHE).reset_peaks();
+        lock(&self.slabs().cache).reset_peaks();
         Ok(())
     }
 
@@ -76,20 +124,20 @@ impl PinnedPool {
     /// bytes given back before the error are not counted.
     ///
     /// ```no_run
-    /// cuda_core::PinnedPool::trim(0)?;
+    /// cuda_core::PinnedPool::shared().trim(0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
-    pub fn trim(keep: usize) -> Result<usize> {
+    pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
-        super::ask_about_all();
-        release_idle(keep)
+        self.slabs().ask_about_all();
+        self.slabs().release_idle(keep)
     }
 
     /// The most that is reserved before idle memory is given back; [`None`], the default, without a
     /// limit.
-    pub fn limit() -> Option<usize> {
-        Some(LIMIT.load(Ordering::Relaxed)).filter(|limit| *limit < usize::MAX)
+    pub fn limit(&self) -> Option<usize> {
+        Some(self.slabs().limit.load(Ordering::Relaxed)).filter(|limit| *limit < usize::MAX)
     }
 
     /// Sets how much pinned memory may be reserved before idle memory is given back.
@@ -99,14 +147,14 @@ impl PinnedPool {
     /// in use is not limited.
     ///
     /// ```
-    /// cuda_core::PinnedPool::set_limit(4 << 30);
-    /// cuda_core::PinnedPool::set_limit(None); // no limit again
+    /// cuda_core::PinnedPool::shared().set_limit(4 << 30);
+    /// cuda_core::PinnedPool::shared().set_limit(None); // no limit again
     /// ```
-    pub fn set_limit(bytes: impl Into<Option<usize>>) {
-        LIMIT.store(bytes.into().unwrap_or(usize::MAX), Ordering::Relaxed);
+    pub fn set_limit(&self, bytes: impl Into<Option<usize>>) {
+        self.slabs().limit.store(bytes.into().unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// What allocates pinned memory now.
+    /// What allocates pinned memory of the shared pool now.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if the environment variable `CUDA_CORE_PINNED`
@@ -115,7 +163,7 @@ impl PinnedPool {
         Ok(if backend::is_driver()? { PinnedBackend::Driver } else { PinnedBackend::Slab })
     }
 
-    /// Sets what allocates pinned memory from now on. A buffer is freed by what allocated it.
+    /// Sets what allocates pinned memory of the shared pool from now on. A buffer is freed by what allocated it.
     ///
     /// Without this call the environment variable `CUDA_CORE_PINNED` decides: `driver`, or `slab`,
     /// which is also the default; white space around the value is ignored. With any other value,
@@ -130,3 +178,5 @@ impl PinnedPool {
         backend::set(backend);
     }
 }
+
+debug_by! { [] PinnedPool: |it| "PinnedPool" { is_shared: it.0.is_none(), limit: it.limit() } }

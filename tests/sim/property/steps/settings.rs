@@ -50,7 +50,7 @@ impl World {
                     pool.trim(0)?;
                 }
             }
-            SettingOp::TrimPinned => drop(PinnedPool::trim(0)?),
+            SettingOp::TrimPinned => drop(PinnedPool::shared().trim(0)?),
             SettingOp::TrimStaging => drop(staging::trim()?),
             SettingOp::FlushDrops => drops::flush(),
             SettingOp::Slabs => PinnedPool::set_backend(PinnedBackend::Slab),

@@ -90,10 +90,10 @@ impl StagingChunk {
         }
     }
 
-    /// Gives the memory back once the fences are reached; see [`pinned_pool::give`].
+    /// Gives the memory back once the fences are reached; see [`Slabs::give`](pinned_pool::Slabs::give).
     pub(super) fn give(self, fences: Fences) -> Result<(), FailedRelease> {
         let base = match self.memory {
-            StagingMemory::Pinned(memory) => return pinned_pool::give(memory, fences),
+            StagingMemory::Pinned(memory) => return pinned_pool::SHARED.give(memory, fences),
             StagingMemory::Pageable(base) => base,
         };
         fences.wait_host().map_err(FailedRelease::Kept)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::host::pinned_pool;
+use crate::host::pinned_pool::PinnedPool;
 use crate::process::pinned_pass::Pass;
 use crate::process::release::FailedRelease;
 use crate::process::{driver, workers};
@@ -354,7 +354,7 @@ fn take_at_last(bytes: usize, refused: Error) -> Result<StagingChunk> {
 fn set_aside(chunk: StagingChunk, last: Fences, error: Error) {
     chunk.uncount();
     if chunk.is_cached() {
-        // `pinned_pool::give` makes no driver call for it, so does not fail; the slab gives it up when it
+        // `Slabs::give` makes no driver call for it, so does not fail; the slab gives it up when it
         // queries it.
         let _ = chunk.give(last);
         return;
@@ -412,7 +412,7 @@ pub fn trim_staging() -> Result<usize> {
     let mut gone = 0;
     loop {
         let Some(chunk) = lock(&POOL).idle.pop_front() else {
-            gone += pinned_pool::PinnedPool::trim(0)?;
+            gone += PinnedPool::shared().trim(0)?;
             return Ok(gone + signal::trim()?);
         };
         let given = chunk.give(Fences::none());
