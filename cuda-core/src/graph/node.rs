@@ -97,7 +97,7 @@ impl<'g> GraphNode<'g> {
     /// let scale = nodes.iter().find(|node| node.kernel_name().as_deref() == Some("scale"));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuFuncGetName", "cudaFuncGetName"))]
+    #[doc(alias("cuFuncGetName"))]
     pub fn kernel_name(&self) -> Option<String> {
         let is_kernel = self.kind == cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL;
         is_kernel.then(|| self.name_of(self.kernel().ok()?.func).ok())?

@@ -210,8 +210,7 @@ impl Module {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[doc(alias("cuModuleEnumerateFunctions", "cuModuleGetFunctionCount"))]
-    #[doc(alias("cuFuncGetName", "cudaFuncGetName"))]
+    #[doc(alias("cuModuleEnumerateFunctions", "cuModuleGetFunctionCount", "cuFuncGetName"))]
     pub fn functions(&self) -> Result<Vec<Function>> {
         Function::all(&self.0)
     }

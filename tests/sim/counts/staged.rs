@@ -36,7 +36,7 @@ fn copies_to_new_memory_cost_memory_and_the_copy() {
         let pinned = [entered(relaxed("cuMemHostAlloc")), vec![DOWNLOAD]].concat();
         let pinned = driver.expect(pinned, || stream.download_pinned(&copy))?;
         assert_eq!(pinned.as_slice()?, [1; 16]);
-        assert!(driver.expect([], || stream.download_pinned(&copy.slice(..0)?))?.is_empty());
+        assert!(driver.expect([], || stream.download_pinned(copy.slice(..0)?))?.is_empty());
         let nothing = driver.expect([], || stream.upload_new(&[0_u64; 0]))?;
         let nothing = driver.expect([], || stream.copy_new(&nothing))?;
         assert_eq!(driver.expect([], || stream.download_vec(&nothing))?, [0; 0]);
