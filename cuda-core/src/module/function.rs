@@ -166,7 +166,8 @@ impl Function {
         let named = |raw| {
             // SAFETY: a function of the module, which the caller holds.
             let name = unsafe { name_of(context, raw) }?;
-            Ok(Self::of(loaded.found(raw, &name), context, Code::Module(module.clone())))
+            // Loads it, which listing it does not.
+            Self::find(module, &name)
         };
         functions.into_iter().map(named).collect()
     }

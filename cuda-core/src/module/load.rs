@@ -195,8 +195,8 @@ impl Module {
     }
 
     /// All kernels of the module, each with its [name](Function::name), in no particular order:
-    /// `cuModuleGetFunctionCount`, `cuModuleEnumerateFunctions` and, for each of them, `cuFuncGetName`, from
-    /// CUDA 12.4 on. The module remembers them as those of [`Module::function`].
+    /// `cuModuleGetFunctionCount`, `cuModuleEnumerateFunctions` and, for each of them, `cuFuncGetName` and
+    /// what [`Module::function`] calls, from CUDA 12.4 on.
     ///
     /// # Errors
     /// The driver's: `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.4.

@@ -86,7 +86,7 @@ entries! {
         let id = call.module(module)?;
         let names: Vec<String> = call.modules[&id].ptx.kernels.keys().cloned().collect();
         for (at, name) in names.into_iter().take(count as usize).enumerate() {
-            let found = function_of(call, id, name)?;
+            let found = listed(call, id, name);
             // SAFETY: the caller passes places for as many functions.
             unsafe { put(functions.wrapping_add(at), pointer(call.functions[&found].handle)) }?;
         }
@@ -122,6 +122,9 @@ entries! {
         function: CUfunction,
     ) |call| {
         let id = call.function(function)?;
+        if !call.functions[&id].is_loaded {
+            return Err(CUDA_ERROR_FUNCTION_NOT_LOADED);
+        }
         let found = attribute_of(call, id, attribute).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes a place for the value.
         unsafe { put(value, found) }
@@ -234,8 +237,17 @@ pub(super) fn function_of(call: &mut Call, module: Id, name: String) -> Outcome<
     if !call.modules[&module].ptx.kernels.contains_key(&name) {
         return Err(CUDA_ERROR_NOT_FOUND);
     }
+    let found = listed(call, module, name);
+    if let Some(function) = call.functions.get_mut(&found) {
+        function.is_loaded = true;
+    }
+    Ok(found)
+}
+
+/// A function, whose code need not be loaded.
+fn listed(call: &mut Call, module: Id, name: String) -> Id {
     let known = call.modules[&module].functions.get(&name).copied();
-    Ok(known.unwrap_or_else(|| new_function(call, module, name)))
+    known.unwrap_or_else(|| new_function(call, module, name))
 }
 
 fn new_function(call: &mut Call, module: Id, name: String) -> Id {
@@ -252,6 +264,7 @@ fn new_function(call: &mut Call, module: Id, name: String) -> Id {
             // It came as a C string.
             symbol: CString::new(name.clone()).unwrap_or_default(),
             name,
+            is_loaded: false,
             max_dynamic_shared: UNASKED,
             carveout: -1,
             set: BTreeMap::new(),

@@ -39,6 +39,8 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// The name as `cuFuncGetName` returns it.
     pub(crate) symbol: CString,
+    /// Its code is loaded when the function is looked up.
+    pub(crate) is_loaded: bool,
     pub(crate) max_dynamic_shared: i32,
     pub(crate) carveout: i32,
     /// Attributes that were set, with any meaning.
