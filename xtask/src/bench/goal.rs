@@ -22,6 +22,8 @@ pub(crate) enum Goal {
     /// Beside so many raw calls: at most 1.05 times their time if they take over a microsecond per
     /// call, and otherwise at most 30 ns more per call.
     Beside { calls: u32 },
+    /// At most so many nanoseconds more than the raw calls.
+    More(f64),
     /// At most this multiple of the raw time.
     Ratio(f64),
     /// At least this share of the raw rate.
@@ -73,6 +75,7 @@ impl Goal {
                 Scale::Difference => 1.0 + MORE * f64::from(calls) / raw,
                 Scale::Multiple | Scale::Share => RATIO,
             }),
+            Self::More(nanoseconds) => Some(1.0 + nanoseconds / raw),
             Self::Ratio(ratio) => Some(ratio),
             Self::Share(share) => Some(1.0 / share),
             Self::Absolute(figure, Unit::Nanoseconds) => Some(figure / raw),
@@ -93,6 +96,7 @@ impl Goal {
                 }
             }
             Self::Share(_) => Scale::Share,
+            Self::More(_) => Scale::Difference,
             Self::Ratio(_) | Self::Absolute(..) | Self::None(_) => Scale::Multiple,
         }
     }
@@ -116,7 +120,8 @@ impl fmt::Display for Goal {
             Self::Beside { calls } => {
                 write!(f, "≤ {RATIO} ×, or ≤ {:+} ns", MORE * f64::from(*calls))
             }
-            Self::Ratio(ratio) => write!(f, "≤ {ratio} ×"),
+            Self::More(nanoseconds) => write!(f, "≤ {nanoseconds:+} ns"),
+            Self::Ratio(ratio) => write!(f, "≤ {} ×", (ratio * 1000.0).round() / 1000.0),
             Self::Share(share) => write!(f, "≥ {:.0} %", share * 100.0),
             Self::Absolute(figure, unit) => {
                 let sign = match unit {
@@ -189,6 +194,11 @@ mod tests {
         assert_eq!(goal.describe(&time(1.0, 5000.0)), "≤ 1.05 ×");
         assert_eq!(goal.to_string(), "≤ 1.05 ×, or ≤ +60 ns");
         assert_eq!(Goal::Share(0.95).to_string(), "≥ 95 %");
+        assert_eq!(Goal::Ratio(1.0 / 3.5).to_string(), "≤ 0.286 ×");
+        let goal = Goal::More(100.0);
+        assert_eq!(goal.describe(&time(1.0, 500.0)), "≤ +100 ns");
+        assert_eq!(goal.met(&time(599.0, 500.0)), Some(true));
+        assert_eq!(goal.met(&time(601.0, 500.0)), Some(false));
         let first = Goal::Absolute(45e6, Unit::Nanoseconds);
         assert_eq!(first.to_string(), "≤ 45.0 ms");
     }

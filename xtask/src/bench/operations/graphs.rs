@@ -21,16 +21,17 @@ use crate::bench::raw::first_error;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::new("graph launch, 20 kernels, 6 buffers", launch),
-        Operation::new("graph launch, kernel of another stream, in turn", launch_behind).calls(6),
+        Operation::new("graph launch, 20 kernels, 6 buffers", launch).goal(Goal::More(60.0)),
         Operation::new("capture of 100 kernels with 2 buffers", capture).goal(Goal::Ratio(2.0)),
         Operation::new("instantiate 1000 kernels", instantiate).goal(Goal::Ratio(1.1)),
         Operation::new("update of 1000 kernels", update).goal(Goal::Ratio(1.1)),
-        Operation::new("set a kernel's arguments in a graph", set_kernel).goal(Goal::Ratio(2.0)),
+        Operation::new("set a kernel's arguments in a graph", set_kernel).goal(Goal::More(100.0)),
         Operation::new("1000 kernels as a graph, by stream", beside_a_stream)
             .goal(Goal::Ratio(1.0 / 3.5)),
         Operation::new("64 kernels by data flow, as a chain", by_access)
             .without_goal("both are this library's"),
+        // Last: afterwards the driver launches graphs of many kernels a third more slowly.
+        Operation::new("graph launch, kernel of another stream, in turn", launch_behind).calls(6),
     ]
 }
 

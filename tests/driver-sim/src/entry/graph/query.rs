@@ -51,6 +51,10 @@ entries! {
         count: *mut usize,
     ) |call| {
         let found = dependencies(call, node)?;
+        // SAFETY: the caller passes a count, unless it is null.
+        if !nodes.is_null() && unsafe { count.as_ref() } == Some(&0) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
     }

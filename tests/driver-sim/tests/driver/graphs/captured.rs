@@ -186,6 +186,9 @@ fn the_shape_of_a_captured_graph() {
         assert_eq!((two, count), ([fill, null_mut()], 1));
         ok!(cuGraphNodeGetDependencies(copy, one.as_mut_ptr(), &mut count));
         assert_eq!((one, count), ([fill], 1));
+        count = 0;
+        let refused = CUDA_ERROR_INVALID_VALUE;
+        fails!(refused, cuGraphNodeGetDependencies(fill, one.as_mut_ptr(), &mut count));
         count = 2;
         ok!(cuGraphNodeGetDependentNodes(fill, two.as_mut_ptr(), &mut count));
         assert_eq!((two, count), ([copy, call], 2));
