@@ -64,8 +64,8 @@ pub enum LaunchError {
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit { what: "grid.x", asked: 0, .. } => {
-                f.write_str("launch: grid.x is zero, as after `elements(0)`: launch nothing then")
+            Self::Limit { what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
+                write!(f, "launch: {what} is zero, as for no elements: launch nothing then")
             }
             Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
             Self::Limit { what, asked, limit } => {
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn limits_read_alike_for_sizes_and_memory() {
         let limit = |what, asked, limit| LaunchError::Limit { what, asked, limit }.to_string();
-        assert!(limit("grid.x", 0, 65_535).starts_with("launch: grid.x is zero, as after"));
-        assert_eq!(limit("grid.y", 0, 65_535), "launch: grid.y is zero");
+        assert!(limit("grid.y", 0, 65_535).starts_with("launch: grid.y is zero, as for no"));
+        assert_eq!(limit("grid.z", 0, 65_535), "launch: grid.z is zero");
         assert_eq!(
             limit("bytes of dynamic shared memory", 5, 0),
             "launch: bytes of dynamic shared memory: 5 asked for, at most 0 possible"

@@ -238,6 +238,10 @@ impl State {
             return false;
         };
         let (context, device) = (stream.context, stream.device);
+        // A kernel of the loop has faulted.
+        if self.contexts.get(&context).is_some_and(|context| context.lost.is_some()) {
+            return false;
+        }
         let Some(op) = stream.queue.front_mut() else {
             return false;
         };

@@ -142,6 +142,25 @@ fn a_loop_runs_late_until_its_condition_is_zero() {
 }
 
 #[test]
+fn a_loop_ends_with_the_first_kernel_that_panics() {
+    let session = begin();
+    let (mut context, mut d) = (null_mut(), 0);
+    ok!(cuCtxCreate_v2(&mut context, 0, 0));
+    let (s, (_, function)) = (stream(), kernel());
+    ok!(cuMemAlloc_v2(&mut d, 1));
+    ok!(cuMemsetD8_v2(d, 0, 1)); // from which one cannot be subtracted
+    ok!(cuStreamSynchronize(null_mut()));
+    let g = graph();
+    let handle = condition(g, 1);
+    let (_, body) = add(g, handle, CU_GRAPH_COND_TYPE_WHILE, 1).expect("it is added");
+    fill_body(s, body, || count_down(function, s, d, handle));
+    ok!(cuGraphLaunch(instantiate(g), s));
+    fails!(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(s));
+    assert_eq!(violations(&session), [ViolationKind::KernelPanic]);
+    call!(cuCtxDestroy_v2(context));
+}
+
+#[test]
 fn conditions_are_refused_as_measured() {
     scene(4, |session, [s], _| {
         let (g, other) = (graph(), graph());
