@@ -9,6 +9,7 @@ mod launches;
 mod objects;
 mod peer_copies;
 mod pinned;
+mod processes;
 mod tensors;
 
 use super::operation::{Group, Operation};

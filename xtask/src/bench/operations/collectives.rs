@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsString, c_int, c_void};
 use std::{env, mem, ptr};
 
 use anyhow::{bail, ensure};
-use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction};
+use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, Device, DeviceBuffer, NcclError, Stream};
 use cuda_sys::{CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, os};
 
@@ -15,7 +15,7 @@ use crate::bench::operation::{Fixture, Operation};
 use crate::refuse;
 
 /// Ranks, one for each device.
-const RANKS: usize = 2;
+pub(super) const RANKS: usize = 2;
 
 pub(super) fn operations() -> Vec<Operation> {
     let thread = "NCCL starts a thread for each call that does not block; the raw calls block";
@@ -29,6 +29,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .without_goal(thread)
         .gpus(2),
         Operation::new("all-reduce + wait 1 GiB, 2 devices", whole).goal(Goal::Share(0.99)).gpus(2),
+        super::processes::operation(),
     ]
 }
 
@@ -103,8 +104,9 @@ impl Ours {
 }
 
 /// Functions of `nccl.h`.
-struct RawCalls {
+pub(super) struct RawCalls {
     init_all: unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> c_int,
+    init_rank: unsafe extern "C" fn(*mut *mut c_void, c_int, RawId, c_int) -> c_int,
     all_reduce: unsafe extern "C" fn(
         *const c_void,
         *mut c_void,
@@ -125,7 +127,7 @@ const SUM: c_int = 0;
 
 impl RawCalls {
     /// Those of the library that `cuda-core` has found.
-    fn find(simulated: bool) -> anyhow::Result<Self> {
+    pub(super) fn find(simulated: bool) -> anyhow::Result<Self> {
         if simulated {
             return Self::of(cuda_sim::symbol);
         }
@@ -151,21 +153,36 @@ impl RawCalls {
         }
         Ok(Self {
             init_all: function!(c"ncclCommInitAll"),
+            init_rank: function!(c"ncclCommInitRank"),
             all_reduce: function!(c"ncclAllReduce"),
             group_start: function!(c"ncclGroupStart"),
             group_end: function!(c"ncclGroupEnd"),
             destroy: function!(c"ncclCommDestroy"),
         })
     }
+
+    /// Joins two ranks as one of them, with the device of the current context.
+    pub(super) fn join(&self, rank: usize, id: &UniqueId) -> anyhow::Result<*mut c_void> {
+        let (mut communicator, id) = (ptr::null_mut(), RawId(id.to_bytes()));
+        // SAFETY: the call writes a handle, to a local that outlives it; the id is of NCCL.
+        let code =
+            unsafe { (self.init_rank)(&mut communicator, RANKS as c_int, id, rank as c_int) };
+        ensure!(code == 0, "ncclCommInitRank: error {code}");
+        Ok(communicator)
+    }
 }
 
+/// `ncclUniqueId`.
+#[repr(C)]
+struct RawId([u8; 128]);
+
 /// Communicators of raw NCCL, whose calls block.
-struct Raw {
-    calls: RawCalls,
-    // INVARIANT: live communicators of all ranks.
-    communicators: [*mut c_void; RANKS],
-    streams: Vec<Stream>,
-    buffers: Vec<DeviceBuffer<f32>>,
+pub(super) struct Raw {
+    pub(super) calls: RawCalls,
+    // INVARIANT: live communicators of this process's ranks.
+    pub(super) communicators: Vec<*mut c_void>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) buffers: Vec<DeviceBuffer<f32>>,
 }
 
 impl Raw {
@@ -174,7 +191,7 @@ impl Raw {
         streams: Vec<Stream>,
         buffers: Vec<DeviceBuffer<f32>>,
     ) -> anyhow::Result<Self> {
-        let mut communicators = [ptr::null_mut(); RANKS];
+        let mut communicators = vec![ptr::null_mut(); RANKS];
         // SAFETY: the call writes as many handles as it is told, to a local that outlives it; without a
         // list it takes the first devices.
         let code =
@@ -185,7 +202,7 @@ impl Raw {
         }
     }
 
-    fn reduce(&self) -> CUresult {
+    pub(super) fn reduce(&self) -> CUresult {
         // SAFETY: no precondition.
         let mut code = unsafe { (self.calls.group_start)() };
         let memory = self.streams.iter().zip(&self.buffers);
@@ -214,9 +231,9 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        for communicator in self.communicators {
+        for communicator in &self.communicators {
             // SAFETY: live, by the invariant; its work was awaited after each batch.
-            unsafe { (self.calls.destroy)(communicator) };
+            unsafe { (self.calls.destroy)(*communicator) };
         }
     }
 }
