@@ -20,7 +20,7 @@ use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::{Node, UsedMemory, dependencies, key};
+use crate::timeline::recording::{Node, UsedMemory, dependencies};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
@@ -302,7 +302,7 @@ impl GraphExec {
             return false;
         };
         let same = |(touch, known): (&Touch<'_>, &usize)| {
-            touch.ledger.get().with_shared(key) == Some(*known) && self.uses.covers(*known, touch)
+            touch.ledger.get().shared_key() == Some(*known) && self.uses.covers(*known, touch)
         };
         touches.len() == known.keys.len()
             && touches.iter().zip(&known.keys).all(same)

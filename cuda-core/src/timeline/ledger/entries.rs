@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::fences::is_unordered;
 use super::many::{EntryKey, Many};
 use super::shared::SharedLedger;
-use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, SHARED, Use};
+use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, SHARED, Use, key};
 use crate::timeline::{Mark, Timeline};
 
 /// A single entry is stored inline: an allocation that one stream uses as a whole needs no heap
@@ -77,7 +77,7 @@ impl Entries {
             Self::None => NO_STREAM,
             Self::One(entry) => entry.mark.timeline.id(),
             Self::Many(many) => many.only().unwrap_or(SEVERAL),
-            Self::Shared(_) => return SHARED,
+            Self::Shared(shared) => return SHARED | key(shared) as u64,
         };
         match reader.map(|reader| reader.id()) {
             Some(reader) if id == NO_STREAM || id == reader => reader,

@@ -58,7 +58,7 @@ pub(crate) type Bytes = Range<usize>;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`] or [`SHARED`].
+    /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`], or [`SHARED`] with a [`key`].
     ///
     /// Changed under the lock, read without: an entry that conflicts with an access was made before
     /// the access got its borrow, and stays until it is superseded, so the holder of that borrow
@@ -81,8 +81,17 @@ struct Reader {
 
 const NO_STREAM: u64 = 0;
 const SEVERAL: u64 = u64::MAX;
-/// The entries are in a [`SharedLedger`].
-const SHARED: u64 = u64::MAX - 1;
+/// Set, beside its [`key`], where the entries are in a [`SharedLedger`]: a bit that no stream's id has.
+const SHARED: u64 = 1 << 63;
+
+/// What names the ledger that graphs share, for as long as it lives.
+pub(crate) fn key(shared: &Arc<SharedLedger>) -> usize {
+    Arc::as_ptr(shared).addr()
+}
+
+fn shared_key(only: u64) -> Option<usize> {
+    (only & SHARED != 0 && only != SEVERAL).then_some((only & !SHARED) as usize)
+}
 
 impl Reader {
     fn into_entry(self) -> LedgerEntry {
@@ -286,7 +295,7 @@ impl Ledger {
         }
         // The entries of a shared ledger are elsewhere. Either this load sees that they moved, or
         // `share` sees the raised point: it stores and loads in the opposite order.
-        again && self.only.load(Ordering::SeqCst) != SHARED
+        again && shared_key(self.only.load(Ordering::SeqCst)).is_none()
     }
 
     #[cold]
@@ -383,14 +392,13 @@ impl Ledger {
         if let Entries::Shared(shared) = &*entries {
             return KeptMemory::of(shared);
         }
-        self.only.store(SHARED, Ordering::SeqCst);
-        let mut own = std::mem::take(&mut *entries);
+        let shared = SharedLedger::new(std::mem::take(&mut *entries));
+        self.only.store(SHARED | key(&shared) as u64, Ordering::SeqCst);
         if let Some(reader) = self.reader.get() {
             let mark = reader.timeline.at(reader.seq.load(Ordering::SeqCst));
             let range = reader.range.clone();
-            own.push(LedgerEntry { range, access: Access::Read, mark }, &mut spent);
+            shared.push(LedgerEntry { range, access: Access::Read, mark }, &mut spent);
         }
-        let shared = SharedLedger::new(own);
         let kept = KeptMemory::of(&shared);
         *entries = Entries::Shared(shared);
         drop(entries);
@@ -401,19 +409,21 @@ impl Ledger {
     /// The ledger that graphs share with this one, if there is one.
     #[inline]
     pub(crate) fn shared(&self) -> Option<Arc<SharedLedger>> {
-        match self.only.load(Ordering::Acquire) {
-            SHARED => self.with_shared(Arc::clone),
+        self.shared_key().and_then(|_| self.shared_locked())
+    }
+
+    #[cold]
+    fn shared_locked(&self) -> Option<Arc<SharedLedger>> {
+        match &*lock(&self.entries) {
+            Entries::Shared(shared) => Some(shared.clone()),
             _ => None,
         }
     }
 
-    /// Calls `f` with the ledger that graphs share with this one, if there is one.
-    #[cold]
-    pub(crate) fn with_shared<R>(&self, f: impl FnOnce(&Arc<SharedLedger>) -> R) -> Option<R> {
-        match &*lock(&self.entries) {
-            Entries::Shared(shared) => Some(f(shared)),
-            _ => None,
-        }
+    /// The [`key`] of [`Self::shared`]. Takes no lock.
+    #[inline]
+    pub(crate) fn shared_key(&self) -> Option<usize> {
+        shared_key(self.only.load(Ordering::Acquire))
     }
 
     /// Whether a graph uses the memory.

@@ -19,7 +19,9 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, Touch, Use};
+use crate::timeline::ledger::{
+    Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, Touch, Use, key,
+};
 use crate::util::sync::lock;
 
 mod by_access;
@@ -30,7 +32,7 @@ mod uses;
 pub use condition::Condition;
 use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
-pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory, key};
+pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory};
 
 use by_access::ByAccess;
 
@@ -413,7 +415,7 @@ impl OpenRecording {
     fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
         let ledger = touch.ledger.get();
         // Found first: most operations use memory that earlier ones have used.
-        let known = ledger.with_shared(key).and_then(|key| self.index.get(&key).copied());
+        let known = ledger.shared_key().and_then(|key| self.index.get(&key).copied());
         if let Some(at) = known {
             let (range, access) = (touch.range.clone(), touch.access);
             return self.place_at(at, range, access);

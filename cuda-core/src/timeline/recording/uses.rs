@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Node;
 use crate::process::driver;
 use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, SharedLedger, Touch, within,
+    Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
 };
 use crate::timeline::{Mark, Timeline};
 use crate::util::panic::contain;
@@ -150,11 +150,6 @@ impl UsedMemory {
             self.uses.push(new);
         }
     }
-}
-
-/// What operations know the memory by that has the ledger, for as long as that is kept.
-pub(crate) fn key(ledger: &Arc<SharedLedger>) -> usize {
-    Arc::as_ptr(ledger).addr()
 }
 
 /// Whether one use is part of another.
