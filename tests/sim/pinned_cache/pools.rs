@@ -86,3 +86,87 @@ fn a_context_is_not_kept_by_what_a_pool_keeps() -> Result<()> {
     drop(pool);
     finish(&session)
 }
+
+#[test]
+fn f03_pools_and_buffers_go_in_any_order() -> Result<()> {
+    let session = cached();
+    let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+    let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+    let mut seed = 12345u64;
+    let mut next = move |n: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % n
+    };
+    let mut pools: Vec<PinnedPool> = Vec::new();
+    let mut buffers: Vec<(PinnedBuffer<u8>, u8)> = Vec::new();
+    let sizes = [1, 300, 1000, 4096, 100_000, 1 << 20, 1 << 20, 3 << 20];
+    for step in 0..1500u32 {
+        match next(12) {
+            0 => pools.push(PinnedPool::new()),
+            1 if !pools.is_empty() => {
+                let at = next(pools.len() as u64) as usize;
+                drop(pools.swap_remove(at));
+            }
+            2 if !pools.is_empty() => {
+                let at = next(pools.len() as u64) as usize;
+                pools[at].trim(next(8 << 20) as usize)?;
+            }
+            3 => {
+                PinnedPool::shared().trim(next(16 << 20) as usize)?;
+            }
+            4 => {}
+            5 => streams[next(2) as usize].synchronize()?,
+            6 | 7 if !buffers.is_empty() => {
+                let at = next(buffers.len() as u64) as usize;
+                let (buffer, _) = buffers.swap_remove(at);
+                match next(2) {
+                    0 => drop(buffer),
+                    _ => std::thread::scope(|s| {
+                        s.spawn(|| drop(buffer));
+                    }),
+                }
+            }
+            8 if !buffers.is_empty() => {
+                let at = next(buffers.len() as u64) as usize;
+                let which = next(2) as usize;
+                let (mut buffer, _) = buffers.swap_remove(at);
+                let mut device = streams[which].alloc_zeroed::<u8>(buffer.len())?;
+                streams[which].fill(&mut device, 200)?;
+                streams[which].download(&device, &mut buffer)?;
+                drop(buffer);
+            }
+            9 if !pools.is_empty() => {
+                let at = next(pools.len() as u64) as usize;
+                pools[at].set_limit(if next(2) == 0 { Some(next(9 << 20) as usize) } else { None });
+            }
+            _ => {
+                let (which, len) = (next(2) as usize, sizes[next(8) as usize]);
+                let mut buffer = match next(pools.len() as u64 + 1) as usize {
+                    0 => PinnedBuffer::new(&contexts[which], len)?,
+                    at => pools[at - 1].alloc(&contexts[which], len)?,
+                };
+                buffer.as_mut_slice()?.iter_mut().take(300).for_each(|it| *it = step as u8);
+                buffers.push((buffer, step as u8));
+                if buffers.len() > 20 {
+                    buffers.remove(0);
+                }
+            }
+        }
+        for pool in pools.iter().chain([&PinnedPool::shared()]) {
+            let u = pool.usage()?;
+            assert_eq!(u.used + u.free + u.pending, u.reserved, "{step}: {u:?}");
+            assert!(u.used <= u.used_peak && u.reserved <= u.reserved_peak, "{u:?}");
+        }
+        for (buffer, value) in &buffers {
+            assert!(buffer.as_slice()?.iter().take(300).all(|it| it == value), "{step}");
+        }
+    }
+    drop((pools, buffers));
+    for stream in &streams {
+        stream.synchronize()?;
+    }
+    drop(streams);
+    PinnedPool::shared().trim(0)?;
+    assert_eq!(PinnedPool::shared().usage()?.reserved, 0);
+    finish(&session)
+}

@@ -4,6 +4,7 @@
 mod arrays;
 mod attacks;
 mod captures;
+mod changed;
 mod contexts;
 mod elsewhere;
 mod forgotten;

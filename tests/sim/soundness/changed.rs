@@ -1,0 +1,99 @@
+//! Executables whose operations are changed.
+
+use cuda_core::{Device, DeviceBuffer, Graph, GraphExec, PinnedPool};
+use cuda_sim::Fault;
+use support::{freed_behind_a_stall, stall};
+
+use super::clean;
+
+/// At both ends of an operation, in several operations, and after a change that may have been made.
+#[test]
+fn s07_each_use_of_a_buffer_is_let_go_once() {
+    clean(|session| {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let mut x = freed_behind_a_stall(|| stream.alloc_zeroed::<u32>(100))?;
+        let mut y = freed_behind_a_stall(|| stream.alloc_zeroed::<u32>(100))?;
+        let graph = Graph::capture(&context, |stream| {
+            let (low, mut high) = x.split_at_mut(50)?;
+            stream.copy(low.as_view(), &mut high)?;
+            stream.fill(&mut x, 1)
+        })?;
+        let [copy, fill] = [graph.nodes()?[0].id(), graph.nodes()?[1].id()];
+        let mut exec = graph.instantiate()?;
+        let mut other = graph.instantiate()?;
+        drop(graph);
+        let both = |exec: &mut GraphExec, b: &mut DeviceBuffer<u32>| {
+            let (low, mut high) = b.split_at_mut(50)?;
+            exec.set_copy(copy, low.as_view(), &mut high)
+        };
+        for _ in 0..3 {
+            both(&mut exec, &mut y)?;
+            both(&mut exec, &mut x)?;
+        }
+        both(&mut exec, &mut y)?;
+        let x = x.close().expect_err("the fill and the other executable").value;
+        let fault = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
+        session.inject(fault.function("cuGraphExecMemsetNodeSetParams"));
+        exec.set_fill(fill, &mut y, 2).expect_err("made to fail");
+        let x = x.close().expect_err("the fill may be either").value;
+        exec.set_fill(fill, &mut y, 2)?;
+        let mut z = stream.alloc_zeroed::<u32>(100)?;
+        both(&mut other, &mut z)?;
+        other.set_fill(fill, &mut z, 7)?;
+        drop(exec);
+        y.close()?;
+        x.close()?;
+        let stalled = stall(stream.as_raw());
+        other.launch(&stream)?;
+        other.set_fill(fill, z.slice_mut(..10)?, 7)?;
+        drop(other);
+        let second = context.create_stream()?;
+        second.fill(&mut z, 9)?;
+        stalled.release();
+        assert_eq!(second.download_vec(&z)?, [9; 100]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s02_pinned_memory_that_a_change_let_go_is_waited_for() {
+    clean(|_session| {
+        let context = Device::get(0)?.context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let x = stream.alloc_zeroed::<u32>(100)?;
+        let pool = PinnedPool::new(); // its buffers go without a wait
+        let mut one = pool.alloc::<u32>(&context, 100)?;
+        let mut two = pool.alloc::<u32>(&context, 100)?;
+        one.as_mut_slice()?.fill(5);
+        two.as_mut_slice()?.fill(5);
+        let graph = Graph::capture(&context, |stream| stream.download(&x, &mut one))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        stream.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        exec.lend_mut(&mut one).launch(&stream)?;
+        exec.set_copy(node, &x, two.slice_mut(..100)?)?;
+        exec.launch(&stream).expect_err("not lent");
+        exec.lend_mut(&mut one).launch(&stream).expect_err("the other");
+        assert!(one.try_as_slice()?.is_none());
+        exec.lend_mut(&mut two).launch(&other)?;
+        assert!(two.try_as_slice()?.is_none());
+        let y = stream.alloc_zeroed::<u32>(100)?;
+        let third = Graph::capture(&context, |stream| stream.download(&y, &mut two))?;
+        exec.set_copy(node, &x, &mut one)?;
+        exec.update(&third)?;
+        assert!(one.try_as_slice()?.is_none());
+        assert!(two.try_as_slice()?.is_none());
+        exec.launch(&stream).expect_err("not lent");
+        drop(one);
+        drop(exec);
+        assert!(two.try_as_slice()?.is_none());
+        let again = pool.alloc::<u32>(&context, 100)?;
+        assert!(again.try_as_slice()?.is_some());
+        stalled.release();
+        assert_eq!(two.as_slice()?, [0; 100]);
+        Ok(())
+    });
+}
