@@ -97,3 +97,27 @@ fn s02_pinned_memory_that_a_change_let_go_is_waited_for() {
         Ok(())
     });
 }
+
+#[test]
+fn s07_a_node_that_a_library_works_behind_is_no_operation() {
+    clean(|_session| {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let mut wide = freed_behind_a_stall(|| stream.alloc::<[u32; 2]>(1000))?;
+        let x = stream.alloc_zeroed::<u32>(100)?;
+        let mut y = stream.alloc_zeroed::<u32>(100)?;
+        let mut graph = Graph::capture(&context, |stream| stream.fill(&mut wide, [1, 2]))?;
+        let [_, second, copy] = [0, 1, 2].map(|at| graph.nodes().expect("they are known")[at].id());
+        // SAFETY: it enqueues nothing.
+        graph.extend(&[second], |s| unsafe { s.library_work().read(&x).enqueue(|_| ()) })?;
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        exec.set_copy(copy, &x, &mut y)?;
+        drop(wide);
+        let mut poison = stream.alloc::<[u32; 2]>(1000)?;
+        stream.fill(&mut poison, [5, 5])?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&poison)?, [[5, 5]; 1000]);
+        Ok(())
+    });
+}
