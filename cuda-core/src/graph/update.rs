@@ -278,19 +278,20 @@ impl GraphExec {
         }
         let before = self.used_before(node);
         drop(turn);
-        for new in &memory {
-            new.enter(&self.last);
-            self.uses.add(new);
-        }
         let keys = memory.iter().map(UsedMemory::key).collect();
-        let new = ChangedNode { keys, code: function.cloned().into_iter().collect() };
+        let mut now = ChangedNode { keys, code: function.cloned().into_iter().collect() };
         match set {
-            Ok(()) => {
-                self.changed.insert(node, new);
-                self.let_go(before);
-            }
+            // First, so that memory that stays in use is entered for what it is used for now.
+            Ok(()) => self.let_go(before),
             // The node may do either.
-            Err(_) => self.changed.entry(node).or_default().extend(new),
+            Err(_) => now.extend(before),
+        }
+        self.changed.insert(node, now);
+        for (new, touch) in memory.iter().zip(touches) {
+            if !self.uses.covers(new.key(), touch) {
+                new.enter(&self.last);
+            }
+            self.uses.add(new);
         }
         self.is_lent = self.uses.is_lent();
         set.map_err(Error::from)
@@ -337,8 +338,10 @@ impl GraphExec {
                 memory.remove(at).kept.ledger().leave(&self.last);
             }
         }
-        let code = before.code.into_iter().map(|code| Arc::new(code) as _);
-        self.keep_until_completed(code.collect());
+        if !before.code.is_empty() {
+            let code = before.code.into_iter().map(|code| Arc::new(code) as _);
+            self.keep_until_completed(code.collect());
+        }
     }
 
     /// Whether launches from now on run a node, a kernel, a copy or a fill; without it, they do as

@@ -249,6 +249,13 @@ gpu_test! {
         assert!(refusal(exec.lend(&one).launch(&stream)).contains("pass the buffer to `lend`"));
         exec.lend(&two).launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        // One part of a buffer after the other.
+        for part in [0..50, 50..100] {
+            let node = graph.nodes()?[0].id();
+            exec.set_copy(node, one.slice(part.clone())?, x.slice_mut(part.clone())?)?;
+            exec.lend(one.slice(part)?).launch(&stream)?;
+        }
+        assert_eq!(stream.download_vec(&x)?, [1; 100]);
         Ok(())
     }
 }

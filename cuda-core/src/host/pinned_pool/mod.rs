@@ -129,6 +129,10 @@ impl Slabs {
     /// Others than those of the process.
     fn others() -> Arc<Self> {
         let slabs = Arc::new(Self::new());
+        // In a fork's child, the lock may be held by a thread that does not exist there.
+        if driver::is_gone() {
+            return slabs;
+        }
         let mut others = lock(&OTHERS);
         others.retain(|slabs| slabs.strong_count() > 0);
         others.push(Arc::downgrade(&slabs));

@@ -18,7 +18,8 @@ use crate::util::sync::lock;
 /// [`PinnedBuffer::new`] and staged copies allocate, or one of the program's own.
 ///
 /// A handle: clones are the same pool. A pool of the program's own lives as long as its handles and its
-/// buffers; what it kept goes to the shared pool then.
+/// buffers; what it kept goes to the shared pool then. A pool for which no memory is left gives back its
+/// own idle slabs, not those of other pools: [`trim`](Self::trim) does.
 ///
 /// Memory that the driver allocates is not part of it: that with
 /// [flags](crate::pinned::PinnedFlags) of its own, or all of the shared pool with
