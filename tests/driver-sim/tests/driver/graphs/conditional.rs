@@ -13,7 +13,8 @@ use crate::support::*;
 const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
-    .visible .entry sim_count_down(.param .u64 x, .param .u64 condition) { ret; }\0";
+    .visible .entry sim_count_down(.param .u64 x, .param .u64 condition) { ret; }
+    .visible .entry sim_panic() { ret; }\0";
 
 /// `sim_count_down(u8 *x, condition)` subtracts one from `x[0]`, and sets the condition to the rest.
 fn kernel() -> (CUmodule, CUfunction) {
@@ -143,17 +144,18 @@ fn a_loop_runs_late_until_its_condition_is_zero() {
 
 #[test]
 fn a_loop_ends_with_the_first_kernel_that_panics() {
+    register_kernel("sim_panic", |_| Vec::new(), |_, _| panic!("on purpose"));
     let session = begin();
-    let (mut context, mut d) = (null_mut(), 0);
+    let (mut context, mut function, none) = (null_mut(), null_mut(), null_mut());
     ok!(cuCtxCreate_v2(&mut context, 0, 0));
-    let (s, (_, function)) = (stream(), kernel());
-    ok!(cuMemAlloc_v2(&mut d, 1));
-    ok!(cuMemsetD8_v2(d, 0, 1)); // from which one cannot be subtracted
-    ok!(cuStreamSynchronize(null_mut()));
+    let (s, (module, _)) = (stream(), kernel());
+    ok!(cuModuleGetFunction(&mut function, module, c"sim_panic".as_ptr()));
     let g = graph();
     let handle = condition(g, 1);
     let (_, body) = add(g, handle, CU_GRAPH_COND_TYPE_WHILE, 1).expect("it is added");
-    fill_body(s, body, || count_down(function, s, d, handle));
+    fill_body(s, body, || {
+        ok!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, s, null_mut(), none));
+    });
     ok!(cuGraphLaunch(instantiate(g), s));
     fails!(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(s));
     assert_eq!(violations(&session), [ViolationKind::KernelPanic]);
