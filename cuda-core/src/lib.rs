@@ -111,8 +111,9 @@
 //! libraries. `into_raw` hands over to other code, for good, an [`Event`], or a [`DeviceBuffer`] that
 //! [`Context::alloc`] or [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned
 //! memory cannot be handed over: buffers refer to their streams, contexts are shared, functions keep
-//! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other libraries, [`Stream::library_work`] orders what they enqueue, and [`sys`]
-//! has the handles' types and everything else of the driver API.
+//! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other
+//! libraries, [`Stream::library_work`] orders what they enqueue, and [`sys`] has the handles' types and
+//! everything else of the driver API.
 //!
 //! # What depends on the driver
 //! Everything here compiles whatever CUDA toolkit is installed, or none. What works is decided by

@@ -12,8 +12,8 @@ use crate::wait::flush::flush_deferred_drops;
 ///
 /// For a program that leaves the devices to others for a while, and for the end of a test that must
 /// have released everything: there, wait for all work first, such as by
-/// [`Device::synchronize`](crate::Device::synchronize), since what work may still use is kept. Each segment is freed by `cuMemFree`, which waits for all work of its
-/// device. Pools of the program's own are trimmed by their own methods.
+/// [`Device::synchronize`](crate::Device::synchronize), since what work may still use is kept. Each
+/// segment is freed by `cuMemFree`, which waits for all work of its device. Pools of the program's own are trimmed by their own methods.
 ///
 /// # Errors
 /// The first error of those functions; the others run regardless.

@@ -158,8 +158,8 @@ impl Graph {
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`]: launch an
     /// [executable](Graph::instantiate) there; [`Error::NotCapturable`] for a graph with host functions
-    /// or events within what runs on a [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in which
-    /// operations depend on conditions.
+    /// or events within what runs on a [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in
+    /// which operations depend on conditions.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

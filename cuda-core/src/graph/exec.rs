@@ -91,9 +91,9 @@ impl Graph {
     /// was, that of the stream of each launch.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which can not be
-    /// [lent](GraphExec::lend) any more; the driver's: `NOT_SUPPORTED` (801) if there is an executable of the graph, and operations
-    /// depend on [conditions](crate::Condition).
+    /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which cannot be
+    /// [lent](GraphExec::lend) any more; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
+    /// the graph, and operations depend on [conditions](crate::Condition).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

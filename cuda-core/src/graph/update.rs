@@ -30,8 +30,8 @@ const OP: &str = "cuGraphExecUpdate";
 /// An operation that is changed lets go of the memory that it used before, unless another one uses it,
 /// once launches that are pending are done. What is not known by operation stays in use until
 /// [`update`](Self::update): what work of other libraries uses, child graphs, what runs on a
-/// [`Condition`](crate::Condition), and an operation of several nodes, such as a fill with values of
-/// eight bytes.
+/// [`Condition`](crate::Condition), an operation of several nodes, such as a fill with values of eight
+/// bytes, and one behind a node that does nothing.
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,
     /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
@@ -91,8 +91,9 @@ impl GraphExec {
     /// Attributes of the launch, such as a cluster, do not count. Pinned memory is lent as after
     /// [`set_copy`](Self::set_copy).
     ///
-    /// The node is found by its place among [`Graph::nodes`], by [`GraphNode::kernel_name`](crate::GraphNode::kernel_name),
-    /// or was returned by [`GraphBuilder::add`](crate::GraphBuilder::add).
+    /// The node is found by its place among [`Graph::nodes`], by
+    /// [`GraphNode::kernel_name`](crate::GraphNode::kernel_name), or was returned by
+    /// [`GraphBuilder::add`](crate::GraphBuilder::add).
     ///
     /// # Errors
     /// Those of [`Launch::launch`] that are found before the driver is called;
