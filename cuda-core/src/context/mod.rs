@@ -312,6 +312,13 @@ impl Context {
     pub(crate) fn enter_briefly(&self) -> Result<Entered> {
         Entered::enter(self)
     }
+
+    /// [`Context::enter_briefly`] around one driver call. Nothing if the context is current already.
+    #[inline]
+    pub(crate) fn enter_unless_current(&self) -> Result<Option<Entered>> {
+        let raw = self.live()?;
+        if current::get()? == raw { Ok(None) } else { self.enter_briefly().map(Some) }
+    }
 }
 
 /// The device of a context that need not be current.

@@ -134,7 +134,7 @@ impl GraphExec {
         let (op, exec) = ("cuGraphExecKernelNodeSetParams", self.node(node)?);
         launch.as_node(op, |function, kernel, touches| {
             // An H200 with driver 580 crashes in this call if no context is current.
-            let _entered = function.context().enter_briefly()?;
+            let _entered = function.context().enter_unless_current()?;
             self.set(op, node.raw, touches, Some(function), || {
                 // SAFETY: a context is current; the executable is live and only this thread uses it,
                 // by the exclusive borrow; the node is of the graph that it was made of, which it

@@ -321,7 +321,7 @@ impl Arguments {
         self.places.as_slice().len()
     }
 
-    pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> {
+    pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> + Clone {
         self.places.as_slice().iter().map(|place| place.size)
     }
 

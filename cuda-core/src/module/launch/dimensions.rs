@@ -28,6 +28,13 @@ impl Dimensions {
     pub fn volume(self) -> u128 {
         u128::from(self.x) * u128::from(self.y) * u128::from(self.z)
     }
+
+    /// Whether no dimension is zero, or more than that of `most`.
+    #[inline]
+    pub(super) fn is_within(self, most: Self) -> bool {
+        let fits = |size: u32, most: u32| size.wrapping_sub(1) < most;
+        fits(self.x, most.x) && fits(self.y, most.y) && fits(self.z, most.z)
+    }
 }
 
 /// `4`, `4x2` or `4x2x8`.

@@ -77,17 +77,25 @@ impl LaunchLimits {
         })
     }
 
-    pub(super) fn check_grid(&self, grid: Dimensions) -> Result<()> {
-        within(["grid.x", "grid.y", "grid.z"], grid, self.device.grid)
+    #[inline]
+    pub(super) fn check_shape(&self, grid: Dimensions, block: Dimensions) -> Result<()> {
+        let fits = grid.is_within(self.device.grid)
+            && block.is_within(self.device.block)
+            && block.volume() <= u128::from(self.threads);
+        if fits { Ok(()) } else { Err(self.wrong_shape(grid, block)) }
     }
 
-    pub(super) fn check_block(&self, block: Dimensions) -> Result<()> {
-        within(["block.x", "block.y", "block.z"], block, self.device.block)?;
-        if block.volume() <= u128::from(self.threads) {
-            return Ok(());
+    #[cold]
+    fn wrong_shape(&self, grid: Dimensions, block: Dimensions) -> Error {
+        let DeviceLimits { grid: grids, block: blocks, .. } = *self.device;
+        let (asked, most) = ([grid, block], [grids, blocks]);
+        let [asked, most] = [asked, most].map(|[g, b]| [g.x, g.y, g.z, b.x, b.y, b.z]);
+        let names = ["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"];
+        match (0..names.len()).find(|at| !(1..=most[*at]).contains(&asked[*at])) {
+            Some(at) => limited(names[at], asked[at].into(), most[at].into()),
+            // Each factor is at most 1024.
+            None => limited("threads a block", block.volume() as u64, self.threads.into()),
         }
-        // Each factor is at most 1024 here.
-        Err(limited("threads a block", block.volume() as u64, self.threads.into()))
     }
 
     /// Refuses dynamic shared memory that no block of the kernel can have.
@@ -100,17 +108,24 @@ impl LaunchLimits {
     }
 
     /// Refuses dynamic shared memory that the kernel was not allowed to have.
+    #[inline]
     pub(super) fn check_shared(&self, function: &Function, bytes: usize) -> Result<u32> {
-        self.check_dynamic(bytes)?;
         if bytes > self.max_dynamic.load(Ordering::Relaxed) {
-            // Other code may have allowed more, with the raw call or another handle.
-            let limit = usize::try_from(function.attribute(MAX_DYNAMIC)?).unwrap_or(0);
-            self.note_max_dynamic(limit);
-            if bytes > limit {
-                return Err(limited(NOT_ALLOWED, bytes as u64, limit as u64));
-            }
+            self.check_more_shared(function, bytes)?;
         }
         Ok(bytes as u32)
+    }
+
+    /// Other code may have allowed more, with the raw call or another handle.
+    #[cold]
+    fn check_more_shared(&self, function: &Function, bytes: usize) -> Result<()> {
+        self.check_dynamic(bytes)?;
+        let limit = usize::try_from(function.attribute(MAX_DYNAMIC)?).unwrap_or(0);
+        self.note_max_dynamic(limit);
+        match bytes <= limit {
+            true => Ok(()),
+            false => Err(limited(NOT_ALLOWED, bytes as u64, limit as u64)),
+        }
     }
 
     pub(crate) fn note_max_dynamic(&self, bytes: usize) {
@@ -118,36 +133,37 @@ impl LaunchLimits {
     }
 
     /// Refuses arguments of other sizes than the parameters have.
+    #[inline]
     pub(crate) fn check_arguments(
         &self,
         function: &Function,
-        given: impl ExactSizeIterator<Item = usize>,
+        given: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<()> {
-        let Some(parameters) = &self.parameters else {
-            return Ok(());
-        };
-        if given.len() != parameters.len() {
-            return Err(Error::Launch(LaunchError::ArgumentCount {
-                kernel: function.name().to_owned(),
-                expected: parameters.len(),
-                given: given.len(),
-            }));
-        }
-        for (index, (given, &expected)) in given.zip(parameters).enumerate() {
-            if given != expected {
-                let kernel = function.name().to_owned();
-                let error = LaunchError::ArgumentSize { kernel, index, expected, given };
-                return Err(Error::Launch(error));
+        match &self.parameters {
+            Some(expected) if !given.clone().eq(expected.iter().copied()) => {
+                Err(wrong_arguments(function, expected, given))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
-fn within(what: [&'static str; 3], asked: Dimensions, limit: Dimensions) -> Result<()> {
-    let [asked, limit] = [asked, limit].map(|d| [d.x, d.y, d.z]);
-    let wrong = (0..3).find(|axis| !(1..=limit[*axis]).contains(&asked[*axis]));
-    wrong.map_or(Ok(()), |at| Err(limited(what[at], asked[at].into(), limit[at].into())))
+#[cold]
+fn wrong_arguments(
+    function: &Function,
+    expected: &[usize],
+    given: impl ExactSizeIterator<Item = usize>,
+) -> Error {
+    let kernel = function.name().to_owned();
+    let counts = (expected.len(), given.len());
+    let mut pairs = expected.iter().zip(given).enumerate();
+    let differ = pairs.find(|(_, (expected, given))| *expected != given);
+    Error::Launch(match differ {
+        Some((index, (&expected, given))) if counts.0 == counts.1 => {
+            LaunchError::ArgumentSize { kernel, index, expected, given }
+        }
+        _ => LaunchError::ArgumentCount { kernel, expected: counts.0, given: counts.1 },
+    })
 }
 
 /// Dynamic shared memory that the device has, but that the kernel may not use yet.

@@ -304,7 +304,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     }
 
     /// Refuses what can be known to fail.
-    #[inline]
+    // Inlined, so that the result needs no memory.
+    #[inline(always)]
     fn check(&mut self) -> Result<Checked<'_, 'a>> {
         let Prepared { function, grid, block, dynamic_shared, attributes, arguments, touched } =
             &mut *self.prepared;
@@ -313,8 +314,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             return Err(elsewhere(function, self.stream.context()));
         }
         let limits = function.limits()?;
-        limits.check_grid(*grid)?;
-        limits.check_block(*block)?;
+        limits.check_shape(*grid, *block)?;
         let shared = limits.check_shared(function, *dynamic_shared)?;
         limits.check_arguments(function, arguments.sizes())?;
         touched.check(function)?;
