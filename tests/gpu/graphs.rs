@@ -18,6 +18,7 @@ mod conditions;
 mod cublas;
 mod devices;
 mod events;
+mod kinds;
 mod lending;
 mod order;
 mod raw;

@@ -288,6 +288,29 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn l_what_is_behind_a_step_that_does_nothing_is_let_go() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let [x, mut y, z] = buffers(&stream)?;
+        let mut copy = None;
+        let graph = Graph::build(&context, |builder| {
+            let nothing = builder.add(|_| Ok(()))?;
+            copy = Some(builder.add_after(&[nothing], |stream| stream.copy(&x, &mut y))?);
+            Ok(())
+        })?;
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        let x = x.close().expect_err("the copy reads it").value;
+        exec.set_copy(copy.expect("added above"), &z, &mut y)?;
+        x.close()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [12; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn s07_the_other_nodes_of_an_operation_go_on_using_its_memory() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;

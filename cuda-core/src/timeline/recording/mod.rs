@@ -265,16 +265,25 @@ impl Recording {
         after: Option<&[Node]>,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Node> {
-        self.with_order(|by_access| by_access.begin_step(after))??;
+        self.with_order(|by_access, _| by_access.begin_step(after))??;
         let worked = work();
-        let ended = self.with_order(|by_access| by_access.end_step(bound))?;
+        let ended = self.with_order(|by_access, uses| {
+            let node = by_access.end_step(bound)?;
+            // Unless it is that of the last operation, it does nothing.
+            if uses.by_node.last().is_none_or(|(last, _)| *last != node) {
+                uses.by_node.push((node, Box::default()));
+            }
+            Ok(node)
+        })?;
         worked.and(ended)
     }
 
     /// Calls `f` for a capture that is ordered by access.
-    fn with_order<R>(&self, f: impl FnOnce(&mut ByAccess) -> R) -> Result<R> {
-        match lock(&self.recorded).as_mut().map(|recorded| &mut recorded.order) {
-            Some(CaptureOrder::Access(by_access)) => Ok(f(by_access)),
+    fn with_order<R>(&self, f: impl FnOnce(&mut ByAccess, &mut GraphUses) -> R) -> Result<R> {
+        match lock(&self.recorded).as_mut() {
+            Some(OpenRecording { order: CaptureOrder::Access(order), uses, .. }) => {
+                Ok(f(order, uses))
+            }
             _ => Err(Error::NotCapturable { op: "GraphBuilder::add" }),
         }
     }

@@ -1,14 +1,12 @@
 //! Graphs that are made node by node.
 
 use std::ffi::c_uint;
-use std::sync::atomic::Ordering;
 
 use cuda_sys::*;
 
-use super::{list, only_default, refuse_memory, task};
+use super::{any, list, only_default, refuse_memory, task};
 use crate::call::{Call, Outcome, put};
 use crate::engine::kernel::LaunchAttributes;
-use crate::engine::work::Work;
 use crate::graph::GraphOwner;
 use crate::graph::node::{NodeKind, Task};
 use crate::handle::{Id, pointer};
@@ -127,16 +125,9 @@ entries! {
     ) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
-        let child = call.graph(child)?;
-        if child == to.graph {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        refuse_memory(call, child)?;
-        call.refuse_conditions(child)?;
-        let name = call.name;
-        let child = call.clone_graph(child, GraphOwner::Node, name);
+        let task = task::child(call, to.graph, child)?;
         // SAFETY: the place of the caller's.
-        unsafe { to.add(call, of_kind(name, NodeKind::Child(child), Work::Nothing)) }
+        unsafe { to.add(call, task) }
     }
 
     floor cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) |call| {
@@ -157,8 +148,7 @@ entries! {
     ) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
-        let event = call.event(event)?;
-        let task = of_kind(call.name, NodeKind::Record(event), Work::Record { event });
+        let task = task::record(call, event)?;
         // SAFETY: the place of the caller's.
         unsafe { to.add(call, task) }
     }
@@ -172,8 +162,7 @@ entries! {
     ) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
-        let event = call.event(event)?;
-        let task = of_kind(call.name, NodeKind::Wait(event), Work::Nothing);
+        let task = task::wait(call, event)?;
         // SAFETY: the place of the caller's.
         unsafe { to.add(call, task) }
     }
@@ -209,7 +198,7 @@ entries! {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes parameters, and the place.
-        unsafe { any(call, to, params) }
+        unsafe { any::add(call, to, params) }
     }
 
     newer cuGraphAddNode_v2(
@@ -225,7 +214,7 @@ entries! {
         // SAFETY: the caller passes as much data, or null.
         unsafe { only_default(data, count) }?;
         // SAFETY: the caller passes parameters, and the place.
-        unsafe { any(call, to, params) }
+        unsafe { any::add(call, to, params) }
     }
 
     floor cuGraphAddDependencies(
@@ -294,8 +283,8 @@ entries! {
 }
 
 /// A node to be added to a graph.
-struct New {
-    graph: Id,
+pub(super) struct New {
+    pub(super) graph: Id,
     dependencies: Vec<Id>,
     place: *mut CUgraphNode,
 }
@@ -322,75 +311,11 @@ impl New {
 
     /// # Safety
     /// The place is valid for a write.
-    unsafe fn add(self, call: &mut Call, task: Task) -> Outcome {
+    pub(super) unsafe fn add(self, call: &mut Call, task: Task) -> Outcome {
         let id = call.add_node(self.graph, task, self.dependencies);
         // SAFETY: this function's contract.
         unsafe { put(self.place, pointer(call.graphs.nodes[&id].handle)) }
     }
-}
-
-/// Adds a node of the kind that the parameters say: an empty or a conditional one. The simulator
-/// knows the others by functions of their own.
-///
-/// # Safety
-/// `params` is null or valid, and the place is valid for a write.
-unsafe fn any(call: &mut Call, to: New, params: *mut CUgraphNodeParams) -> Outcome {
-    // SAFETY: this function's contract.
-    let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let task = match params.type_ {
-        CU_GRAPH_NODE_TYPE_EMPTY => Task::nothing(),
-        CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-            // SAFETY: the member that covers all others.
-            let words = unsafe { params.__bindgen_anon_1.reserved1 };
-            let own = size_of::<CUDA_CONDITIONAL_NODE_PARAMS>() / size_of_val(&words[0]);
-            // An H200 with driver 580 refuses these, too.
-            if words[own..].iter().any(|word| *word != 0) {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            // SAFETY: the member that the type says.
-            let node = unsafe { &mut params.__bindgen_anon_1.conditional };
-            conditional(call, to.graph, node)?
-        }
-        _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
-    };
-    // SAFETY: this function's contract.
-    unsafe { to.add(call, task) }
-}
-
-fn conditional(
-    call: &mut Call,
-    graph: Id,
-    params: &mut CUDA_CONDITIONAL_NODE_PARAMS,
-) -> Outcome<Task> {
-    needs_context(call)?;
-    let context = match params.ctx.is_null() {
-        true => call.current()?,
-        false => call.context(params.ctx)?,
-    };
-    let outermost = call.outermost(graph);
-    let condition = call.graphs.graphs[&outermost].condition(params.handle).cloned();
-    let condition = condition.filter(|condition| condition.context == context);
-    let most = match params.type_ {
-        CU_GRAPH_COND_TYPE_WHILE => 1,
-        CU_GRAPH_COND_TYPE_IF => 2,
-        CU_GRAPH_COND_TYPE_SWITCH => u32::MAX,
-        _ => 0,
-    };
-    let condition = condition.filter(|_| params.size > 0 && params.size <= most);
-    let condition = condition.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    // One node depends on a condition.
-    if condition.used.swap(true, Ordering::Relaxed) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let name = call.name;
-    let node = call.new_conditional(name, graph, condition, (params.type_, params.size));
-    params.phGraph_out = node.shown.as_ptr().cast_mut().cast();
-    Ok(of_kind(name, NodeKind::Conditional(node), Work::Nothing))
-}
-
-/// An operation that touches no memory.
-fn of_kind(call: &'static str, kind: NodeKind, work: Work) -> Task {
-    Task { call, kind, work, accesses: Vec::new() }
 }
 
 /// A kernel node is added, and changed in an executable, while a context is current: without one a driver crashes, even if the

@@ -1,5 +1,6 @@
 //! Graphs and execs.
 
+mod any;
 pub(super) mod build;
 pub(super) mod copy;
 pub(super) mod exec;

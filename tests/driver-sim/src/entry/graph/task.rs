@@ -2,12 +2,15 @@
 
 use cuda_sys::*;
 
+use super::refuse_memory;
 use crate::call::{Call, Outcome};
 use crate::engine::kernel::LaunchAttributes;
 use crate::engine::work::{HostPtr, Work};
 use crate::entry::copy_2d::{self, Devices};
 use crate::entry::{fill, launch};
+use crate::graph::GraphOwner;
 use crate::graph::node::{CopyParams, NodeKind, Task};
+use crate::handle::Id;
 
 /// # Safety
 /// `params` is null or describes a kernel with one pointer per parameter.
@@ -141,5 +144,33 @@ pub(super) unsafe fn host(call: &Call, params: *const CUDA_HOST_NODE_PARAMS) -> 
     let params = unsafe { params.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let function = params.fn_.ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let work = Work::Call { function, data: HostPtr(params.userData.cast()) };
-    Ok(Task { call: call.name, kind: NodeKind::Host, work, accesses: Vec::new() })
+    Ok(of_kind(call.name, NodeKind::Host, work))
+}
+
+/// A copy of another graph as it is now.
+pub(super) fn child(call: &mut Call, of: Id, child: CUgraph) -> Outcome<Task> {
+    let child = call.graph(child)?;
+    if child == of {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    refuse_memory(call, child)?;
+    call.refuse_conditions(child)?;
+    let name = call.name;
+    let child = call.clone_graph(child, GraphOwner::Node, name);
+    Ok(of_kind(name, NodeKind::Child(child), Work::Nothing))
+}
+
+pub(super) fn record(call: &mut Call, event: CUevent) -> Outcome<Task> {
+    let event = call.event(event)?;
+    Ok(of_kind(call.name, NodeKind::Record(event), Work::Record { event }))
+}
+
+pub(super) fn wait(call: &mut Call, event: CUevent) -> Outcome<Task> {
+    let event = call.event(event)?;
+    Ok(of_kind(call.name, NodeKind::Wait(event), Work::Nothing))
+}
+
+/// An operation that touches no memory.
+pub(super) fn of_kind(call: &'static str, kind: NodeKind, work: Work) -> Task {
+    Task { call, kind, work, accesses: Vec::new() }
 }

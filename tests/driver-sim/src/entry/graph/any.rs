@@ -1,0 +1,127 @@
+//! Nodes whose kind their parameters say.
+
+use std::sync::atomic::Ordering;
+
+use cuda_sys::*;
+
+use super::build::{New, needs_context};
+use super::task;
+use crate::call::{Call, Outcome};
+use crate::engine::kernel::LaunchAttributes;
+use crate::engine::work::Work;
+use crate::graph::node::{NodeKind, Task};
+use crate::handle::Id;
+
+/// Adds a node of any kind but these: allocations and frees, which only captures make, and semaphores,
+/// values and batches of copies, which the simulator has no nodes for.
+///
+/// # Safety
+/// `params` is null or valid, as the function of its kind needs it, and the place is valid for a write.
+pub(super) unsafe fn add(call: &mut Call, to: New, params: *mut CUgraphNodeParams) -> Outcome {
+    // SAFETY: this function's contract.
+    let params = unsafe { params.as_mut() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let kind = params.type_;
+    let params = &mut params.__bindgen_anon_1;
+    let used = match kind {
+        CU_GRAPH_NODE_TYPE_EMPTY => 0,
+        CU_GRAPH_NODE_TYPE_KERNEL => size_of::<CUDA_KERNEL_NODE_PARAMS_v3>(),
+        CU_GRAPH_NODE_TYPE_MEMCPY => size_of::<CUDA_MEMCPY_NODE_PARAMS>(),
+        CU_GRAPH_NODE_TYPE_MEMSET => size_of::<CUDA_MEMSET_NODE_PARAMS_v2>(),
+        CU_GRAPH_NODE_TYPE_HOST => size_of::<CUDA_HOST_NODE_PARAMS_v2>(),
+        CU_GRAPH_NODE_TYPE_GRAPH => size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS>(),
+        CU_GRAPH_NODE_TYPE_EVENT_RECORD => size_of::<CUDA_EVENT_RECORD_NODE_PARAMS>(),
+        CU_GRAPH_NODE_TYPE_WAIT_EVENT => size_of::<CUDA_EVENT_WAIT_NODE_PARAMS>(),
+        CU_GRAPH_NODE_TYPE_CONDITIONAL => size_of::<CUDA_CONDITIONAL_NODE_PARAMS>(),
+        _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
+    };
+    // SAFETY: the member that covers all others.
+    let words = unsafe { params.reserved1 };
+    // An H200 with driver 580 refuses these, too.
+    if words[used / size_of_val(&words[0])..].iter().any(|word| *word != 0) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let task = match kind {
+        CU_GRAPH_NODE_TYPE_KERNEL => {
+            needs_context(call)?;
+            // Laid out as the second form.
+            let kernel = (&raw const params.kernel).cast::<CUDA_KERNEL_NODE_PARAMS_v2>();
+            // SAFETY: the member that the type says, and this function's contract.
+            unsafe { task::kernel(call, kernel, LaunchAttributes::default()) }?
+        }
+        CU_GRAPH_NODE_TYPE_MEMCPY => {
+            // SAFETY: the member that the type says.
+            let copy = unsafe { &params.memcpy };
+            // SAFETY: this function's contract.
+            unsafe { task::copy(call, &copy.copyParams, copy.copyCtx) }?
+        }
+        CU_GRAPH_NODE_TYPE_MEMSET => {
+            // SAFETY: the member that the type says.
+            let fill = unsafe { params.memset };
+            let CUDA_MEMSET_NODE_PARAMS_v2 { dst, pitch, value, elementSize, width, height, ctx } =
+                fill;
+            let fill = CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize, width, height };
+            // SAFETY: this function's contract.
+            unsafe { task::fill(call, &fill, ctx) }?
+        }
+        CU_GRAPH_NODE_TYPE_HOST => {
+            // SAFETY: the member that the type says.
+            let CUDA_HOST_NODE_PARAMS_v2 { fn_, userData, .. } = unsafe { params.host };
+            // SAFETY: this function's contract.
+            unsafe { task::host(call, &CUDA_HOST_NODE_PARAMS { fn_, userData }) }?
+        }
+        CU_GRAPH_NODE_TYPE_GRAPH => {
+            // SAFETY: the member that the type says.
+            let child = unsafe { params.graph };
+            if child.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE {
+                return Err(CUDA_ERROR_NOT_SUPPORTED);
+            }
+            task::child(call, to.graph, child.graph)?
+        }
+        CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
+            // SAFETY: the member that the type says.
+            task::record(call, unsafe { params.eventRecord.event })?
+        }
+        CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
+            // SAFETY: the member that the type says.
+            task::wait(call, unsafe { params.eventWait.event })?
+        }
+        CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+            // SAFETY: the member that the type says.
+            conditional(call, to.graph, unsafe { &mut params.conditional })?
+        }
+        _ => Task::nothing(),
+    };
+    // SAFETY: this function's contract.
+    unsafe { to.add(call, task) }
+}
+
+fn conditional(
+    call: &mut Call,
+    graph: Id,
+    params: &mut CUDA_CONDITIONAL_NODE_PARAMS,
+) -> Outcome<Task> {
+    needs_context(call)?;
+    let context = match params.ctx.is_null() {
+        true => call.current()?,
+        false => call.context(params.ctx)?,
+    };
+    let outermost = call.outermost(graph);
+    let condition = call.graphs.graphs[&outermost].condition(params.handle).cloned();
+    let condition = condition.filter(|condition| condition.context == context);
+    let most = match params.type_ {
+        CU_GRAPH_COND_TYPE_WHILE => 1,
+        CU_GRAPH_COND_TYPE_IF => 2,
+        CU_GRAPH_COND_TYPE_SWITCH => u32::MAX,
+        _ => 0,
+    };
+    let condition = condition.filter(|_| params.size > 0 && params.size <= most);
+    let condition = condition.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    // One node depends on a condition.
+    if condition.used.swap(true, Ordering::Relaxed) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let name = call.name;
+    let node = call.new_conditional(name, graph, condition, (params.type_, params.size));
+    params.phGraph_out = node.shown.as_ptr().cast_mut().cast();
+    Ok(task::of_kind(name, NodeKind::Conditional(node), Work::Nothing))
+}
