@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for program in build(&format!("{} --profile bundle", test_gpu::SUITES))?.tests() {
         pack.copy(&program.path, test_gpu::file_name(&program.suite))?;
     }
-    let built = build("build -p xtask -p cuda-driver-sim -p cuda-interop --profile bundle")?;
+    let built =
+        build("build -p xtask -p cuda-driver-sim-library -p cuda-interop --profile bundle")?;
     for (name, path) in built.programs() {
         pack.copy(path, name)?;
     }

@@ -130,7 +130,7 @@ fn suites(args: &Args) -> anyhow::Result<(Vec<Suite>, PathBuf)> {
             (programs.to_vec(), directory.join(library_file("cuda_sim")))
         }
         None => {
-            let simulator = build("build -p cuda-driver-sim")?;
+            let simulator = build("build -p cuda-driver-sim-library")?;
             let simulator = simulator.library("cuda_sim")?;
             (build(SUITES)?.tests(), simulator.to_owned())
         }

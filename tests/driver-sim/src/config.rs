@@ -69,6 +69,8 @@ pub struct Config {
     pub(crate) wide_values: bool,
     pub(crate) concurrent_managed: bool,
     pub(crate) faults: Vec<Fault>,
+    /// Where objects are made is recorded from the beginning.
+    pub(crate) origins: bool,
     /// Errors of the environment; with any, `cuInit` fails rather than simulate a machine that was
     /// not asked for.
     pub(crate) refused: Vec<String>,
@@ -90,6 +92,7 @@ impl Default for Config {
             wide_values: true,
             concurrent_managed: true,
             faults: Vec::new(),
+            origins: false,
             refused: Vec::new(),
             seen_twice: false,
         }

@@ -27,6 +27,7 @@ mod settings;
 mod state;
 mod table;
 mod thread;
+mod turn;
 
 use std::ffi::{CStr, c_void};
 use std::fmt;

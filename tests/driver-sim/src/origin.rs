@@ -18,12 +18,45 @@ impl Origin {
     /// The functions of the backtrace by their paths, the simulator's own first.
     #[must_use]
     pub fn functions(&self) -> Vec<String> {
-        // `   4: path::of::function`, and places of source between such lines.
-        let text = self.0.to_string();
-        let frames = text.lines().filter_map(|line| line.trim().split_once(": "));
-        let frames = frames.filter(|(number, _)| number.parse::<usize>().is_ok());
-        frames.map(|(_, function)| function.to_owned()).collect()
+        frames(&self.0.to_string()).map(|(function, _)| function.to_owned()).collect()
     }
+
+    /// The function of the program that led to the driver's function `call`, with its place in the
+    /// source; nothing where the program has no symbols.
+    pub(crate) fn caller(&self, call: &str) -> Option<String> {
+        let text = self.0.to_string();
+        let frames: Vec<_> = frames(&text).collect();
+        let entry = frames.iter().rposition(|(function, _)| function.ends_with(call))?;
+        let (function, place) = frames[entry + 1..].iter().find(|frame| !is_of_a_library(frame))?;
+        Some(place.map_or((*function).to_owned(), |place| format!("{function} ({place})")))
+    }
+}
+
+/// A function, and its place in the source if that is known.
+type Frame<'a> = (&'a str, Option<&'a str>);
+
+/// The frames of a backtrace's text: `   4: path::of::function`, and most have a line `at file:1:2`.
+fn frames(text: &str) -> impl Iterator<Item = Frame<'_>> {
+    let mut lines = text.lines().map(str::trim).peekable();
+    std::iter::from_fn(move || {
+        loop {
+            let (number, function) = lines.next()?.split_once(": ").unwrap_or_default();
+            if number.parse::<usize>().is_ok() {
+                let place = lines.peek().and_then(|line| line.strip_prefix("at "));
+                return Some((function, place));
+            }
+        }
+    })
+}
+
+/// Whether a frame is between a program and the driver. A function that was inlined may have its name
+/// alone, without a path.
+fn is_of_a_library((function, place): &Frame<'_>) -> bool {
+    let path = function.trim_start_matches(['<', '&']);
+    let libraries = ["cuda_sys::", "cuda_core::", "std::", "core::", "alloc::"];
+    let folders = ["cuda-sys/src/", "cuda-core/src/", "/rustc/"];
+    libraries.iter().any(|it| path.starts_with(it))
+        || place.is_some_and(|place| folders.iter().any(|it| place.contains(it)))
 }
 
 impl fmt::Display for Origin {

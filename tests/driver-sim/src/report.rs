@@ -157,7 +157,10 @@ impl fmt::Display for Leak {
         if self.bytes > 0 {
             write!(f, ", {} bytes", self.bytes)?;
         }
-        Ok(())
+        match self.origin.as_ref().and_then(|origin| origin.caller(self.call)) {
+            Some(caller) => write!(f, ", at {caller}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -184,7 +187,9 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} violations, {} leaks", self.violations.len(), self.leaks.len())?;
+        let misuse = number(self.violations.len(), "misuse");
+        let left = number(self.leaks.len(), "object");
+        writeln!(f, "{misuse} of the driver, {left} not released")?;
         if let Mode::Threaded { .. } = self.mode {
             writeln!(f, "  again: {}", self.mode)?;
         }
@@ -194,13 +199,21 @@ impl fmt::Display for Report {
         for leak in &self.leaks {
             writeln!(f, "  leak: {leak}")?;
         }
-        if !self.leaks.is_empty() && self.pending > 0 {
-            writeln!(
-                f,
-                "  {} operations are still queued: wait for them, then release",
-                self.pending
-            )?;
+        if self.leaks.is_empty() {
+            return Ok(());
+        }
+        if self.pending > 0 {
+            let queued = number(self.pending as usize, "operation");
+            writeln!(f, "  {queued} still queued: wait for that work, then release")?;
+        }
+        if self.leaks.iter().all(|leak| leak.origin.is_none()) {
+            let how = "`Session::keep_origins` or CUDA_SIM_ORIGINS=1";
+            writeln!(f, "  where they were made: {how}")?;
         }
         Ok(())
     }
+}
+
+fn number(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

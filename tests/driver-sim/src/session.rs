@@ -1,6 +1,6 @@
 //! A test's own view of the driver: its calls, injected faults, violations and leaks.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use cuda_sys::CUresult;
@@ -11,9 +11,8 @@ use crate::handle::Id;
 use crate::log::Call;
 use crate::origin::Origin;
 use crate::report::{Report, Violation};
+use crate::turn::Turn;
 use crate::{leaks, report::Leak, state};
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// How long a new session waits for host functions of the previous one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +29,7 @@ pub struct Session {
     baseline: Id,
     dropped_calls: u64,
     default_mode: Mode,
-    _only: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// A moment of a session, to count from.
@@ -38,10 +37,15 @@ pub struct Session {
 pub struct Mark(usize);
 
 impl Session {
-    /// Waits for other sessions to end, then starts one.
+    /// Waits for the sessions of other threads to end, then starts one. From ten seconds on, stderr says
+    /// where the other one was begun.
+    ///
+    /// # Panics
+    /// If this thread has a session: it would wait for itself.
     #[must_use]
+    #[track_caller]
     pub fn begin() -> Self {
-        let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::take();
         settle();
         let mut state = state::lock();
         state.catch_up();
@@ -51,11 +55,12 @@ impl Session {
         state.config.concurrent_managed = true;
         state.log = Default::default();
         state.log.traces = true;
+        state.log.keeps_origins = state.config.origins;
         Self {
             baseline: state.next_id,
             dropped_calls: state.dropped_calls,
             default_mode: state.config.mode,
-            _only: only,
+            _turn: turn,
         }
     }
 
@@ -162,7 +167,8 @@ impl Session {
     }
 
     /// From now on records the backtraces of calls that create an object or change the current
-    /// context, which makes them slower: [`Leak::origin`], [`switches`](Self::switches).
+    /// context, which makes them slower: [`Leak::origin`], by which reports say where a leaked object was
+    /// made, and [`switches`](Self::switches). `CUDA_SIM_ORIGINS=1` does so from the beginning.
     pub fn keep_origins(&self) {
         state::lock().log.keeps_origins = true;
     }
@@ -231,7 +237,7 @@ impl Session {
     #[track_caller]
     pub fn assert_clean(&self) {
         let report = self.report();
-        assert!(report.is_clean(), "the driver was misused: {report}");
+        assert!(report.is_clean(), "{report}");
     }
 
     fn report(&self) -> Report {

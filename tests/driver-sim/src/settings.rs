@@ -38,6 +38,9 @@ impl Config {
         if let Some(bytes) = settings.get("CUDA_SIM_MEMORY", parse_memory) {
             config.memory = bytes;
         }
+        if let Some(origins) = settings.get("CUDA_SIM_ORIGINS", parse_switch) {
+            config.origins = origins;
+        }
         config.faults = settings.list("CUDA_SIM_FAULT", parse_fault);
         config.missing = settings.list("CUDA_SIM_MISSING", |symbol| Ok(symbol.to_owned()));
         // CUDA's own variable, by CUDA's own rule: empty means no device.
@@ -99,6 +102,14 @@ fn parse_devices(text: &str) -> Parsed<u32> {
     match text.parse() {
         Ok(devices) if devices <= MOST_DEVICES => Ok(devices),
         _ => expected(format_args!("a number from 0 to {MOST_DEVICES}")),
+    }
+}
+
+fn parse_switch(text: &str) -> Parsed<bool> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => expected("0 or 1"),
     }
 }
 

@@ -149,7 +149,11 @@ impl State {
             values_awaited: false,
             dropped_calls: 0,
             callbacks: Callbacks::default(),
-            log: Log { faults: config.faults.clone(), ..Log::default() },
+            log: Log {
+                faults: config.faults.clone(),
+                keeps_origins: config.origins,
+                ..Log::default()
+            },
             config,
         };
         for device in 0..state.config.devices as usize {

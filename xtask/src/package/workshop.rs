@@ -189,7 +189,7 @@ impl Workshop {
         if let Some(library) = self.simulator.get() {
             return Ok(library);
         }
-        let arguments = "build --locked --package=cuda-driver-sim";
+        let arguments = "build --locked --package=cuda-driver-sim-library";
         let built = Built::run(&mut self.cargo(&self.source(), Target::Shared, arguments)?)?
             .succeeded()
             .context("the simulated driver")?;

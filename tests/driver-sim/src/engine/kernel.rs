@@ -158,12 +158,15 @@ impl Arguments {
         self.attributes
     }
 
-    /// The bytes of a parameter.
+    /// The bytes of a parameter; the first is number 0.
     ///
     /// # Panics
     /// If there are fewer parameters.
     #[must_use]
+    #[track_caller]
     pub fn bytes(&self, index: usize) -> &[u8] {
+        let count = self.parameters.len();
+        assert!(index < count, "no parameter {index}: the kernel has {count}, from number 0 on");
         &self.parameters[index]
     }
 
@@ -172,6 +175,7 @@ impl Arguments {
     /// # Panics
     /// If it has another size.
     #[must_use]
+    #[track_caller]
     pub fn value<T: Element>(&self, index: usize) -> T {
         let bytes = self.bytes(index);
         let size = size_of::<T>();
@@ -184,6 +188,7 @@ impl Arguments {
     /// # Panics
     /// If it has not eight bytes.
     #[must_use]
+    #[track_caller]
     pub fn address(&self, index: usize) -> u64 {
         self.value(index)
     }
@@ -193,6 +198,7 @@ impl Arguments {
     /// # Panics
     /// If the parameter has not eight bytes.
     #[must_use]
+    #[track_caller]
     pub fn reads<T: Element>(&self, index: usize, len: usize) -> Region {
         Region::read(self.address(index), len * size_of::<T>())
     }
@@ -202,6 +208,7 @@ impl Arguments {
     /// # Panics
     /// If the parameter has not eight bytes.
     #[must_use]
+    #[track_caller]
     pub fn writes<T: Element>(&self, index: usize, len: usize) -> Region {
         Region::write(self.address(index), len * size_of::<T>())
     }
@@ -212,6 +219,7 @@ impl Arguments {
     /// # Panics
     /// If the parameter has not eight bytes.
     #[must_use]
+    #[track_caller]
     pub fn samples(&self, index: usize) -> Region {
         Region { is_image: true, ..Region::read(self.address(index), 0) }
     }
@@ -221,6 +229,7 @@ impl Arguments {
     /// # Panics
     /// If the parameter has not eight bytes.
     #[must_use]
+    #[track_caller]
     pub fn draws(&self, index: usize) -> Region {
         Region { is_image: true, ..Region::write(self.address(index), 0) }
     }

@@ -115,7 +115,7 @@ fn a_panic_is_a_failed_launch() {
     let s = stream();
     let [launched, waited] = launch("bad_declaration", s, &mut []);
     assert_eq!((launched, waited), (CUDA_ERROR_LAUNCH_FAILED, CUDA_SUCCESS));
-    only(&session, ViolationKind::KernelPanic, "`bad_declaration` panicked");
+    only(&session, ViolationKind::KernelPanic, "`bad_declaration` panicked: no parameter 3: ");
     let [launched, waited] = launch("bad_body", s, &mut []);
     assert_eq!((launched, waited), (CUDA_SUCCESS, CUDA_ERROR_LAUNCH_FAILED));
     only(&session, ViolationKind::KernelPanic, "`bad_body` panicked: index 7 of 4");

@@ -18,6 +18,7 @@ mod nccl;
 mod order;
 mod pools;
 mod queues;
+mod sessions;
 mod streams;
 mod threaded;
 mod values;

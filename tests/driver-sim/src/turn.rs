@@ -1,0 +1,62 @@
+//! Sessions exclude each other.
+
+use std::panic::Location;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+/// Who has a session.
+#[derive(Clone, Copy)]
+struct Holder {
+    thread: ThreadId,
+    begun: &'static Location<'static>,
+}
+
+static HOLDER: Mutex<Option<Holder>> = Mutex::new(None);
+static ENDED: Condvar = Condvar::new();
+
+/// After this time, a thread that waits prints what it waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// No other session exists as long as this does.
+#[derive(Debug)]
+pub(crate) struct Turn(());
+
+impl Turn {
+    /// Waits until no thread has a session.
+    ///
+    /// # Panics
+    /// If this thread has one.
+    #[track_caller]
+    pub(crate) fn take() -> Self {
+        let (thread, begun) = (thread::current().id(), Location::caller());
+        let mut holder = HOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(other) = *holder {
+            if other.thread == thread {
+                drop(holder);
+                panic!(
+                    "this thread has a session already, begun at {}: drop it first",
+                    other.begun
+                );
+            }
+            let waited =
+                ENDED.wait_timeout(holder, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            holder = waited.0;
+            if waited.1.timed_out() {
+                let other = other.begun;
+                eprintln!(
+                    "cuda-driver-sim: {begun} waits for the end of the session begun at {other}"
+                );
+            }
+        }
+        *holder = Some(Holder { thread, begun });
+        Self(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *HOLDER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        ENDED.notify_one();
+    }
+}
