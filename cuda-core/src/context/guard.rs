@@ -69,8 +69,13 @@ pub(crate) fn drop_deferred() {
 impl Guard {
     #[inline]
     pub(crate) fn enter(context: &Context) -> Result<Self> {
+        context.live()?;
+        Self::enter_over(current::get()?, context)
+    }
+
+    /// [`Guard::enter`] where `saved` is current.
+    pub(crate) fn enter_over(saved: RawContext, context: &Context) -> Result<Self> {
         let raw = context.live()?;
-        let saved = current::get()?;
         let mut saved_keep = None;
         if saved != raw {
             if !saved.0.is_null() {
@@ -88,6 +93,18 @@ impl Guard {
             restores: true,
             _not_send: PhantomData,
         })
+    }
+
+    /// A guard that has found its context current.
+    #[cold]
+    pub(crate) fn of_present(context: &Context) -> Self {
+        Self {
+            saved: context.raw(),
+            saved_keep: None,
+            entered: context.clone(),
+            restores: true,
+            _not_send: PhantomData,
+        }
     }
 
     /// The context that the guard made current.

@@ -14,8 +14,8 @@ use super::reduction::RawReduction;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, LedgerOf, Touch};
-use crate::util::inline_vec::InlineVec;
+use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
+use crate::util::inline_vec::{InlineVec, OwningInlineVec};
 
 /// An operation of one rank.
 pub(super) struct Call<'a> {
@@ -26,25 +26,35 @@ pub(super) struct Call<'a> {
     // `used` covers. The address of what it does not use is null.
     pub(super) from: CUdeviceptr,
     pub(super) to: CUdeviceptr,
-    pub(super) used: [Option<Used<'a>>; 2],
+    pub(super) used: Used<'a>,
+    /// Whether the communicator knows the source and the destination; [`None`]: there is none.
+    pub(super) registered: [Option<bool>; 2],
 }
 
-/// Memory that an operation uses: a [`Touch`] that can be repeated.
-#[derive(Clone)]
-pub(super) struct Used<'a> {
-    pub(super) ledger: &'a Ledger,
-    pub(super) range: Bytes,
-    pub(super) access: Access,
-    pub(super) in_graphs: InGraphs,
-    /// The communicator knows it.
-    pub(super) registered: bool,
+/// The operations of a group.
+pub(super) type Calls<'a> = InlineVec<Call<'a>, 8>;
+
+/// Memory that an operation uses.
+pub(super) enum Used<'a> {
+    One([Touch<'a>; 1]),
+    Two([Touch<'a>; 2]),
 }
 
 impl<'a> Used<'a> {
     #[inline]
-    fn touch(&self) -> Touch<'a> {
-        let Self { ledger, ref range, access, in_graphs, .. } = *self;
-        Touch { ledger: LedgerOf::Shared(ledger), range: range.clone(), access, in_graphs }
+    fn touches(&self) -> &[Touch<'a>] {
+        match self {
+            Self::One(one) => one,
+            Self::Two(two) => two,
+        }
+    }
+
+    #[inline]
+    fn touches_mut(&mut self) -> &mut [Touch<'a>] {
+        match self {
+            Self::One(one) => one,
+            Self::Two(two) => two,
+        }
     }
 }
 
@@ -88,75 +98,80 @@ impl Operation {
 
 impl<'a> Call<'a> {
     /// Whether the communicators know the memory of both calls, or of neither.
+    #[inline]
     pub(super) fn is_registered_as(&self, other: &Self) -> bool {
-        let mut sides = self.used.iter().zip(&other.used);
-        sides.all(|sides| match sides {
-            (Some(one), Some(other)) => one.registered == other.registered,
-            _ => true,
-        })
+        let mut sides = self.registered.iter().zip(&other.registered);
+        sides.all(|(one, other)| one.is_none() || other.is_none() || one == other)
     }
 
     #[inline]
-    fn op(&self) -> &'static str {
+    pub(super) fn op(&self) -> &'static str {
         self.shape.operation.op()
     }
+}
 
-    /// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
-    ///
-    /// # Safety
-    /// The memory stays allocated until the operation is done, and the stream is live. An operation of
-    /// several calls is made in a group.
-    #[inline]
-    unsafe fn issue(&self, raw: RawCommunicator, stream: CUstream) -> c_int {
-        let nccl = self.joined.nccl;
-        let CallShape { operation, count, element: (ty, size) } = self.shape;
-        let (from, to) = (pointer(self.from), pointer(self.to));
-        match operation {
-            Operation::AllReduce(reduction) => reduced(nccl, raw, ty, reduction, |number| {
-                // SAFETY: the communicator is live and locked, the stream of its device; both sides
-                // have `count` elements, by the invariant, and stay allocated, by the caller's promise.
-                unsafe { (nccl.all_reduce)(from, to, count, ty, number, raw, stream) }
-            }),
-            Operation::Reduce(reduction, root) => reduced(nccl, raw, ty, reduction, |number| {
-                // SAFETY: as above; only the root has a destination.
-                unsafe { (nccl.reduce)(from, to, count, ty, number, root, raw, stream) }
-            }),
-            Operation::Broadcast(root) => {
-                // SAFETY: as above; only the root has a source.
-                unsafe { (nccl.broadcast)(from, to, count, ty, root, raw, stream) }
-            }
-            Operation::AllGather => {
-                // SAFETY: as above; the destination has `count` elements for each rank.
-                unsafe { (nccl.all_gather)(from, to, count, ty, raw, stream) }
-            }
-            Operation::ReduceScatter(reduction) => reduced(nccl, raw, ty, reduction, |number| {
-                // SAFETY: as above; the source has `count` elements for each rank.
-                unsafe { (nccl.reduce_scatter)(from, to, count, ty, number, raw, stream) }
-            }),
-            Operation::Send(peer) => {
+/// Makes the calls of NCCL. Returns the code of the last, or of the first that was refused.
+///
+/// # Safety
+/// These are parts of one [`Call`], and the handle is that of its communicator, which is locked. The
+/// memory stays allocated until the operation is done, and the stream is live. An operation of several
+/// calls is made in a group.
+#[inline]
+unsafe fn issue(
+    joined: &Joined,
+    shape: CallShape,
+    (from, to): (CUdeviceptr, CUdeviceptr),
+    raw: RawCommunicator,
+    stream: CUstream,
+) -> c_int {
+    let nccl = joined.nccl;
+    let CallShape { operation, count, element: (ty, size) } = shape;
+    let (from, to) = (pointer(from), pointer(to));
+    match operation {
+        Operation::AllReduce(reduction) => reduced(nccl, raw, ty, reduction, |number| {
+            // SAFETY: the communicator is live and locked, the stream of its device; both sides
+            // have `count` elements, by the invariant, and stay allocated, by the caller's promise.
+            unsafe { (nccl.all_reduce)(from, to, count, ty, number, raw, stream) }
+        }),
+        Operation::Reduce(reduction, root) => reduced(nccl, raw, ty, reduction, |number| {
+            // SAFETY: as above; only the root has a destination.
+            unsafe { (nccl.reduce)(from, to, count, ty, number, root, raw, stream) }
+        }),
+        Operation::Broadcast(root) => {
+            // SAFETY: as above; only the root has a source.
+            unsafe { (nccl.broadcast)(from, to, count, ty, root, raw, stream) }
+        }
+        Operation::AllGather => {
+            // SAFETY: as above; the destination has `count` elements for each rank.
+            unsafe { (nccl.all_gather)(from, to, count, ty, raw, stream) }
+        }
+        Operation::ReduceScatter(reduction) => reduced(nccl, raw, ty, reduction, |number| {
+            // SAFETY: as above; the source has `count` elements for each rank.
+            unsafe { (nccl.reduce_scatter)(from, to, count, ty, number, raw, stream) }
+        }),
+        Operation::Send(peer) => {
+            // SAFETY: as above.
+            unsafe { (nccl.send)(from, count, ty, peer, raw, stream) }
+        }
+        Operation::Receive(peer) => {
+            // SAFETY: as above.
+            unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) }
+        }
+        Operation::AllToAll => {
+            for rank in 0..joined.size {
+                let at = rank * count * size;
+                let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
+                // The size of a communicator is a `c_int`.
+                let peer = rank as c_int;
+                // SAFETY: as above; both sides have `count` elements for each rank.
+                let sent = unsafe { (nccl.send)(from, count, ty, peer, raw, stream) };
                 // SAFETY: as above.
-                unsafe { (nccl.send)(from, count, ty, peer, raw, stream) }
-            }
-            Operation::Receive(peer) => {
-                // SAFETY: as above.
-                unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) }
-            }
-            Operation::AllToAll => {
-                for rank in 0..self.joined.size {
-                    let at = rank * count * size;
-                    let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
-                    // The size of a communicator is a `c_int`.
-                    let peer = rank as c_int;
-                    // SAFETY: as above; both sides have `count` elements for each rank.
-                    let sent = unsafe { (nccl.send)(from, count, ty, peer, raw, stream) };
-                    // SAFETY: as above.
-                    let received = unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) };
-                    if let Some(refused) = [sent, received].into_iter().find(|it| is_refusal(*it)) {
-                        return refused;
-                    }
+                let received = unsafe { (nccl.receive)(to, count, ty, peer, raw, stream) };
+                if let Some(refused) = [sent, received].into_iter().find(|it| is_refusal(*it)) {
+                    return refused;
                 }
-                SUCCESS
             }
+            SUCCESS
         }
     }
 }
@@ -228,19 +243,19 @@ impl<'a> Call<'a> {
         Ok(bound)
     }
 
-    /// Notes that the communicator has work on the stream, perhaps also if the call has failed.
+    /// Notes that the communicator has work on the stream up to there, perhaps also if the call has failed.
     #[inline]
-    fn note_use(&self) {
+    fn note_use(&self, seq: u64) {
         let timeline = self.core.timeline();
         if timeline.recording().is_none() {
-            self.joined.note_use(timeline, timeline.issued());
+            self.joined.note_use(timeline, seq);
         }
     }
 }
 
 /// Enqueues one operation.
 #[inline]
-pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
+pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
     let op = call.op();
     if call.shape.count == 0 {
         return call.core.ensure();
@@ -248,78 +263,119 @@ pub(super) fn enqueue(call: &Call<'_>) -> Result<()> {
     let bound = call.bind()?;
     let _scope = NcclScope::enter(&call.joined.context)?;
     let mut held = call.joined.hold(op)?;
-    let mut touches = InlineVec::<_, 2>::new();
-    call.used.iter().flatten().for_each(|used| touches.push(|| used.touch()));
-    let (_, result) = bound.order(op, touches.as_mut_slice(), || {
+    let Call { joined, shape, from, to, ref mut used, .. } = call;
+    let (_, result) = bound.order(op, used.touches_mut(), || {
         bound.enqueue_by(|stream| {
             // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
             // are made when the call is no longer in progress; `bound` keeps the stream alive.
-            let issue = || unsafe { call.issue(held.raw(), stream) };
-            let code = match call.shape.operation {
-                Operation::AllToAll => grouped(call.joined.nccl, issue),
+            let issue = || unsafe { issue(joined, shape, (from, to), held.raw(), stream) };
+            let code = match shape.operation {
+                Operation::AllToAll => grouped(joined.nccl, issue),
                 _ => issue(),
             };
             held.finish(op, code)
         })
     });
-    call.note_use();
+    call.note_use(call.core.timeline().issued());
     result
 }
 
 /// The function of a group, as errors name it.
 const GROUP: &str = "ncclGroupEnd";
 
-/// Enqueues operations together, those of no elements left out: `ncclGroupStart`, `ncclGroupEnd`.
-pub(super) fn enqueue_together(mut calls: Vec<Call<'_>>) -> Result<()> {
-    calls.retain(|call| call.shape.count != 0);
-    let Some(first) = calls.first() else {
+/// Enqueues operations, none of them without elements, together: `ncclGroupStart`, `ncclGroupEnd`.
+pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
+    let Some(&Call { joined, core, .. }) = calls.first() else {
         return driver::ensure();
     };
-    let several = calls.iter().any(|call| !ptr::eq(call.core, first.core));
-    for call in &calls {
-        // Each of several streams would lock the recording.
-        if call.bind()?.timeline().recording().is_some() && several {
-            return Err(Error::NotCapturable { op: GROUP });
-        }
+    let (mut captured, mut several, mut quiet) = (false, false, true);
+    for call in calls.iter() {
+        let bound = call.bind()?;
+        let timeline = bound.timeline();
+        captured |= timeline.recording().is_some();
+        several |= !ptr::eq(call.core, core);
+        quiet = quiet && call.used.touches().iter().all(|touch| touch.is_quiet(timeline));
     }
-    let _scope = NcclScope::enter(&first.joined.context)?;
-    let mut all = hold_all(&calls)?;
-    let result = nest(&calls, 0, &mut || issue_together(&calls, &mut all));
-    calls.iter().for_each(Call::note_use);
+    // Each of several streams would lock the recording.
+    if captured && several {
+        return Err(Error::NotCapturable { op: GROUP });
+    }
+    let _scope = NcclScope::enter(&joined.context)?;
+    let mut held = HeldRanks::new();
+    hold_all(calls, &mut held)?;
+    let all = held.as_mut_slice();
+    if captured {
+        return capture_together(core, calls, all);
+    }
+    let waited_for = if quiet { Vec::new() } else { wait_together(calls)? };
+    let result = issue_together(calls, all);
+    // After all of them, since NCCL may enqueue them together.
+    for (at, call) in calls.iter_mut().enumerate() {
+        let fences = waited_for.get(at).unwrap_or(&NO_FENCES);
+        // No default stream, so counting is all that is to be done for what was enqueued.
+        let (timeline, seq) = (call.core.timeline(), call.core.timeline().issue());
+        call.used.touches_mut().iter_mut().for_each(|touch| touch.mark(timeline, seq, fences));
+        call.joined.note_use(timeline, seq);
+    }
     result
 }
 
-/// Locks the communicators, in an order that all threads follow.
-fn hold_all<'a>(calls: &[Call<'a>]) -> Result<Vec<LockedRank<'a>>> {
-    let mut all = InlineVec::<_, 8>::new();
-    calls.iter().for_each(|call| all.push(|| call.joined));
-    all.as_mut_slice().sort_unstable_by_key(|joined| Arc::as_ptr(joined));
-    let mut held: Vec<LockedRank<'_>> = Vec::with_capacity(calls.len());
-    for joined in all.as_slice() {
-        if held.last().is_none_or(|last| !ptr::eq(last.joined, Arc::as_ptr(joined))) {
+/// Communicators that a group has locked.
+type HeldRanks<'a> = OwningInlineVec<LockedRank<'a>, 8>;
+
+/// Locks the communicators, in an order that all threads follow: that of their addresses.
+#[inline]
+fn hold_all<'a>(calls: &[Call<'a>], held: &mut HeldRanks<'a>) -> Result<()> {
+    let mut last = ptr::null();
+    for &Call { joined, .. } in calls {
+        let next = Arc::as_ptr(joined);
+        if next < last {
+            *held = HeldRanks::new();
+            return hold_sorted(calls, held);
+        }
+        if next != last {
             held.push(joined.hold(GROUP)?);
         }
+        last = next;
     }
-    Ok(held)
+    Ok(())
 }
 
-/// Orders the streams of the calls, one inside the other: all of them wait before `work`, and all marks
-/// are made after it. Those before `at` are ordered.
-fn nest(calls: &[Call<'_>], at: usize, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    let Some(Call { core, .. }) = calls.get(at) else {
-        return work();
+/// [`hold_all`] for calls in another order.
+#[cold]
+fn hold_sorted<'a>(calls: &[Call<'a>], held: &mut HeldRanks<'a>) -> Result<()> {
+    let mut all: Vec<_> = calls.iter().map(|call| call.joined).collect();
+    all.sort_unstable_by_key(|joined| Arc::as_ptr(joined));
+    all.dedup_by_key(|joined| Arc::as_ptr(joined));
+    for joined in all {
+        held.push(joined.hold(GROUP)?);
+    }
+    Ok(())
+}
+
+/// Makes the streams wait for what conflicts with the operations. Returns that for each.
+#[cold]
+fn wait_together(calls: &[Call<'_>]) -> Result<Vec<Fences>> {
+    let wait = |call: &Call<'_>| {
+        let (bound, mut fences) = (call.core.bind_work(GROUP)?, Fences::none());
+        let touches = call.used.touches().iter();
+        touches.for_each(|touch| touch.add_conflicts(bound.timeline(), &mut fences));
+        fences.wait_on(&bound).map(|()| fences)
     };
-    let same = |call: &&Call<'_>| ptr::eq(call.core, *core);
-    if calls[..at].iter().any(|call| same(&call)) {
-        return nest(calls, at + 1, work);
-    }
+    calls.iter().map(wait).collect()
+}
+
+/// [`Bound::order`] for operations on one stream, which is captured.
+#[cold]
+fn capture_together(
+    core: &StreamCore,
+    calls: &[Call<'_>],
+    all: &mut [LockedRank<'_>],
+) -> Result<()> {
     let bound = core.bind_work(GROUP)?;
-    let mut touches = InlineVec::<_, 4>::new();
-    for used in calls[at..].iter().filter(same).flat_map(|call| call.used.iter().flatten()) {
-        touches.push(|| used.touch());
-    }
-    let inner = || bound.enqueue_by(|_| nest(calls, at + 1, work));
-    bound.order(GROUP, touches.as_mut_slice(), inner).1
+    let used = calls.iter().flat_map(|call| call.used.touches());
+    let mut touches: Vec<_> = used.map(Touch::shared).collect();
+    bound.order(GROUP, &mut touches, || bound.enqueue_by(|_| issue_together(calls, all))).1
 }
 
 /// Makes the calls of NCCL, and waits until none is in progress.
@@ -332,9 +388,10 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
         for call in calls {
             let held = all.iter().find(|held| ptr::eq(held.joined, &**call.joined));
             let Some(held) = held else { unreachable!("all communicators are held") };
-            // SAFETY: memory stays allocated until the marks that `nest` makes are reached, and these
-            // are made when no call is in progress; the stream is bound.
-            let code = unsafe { call.issue(held.raw(), call.core.raw()) };
+            let Call { joined, core, shape, from, to, .. } = *call;
+            // SAFETY: memory stays allocated until the marks that the callers make are reached, and
+            // these are made when no call is in progress; the stream is bound.
+            let code = unsafe { issue(joined, shape, (from, to), held.raw(), core.raw()) };
             if is_refusal(code) {
                 return code;
             }

@@ -1,6 +1,6 @@
 //! Operations that are enqueued together.
 
-use super::call::{Call, enqueue_together};
+use super::call::{Calls, enqueue_together};
 use super::communicator::Communicator;
 use super::on_stream::OnStream;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::util::by_parts::debug_by;
 
 /// The operations of a [`group`].
 pub struct Group<'a> {
-    calls: Vec<Call<'a>>,
+    calls: Calls<'a>,
 }
 
 /// Enqueues operations together, on one stream or several: `ncclGroupStart`, `ncclGroupEnd`.
@@ -38,9 +38,9 @@ pub struct Group<'a> {
 /// ```
 #[doc(alias("ncclGroupStart", "ncclGroupEnd"))]
 pub fn group<'a, R>(f: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
-    let mut group = Group { calls: Vec::new() };
+    let mut group = Group { calls: Calls::new() };
     let result = f(&mut group)?;
-    enqueue_together(group.calls)?;
+    enqueue_together(group.calls.as_mut_slice())?;
     Ok(result)
 }
 
@@ -58,4 +58,4 @@ impl<'a> Group<'a> {
     }
 }
 
-debug_by! { [] Group<'_>: |it| "Group of {} operations", it.calls.len() }
+debug_by! { [] Group<'_>: |it| "Group of {} operations", it.calls.as_slice().len() }

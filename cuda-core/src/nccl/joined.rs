@@ -25,7 +25,7 @@ use crate::memory::within;
 use crate::peer::Confined;
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, drop_hook};
-use crate::timeline::ledger::{Access, Fences, Ledger, Use};
+use crate::timeline::ledger::{Access, Fences, Ledger, NO_FENCES, Use};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
@@ -170,7 +170,7 @@ impl Joined {
     /// Notes that an operation was enqueued at this point.
     #[inline]
     pub(super) fn note_use(&self, stream: &Arc<Timeline>, seq: u64) {
-        let (range, access, fences) = (&ALL, Access::Read, &Fences::none());
+        let (range, access, fences) = (&ALL, Access::Read, &NO_FENCES);
         self.uses.mark(Use { range, access, stream, seq, fences });
     }
 

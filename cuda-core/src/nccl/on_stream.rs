@@ -1,9 +1,10 @@
 //! The operations of a rank on a stream.
 
 use std::ffi::c_int;
+use std::ptr;
 use std::sync::Arc;
 
-use super::call::{Call, CallShape, Operation, Used, enqueue};
+use super::call::{Call, CallShape, Calls, Operation, Used, enqueue};
 use super::communicator::Communicator;
 use super::element::Element;
 use super::joined::Joined;
@@ -14,7 +15,6 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::{same_len, within};
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
-use crate::timeline::ledger::{Access, Touch};
 use crate::util::by_parts::debug_by;
 
 /// A [`Communicator`] with the stream that its next operation is enqueued on; made by
@@ -34,8 +34,8 @@ use crate::util::by_parts::debug_by;
 pub struct OnStream<'g, 'a> {
     pub(super) joined: &'a Arc<Joined>,
     core: &'a StreamCore,
-    /// Where an operation is kept until the group ends; [`None`]: it is enqueued at once.
-    group: Option<&'g mut Vec<Call<'a>>>,
+    /// Where an operation with elements is kept until the group ends; [`None`]: it is enqueued at once.
+    group: Option<&'g mut Calls<'a>>,
 }
 
 /// # Operations
@@ -62,24 +62,27 @@ impl Communicator {
     }
 }
 
-/// A side of an operation: the address of its memory, and what it does there.
-struct CallSide<'a> {
-    address: u64,
-    used: Used<'a>,
-}
-
 impl<'g, 'a> OnStream<'g, 'a> {
     #[inline]
     pub(super) fn new(
         communicator: &'a Communicator,
         stream: &'a Stream,
-        group: Option<&'g mut Vec<Call<'a>>>,
+        group: Option<&'g mut Calls<'a>>,
     ) -> Result<Self> {
-        let joined = &communicator.0;
-        if *stream.context() != joined.context {
+        if stream.context() != communicator.context() {
             return Err(Error::WrongContext { op: "nccl", what: "the communicator".into() });
         }
-        Ok(Self { joined, core: stream.core(), group })
+        Ok(Self::of(communicator, stream, group))
+    }
+
+    /// [`OnStream::new`] for a stream that is known to be of the communicator's context.
+    #[inline]
+    pub(super) fn of(
+        communicator: &'a Communicator,
+        stream: &'a Stream,
+        group: Option<&'g mut Calls<'a>>,
+    ) -> Self {
+        Self { joined: &communicator.0, core: stream.core(), group }
     }
 
     /// Combines the elements of all ranks: `destination` gets the result at each: `ncclAllReduce`.
@@ -358,14 +361,25 @@ impl<'g, 'a> OnStream<'g, 'a> {
         source: Option<DeviceSlice<'a, T>>,
         destination: Option<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
-        let read = |view| self.side(operation, view, Access::Read);
-        // No other view of these elements exists while `'a` lasts.
-        let write =
-            |view: DeviceSliceMut<'a, T>| self.side(operation, view.into_view(), Access::Write);
-        let (from, to) = (source.map(read).transpose()?, destination.map(write).transpose()?);
-        let address = |side: &Option<CallSide<'a>>| side.as_ref().map_or(0, |side| side.address);
-        let addresses = (address(&from), address(&to));
-        self.call::<T>(operation, count, addresses, [from, to].map(|side| side.map(|it| it.used)))
+        let (mut from, mut to, mut registered) = (0, 0, [None; 2]);
+        if let Some(source) = &source {
+            from = source.as_raw();
+            registered[0] = Some(self.admit(operation, source)?);
+        }
+        if let Some(destination) = &destination {
+            let view = destination.as_view();
+            to = view.as_raw();
+            registered[1] = Some(self.admit(operation, &view)?);
+        }
+        let used = match (source, destination) {
+            (Some(source), Some(destination)) => {
+                Used::Two([source.read(), destination.into_touch()])
+            }
+            (Some(source), None) => Used::One([source.read()]),
+            (None, Some(destination)) => Used::One([destination.into_touch()]),
+            (None, None) => unreachable!("each operation has a side"),
+        };
+        self.call::<T>(operation, count, (from, to), used, registered)
     }
 
     /// An operation within one place, whose source and destination begin at these elements.
@@ -377,30 +391,27 @@ impl<'g, 'a> OnStream<'g, 'a> {
         buffer: DeviceSliceMut<'a, T>,
         (from, to): (usize, usize),
     ) -> Result<()> {
-        // No other view of these elements exists while `'a` lasts.
-        let side = self.side(operation, buffer.into_view(), Access::Write)?;
-        let at = |element: usize| side.address + (element * size_of::<T>()) as u64;
-        self.call::<T>(operation, count, (at(from), at(to)), [Some(side.used), None])
+        let view = buffer.as_view();
+        let registered = [Some(self.admit(operation, &view)?), None];
+        let address = view.as_raw();
+        let at = |element: usize| address + (element * size_of::<T>()) as u64;
+        let used = Used::One([buffer.into_touch()]);
+        self.call::<T>(operation, count, (at(from), at(to)), used, registered)
     }
 
-    /// Refuses memory that the communicator's kernels cannot use as their own.
+    /// Refuses memory that the communicator's kernels cannot use as their own. Returns whether the
+    /// communicator knows it.
     #[inline]
-    fn side<T: Element>(
-        &self,
-        operation: Operation,
-        view: DeviceSlice<'a, T>,
-        access: Access,
-    ) -> Result<CallSide<'a>> {
-        let op = operation.op();
-        at_home(op, self.core, &view)?;
+    fn admit<T: Element>(&self, operation: Operation, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
+        // Memory of this very stream is the communicator's device's.
+        if backing.home().is_some_and(|home| ptr::eq(&**home, self.core)) {
+            return Ok(false);
+        }
+        let op = operation.op();
+        at_home(op, self.core, view)?;
         self.joined.require_reach(op, backing)?;
-        let Touch { range, in_graphs, .. } = view.read();
-        let registered = backing.is_registered_with(Arc::as_ptr(self.joined).addr());
-        Ok(CallSide {
-            address: view.as_raw(),
-            used: Used { ledger: view.ledger(), range, access, in_graphs, registered },
-        })
+        Ok(backing.is_registered_with(Arc::as_ptr(self.joined).addr()))
     }
 
     #[inline]
@@ -409,18 +420,18 @@ impl<'g, 'a> OnStream<'g, 'a> {
         operation: Operation,
         count: usize,
         (from, to): (u64, u64),
-        used: [Option<Used<'a>>; 2],
+        used: Used<'a>,
+        registered: [Option<bool>; 2],
     ) -> Result<()> {
         let Self { joined, core, group } = self;
         let shape = CallShape { operation, count, element: (T::TYPE, size_of::<T>()) };
-        let call = Call { joined, core, shape, from, to, used };
+        let call = || Call { joined, core, shape, from, to, used, registered };
         match group {
-            None => enqueue(&call),
-            Some(group) => {
-                group.push(call);
-                Ok(())
-            }
+            None => return enqueue(call()),
+            Some(_) if count == 0 => {}
+            Some(group) => group.push(call),
         }
+        Ok(())
     }
 }
 

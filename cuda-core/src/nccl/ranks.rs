@@ -1,6 +1,6 @@
 //! All ranks of a communicator in one process.
 
-use super::call::{enqueue_together, grouped, is_refusal};
+use super::call::{Call, Calls, enqueue_together, grouped, is_refusal};
 use super::communicator::Communicator;
 use super::element::Element;
 use super::failure::checked;
@@ -19,6 +19,7 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
+use crate::util::inline_vec::InlineVec;
 
 /// All ranks of a communicator, one for each device of this process.
 ///
@@ -56,8 +57,23 @@ pub struct Ranks(
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStreams<'a> {
     ranks: &'a Ranks,
-    // INVARIANT: one for each rank.
-    streams: Vec<&'a Stream>,
+    // INVARIANT: one for each rank, of its context.
+    streams: InlineVec<&'a Stream, 8>,
+}
+
+/// Memory of each rank, until it is taken.
+type Listed<V> = InlineVec<Option<V>, 8>;
+
+#[inline]
+fn taken<V>(listed: &mut Listed<V>) -> impl Iterator<Item = V> {
+    listed.as_mut_slice().iter_mut().flat_map(Option::take)
+}
+
+#[inline]
+fn listed<V>(memory: impl IntoIterator<Item = impl Into<V>>) -> Listed<V> {
+    let mut listed = Listed::new();
+    memory.into_iter().for_each(|one| listed.push(|| Some(one.into())));
+    listed
 }
 
 /// The method that errors of joining and of streams name.
@@ -136,14 +152,15 @@ impl Ranks {
         &'a self,
         streams: impl IntoIterator<Item = &'a Stream>,
     ) -> Result<OnStreams<'a>> {
-        let streams: Vec<_> = streams.into_iter().collect();
-        self.one_each("nccl", streams.len(), "stream")?;
-        let mut pairs = self.0.iter().zip(&streams);
+        let mut on = OnStreams { ranks: self, streams: InlineVec::new() };
+        streams.into_iter().for_each(|stream| on.streams.push(|| stream));
+        self.one_each("nccl", on.streams.as_slice().len(), "stream")?;
+        let mut pairs = self.0.iter().zip(on.streams.as_slice());
         pairs.try_for_each(|(rank, stream)| {
             let on = rank.on(stream).map(drop);
             on.map_err(|error| error.of_argument(format!("rank {}", rank.rank()).into()))
         })?;
-        Ok(OnStreams { ranks: self, streams })
+        Ok(on)
     }
 
     /// [`Communicator::wait`] for all ranks, with a stream for each.
@@ -182,13 +199,19 @@ impl Ranks {
     }
 
     /// Refuses a number of things, `what` in the singular, that differs from the number of ranks.
+    #[inline]
     fn one_each(&self, op: &'static str, given: usize, what: &str) -> Result<()> {
-        if given == self.len() {
-            return Ok(());
+        match given == self.len() {
+            true => Ok(()),
+            false => Err(self.not_one_each(op, given, what)),
         }
+    }
+
+    #[cold]
+    fn not_one_each(&self, op: &'static str, given: usize, what: &str) -> Error {
         let given = counted(given, what, &format!("{what}s"));
         let ranks = counted(self.len(), "rank", "ranks");
-        Err(Error::invalid(op, format!("{given} given for {ranks}")))
+        Error::invalid(op, format!("{given} given for {ranks}"))
     }
 }
 
@@ -214,8 +237,8 @@ impl<'a> OnStreams<'a> {
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let pairs = self.pairs(sources, destinations)?;
-        self.each(pairs, |rank, (from, to)| rank.all_reduce(from, to, reduction))
+        let mut pairs = self.pairs(sources, destinations)?;
+        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_reduce(from, to, reduction))
     }
 
     /// [`OnStream::all_reduce_in_place`] at all ranks: `ncclAllReduce`.
@@ -228,8 +251,7 @@ impl<'a> OnStreams<'a> {
         buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let buffers = buffers.into_iter().map(Into::into).collect();
-        self.each(buffers, |rank, buffer: DeviceSliceMut<'a, T>| {
+        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
             rank.all_reduce_in_place(buffer, reduction)
         })
     }
@@ -246,9 +268,8 @@ impl<'a> OnStreams<'a> {
         root: usize,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let sources = sources.into_iter().map(Into::into).collect();
         let mut destination = Some(destination.into());
-        self.each(sources, |rank, source: DeviceSlice<'a, T>| {
+        self.each(sources.into_iter().map(Into::into), |rank, source: DeviceSlice<'a, T>| {
             let to = if rank.rank() == root { destination.take() } else { None };
             rank.reduce(source, to, root, reduction)
         })
@@ -264,8 +285,7 @@ impl<'a> OnStreams<'a> {
         buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
         root: usize,
     ) -> Result<()> {
-        let buffers = buffers.into_iter().map(Into::into).collect();
-        self.each(buffers, |rank, buffer: DeviceSliceMut<'a, T>| {
+        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
             rank.broadcast_in_place(buffer, root)
         })
     }
@@ -280,8 +300,8 @@ impl<'a> OnStreams<'a> {
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        let pairs = self.pairs(sources, destinations)?;
-        self.each(pairs, |rank, (from, to)| rank.all_gather(from, to))
+        let mut pairs = self.pairs(sources, destinations)?;
+        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
     }
 
     /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
@@ -295,8 +315,8 @@ impl<'a> OnStreams<'a> {
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let pairs = self.pairs(sources, destinations)?;
-        self.each(pairs, |rank, (from, to)| rank.reduce_scatter(from, to, reduction))
+        let mut pairs = self.pairs(sources, destinations)?;
+        self.each(taken(&mut pairs), |rank, (from, to)| rank.reduce_scatter(from, to, reduction))
     }
 
     /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
@@ -309,43 +329,51 @@ impl<'a> OnStreams<'a> {
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        let pairs = self.pairs(sources, destinations)?;
-        self.each(pairs, |rank, (from, to)| rank.all_to_all(from, to))
+        let mut pairs = self.pairs(sources, destinations)?;
+        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
     }
 
     /// A source and a destination for each rank.
+    #[inline]
     fn pairs<T: Element>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
-    ) -> Result<Vec<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
-        let sources: Vec<_> = sources.into_iter().map(Into::into).collect();
-        let destinations: Vec<_> = destinations.into_iter().map(Into::into).collect();
-        self.ranks.one_each("nccl", destinations.len(), "destination")?;
-        self.ranks.one_each("nccl", sources.len(), "source")?;
-        Ok(sources.into_iter().zip(destinations).collect())
+    ) -> Result<Listed<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
+        let (mut sources, mut destinations) = (listed(sources), listed(destinations));
+        self.ranks.one_each("nccl", destinations.as_slice().len(), "destination")?;
+        self.ranks.one_each("nccl", sources.as_slice().len(), "source")?;
+        let mut pairs = Listed::new();
+        for pair in taken(&mut sources).zip(taken(&mut destinations)) {
+            pairs.push(|| Some(pair));
+        }
+        Ok(pairs)
     }
 
     /// Describes an operation of each rank with its memory, and enqueues them together if they match.
+    #[inline]
     fn each<V>(
         self,
-        memory: Vec<V>,
+        mut memory: impl Iterator<Item = V>,
         mut describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
     ) -> Result<()> {
-        self.ranks.one_each("nccl", memory.len(), "buffer")?;
-        let mut calls = Vec::with_capacity(memory.len());
-        for ((rank, stream), memory) in self.ranks.0.iter().zip(&self.streams).zip(memory) {
-            let described = describe(OnStream::new(rank, stream, Some(&mut calls))?, memory);
+        let (ranks, mut calls, mut given) = (&self.ranks.0, Calls::new(), 0);
+        for (rank, stream) in ranks.iter().zip(self.streams.as_slice()) {
+            let Some(memory) = memory.next() else { break };
+            given += 1;
+            let described = describe(OnStream::of(rank, stream, Some(&mut calls)), memory);
             described.map_err(|error| match error {
                 Error::LengthMismatch { .. } => error.on(stream.device()),
                 other => other.of_argument(format!("memory of rank {}", rank.rank()).into()),
             })?;
         }
-        let shape = calls[0].shape;
-        if let Some(rank) = calls.iter().position(|call| call.shape != shape) {
-            let (one, other) = (shape.count, calls[rank].shape.count);
-            let why = format!("rank 0 has {one} elements and rank {rank} has {other}");
-            return Err(Error::invalid(shape.operation.op(), why));
+        self.ranks.one_each("nccl", given + memory.count(), "buffer")?;
+        let calls = calls.as_mut_slice();
+        let Some(shape) = calls.first().map(|call| call.shape) else {
+            return driver::ensure();
+        };
+        if calls.len() < given || calls.iter().any(|call| call.shape != shape) {
+            return Err(unequal(calls, given));
         }
         let alike = calls.iter().all(|call| call.is_registered_as(&calls[0]));
         let why = "the memory of some ranks is registered, that of others is not";
@@ -359,5 +387,19 @@ impl<'a> OnStreams<'a> {
     }
 }
 
+/// The error for the operations of `ranks` ranks that differ; those of no elements are not listed.
+#[cold]
+fn unequal(calls: &[Call<'_>], ranks: usize) -> Error {
+    let counts = (0..ranks).map(|rank| {
+        let call = calls.iter().find(|call| call.joined.rank == rank);
+        call.map_or(0, |call| call.shape.count)
+    });
+    let mut counts = counts.enumerate();
+    let one = counts.next().map_or(0, |(_, count)| count);
+    let (rank, other) = counts.find(|(_, count)| *count != one).unwrap_or((0, one));
+    let why = format!("rank 0 has {one} elements and rank {rank} has {other}");
+    Error::invalid(calls[0].op(), why)
+}
+
 debug_by! { [] Ranks: |it| "Ranks"(it.contexts().map(Context::device).collect::<Vec<_>>()) }
-debug_by! { [] OnStreams<'_>: |it| "OnStreams"(it.streams) }
+debug_by! { [] OnStreams<'_>: |it| "OnStreams"(it.streams.as_slice()) }

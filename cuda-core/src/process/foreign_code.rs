@@ -44,9 +44,10 @@ impl OpenSpans {
 impl DeferForeignCode {
     #[inline]
     pub(crate) fn begin() -> Self {
-        let mut spans = SPANS.get();
-        spans.open += 1;
-        SPANS.set(spans);
+        SPANS.with(|spans| {
+            let now = spans.get();
+            spans.set(OpenSpans { open: now.open + 1, ..now });
+        });
         Self { _not_send: PhantomData }
     }
 }
@@ -54,10 +55,13 @@ impl DeferForeignCode {
 impl Drop for DeferForeignCode {
     #[inline]
     fn drop(&mut self) {
-        let mut spans = SPANS.get();
-        spans.open -= 1;
-        SPANS.set(spans);
-        if spans.awaited && spans.open == 0 {
+        let now = SPANS.with(|spans| {
+            let now = spans.get();
+            let now = OpenSpans { open: now.open - 1, ..now };
+            spans.set(now);
+            now
+        });
+        if now.awaited && now.open == 0 {
             catch_up();
         }
     }

@@ -6,7 +6,9 @@ use cuda_sys::{CUresult, CUstream};
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, LedgerOf, Touch, Use};
+use crate::timeline::ledger::{
+    Access, Bytes, Fences, InGraphs, Ledger, LedgerOf, NO_FENCES, Touch, Use,
+};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -78,8 +80,6 @@ impl Bound<'_> {
         (seq, result)
     }
 }
-
-static NO_FENCES: Fences = Fences::none();
 
 /// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
 /// back, and marks that access, even if something failed: it may be enqueued already.

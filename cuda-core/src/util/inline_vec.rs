@@ -1,6 +1,6 @@
 //! A list that keeps its first elements inline: most launches have few arguments.
 
-use std::mem::{MaybeUninit, needs_drop};
+use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ptr;
 
 /// A list of `N` elements inline, or of any number on the heap. The elements have no `Drop`.
@@ -72,9 +72,62 @@ impl<T, const N: usize> InlineVec<T, N> {
     }
 }
 
+/// [`InlineVec`] for elements that have a `Drop`. A type of its own, since a list with a `Drop` must not
+/// outlive what its elements borrow, which users' lists of arguments do.
+pub(crate) struct OwningInlineVec<T, const N: usize>(InlineVec<ManuallyDrop<T>, N>);
+
+impl<T, const N: usize> OwningInlineVec<T, N> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self(InlineVec::new())
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, element: T) {
+        self.0.push(|| ManuallyDrop::new(element));
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        let elements = ptr::from_mut(self.0.as_mut_slice());
+        // SAFETY: `ManuallyDrop<T>` is laid out as `T`, and each is dropped only when the list ends; the
+        // borrow of `self` is exclusive.
+        unsafe { &mut *(elements as *mut [T]) }
+    }
+}
+
+impl<T, const N: usize> Drop for OwningInlineVec<T, N> {
+    #[inline]
+    fn drop(&mut self) {
+        let elements = ptr::from_mut(self.as_mut_slice());
+        // SAFETY: the elements are initialised, and not accessed again, since the list ends here.
+        unsafe { ptr::drop_in_place(elements) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::InlineVec;
+    use std::cell::Cell;
+
+    use super::{InlineVec, OwningInlineVec};
+
+    #[test]
+    fn drops_each_element_once() {
+        struct Counted<'a>(&'a Cell<usize>);
+        impl Drop for Counted<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        for count in [0, 1, 3, 4, 9] {
+            let dropped = Cell::new(0);
+            let mut few = OwningInlineVec::<_, 3>::new();
+            (0..count).for_each(|_| few.push(Counted(&dropped)));
+            assert_eq!((few.as_mut_slice().len(), dropped.get()), (count, 0));
+            drop(few);
+            assert_eq!(dropped.get(), count);
+        }
+    }
 
     #[test]
     fn keeps_its_order_when_it_spills() {

@@ -56,6 +56,14 @@ gpu_test! {
         let crossed = [&streams[1], &streams[0]];
         let refused = ranks.on(crossed).map(drop);
         assert!(matches!(&refused, Err(Error::WrongContext { what, .. }) if what == "rank 0"), "{refused:?}");
+        for (lens, words) in [([0, 5], "rank 0 has 0 elements and rank 1 has 5"),
+            ([5, 0], "rank 0 has 5 elements and rank 1 has 0")] {
+            let mut some = buffers(&streams, |rank| vec![1u32; lens[rank]])?;
+            let refused = ranks.on(&streams)?.all_reduce_in_place(&mut some, Reduction::Sum);
+            assert!(refusal(refused).contains(words));
+        }
+        let mut empty = buffers(&streams, |_| Vec::<u32>::new())?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut empty, Reduction::Sum)?;
         let longer = buffers(&streams, |rank| vec![1u32; 4 + rank])?;
         let mut sums = buffers(&streams, |_| vec![0u32; 4])?;
         let refused = ranks.on(&streams)?.all_reduce(&longer, &mut sums, Reduction::Sum);

@@ -1,10 +1,10 @@
 //! Collectives among the other work of streams.
 
-use cuda_core::nccl::{Ranks, Reduction};
+use cuda_core::nccl::{Ranks, Reduction, group};
 use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result};
 use support::{freed_behind_a_stall, gpu_test, refusal, stall};
 
-use super::{buffers, devices, values};
+use super::{apart, buffers, devices, values};
 
 gpu_test! {
     needs 2, nccl;
@@ -47,6 +47,38 @@ gpu_test! {
         drop(freed_behind_a_stall(|| buffers(&others, |_| vec![100u32; 1000]))?);
         stalled.release();
         assert_eq!(values(&streams, &sums)?, vec![vec![3; 1000]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_groups_of_any_number_in_any_order() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let (_, others) = devices(2)?;
+        let pair = apart(&contexts)?;
+        for count in [1, 4, 5, 12] {
+            let pairs = (0..count).map(|_| buffers(&streams, |rank| vec![1 + rank as u32; 10]));
+            let mut pairs = pairs.collect::<Result<Vec<_>>>()?;
+            // On other streams than those of the memory, which they wait for.
+            group(|group| {
+                for (at, buffers) in pairs.iter_mut().enumerate() {
+                    let mut parts: Vec<_> = buffers.iter_mut().enumerate().collect();
+                    // The order of the ranks changes, that of the operations of each does not.
+                    if at % 2 == 0 {
+                        parts.reverse();
+                    }
+                    for (rank, part) in parts {
+                        let on = group.on(&pair[rank], &others[rank])?;
+                        on.all_reduce_in_place(part, Reduction::Sum)?;
+                    }
+                }
+                Ok(())
+            })?;
+            for sums in &pairs {
+                assert_eq!(values(&streams, sums)?, [[3; 10]; 2]);
+            }
+        }
         Ok(())
     }
 }

@@ -16,6 +16,8 @@ pub(super) fn is_unordered(stream: Option<&Timeline>, timeline: &Timeline, seq: 
 // INVARIANT: sorted by the ids of their timelines, at most one mark each.
 pub(crate) struct Fences(Vec<Mark>);
 
+pub(crate) static NO_FENCES: Fences = Fences::none();
+
 impl Fences {
     pub(crate) const fn none() -> Self {
         Self(Vec::new())

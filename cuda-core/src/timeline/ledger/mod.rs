@@ -19,7 +19,7 @@ use crate::util::sync::lock;
 use entries::{Entries, LedgerEntry};
 
 pub(crate) use entries::{overlap, within};
-pub(crate) use fences::Fences;
+pub(crate) use fences::{Fences, NO_FENCES};
 pub(crate) use shared::{KeptMemory, LastLaunch, SharedLedger};
 
 /// What an operation does to memory.
@@ -158,6 +158,13 @@ impl Use<'_> {
 }
 
 impl Touch<'_> {
+    /// The same access, for those who only look at the ledger.
+    pub(crate) fn shared(&self) -> Touch<'_> {
+        let Self { ref ledger, ref range, access, in_graphs } = *self;
+        let (ledger, range) = (LedgerOf::Shared(ledger.get()), range.clone());
+        Touch { ledger, range, access, in_graphs }
+    }
+
     /// Whether no stream but `stream` uses the memory, so there is nothing to wait for.
     #[inline]
     pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
