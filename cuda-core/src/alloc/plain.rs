@@ -53,13 +53,10 @@ impl MemoryOwner for Plain {
 
 /// `cuMemAlloc_v2`.
 pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
-    let op = "cuMemAlloc";
-    let mut address = NOWHERE;
-    context.allocate(op, bytes, || {
-        // SAFETY: the call writes one address, to a local that outlives it; a live context is current.
-        unsafe { cu::cuMemAlloc_v2(&mut address, bytes) }
-    })?;
-    Ok(address)
+    context.allocate("cuMemAlloc", bytes, NOWHERE, |address| {
+        // SAFETY: the call writes one address, to an exclusive borrow; a live context is current.
+        unsafe { cu::cuMemAlloc_v2(address, bytes) }
+    })
 }
 
 /// `cuMemFree_v2`.

@@ -9,7 +9,7 @@ use cuda_sys::CUresult;
 
 use super::Context;
 use super::guard::Entered;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::process::capture_mode::RelaxedCaptureMode;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
@@ -57,32 +57,36 @@ impl Context {
         Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
     }
 
-    /// Makes one call with this context current, for what it writes to the place that it is passed,
-    /// which holds `to` before.
+    /// [`asked`] with this context current.
     pub(crate) fn ask<R>(
         &self,
         op: &'static str,
-        mut to: R,
+        to: R,
         call: impl FnOnce(&mut R) -> CUresult,
     ) -> Result<R> {
         let _entered = self.enter_briefly()?;
-        check(op, call(&mut to))?;
-        Ok(to)
+        asked(op, to, call)
     }
 
-    /// Makes one call [in this context, relaxed](Self::relaxed).
-    pub(crate) fn call(&self, op: &'static str, call: impl FnOnce() -> CUresult) -> Result<()> {
-        check(op, self.relaxed(call)?)
+    /// [`asked`] [in this context, relaxed](Self::relaxed).
+    pub(crate) fn call<R>(
+        &self,
+        op: &'static str,
+        to: R,
+        call: impl FnOnce(&mut R) -> CUresult,
+    ) -> Result<R> {
+        self.relaxed(|| asked(op, to, call))?
     }
 
     /// [`Context::call`] for a call that allocates `bytes` on the device.
-    pub(crate) fn allocate(
+    pub(crate) fn allocate<R>(
         &self,
         op: &'static str,
         bytes: usize,
-        call: impl FnOnce() -> CUresult,
-    ) -> Result<()> {
-        self.call(op, call).map_err(|error| self.explain(error, op, bytes))
+        to: R,
+        call: impl FnOnce(&mut R) -> CUresult,
+    ) -> Result<R> {
+        self.call(op, to, call).map_err(|error| self.explain(error, op, bytes))
     }
 
     /// [`Context::call`] for a call that releases a resource.

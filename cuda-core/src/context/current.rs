@@ -9,7 +9,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::{self, Context, RawContext, thread};
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::process::deferred;
 use crate::process::effect::{Failed, attempt};
 use crate::process::handle::Handle;
@@ -102,10 +102,8 @@ impl Current {
 /// `cuCtxGetCurrent`.
 #[inline]
 pub(crate) fn get() -> Result<RawContext> {
-    let mut raw = ptr::null_mut();
-    // SAFETY: the call writes one handle, null if nothing is current, to a local that outlives it.
-    check("cuCtxGetCurrent", unsafe { cu::cuCtxGetCurrent(&mut raw) })?;
-    Ok(Handle(raw))
+    // SAFETY: the call writes one handle, null if nothing is current, to an exclusive borrow.
+    asked("cuCtxGetCurrent", ptr::null_mut(), |raw| unsafe { cu::cuCtxGetCurrent(raw) }).map(Handle)
 }
 
 /// [`get`] at the end of a scope, where an unknown answer costs more: tries again if it fails.
@@ -147,11 +145,10 @@ pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> 
 
 /// `cuCtxPopCurrent_v2`.
 pub(crate) fn pop() -> Result<RawContext> {
-    let mut raw = ptr::null_mut();
-    // SAFETY: the call writes the handle that it popped to a local that outlives it; an empty stack
-    // is an error.
-    check("cuCtxPopCurrent", unsafe { cu::cuCtxPopCurrent_v2(&mut raw) })?;
-    Ok(Handle(raw))
+    // SAFETY: the call writes the handle that it popped to an exclusive borrow; an empty stack is an
+    // error.
+    asked("cuCtxPopCurrent", ptr::null_mut(), |raw| unsafe { cu::cuCtxPopCurrent_v2(raw) })
+        .map(Handle)
 }
 
 /// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
@@ -184,11 +181,9 @@ pub(crate) fn restore(saved: RawContext) -> Result<()> {
 
 /// `cuCtxGetDevice`: the device of the current context.
 pub(crate) fn device() -> Result<Device> {
-    let mut raw = 0;
-    // SAFETY: the call writes one ordinal to a local that outlives it; that nothing is current is
-    // an error.
-    check("cuCtxGetDevice", unsafe { cu::cuCtxGetDevice(&mut raw) })?;
-    Device::from_raw(raw)
+    // SAFETY: the call writes one ordinal to an exclusive borrow; that nothing is current is an
+    // error.
+    Device::from_raw(asked("cuCtxGetDevice", 0, |raw| unsafe { cu::cuCtxGetDevice(raw) })?)
 }
 
 /// Notes that an inner scope could not restore what an outer one had made current.

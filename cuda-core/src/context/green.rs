@@ -1,13 +1,12 @@
 //! Green contexts: a part of a device's multiprocessors, used like a context of its own.
 
-use std::mem::MaybeUninit;
 use std::ptr;
 
 use cuda_sys::{CUdevResource, symbol as cu};
 
 use crate::context::{Context, ContextKind};
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::release::{FailedRelease, released};
@@ -87,11 +86,11 @@ impl Device {
     #[doc(alias("cuDeviceGetDevResource"))]
     pub fn sm_resource(self) -> Result<SmResource> {
         driver::ensure()?;
-        let mut raw = zeroed();
-        // SAFETY: the driver gave the device's handle; the call writes one description, to a
-        // local that outlives it.
-        check("cuDeviceGetDevResource", unsafe {
-            cu::cuDeviceGetDevResource(self.as_raw(), &mut raw, cuda_sys::CU_DEV_RESOURCE_TYPE_SM)
+        let (to, kind) = (CUdevResource::default(), cuda_sys::CU_DEV_RESOURCE_TYPE_SM);
+        // SAFETY: the driver gave the device's handle; the call writes one description, to an
+        // exclusive borrow.
+        let raw = asked("cuDeviceGetDevResource", to, |raw| unsafe {
+            cu::cuDeviceGetDevResource(self.as_raw(), raw, kind)
         })?;
         Ok(SmResource { raw, device: self })
     }
@@ -119,8 +118,8 @@ impl SmResource {
         driver::ensure()?;
         // There cannot be more groups than multiprocessors.
         let mut found = groups.min(self.count());
-        let mut raw = vec![zeroed(); found as usize];
-        let mut remaining = zeroed();
+        let mut raw = vec![CUdevResource::default(); found as usize];
+        let mut remaining = CUdevResource::default();
         // SAFETY: room for `found` groups and one remainder; the input is the driver's own.
         check("cuDevSmResourceSplitByCount", unsafe {
             cu::cuDevSmResourceSplitByCount(
@@ -164,20 +163,19 @@ impl Context {
     #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_resource(&self) -> Result<SmResource> {
         let of = self.live()?.0;
-        let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
-        let mut raw = zeroed();
-        match self.green() {
-            // SAFETY: `self` keeps the green context alive; the call writes one description, to a
-            // local that outlives it.
-            Some(green) => check("cuGreenCtxGetDevResource", unsafe {
-                cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
-            })?,
-            // SAFETY: `self` keeps the context alive; the call writes one description, to a local
-            // that outlives it.
-            None => check("cuCtxGetDevResource", unsafe {
-                cu::cuCtxGetDevResource(of, &mut raw, kind)
-            })?,
-        }
+        let (to, kind) = (CUdevResource::default(), cuda_sys::CU_DEV_RESOURCE_TYPE_SM);
+        let raw = match self.green() {
+            // SAFETY: `self` keeps the green context alive; the call writes one description, to an
+            // exclusive borrow.
+            Some(green) => asked("cuGreenCtxGetDevResource", to, |raw| unsafe {
+                cu::cuGreenCtxGetDevResource(green.0, raw, kind)
+            }),
+            // SAFETY: `self` keeps the context alive; the call writes one description, to an
+            // exclusive borrow.
+            None => asked("cuCtxGetDevResource", to, |raw| unsafe {
+                cu::cuCtxGetDevResource(of, raw, kind)
+            }),
+        }?;
         let device = self.device();
         Ok(SmResource { raw, device })
     }
@@ -211,37 +209,25 @@ impl Context {
         // It shares the primary context's memory, so the primary context must outlive it.
         device.primary()?;
         let mut raw: Vec<CUdevResource> = resources.iter().map(|one| one.raw).collect();
-        let mut description = ptr::null_mut();
         // SAFETY: the call reads as many resources as counted, all of the driver's making, and
-        // writes one handle, to a local that outlives it.
-        check("cuDevResourceGenerateDesc", unsafe {
-            cu::cuDevResourceGenerateDesc(&mut description, raw.as_mut_ptr(), raw.len() as u32)
+        // writes one handle, to an exclusive borrow.
+        let description = asked("cuDevResourceGenerateDesc", ptr::null_mut(), |made| unsafe {
+            cu::cuDevResourceGenerateDesc(made, raw.as_mut_ptr(), raw.len() as u32)
         })?;
         let flags = cuda_sys::CU_GREEN_CTX_DEFAULT_STREAM.0;
-        let mut green = ptr::null_mut();
-        // SAFETY: the description was just made for this device; the call writes one handle, to
-        // a local that outlives it.
-        check(op, unsafe {
-            cu::cuGreenCtxCreate(&mut green, description, device.as_raw(), flags)
+        // SAFETY: the description was just made for this device; the call writes one handle, to an
+        // exclusive borrow.
+        let green = asked(op, ptr::null_mut(), |green| unsafe {
+            cu::cuGreenCtxCreate(green, description, device.as_raw(), flags)
         })?;
         let green = Handle(green);
-        let mut context = ptr::null_mut();
-        // SAFETY: the green context was just made; the call writes one handle, to a local that
-        // outlives it.
-        let converted =
-            check("cuCtxFromGreenCtx", unsafe { cu::cuCtxFromGreenCtx(&mut context, green.0) });
-        if let Err(error) = converted {
-            // Nothing refers to it yet. If this fails too, it is leaked; the caller gets the first
-            // error.
-            let _ = destroy(green);
-            return Err(error);
-        }
+        // SAFETY: the green context was just made; the call writes one handle, to an exclusive
+        // borrow.
+        let context = asked("cuCtxFromGreenCtx", ptr::null_mut(), |context| unsafe {
+            cu::cuCtxFromGreenCtx(context, green.0)
+        });
+        // Nothing refers to it yet. If this fails too, it is leaked; the caller gets the first error.
+        let context = context.inspect_err(|_| drop(destroy(green)))?;
         Ok(Context::register(context, device, ContextKind::Green(green)))
     }
-}
-
-fn zeroed() -> CUdevResource {
-    let raw = MaybeUninit::<CUdevResource>::zeroed();
-    // SAFETY: numbers, bytes and pointers, for all of which zero is a value.
-    unsafe { raw.assume_init() }
 }

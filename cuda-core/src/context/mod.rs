@@ -7,11 +7,11 @@ use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUcontext, symbol as cu};
+use cuda_sys::CUcontext;
 
 use crate::context::guard::Entered;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::resource::Resource;
@@ -143,13 +143,7 @@ pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
 /// # The context itself
 impl Context {
     pub(crate) fn retain_primary(device: Device) -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
-        // outlives it.
-        check("cuDevicePrimaryCtxRetain", unsafe {
-            cu::cuDevicePrimaryCtxRetain(&mut raw, device.as_raw())
-        })?;
-        let inner = ContextInner::new(raw, device, ContextKind::Primary);
+        let inner = ContextInner::new(primary::retain(device)?, device, ContextKind::Primary);
         Ok(Self(Ref::Primary(Box::leak(Box::new(inner)))))
     }
 

@@ -4,14 +4,14 @@
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
-use cuda_sys::symbol as cu;
+use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::Context;
 use crate::context::current::Current;
 use crate::context::guard::Guard;
 use crate::context::settings::ContextFlags;
 use crate::device::{self, Device, PrimaryContext};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::types::usage::MemoryInfo;
@@ -51,6 +51,16 @@ impl Pocket for PrimaryContext {
 /// Primary contexts that this process has retained through this crate.
 pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
     device::known().filter_map(Device::retained_primary)
+}
+
+const RETAIN: &str = "cuDevicePrimaryCtxRetain";
+
+/// The device's primary context, which stays retained.
+pub(super) fn retain(device: Device) -> Result<CUcontext> {
+    // SAFETY: the driver gave the device's handle; the call writes one context, to an exclusive borrow.
+    asked(RETAIN, ptr::null_mut(), |raw| unsafe {
+        cu::cuDevicePrimaryCtxRetain(raw, device.as_raw())
+    })
 }
 
 /// # The primary context
@@ -195,11 +205,9 @@ impl Device {
     #[doc(alias("cuDevicePrimaryCtxGetState"))]
     pub fn primary_state(self) -> Result<PrimaryState> {
         driver::ensure()?;
-        let (mut flags, mut active) = (0, 0);
-        // SAFETY: the driver gave the device's handle; the call writes two ints, to locals that
-        // outlive it.
-        check("cuDevicePrimaryCtxGetState", unsafe {
-            cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
+        // SAFETY: the driver gave the device's handle; the call writes two ints, to exclusive borrows.
+        let (flags, active) = asked("cuDevicePrimaryCtxGetState", (0, 0), |to| unsafe {
+            cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut to.0, &mut to.1)
         })?;
         Ok(PrimaryState { is_active: active != 0, flags: ContextFlags(flags) })
     }
@@ -271,14 +279,9 @@ impl Device {
         let Some(context) = self.retained_primary() else {
             return Ok(());
         };
-        let op = "cuDevicePrimaryCtxRetain";
-        let mut raw = ptr::null_mut();
-        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
-        // outlives it.
-        check(op, unsafe { cu::cuDevicePrimaryCtxRetain(&mut raw, self.as_raw()) })?;
-        if raw != context.as_raw() {
+        if retain(self)? != context.as_raw() {
             let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-            return Err(Error::Driver { op, code });
+            return Err(Error::Driver { op: RETAIN, code });
         }
         Ok(())
     }

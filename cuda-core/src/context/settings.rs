@@ -3,7 +3,7 @@
 use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Result, check};
+use crate::error::{Result, asked};
 use crate::types::usage::MemoryInfo;
 use crate::util::flags::flags;
 
@@ -58,10 +58,10 @@ impl Context {
     /// ```
     #[doc(alias("cuMemGetInfo", "cudaMemGetInfo"))]
     pub fn memory_info(&self) -> Result<MemoryInfo> {
-        let _entered = self.enter_briefly()?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: a live context is current; the call writes two sizes, to locals that outlive it.
-        check("cuMemGetInfo", unsafe { cu::cuMemGetInfo_v2(&mut free, &mut total) })?;
+        let (free, total) = self.ask("cuMemGetInfo", (0, 0), |(free, total)| {
+            // SAFETY: a live context is current; the call writes two sizes, to exclusive borrows.
+            unsafe { cu::cuMemGetInfo_v2(free, total) }
+        })?;
         Ok(MemoryInfo { free, total })
     }
 
@@ -79,13 +79,10 @@ impl Context {
     /// ```
     #[doc(alias("cuCtxGetStreamPriorityRange", "cudaDeviceGetStreamPriorityRange"))]
     pub fn stream_priority_range(&self) -> Result<(i32, i32)> {
-        let _entered = self.enter_briefly()?;
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: a live context is current; the call writes two ints, to locals that outlive it.
-        check("cuCtxGetStreamPriorityRange", unsafe {
-            cu::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
-        })?;
-        Ok((least, greatest))
+        self.ask("cuCtxGetStreamPriorityRange", (0, 0), |(least, greatest)| {
+            // SAFETY: a live context is current; the call writes two ints, to exclusive borrows.
+            unsafe { cu::cuCtxGetStreamPriorityRange(least, greatest) }
+        })
     }
 
     /// A limit of the context, in CUDA's unit for it: `cuCtxGetLimit`.
@@ -101,12 +98,11 @@ impl Context {
     /// ```
     #[doc(alias("cuCtxGetLimit", "cudaDeviceGetLimit"))]
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
-        let _entered = self.enter_briefly()?;
-        let mut value = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; an unknown limit is an
-        // error.
-        check("cuCtxGetLimit", unsafe { cu::cuCtxGetLimit(&mut value, limit) })?;
-        Ok(value)
+        self.ask("cuCtxGetLimit", 0, |value| {
+            // SAFETY: the call writes one number, to an exclusive borrow; an unknown limit is an
+            // error.
+            unsafe { cu::cuCtxGetLimit(value, limit) }
+        })
     }
 
     /// Sets a limit of the context; the driver may round it up: `cuCtxSetLimit`.
@@ -116,7 +112,7 @@ impl Context {
     /// that cannot be set, `OUT_OF_MEMORY` if the device has no room for what it reserves.
     #[doc(alias("cuCtxSetLimit", "cudaDeviceSetLimit"))]
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
-        self.call("cuCtxSetLimit", || {
+        self.call("cuCtxSetLimit", (), |()| {
             // SAFETY: takes no pointer; an unknown limit is an error.
             unsafe { cu::cuCtxSetLimit(limit, value) }
         })
@@ -128,12 +124,11 @@ impl Context {
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, if earlier work has failed.
     #[doc(alias("cuCtxGetCacheConfig", "cudaDeviceGetCacheConfig"))]
     pub fn cache_config(&self) -> Result<CUfunc_cache> {
-        let _entered = self.enter_briefly()?;
-        let mut config = CUfunc_cache(0);
-        // SAFETY: a live context is current; the call writes one number, to a local that outlives
-        // it. Any number is a `CUfunc_cache`.
-        check("cuCtxGetCacheConfig", unsafe { cu::cuCtxGetCacheConfig(&mut config) })?;
-        Ok(config)
+        self.ask("cuCtxGetCacheConfig", CUfunc_cache(0), |config| {
+            // SAFETY: a live context is current; the call writes one number, to an exclusive
+            // borrow. Any number is a `CUfunc_cache`.
+            unsafe { cu::cuCtxGetCacheConfig(config) }
+        })
     }
 
     /// Sets the default split of cache and shared memory, a hint: `cuCtxSetCacheConfig`.
@@ -142,7 +137,7 @@ impl Context {
     /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
     #[doc(alias("cuCtxSetCacheConfig", "cudaDeviceSetCacheConfig"))]
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
-        self.call("cuCtxSetCacheConfig", || {
+        self.call("cuCtxSetCacheConfig", (), |()| {
             // SAFETY: takes no pointer; an unknown value is an error.
             unsafe { cu::cuCtxSetCacheConfig(config) }
         })
@@ -154,11 +149,8 @@ impl Context {
     /// The driver's.
     #[doc(alias("cuCtxGetFlags", "cudaGetDeviceFlags"))]
     pub fn flags(&self) -> Result<ContextFlags> {
-        let _entered = self.enter_briefly()?;
-        let mut flags = 0;
-        // SAFETY: the call writes one number, to a local that outlives it; a live context is
-        // current.
-        check("cuCtxGetFlags", unsafe { cu::cuCtxGetFlags(&mut flags) })?;
+        // SAFETY: the call writes one number, to an exclusive borrow; a live context is current.
+        let flags = self.ask("cuCtxGetFlags", 0, |flags| unsafe { cu::cuCtxGetFlags(flags) })?;
         Ok(ContextFlags(flags))
     }
 
@@ -170,11 +162,8 @@ impl Context {
     #[doc(alias("cuCtxGetId"))]
     pub fn driver_id(&self) -> Result<u64> {
         let raw = self.live()?.0;
-        let mut id = 0;
-        // SAFETY: `self` keeps the context alive; the call writes one number, to a local that
-        // outlives it.
-        check("cuCtxGetId", unsafe { cu::cuCtxGetId(raw, &mut id) })?;
-        Ok(id)
+        // SAFETY: `self` keeps the context alive; the call writes one number, to an exclusive borrow.
+        asked("cuCtxGetId", 0, |id| unsafe { cu::cuCtxGetId(raw, id) })
     }
 
     /// The version of the driver API that the context was created with: `cuCtxGetApiVersion`.
@@ -184,11 +173,8 @@ impl Context {
     #[doc(alias("cuCtxGetApiVersion"))]
     pub fn api_version(&self) -> Result<u32> {
         let raw = self.live()?.0;
-        let mut version = 0;
-        // SAFETY: `self` keeps the context alive; the call writes one number, to a local that
-        // outlives it.
-        check("cuCtxGetApiVersion", unsafe { cu::cuCtxGetApiVersion(raw, &mut version) })?;
-        Ok(version)
+        // SAFETY: `self` keeps the context alive; the call writes one number, to an exclusive borrow.
+        asked("cuCtxGetApiVersion", 0, |version| unsafe { cu::cuCtxGetApiVersion(raw, version) })
     }
 
     /// Makes all persisting lines of the L2 cache normal again: `cuCtxResetPersistingL2Cache`.
@@ -197,8 +183,9 @@ impl Context {
     /// The driver's.
     #[doc(alias("cuCtxResetPersistingL2Cache", "cudaCtxResetPersistingL2Cache"))]
     pub fn reset_persisting_l2_cache(&self) -> Result<()> {
-        let _entered = self.enter_briefly()?;
-        // SAFETY: takes nothing; a live context is current.
-        check("cuCtxResetPersistingL2Cache", unsafe { cu::cuCtxResetPersistingL2Cache() })
+        self.ask("cuCtxResetPersistingL2Cache", (), |()| {
+            // SAFETY: takes nothing; a live context is current.
+            unsafe { cu::cuCtxResetPersistingL2Cache() }
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
 
 use crate::device::{Device, mem_location};
-use crate::error::{Result, check};
+use crate::error::{Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::handle::Handle;
 
@@ -38,11 +38,10 @@ fn prepare(device: Device) -> Result<Option<RawPool>> {
     if supported == 0 {
         return Ok(None);
     }
-    let mut raw = ptr::null_mut();
-    // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
-    // local that outlives it.
-    check("cuDeviceGetDefaultMemPool", unsafe {
-        cu::cuDeviceGetDefaultMemPool(&mut raw, device.as_raw())
+    // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to an
+    // exclusive borrow.
+    let raw = asked("cuDeviceGetDefaultMemPool", ptr::null_mut(), |raw| unsafe {
+        cu::cuDeviceGetDefaultMemPool(raw, device.as_raw())
     })?;
     let mut threshold = u64::MAX;
     let _relaxed = RelaxedCaptureMode::enter()?;

@@ -1,11 +1,12 @@
 //! Devices by ordinal, identifier, address.
 
 use std::ffi::c_int;
+use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::device::{Device, devices};
-use crate::error::{Error, Result, asked, c_string, check};
+use crate::error::{Error, Result, asked, c_string};
 use crate::process::driver;
 use crate::types::uuid::Uuid;
 
@@ -90,7 +91,7 @@ impl Device {
         let id = c_string(op, id)?;
         // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
         // number, to a borrow of one.
-        let raw = asked(op, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?;
+        let raw = asked(op, 0, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?;
         let missing = Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_DEVICE };
         devices.iter().find(|state| state.raw == raw).map(|state| Self { state }).ok_or(missing)
     }
@@ -113,26 +114,18 @@ impl Device {
     #[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
     pub fn of_pointer(address: CUdeviceptr) -> Result<Option<Self>> {
         driver::ensure()?;
-        let mut ordinal: c_int = 0;
-        // SAFETY: the attribute's value is an int, which the call writes to a local that outlives
-        // it; an unknown address is an error.
-        let asked = check("cuPointerGetAttribute", unsafe {
-            cu::cuPointerGetAttribute(
-                (&raw mut ordinal).cast(),
-                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                address,
-            )
+        let attribute = cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        // SAFETY: the attribute's value is an int, which the call writes to an exclusive borrow; an
+        // unknown address is an error.
+        let ordinal = asked("cuPointerGetAttribute", 0, |ordinal: &mut c_int| unsafe {
+            cu::cuPointerGetAttribute(ptr::from_mut(ordinal).cast(), attribute, address)
         });
-        match asked {
-            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => {
-                return Ok(None);
-            }
-            other => other?,
-        }
-        // Host memory that was not pinned for a particular device has a negative ordinal.
-        match u32::try_from(ordinal) {
-            Ok(ordinal) => Self::get(ordinal).map(Some),
-            Err(_) => Ok(None),
+        match ordinal.map(u32::try_from) {
+            Ok(Ok(ordinal)) => Self::get(ordinal).map(Some),
+            // Host memory that was not pinned for a particular device has a negative ordinal.
+            Ok(Err(_)) => Ok(None),
+            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -81,12 +81,12 @@ fn devices() -> Result<&'static [DeviceState]> {
         return Ok(devices);
     }
     // SAFETY: the driver is initialised; the call writes one int, to a borrow of one.
-    let count = asked("cuDeviceGetCount", |count| unsafe { cu::cuDeviceGetCount(count) })?;
+    let count = asked("cuDeviceGetCount", 0, |count| unsafe { cu::cuDeviceGetCount(count) })?;
     let mut found = Vec::new();
     for ordinal in 0..u32::try_from(count).unwrap_or(0) {
         // SAFETY: the call writes one handle, to a borrow of one; an ordinal that does not exist is
         // an error.
-        let raw = asked("cuDeviceGet", |raw| unsafe { cu::cuDeviceGet(raw, ordinal as c_int) })?;
+        let raw = asked("cuDeviceGet", 0, |raw| unsafe { cu::cuDeviceGet(raw, ordinal as c_int) })?;
         found.push(DeviceState {
             ordinal,
             raw,

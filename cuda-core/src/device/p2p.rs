@@ -40,7 +40,7 @@ impl Device {
     pub fn p2p_attribute(self, peer: Device, attribute: P2pAttribute) -> Result<i32> {
         driver::ensure()?;
         // SAFETY: the call writes one number, to a borrow of one; an unknown attribute is an error.
-        asked("cuDeviceGetP2PAttribute", |value| unsafe {
+        asked("cuDeviceGetP2PAttribute", 0, |value| unsafe {
             cu::cuDeviceGetP2PAttribute(value, attribute, self.as_raw(), peer.as_raw())
         })
     }

@@ -1,7 +1,6 @@
 //! What a device is.
 
 use std::ffi::{c_char, c_int};
-use std::mem::MaybeUninit;
 
 use cuda_sys::{CUuuid, symbol as cu};
 
@@ -63,7 +62,9 @@ impl Device {
     pub fn total_memory(self) -> Result<usize> {
         driver::ensure()?;
         // SAFETY: the driver gave the device's handle; the call writes one size, to a borrow of one.
-        asked("cuDeviceTotalMem", |bytes| unsafe { cu::cuDeviceTotalMem_v2(bytes, self.as_raw()) })
+        asked("cuDeviceTotalMem", 0, |bytes| unsafe {
+            cu::cuDeviceTotalMem_v2(bytes, self.as_raw())
+        })
     }
 
     /// One attribute: `cuDeviceGetAttribute`.
@@ -81,7 +82,7 @@ impl Device {
         driver::ensure()?;
         // SAFETY: the call writes one number, to a borrow of one; an unknown attribute is an error,
         // not undefined behaviour.
-        asked("cuDeviceGetAttribute", |value| unsafe {
+        asked("cuDeviceGetAttribute", 0, |value| unsafe {
             cu::cuDeviceGetAttribute(value, attribute, self.as_raw())
         })
     }
@@ -117,13 +118,10 @@ impl Device {
     #[doc(alias("cuDeviceGetUuid", "cudaGetDeviceProperties"))]
     pub fn uuid(self) -> Result<Uuid> {
         driver::ensure()?;
-        let mut uuid = MaybeUninit::<CUuuid>::zeroed();
-        // SAFETY: the call writes one structure of this type, to a local that outlives it.
-        check("cuDeviceGetUuid", unsafe {
-            cu::cuDeviceGetUuid_v2(uuid.as_mut_ptr(), self.as_raw())
+        // SAFETY: the call writes one structure of this type, to an exclusive borrow.
+        let uuid = asked("cuDeviceGetUuid", CUuuid::default(), |uuid| unsafe {
+            cu::cuDeviceGetUuid_v2(uuid, self.as_raw())
         })?;
-        // SAFETY: zeroed at first, which is a valid CUuuid, then written by the driver.
-        let uuid = unsafe { uuid.assume_init() };
         Ok(Uuid::from_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 

@@ -183,11 +183,10 @@ impl ExternalMemory {
             size: bytes as _,
             ..Default::default()
         };
-        let mut address = 0;
-        self.context().call(op, || {
-            // SAFETY: the call reads a description and writes one address, both locals that outlive it;
-            // the memory is imported, and its context current.
-            unsafe { cu::cuExternalMemoryGetMappedBuffer(&mut address, self.0.raw.0, &part) }
+        let address = self.context().call(op, 0, |address| {
+            // SAFETY: the call reads a description and writes one address, both borrowed for longer
+            // than it; the memory is imported, and its context current.
+            unsafe { cu::cuExternalMemoryGetMappedBuffer(address, self.0.raw.0, &part) }
         })?;
         Ok((address, bytes))
     }

@@ -1,11 +1,13 @@
 //! Device memory shared between processes.
 
+use std::ptr;
+
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::owned;
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory};
@@ -72,12 +74,10 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
             DeviceBacking::Owned { owner, .. } if owner.is_plain() => {}
             _ => return refused("only memory of `Context::alloc` has a handle"),
         }
-        let _entered = self.context().enter_briefly()?;
-        let mut handle = [0; 64];
-        // SAFETY: the call writes a handle, as large as this local, which outlives it, and aligned
-        // to one byte; the address is that of a live allocation of cuMemAlloc.
-        check("cuIpcGetMemHandle", unsafe {
-            cu::cuIpcGetMemHandle((&raw mut handle).cast(), block.address)
+        let handle = self.context().ask("cuIpcGetMemHandle", [0; 64], |handle| {
+            // SAFETY: the call writes a handle, of this size and aligned to one byte, to an exclusive
+            // borrow; the address is that of a live allocation of cuMemAlloc.
+            unsafe { cu::cuIpcGetMemHandle(ptr::from_mut(handle).cast(), block.address) }
         })?;
         Ok(IpcMemoryHandle(handle))
     }
@@ -124,11 +124,9 @@ impl<T: Pod> DeviceBuffer<T> {
         // SAFETY: a handle is 64 opaque bytes, whatever type they have.
         unsafe { (&raw mut raw).cast::<[u8; 64]>().write(handle.0) };
         let flags = cuda_sys::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-        let mut address = 0;
-        // SAFETY: the call writes one address, to a local that outlives it; a live context is
-        // current.
-        check("cuIpcOpenMemHandle", unsafe {
-            cu::cuIpcOpenMemHandle_v2(&mut address, raw, flags)
+        // SAFETY: the call writes one address, to an exclusive borrow; a live context is current.
+        let address = asked("cuIpcOpenMemHandle", 0, |address| unsafe {
+            cu::cuIpcOpenMemHandle_v2(address, raw, flags)
         })?;
         drop(relaxed);
         let mut opened = Opened(context.clone());
@@ -153,11 +151,10 @@ impl<T: Pod> DeviceBuffer<T> {
 /// Bytes from `address` to the end of its allocation. To be called with the allocation's context
 /// current.
 fn room_behind(address: CUdeviceptr) -> Result<usize> {
-    let (mut base, mut size) = (0, 0);
-    // SAFETY: the call writes an address and a size, to locals that outlive it; an address that the
-    // driver does not know is an error.
-    check("cuMemGetAddressRange", unsafe {
-        cu::cuMemGetAddressRange_v2(&mut base, &mut size, address)
+    // SAFETY: the call writes an address and a size, to exclusive borrows; an address that the driver
+    // does not know is an error.
+    let (base, size) = asked("cuMemGetAddressRange", (0, 0), |(base, size)| unsafe {
+        cu::cuMemGetAddressRange_v2(base, size, address)
     })?;
     Ok(size.saturating_sub((address - base) as usize))
 }

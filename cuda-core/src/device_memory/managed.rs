@@ -116,17 +116,16 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 
     fn alloc(context: &Context, len: usize, attached: ManagedAttach) -> Result<Self> {
-        let op = "cuMemAllocManaged";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let device = context.device();
         device.require(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, "managed memory")?;
         let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
         if bytes > 0 {
-            context.allocate(op, bytes, || {
-                // SAFETY: the call writes one address, to a local that outlives it; a live context is
+            address = context.allocate("cuMemAllocManaged", bytes, address, |address| {
+                // SAFETY: the call writes one address, to an exclusive borrow; a live context is
                 // current.
-                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw().0) }
+                unsafe { cu::cuMemAllocManaged(address, bytes, attached.as_raw().0) }
             })?;
         }
         let storage = owned_storage(context, address, bytes, ManagedOwner { concurrent });

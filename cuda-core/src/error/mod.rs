@@ -360,13 +360,13 @@ pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
     if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
 }
 
-/// What a call writes, which is passed the place for it.
+/// What a call writes to the place that it is passed, which holds `to` before.
 #[inline]
-pub(crate) fn asked<T: Default>(
+pub(crate) fn asked<T>(
     op: &'static str,
+    mut to: T,
     call: impl FnOnce(&mut T) -> CUresult,
 ) -> Result<T> {
-    let mut value = T::default();
-    check(op, call(&mut value))?;
-    Ok(value)
+    check(op, call(&mut to))?;
+    Ok(to)
 }

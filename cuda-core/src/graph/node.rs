@@ -153,7 +153,7 @@ impl<'g> GraphNode<'g> {
         op: &'static str,
         call: impl FnOnce(&mut P) -> CUresult,
     ) -> Result<P> {
-        self.graph.with_raw(|_graph| asked(op, call))
+        self.graph.with_raw(|_graph| asked(op, Default::default(), call))
     }
 
     /// The name of the kernel that a node of the graph has.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result, asked};
+use crate::error::{Error, Result};
 use crate::host::pinned_pool::{self, PinnedChunk, SHARED, Slabs};
 use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
@@ -171,14 +171,13 @@ pub(crate) fn alloc_raw(
     flags: PinnedFlags,
 ) -> Result<HostAddress> {
     let op = "cuMemHostAlloc";
-    let mut raw = ptr::null_mut();
-    let result = context.call(op, || {
-        // SAFETY: the call writes one pointer, to a local that outlives it; a live context is current.
-        unsafe { cu::cuMemHostAlloc(&mut raw, bytes, flags.0) }
+    let raw = context.call(op, ptr::null_mut(), |raw| {
+        // SAFETY: the call writes one pointer, to an exclusive borrow; a live context is current.
+        unsafe { cu::cuMemHostAlloc(raw, bytes, flags.0) }
     });
-    match (result, NonNull::new(raw.cast::<u8>())) {
-        (Ok(()), Some(address)) => Ok(HostAddress(address)),
-        (Err(error), _) if !error.is_out_of_memory() => Err(error),
+    match raw.map(|raw| NonNull::new(raw.cast::<u8>())) {
+        Ok(Some(address)) => Ok(HostAddress(address)),
+        Err(error) if !error.is_out_of_memory() => Err(error),
         _ => Err(Error::OutOfMemory {
             op,
             requested: bytes,
@@ -442,11 +441,10 @@ impl<T: Pod> PinnedBuffer<T> {
             driver::ensure()?;
             return Ok(flags);
         }
-        let _entered = self.context().enter_briefly()?;
-        // SAFETY: the call writes one number, to a borrow of one; the address is that of a live
-        // allocation.
-        let flags = asked("cuMemHostGetFlags", |flags| unsafe {
-            cu::cuMemHostGetFlags(flags, block.address.0.as_ptr().cast())
+        let flags = self.context().ask("cuMemHostGetFlags", 0, |flags| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the address is that of a
+            // live allocation.
+            unsafe { cu::cuMemHostGetFlags(flags, block.address.0.as_ptr().cast()) }
         })?;
         Ok(PinnedFlags(flags))
     }
@@ -485,11 +483,10 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
         driver::ensure()?;
         return Ok(0);
     }
-    let _entered = context.enter_briefly()?;
-    // SAFETY: the call writes one address, to a borrow of one; the memory is pinned; flags must be
-    // zero.
-    asked("cuMemHostGetDevicePointer", |address| unsafe {
-        cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0)
+    context.ask("cuMemHostGetDevicePointer", 0, |address| {
+        // SAFETY: the call writes one address, to an exclusive borrow; the memory is pinned; flags
+        // must be zero.
+        unsafe { cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0) }
     })
 }
 

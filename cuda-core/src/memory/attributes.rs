@@ -8,7 +8,7 @@ use cuda_sys::{
 };
 
 use crate::device::Device;
-use crate::error::{Result, check};
+use crate::error::{Result, asked, check};
 use crate::process::driver;
 
 /// What the driver knows about an address: `cuPointerGetAttributes`.
@@ -207,15 +207,9 @@ pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
 #[doc(alias("cuPointerGetAttribute", "cudaPointerGetAttributes"))]
 pub fn host_pointer_of(address: CUdeviceptr) -> Result<*mut c_void> {
     driver::ensure()?;
-    let mut pointer: *mut c_void = ptr::null_mut();
-    // SAFETY: the attribute is a pointer, which the call writes to a local of that type that
-    // outlives it.
-    check("cuPointerGetAttribute", unsafe {
-        cu::cuPointerGetAttribute(
-            (&raw mut pointer).cast(),
-            cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER,
-            address,
-        )
-    })?;
-    Ok(pointer)
+    let attribute = cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER;
+    // SAFETY: the attribute is a pointer, which the call writes to an exclusive borrow of one.
+    asked("cuPointerGetAttribute", ptr::null_mut(), |pointer| unsafe {
+        cu::cuPointerGetAttribute(ptr::from_mut(pointer).cast(), attribute, address)
+    })
 }

@@ -240,7 +240,7 @@ impl Function {
 
     /// [`Function::attribute`] with the context current.
     fn attribute_entered(&self, attribute: FunctionAttribute) -> Result<i32> {
-        asked("cuFuncGetAttribute", |value| {
+        asked("cuFuncGetAttribute", 0, |value| {
             // SAFETY: the call writes one number, to an exclusive borrow; the function is loaded
             // while `self` is; an unknown attribute is an error.
             unsafe { cu::cuFuncGetAttribute(value, attribute, self.as_raw()) }
@@ -346,9 +346,10 @@ impl Function {
     /// ```
     #[doc(alias("cuFuncSetCacheConfig", "cudaFuncSetCacheConfig"))]
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
-        let _entered = self.context().enter_briefly()?;
-        // SAFETY: the function is loaded while `self` is; an unknown value is an error.
-        check("cuFuncSetCacheConfig", unsafe { cu::cuFuncSetCacheConfig(self.as_raw(), config) })
+        self.context().ask("cuFuncSetCacheConfig", (), |()| {
+            // SAFETY: the function is loaded while `self` is; an unknown value is an error.
+            unsafe { cu::cuFuncSetCacheConfig(self.as_raw(), config) }
+        })
     }
 
     /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] if the driver, or

@@ -15,7 +15,7 @@ use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::context::{Context, WeakContext};
-use crate::error::{Rejected, Result, c_string, check};
+use crate::error::{Rejected, Result, asked, c_string};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::RelaxedCaptureMode;
@@ -234,12 +234,12 @@ impl Library {
         if let Some(found) = known {
             return Ok(Kernel { found, library: self.0.clone() });
         }
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; the name is
-        // NUL-terminated and read during the call only; the library is loaded.
-        let found =
-            check(op, unsafe { cu::cuLibraryGetKernel(&mut raw, loaded.raw.0, symbol.as_ptr()) });
-        found.map_err(|error| error.naming(name))?;
+        // SAFETY: the call writes one handle, to an exclusive borrow; the name is NUL-terminated and
+        // read during the call only; the library is loaded.
+        let found = asked(op, ptr::null_mut(), |raw| unsafe {
+            cu::cuLibraryGetKernel(raw, loaded.raw.0, symbol.as_ptr())
+        });
+        let raw = found.map_err(|error| error.naming(name))?;
         let new =
             || FoundKernel { raw: Handle(raw), name: name.to_owned(), functions: Mutex::default() };
         let mut kernels = lock(&loaded.kernels);

@@ -64,7 +64,7 @@ impl Device {
             return Ok(false);
         }
         // SAFETY: both are handles that the driver gave; the call writes one int, to a borrow of one.
-        let can = asked("cuDeviceCanAccessPeer", |can| unsafe {
+        let can = asked("cuDeviceCanAccessPeer", 0, |can| unsafe {
             cu::cuDeviceCanAccessPeer(can, self.as_raw(), peer.as_raw())
         })?;
         Ok(can != 0)
@@ -101,7 +101,7 @@ impl Context {
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         let _changes = Changes::begin();
-        let enabled = self.call("cuCtxEnablePeerAccess", || {
+        let enabled = self.call("cuCtxEnablePeerAccess", (), |()| {
             // SAFETY: `peer` is live; flags must be zero.
             unsafe { cu::cuCtxEnablePeerAccess(far.0, 0) }
         });
@@ -153,7 +153,7 @@ impl Context {
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &ContextAccess| access.is_of(spaces.0, spaces.1);
-        let disabled = self.call("cuCtxDisablePeerAccess", || {
+        let disabled = self.call("cuCtxDisablePeerAccess", (), |()| {
             for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
                 access.ending = true;
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cuda_sys::symbol as cu;
 
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked, check};
 use crate::types::version::Version;
 use crate::util::process_state::{COLD, EXITING, FORKED, READY, STARTING, STATE};
 
@@ -114,11 +114,9 @@ pub fn driver_version() -> Result<Version> {
 }
 
 fn ask_version() -> Result<Version> {
-    let mut version = 0;
-    // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
-    // outlives it.
-    check("cuDriverGetVersion", unsafe { cu::cuDriverGetVersion(&mut version) })?;
-    Ok(Version::of(version))
+    // SAFETY: the call needs no context and no `cuInit`; it writes one int, to an exclusive borrow.
+    asked("cuDriverGetVersion", 0, |version| unsafe { cu::cuDriverGetVersion(version) })
+        .map(Version::of)
 }
 
 /// Process hooks: a child of `fork` and an exiting process must not call the driver.

@@ -8,7 +8,7 @@ use cuda_sys::{CU_EVENT_RECORD_EXTERNAL, CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Rejected, Result, check};
+use crate::error::{Error, Rejected, Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
@@ -303,9 +303,8 @@ impl Event {
             let timed = !event.flags.contains(EventFlags::DISABLE_TIMING);
             Error::unless(timed, op, "the event was created with DISABLE_TIMING")?;
         }
-        let mut milliseconds = 0.0;
         let _relaxed = RelaxedCaptureMode::enter()?;
-        check(op, elapsed(&mut milliseconds, start.as_raw(), end.as_raw()))?;
+        let milliseconds = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()))?;
         let seconds = f64::from(milliseconds).max(0.0) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::stream::event::Event;
 use crate::stream::event_capture::EventCapture;
 use crate::timeline::event::{EventFlags, RawEvent};
@@ -53,11 +53,11 @@ impl Event {
         let why = "the event was created without INTERPROCESS";
         Error::unless(self.flags().contains(EventFlags::INTERPROCESS), op, why)?;
         // Older drivers depend on the current context.
-        let _entered = self.context().enter_briefly()?;
-        let mut handle = [0; 64];
-        // SAFETY: the call writes a handle of this size, which is an array of bytes, to a local
-        // that outlives it; the caller holds the event.
-        check(op, unsafe { cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw()) })?;
+        let handle = self.context().ask(op, [0; 64], |handle| {
+            // SAFETY: the call writes a handle of this size, which is an array of bytes, to an
+            // exclusive borrow; the caller holds the event.
+            unsafe { cu::cuIpcGetEventHandle(ptr::from_mut(handle).cast(), event.as_raw()) }
+        })?;
         Ok(IpcEventHandle(handle))
     }
 
@@ -85,12 +85,11 @@ impl Event {
     /// ```
     #[doc(alias("cuIpcOpenEventHandle", "cudaIpcOpenEventHandle"))]
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
-        let mut raw = ptr::null_mut();
         let handle = CUipcEventHandle { reserved: handle.0.map(|byte| byte as _) };
-        context.call("cuIpcOpenEventHandle", || {
-            // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
-            // handle, by the caller's promise; a live context is current.
-            unsafe { cu::cuIpcOpenEventHandle(&mut raw, handle) }
+        let raw = context.call("cuIpcOpenEventHandle", ptr::null_mut(), |raw| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; what it opens is a handle,
+            // by the caller's promise; a live context is current.
+            unsafe { cu::cuIpcOpenEventHandle(raw, handle) }
         })?;
         // SAFETY: just opened, so no other code has it.
         let raw = unsafe { RawEvent::own(raw, context) };

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use cuda_sys::{CUevent, CUstream, symbol as cu};
 
 use crate::context::Context;
-use crate::error::{Error, Rejected, Result, check};
+use crate::error::{Error, Rejected, Result, asked};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::stream::event::Event;
@@ -77,10 +77,10 @@ impl Stream {
                        `Context::per_thread_stream`";
             return Err(Error::invalid(op, why));
         }
-        let mut found = ptr::null_mut();
-        // SAFETY: the stream is live by the caller's promise; the call writes one handle, to a
-        // local that outlives it.
-        check("cuStreamGetCtx", unsafe { cu::cuStreamGetCtx(raw, &mut found) })?;
+        let nothing = ptr::null_mut();
+        // SAFETY: the stream is live by the caller's promise; the call writes one handle, to an
+        // exclusive borrow.
+        let found = asked("cuStreamGetCtx", nothing, |of| unsafe { cu::cuStreamGetCtx(raw, of) })?;
         Error::unless(found == context.as_raw(), op, "the stream belongs to another context")?;
         capture::refuse_captured(Handle(raw), op)?;
         // SAFETY: the stream is live by the caller's promise, and no default stream.

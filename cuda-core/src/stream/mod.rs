@@ -231,7 +231,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.reach()?;
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
         // call writes one number, to an exclusive borrow.
-        asked("cuStreamGetPriority", |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
+        asked("cuStreamGetPriority", 0, |n| unsafe { cu::cuStreamGetPriority(bound.raw(), n) })
     }
 
     fn kind(&self) -> &'static str {
@@ -262,7 +262,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind("cuStreamGetId")?;
         // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
         // the call writes one number, to an exclusive borrow.
-        asked("cuStreamGetId", |id| unsafe { cu::cuStreamGetId(bound.raw(), id) })
+        asked("cuStreamGetId", 0, |id| unsafe { cu::cuStreamGetId(bound.raw(), id) })
     }
 }
 
@@ -273,7 +273,7 @@ impl<K: StreamKind> Stream<K> {
 unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
     // SAFETY: the stream is live by the caller's promise; the call writes one number, to an exclusive
     // borrow.
-    let flags = asked("cuStreamGetFlags", |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
+    let flags = asked("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
     Ok(match flags & NON_BLOCKING {
         0 => ImplicitOrder::Blocking,
         _ => ImplicitOrder::NonBlocking,

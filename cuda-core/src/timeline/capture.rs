@@ -56,7 +56,7 @@ use std::sync::atomic::Ordering;
 use cuda_sys::{CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, symbol as cu};
 
 use super::{Flavor, RawStream, Recorded, Timeline};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::timeline::event::RawEvent;
 use crate::util::sync::lock;
 
@@ -68,15 +68,14 @@ use crate::util::sync::lock;
 /// counts as captured.
 #[cold]
 pub(crate) fn refuse_captured(stream: RawStream, op: &'static str) -> Result<()> {
-    let none = CU_STREAM_CAPTURE_STATUS_NONE;
-    let mut status = none;
     // SAFETY: the caller keeps the stream alive, with its context current if it needs that; the call
-    // writes one status, to a local that outlives it.
-    let code = unsafe { cu::cuStreamIsCapturing(stream.0, &mut status) };
-    let status = check("cuStreamIsCapturing", code).map(|()| status);
+    // writes one status, to an exclusive borrow.
+    let status = asked("cuStreamIsCapturing", CU_STREAM_CAPTURE_STATUS_NONE, |status| unsafe {
+        cu::cuStreamIsCapturing(stream.0, status)
+    });
     match status {
         Err(error) if error.code() != Some(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Err(error),
-        Ok(status) if status == none => Ok(()),
+        Ok(CU_STREAM_CAPTURE_STATUS_NONE) => Ok(()),
         // An invalidated capture goes on until it is ended.
         _ => Err(Error::Capturing { op }),
     }

@@ -9,7 +9,7 @@ use super::physical::{PhysicalMemory, round_up};
 use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::{Failed, attempt};
 use crate::process::release::{FailedRelease, released};
@@ -83,10 +83,10 @@ impl VirtualMapping {
         let reserved = round_up(bytes, granularity)?;
         let mut address = nowhere;
         if reserved > 0 {
-            context.call("cuMemAddressReserve", || {
-                // SAFETY: the call writes one address, to a local that outlives it; zeroes leave
-                // alignment and place to the driver; flags must be zero.
-                unsafe { cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0) }
+            address = context.call("cuMemAddressReserve", address, |address| {
+                // SAFETY: the call writes one address, to an exclusive borrow; zeroes leave alignment
+                // and place to the driver; flags must be zero.
+                unsafe { cu::cuMemAddressReserve(address, reserved, 0, 0, 0) }
             })?;
         }
         let own = (context.device(), cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -202,11 +202,10 @@ impl VirtualMapping {
             return Ok(None);
         }
         let location = mem_location::of(device);
-        let mut flags = 0;
-        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the
-        // address is mapped.
-        check("cuMemGetAccess", unsafe {
-            cu::cuMemGetAccess(&mut flags, &location, self.address)
+        // SAFETY: the call reads a location and writes one number, both borrowed for longer than it;
+        // the address is mapped.
+        let flags = asked("cuMemGetAccess", 0, |flags| unsafe {
+            cu::cuMemGetAccess(flags, &location, self.address)
         })?;
         Ok(Some(CUmemAccess_flags(flags as _)))
     }

@@ -17,7 +17,7 @@
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
 use crate::device::{Device, mem_location};
-use crate::error::{Result, check};
+use crate::error::{Result, asked};
 use crate::process::driver;
 use crate::util::raw_enum::raw_enum;
 
@@ -97,13 +97,11 @@ fn granularity(
     driver::ensure()?;
     let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     device.require(attribute, "virtual memory management")?;
-    let op = "cuMemGetAllocationGranularity";
     let properties = properties(device, handle_types);
-    let mut step = 0;
-    // SAFETY: the call reads properties, in the layout that it expects, and writes one size, both
-    // locals that outlive it.
-    check(op, unsafe {
-        cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which.as_raw())
+    // SAFETY: the call reads properties, in the layout that it expects, from a local that outlives it,
+    // and writes one size, to an exclusive borrow.
+    let step = asked("cuMemGetAllocationGranularity", 0, |step| unsafe {
+        cu::cuMemGetAllocationGranularity(step, (&raw const properties).cast(), which.as_raw())
     })?;
     // A granularity of zero would round every size to zero.
     Ok(step.max(1))

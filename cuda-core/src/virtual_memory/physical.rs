@@ -1,14 +1,16 @@
 //! Physical memory of a device, which has no address until it is mapped.
 
 #[cfg(unix)]
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+#[cfg(unix)]
+use std::ptr;
 
 use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
 
 use super::{Granularity, granularity, properties};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Rejected, Result, check};
+use crate::error::{Error, Rejected, Result, asked};
 use crate::process::driver;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
@@ -87,11 +89,10 @@ impl PhysicalMemory {
             return Ok(Self { allocation: None, context: context.clone() });
         }
         let properties = properties(context.device(), shareable.as_raw());
-        let mut handle = 0;
-        context.allocate("cuMemCreate", size, || {
-            // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
-            // flags must be zero.
-            unsafe { cu::cuMemCreate(&mut handle, size, &properties, 0) }
+        let handle = context.allocate("cuMemCreate", size, 0, |handle| {
+            // SAFETY: the call reads properties and writes one handle, both borrowed for longer than
+            // it; flags must be zero.
+            unsafe { cu::cuMemCreate(handle, size, &properties, 0) }
         })?;
         Ok(Self::own(context, handle, size))
     }
@@ -141,11 +142,11 @@ impl PhysicalMemory {
         let Some(Allocation { handle, .. }) = self.live() else {
             return Ok(ShareableHandle::None);
         };
-        let mut properties = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
-        // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
-        // keeps the handle alive.
-        check("cuMemGetAllocationPropertiesFromHandle", unsafe {
-            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, *handle)
+        let to = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
+        // SAFETY: the call writes one structure of this type, to an exclusive borrow; `self` keeps the
+        // handle alive.
+        let properties = asked("cuMemGetAllocationPropertiesFromHandle", to, |to| unsafe {
+            cu::cuMemGetAllocationPropertiesFromHandle(to, *handle)
         })?;
         let fd = cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
         Ok(if properties.requestedHandleTypes.0 & fd != 0 {
@@ -169,16 +170,11 @@ impl PhysicalMemory {
         let Some(Allocation { handle, .. }) = self.live() else {
             return Err(Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_VALUE });
         };
-        let mut fd: std::ffi::c_int = -1;
+        let kind = ShareableHandle::PosixFd.as_raw();
         // SAFETY: for this type of handle the pointer is to an int; the memory's handle is live;
         // flags must be zero.
-        check(op, unsafe {
-            cu::cuMemExportToShareableHandle(
-                (&raw mut fd).cast(),
-                *handle,
-                ShareableHandle::PosixFd.as_raw(),
-                0,
-            )
+        let fd = asked(op, -1, |fd: &mut RawFd| unsafe {
+            cu::cuMemExportToShareableHandle(ptr::from_mut(fd).cast(), *handle, kind, 0)
         })?;
         // SAFETY: a descriptor that the call has just opened for this process.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -197,13 +193,12 @@ impl PhysicalMemory {
     #[doc(alias("cuMemImportFromShareableHandle"))]
     #[cfg(unix)]
     pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
-        let mut handle = 0;
         let kind = ShareableHandle::PosixFd.as_raw();
-        let descriptor = std::ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
-        context.call("cuMemImportFromShareableHandle", || {
-            // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
+        let descriptor = ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
+        let handle = context.call("cuMemImportFromShareableHandle", 0, |handle| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; this type of handle is
             // passed by value in the place of a pointer.
-            unsafe { cu::cuMemImportFromShareableHandle(&mut handle, descriptor, kind) }
+            unsafe { cu::cuMemImportFromShareableHandle(handle, descriptor, kind) }
         })?;
         Ok(Self::own(context, handle, size))
     }

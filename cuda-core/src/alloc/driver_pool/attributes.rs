@@ -1,9 +1,11 @@
 //! What a pool holds, keeps and reuses.
 
+use std::ptr;
+
 use cuda_sys::{CUmemPool_attribute, symbol as cu};
 
 use super::memory_pool::MemoryPool;
-use crate::error::{Result, check};
+use crate::error::{Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::types::usage::PoolUsage;
 
@@ -168,12 +170,11 @@ impl MemoryPool {
 
     fn bytes(&self, attribute: CUmemPool_attribute) -> Result<usize> {
         let pool = self.live()?;
-        let mut value = 0u64;
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t or an int, which
-        // the call writes to a local that has room for either and outlives it.
-        check("cuMemPoolGetAttribute", unsafe {
-            cu::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
+        // the call writes to an exclusive borrow that has room for either.
+        let value = asked("cuMemPoolGetAttribute", 0u64, |value| unsafe {
+            cu::cuMemPoolGetAttribute(pool, attribute, ptr::from_mut(value).cast())
         })?;
         // No value exceeds the address space.
         Ok(value as usize)

@@ -1,7 +1,8 @@
 //! Pools shared between processes, and the memory in them.
 
 #[cfg(unix)]
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 
@@ -13,7 +14,7 @@ use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 #[cfg(unix)]
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 #[cfg(unix)]
@@ -80,16 +81,11 @@ impl MemoryPool {
     #[cfg(unix)]
     pub fn export_fd(&self) -> Result<OwnedFd> {
         let pool = self.live()?;
-        let mut fd: std::ffi::c_int = -1;
+        let kind = ShareableHandle::PosixFd.as_raw();
         // SAFETY: for this type of handle the pointer is to an int; the pool is live; flags must be
         // zero.
-        check("cuMemPoolExportToShareableHandle", unsafe {
-            cu::cuMemPoolExportToShareableHandle(
-                (&raw mut fd).cast(),
-                pool,
-                ShareableHandle::PosixFd.as_raw(),
-                0,
-            )
+        let fd = asked("cuMemPoolExportToShareableHandle", -1, |fd: &mut RawFd| unsafe {
+            cu::cuMemPoolExportToShareableHandle(ptr::from_mut(fd).cast(), pool, kind, 0)
         })?;
         // SAFETY: on success it is an open file descriptor, which the caller has to close.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -116,18 +112,13 @@ impl MemoryPool {
     pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
         crate::process::driver::ensure()?;
         let number = fd.as_fd().as_raw_fd();
-        let mut raw = std::ptr::null_mut();
+        let (number, kind) =
+            (ptr::without_provenance_mut(number as usize), ShareableHandle::PosixFd.as_raw());
         let relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; for this type of handle
-        // it imports the descriptor's number, which is open for as long as `fd`; flags must be
-        // zero.
-        check("cuMemPoolImportFromShareableHandle", unsafe {
-            cu::cuMemPoolImportFromShareableHandle(
-                &mut raw,
-                std::ptr::without_provenance_mut(number as usize),
-                ShareableHandle::PosixFd.as_raw(),
-                0,
-            )
+        // SAFETY: the call writes one handle, to an exclusive borrow; for this type of handle it
+        // imports the descriptor's number, which is open for as long as `fd`; flags must be zero.
+        let raw = asked("cuMemPoolImportFromShareableHandle", ptr::null_mut(), |raw| unsafe {
+            cu::cuMemPoolImportFromShareableHandle(raw, number, kind, 0)
         })?;
         drop(relaxed);
         let pool = Self::made(raw, device, PoolKind::Imported);
@@ -150,11 +141,10 @@ impl MemoryPool {
         Error::unless(block.bytes != 0, "cuMemPoolExportPointer", "the buffer is empty")?;
         let why = "a caching pool cut the memory from a larger block: use `Stream::alloc_from`";
         Error::unless(!block.backing.is_cached(), "cuMemPoolExportPointer", why)?;
-        let mut data = [0; 64];
-        // SAFETY: the call writes a structure of this size, aligned to one byte, to a local that
-        // outlives it; the address is that of a live allocation.
-        check("cuMemPoolExportPointer", unsafe {
-            cu::cuMemPoolExportPointer((&raw mut data).cast(), block.address)
+        // SAFETY: the call writes a structure of this size, aligned to one byte, to an exclusive
+        // borrow; the address is that of a live allocation.
+        let data = asked("cuMemPoolExportPointer", [0; 64], |data| unsafe {
+            cu::cuMemPoolExportPointer(ptr::from_mut(data).cast(), block.address)
         })?;
         Ok(PoolPointer(data))
     }
@@ -183,11 +173,10 @@ impl MemoryPool {
         context.device().require_same(op, self.device())?;
         let pool = self.live()?;
         let mut data = pointer.0;
-        let mut address = 0;
-        context.call(op, || {
-            // SAFETY: the call reads a structure of the size of `data` and writes one address, both
-            // locals that outlive it; `self` keeps the pool.
-            unsafe { cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast()) }
+        let address = context.call(op, 0, |address| {
+            // SAFETY: the call reads a structure of the size of `data`, which outlives it, and writes
+            // one address, to an exclusive borrow; `self` keeps the pool.
+            unsafe { cu::cuMemPoolImportPointer(address, pool, (&raw mut data).cast()) }
         })?;
         let owner = ImportedBlock { _pool: self.clone() };
         Ok(owned(context, address, bytes, owner, len))

@@ -10,7 +10,7 @@ use crate::alloc::DeviceAllocator;
 use crate::alloc::allocator::Allocator;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
-use crate::error::{Error, Rejected, Result, check};
+use crate::error::{Error, Rejected, Result, asked, check};
 use crate::memory::device::NOWHERE;
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
@@ -152,11 +152,12 @@ impl MemoryPoolBuilder {
             maxSize: self.max_size.unwrap_or(0),
             ..CUmemPoolProps::default()
         };
-        let mut raw = ptr::null_mut();
         let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; the properties are
-        // zero where they are reserved.
-        check("cuMemPoolCreate", unsafe { cu::cuMemPoolCreate(&mut raw, &properties) })?;
+        // SAFETY: the call writes one handle, to an exclusive borrow; the properties are zero where
+        // they are reserved.
+        let raw = asked("cuMemPoolCreate", ptr::null_mut(), |raw| unsafe {
+            cu::cuMemPoolCreate(raw, &properties)
+        })?;
         let pool = MemoryPool::made(raw, device, PoolKind::Created);
         pool.set_release_threshold(self.release_threshold)?;
         Ok(pool)
@@ -193,10 +194,11 @@ impl Device {
     #[doc(alias("cuDeviceGetMemPool", "cudaDeviceGetMemPool"))]
     pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
         let default = self.default_memory_pool()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
-        // local that outlives it.
-        check("cuDeviceGetMemPool", unsafe { cu::cuDeviceGetMemPool(&mut raw, self.as_raw()) })?;
+        // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to an
+        // exclusive borrow.
+        let raw = asked("cuDeviceGetMemPool", ptr::null_mut(), |raw| unsafe {
+            cu::cuDeviceGetMemPool(raw, self.as_raw())
+        })?;
         if raw == default.as_raw() {
             return Ok(Some(default));
         }
@@ -348,11 +350,10 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
         let _relaxed = RelaxedCaptureMode::enter()?;
-        let mut flags = PeerAccess::None.as_raw();
-        // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number, both
-        // locals that outlive it.
-        check("cuMemPoolGetAccess", unsafe {
-            cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
+        // SAFETY: `self` keeps the pool alive; the call reads a location, a local that outlives it,
+        // and writes one number, to an exclusive borrow.
+        let flags = asked("cuMemPoolGetAccess", PeerAccess::None.as_raw(), |flags| unsafe {
+            cu::cuMemPoolGetAccess(flags, pool, &mut location)
         })?;
         Ok(PeerAccess::from_raw(flags).unwrap_or(PeerAccess::None))
     }

@@ -9,7 +9,7 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut, Level};
 use super::{RawArray, TexelArray};
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked};
 use crate::memory::within;
 use crate::process::driver;
 use crate::process::handle::Handle;
@@ -67,21 +67,19 @@ impl<T: Texel> MipmappedArray<T> {
             bytes = bytes.saturating_add(extent.texels().unwrap_or(0) * size_of::<T>());
         }
         let descriptor = shape.descriptor::<T>(flags);
-        let mut raw = ptr::null_mut();
-        context.allocate(op, bytes, || {
-            // SAFETY: the call reads the description and writes one handle, both locals that
-            // outlive it; a live context is current.
-            unsafe { cu::cuMipmappedArrayCreate(&mut raw, &descriptor, levels) }
+        let raw = context.allocate(op, bytes, ptr::null_mut(), |raw| {
+            // SAFETY: the call reads a description and writes one handle, both borrowed for longer
+            // than it; a live context is current.
+            unsafe { cu::cuMipmappedArrayCreate(raw, &descriptor, levels) }
         })?;
         let address = RawArray::Mipmapped(Handle(raw));
         let mut array = Self::own(context, address, bytes, shape, MipLevels(Vec::new()));
         let _entered = context.enter_briefly()?;
         for (level, (extent, start)) in (0..).zip(places) {
-            let mut single = ptr::null_mut();
-            // SAFETY: the call writes one handle, to a local that outlives it; `array` keeps the
-            // array, which has the level.
-            check("cuMipmappedArrayGetLevel", unsafe {
-                cu::cuMipmappedArrayGetLevel(&mut single, raw, level)
+            // SAFETY: the call writes one handle, to an exclusive borrow; `array` keeps the array,
+            // which has the level.
+            let single = asked("cuMipmappedArrayGetLevel", ptr::null_mut(), |single| unsafe {
+                cu::cuMipmappedArrayGetLevel(single, raw, level)
             })?;
             array.levels.0.push(Level { raw: Handle(single), extent, start });
         }

@@ -1,7 +1,6 @@
 //! CUDA arrays: memory that is laid out for textures and surfaces, and has no address.
 
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Rejected, Result, check};
+use crate::error::{Rejected, Result};
 use crate::memory::{self, Block, Storage};
 use crate::process::driver;
 use crate::process::handle::Handle;
@@ -218,15 +217,13 @@ impl<T: Texel> CudaArray<T> {
     /// [`CudaArray::new`] with any flags, unchecked.
     fn make(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         driver::ensure()?;
-        let op = OP;
-        shape.check::<T>(op)?;
+        shape.check::<T>(OP)?;
         let descriptor = shape.descriptor::<T>(flags);
         let bytes = shape.extent().texels().unwrap_or(0) * size_of::<T>();
-        let mut raw = ptr::null_mut();
-        context.allocate(op, bytes, || {
-            // SAFETY: the call reads the description and writes one handle, both locals that
-            // outlive it; a live context is current.
-            unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) }
+        let raw = context.allocate(OP, bytes, ptr::null_mut(), |raw| {
+            // SAFETY: the call reads a description and writes one handle, both borrowed for longer
+            // than it; a live context is current.
+            unsafe { cu::cuArray3DCreate_v2(raw, &descriptor) }
         })?;
         let address = RawArray::Single(Handle(raw));
         Ok(Self::own(context, address, bytes, shape, OneLevel { flags }))
@@ -259,14 +256,13 @@ impl<T: Texel> CudaArray<T> {
         let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED;
         device.require(attribute, "arrays without memory")?;
         let empty = Self::make(context, shape, flags | DEFERRED_MAPPING)?;
-        let _entered = context.enter_briefly()?;
-        let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
-        // SAFETY: the call writes one structure of this type, to a local that outlives it; `empty`
-        // keeps the array alive, which was created without memory.
-        check("cuArrayGetMemoryRequirements", unsafe {
-            cu::cuArrayGetMemoryRequirements(&mut requirements, empty.as_raw(), device.as_raw())
-        })?;
-        Ok(ArrayMemoryRequirements { size: requirements.size, alignment: requirements.alignment })
+        let CUDA_ARRAY_MEMORY_REQUIREMENTS { size, alignment, .. } =
+            context.ask("cuArrayGetMemoryRequirements", Default::default(), |needed| {
+                // SAFETY: the call writes one structure of this type, to an exclusive borrow; `empty`
+                // keeps the array alive, which was created without memory.
+                unsafe { cu::cuArrayGetMemoryRequirements(needed, empty.as_raw(), device.as_raw()) }
+            })?;
+        Ok(ArrayMemoryRequirements { size, alignment })
     }
 
     /// The flags it was created with.
@@ -295,15 +291,12 @@ impl<T: Texel> CudaArray<T> {
     #[doc(alias("cuArray3DGetDescriptor", "cudaArrayGetInfo"))]
     pub fn descriptor(&self) -> Result<ArrayDescriptor> {
         self.storage.ensure()?;
-        let _entered = self.context().enter_briefly()?;
-        let mut descriptor = MaybeUninit::zeroed();
-        // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
-        // keeps the array alive.
-        check("cuArray3DGetDescriptor", unsafe {
-            cu::cuArray3DGetDescriptor_v2(descriptor.as_mut_ptr(), self.as_raw())
+        let to = cuda_sys::CUDA_ARRAY3D_DESCRIPTOR::default();
+        let descriptor = self.context().ask("cuArray3DGetDescriptor", to, |descriptor| {
+            // SAFETY: the call writes one structure of this type, to an exclusive borrow; `self`
+            // keeps the array alive.
+            unsafe { cu::cuArray3DGetDescriptor_v2(descriptor, self.as_raw()) }
         })?;
-        // SAFETY: zeroed at first, which is a valid descriptor, then written by the driver.
-        let descriptor: cuda_sys::CUDA_ARRAY3D_DESCRIPTOR = unsafe { descriptor.assume_init() };
         Ok(descriptor.into())
     }
 

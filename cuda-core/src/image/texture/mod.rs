@@ -83,12 +83,11 @@ impl<T: Texel> Texture<T> {
         descriptor.check::<T>(op)?;
         source.made.check(op, source.context.device())?;
         let (resource, sampling) = (source.made.description::<T>(), descriptor.as_raw());
-        let mut handle = 0;
-        source.context.call(op, || {
-            // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
-            // outlive it; no view is requested. The memory that the description refers to is borrowed
-            // by `source`.
-            unsafe { cu::cuTexObjectCreate(&mut handle, &resource, &sampling, ptr::null()) }
+        let handle = source.context.call(op, 0, |handle| {
+            // SAFETY: the call reads two descriptions and writes one handle, all of them borrowed for
+            // longer than it; no view is requested. The memory that the description refers to is
+            // borrowed by `source`.
+            unsafe { cu::cuTexObjectCreate(handle, &resource, &sampling, ptr::null()) }
         })?;
         Ok(Self::own(source.context, handle, source.made))
     }
@@ -126,7 +125,7 @@ impl<T: Texel> Texture<T> {
     pub fn descriptor(&self) -> Result<TextureDescriptor> {
         let raw = self.ask("cuTexObjectGetTextureDesc", |handle, raw| {
             // SAFETY: the handle is live while `self` is; the call writes one structure of this
-            // type, to a local of `ask` that outlives it.
+            // type, to an exclusive borrow.
             unsafe { cu::cuTexObjectGetTextureDesc(raw, handle) }
         })?;
         Ok(TextureDescriptor::from_raw(&raw))

@@ -1,7 +1,7 @@
 //! What textures and surfaces share: a handle, its resource, and its users.
 
 use std::marker::PhantomData;
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::ops::Range;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresult};
@@ -9,7 +9,7 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresult};
 use super::view::Made;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Rejected, Result, check};
+use crate::error::{Error, Rejected, Result};
 use crate::image::array::texel::Texel;
 use crate::process::deferred;
 use crate::process::owned::{Owned, Release};
@@ -114,22 +114,18 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
         let (op, describe) = K::DESCRIBE;
         // SAFETY: the handle is live while `self` is; the call writes one structure of this type, to
-        // a local of `ask` that outlives it.
+        // an exclusive borrow.
         self.ask(op, |handle, resource| unsafe { describe(resource, handle) })
     }
 
-    /// A description that the driver writes about the object. All zeroes are a valid `R`.
-    pub(super) fn ask<R: RawDescriptor>(
+    /// A description that the driver writes about the object.
+    pub(super) fn ask<R: Default>(
         &self,
         op: &'static str,
-        call: impl FnOnce(u64, *mut R) -> CUresult,
+        call: impl FnOnce(u64, &mut R) -> CUresult,
     ) -> Result<R> {
         let live = self.object.live()?;
-        let _entered = live.context.enter_briefly()?;
-        let mut answer = MaybeUninit::zeroed();
-        check(op, call(live.handle, answer.as_mut_ptr()))?;
-        // SAFETY: zeroed at first, which is a valid value, then written by the driver.
-        Ok(unsafe { answer.assume_init() })
+        live.context.ask(op, R::default(), |to| call(live.handle, to))
     }
 
     /// Destroys the object, once no work uses it: `cuTexObjectDestroy` or `cuSurfObjectDestroy`.
@@ -160,17 +156,6 @@ impl<'a, K: ObjectKind> BoundObject<'a, K> {
 }
 
 debug_by! { [K: ObjectKind] BoundObject<'_, K>: |it| "BoundObject" { handle: it.handle } }
-
-/// A description of the driver's, of which all zeroes are a valid value.
-///
-/// # Safety
-/// All zeroes are a valid value of the type.
-pub(super) unsafe trait RawDescriptor {}
-
-// SAFETY: integers, and a union of addresses, handles and integers.
-unsafe impl RawDescriptor for CUDA_RESOURCE_DESC {}
-// SAFETY: integers and floats.
-unsafe impl RawDescriptor for cuda_sys::CUDA_TEXTURE_DESC {}
 
 impl<K: ObjectKind> Release for LiveObject<K> {
     const RESOURCE: Resource = K::RESOURCE;

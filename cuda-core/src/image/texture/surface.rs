@@ -57,11 +57,11 @@ impl<T: Texel> Surface<T> {
         Error::unless(array.flags().contains(ArrayFlags::SURFACE_LOAD_STORE), op, why)?;
         array.storage().ensure()?;
         let made = Made::Array(array.storage().clone());
-        let (resource, mut handle) = (made.description::<T>(), 0);
-        array.context().call(op, || {
-            // SAFETY: the call reads the description and writes one handle, both locals that outlive
-            // it; the caller holds the array.
-            unsafe { cu::cuSurfObjectCreate(&mut handle, &resource) }
+        let resource = made.description::<T>();
+        let handle = array.context().call(op, 0, |handle| {
+            // SAFETY: the call reads a description and writes one handle, both borrowed for longer
+            // than it; the caller holds the array.
+            unsafe { cu::cuSurfObjectCreate(handle, &resource) }
         })?;
         Ok(Self::own(array.context(), handle, made))
     }

@@ -374,7 +374,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let stream = self.stream.core().raw();
         let Checked { function, mut config, .. } = self.check()?;
         config.hStream = stream;
-        let number = asked(op, |number| call(number, function.as_raw(), &config))?;
+        let number = asked(op, 0, |number| call(number, function.as_raw(), &config))?;
         Ok(u32::try_from(number).unwrap_or(0))
     }
 

@@ -8,7 +8,7 @@ use cuda_sys::{
     CUstream, symbol as cu,
 };
 
-use crate::error::{Result, check};
+use crate::error::{Result, asked, check};
 use crate::process::handle::Handle;
 
 /// A node of a graph, which lives as long as the graph.
@@ -64,9 +64,10 @@ pub(super) fn last_node(stream: CUstream) -> Option<Node> {
 /// uses of its graph, which has it.
 pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
     let op = "cuGraphNodeGetDependencies";
-    let mut count = 0;
-    // SAFETY: the node is live; without a list, the call writes one number, to a local that outlives it.
-    check(op, unsafe { cu::cuGraphNodeGetDependencies(node.0, ptr::null_mut(), &mut count) })?;
+    // SAFETY: the node is live; without a list, the call writes one number, to an exclusive borrow.
+    let mut count = asked(op, 0, |count| unsafe {
+        cu::cuGraphNodeGetDependencies(node.0, ptr::null_mut(), count)
+    })?;
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -80,11 +81,12 @@ pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
 /// excludes other uses of the stream.
 pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
     let (graph, _) = state(stream)?;
-    let (list, mut node) = (handles(before), ptr::null_mut());
-    let (first, count) = (list.as_ptr(), list.len());
+    let list = handles(before);
     // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
-    // The call writes one handle, to a local that outlives it.
-    check(EMPTY, unsafe { cu::cuGraphAddEmptyNode(&mut node, graph, first, count) })?;
+    // The call writes one handle, to an exclusive borrow.
+    let node = asked(EMPTY, ptr::null_mut(), |node| unsafe {
+        cu::cuGraphAddEmptyNode(node, graph, list.as_ptr(), list.len())
+    })?;
     Ok(Handle(node))
 }
 
@@ -92,12 +94,12 @@ pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
 /// exclude other uses of the stream and of the child.
 pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<()> {
     let (graph, before) = state(stream)?;
-    let (list, mut node) = (handles(&before), ptr::null_mut());
-    let (first, count) = (list.as_ptr(), list.len());
+    let list = handles(&before);
     // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
-    // The child is live, and copied. The call writes one handle, to a local that outlives it.
-    let code = unsafe { cu::cuGraphAddChildGraphNode(&mut node, graph, first, count, child) };
-    check(CHILD, code)?;
+    // The child is live, and copied. The call writes one handle, to an exclusive borrow.
+    let node = asked(CHILD, ptr::null_mut(), |node| unsafe {
+        cu::cuGraphAddChildGraphNode(node, graph, list.as_ptr(), list.len(), child)
+    })?;
     set_dependencies(stream, &Nodes::from([Handle(node)]))
 }
 
