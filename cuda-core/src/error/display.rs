@@ -5,7 +5,8 @@ use std::fmt;
 use cuda_sys::{CUgraphExecUpdateResult, LoadError};
 
 use super::text::{counted, describe, on_lines_of_its_own, shortage, within};
-use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError};
+use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError, Rejected};
+use crate::util::from::from;
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,34 +132,13 @@ impl fmt::Display for Error {
     }
 }
 
-impl From<LoadError> for Error {
-    fn from(inner: LoadError) -> Self {
-        Self::NoDriver(inner)
-    }
-}
-
-impl From<AllocatorError> for Error {
-    fn from(inner: AllocatorError) -> Self {
-        Self::Allocator(inner)
-    }
-}
-
-impl From<ModuleError> for Error {
-    fn from(inner: ModuleError) -> Self {
-        Self::Module(inner)
-    }
-}
-
-impl From<NcclError> for Error {
-    fn from(inner: NcclError) -> Self {
-        Self::Nccl(inner)
-    }
-}
-
-impl From<LaunchError> for Error {
-    fn from(inner: LaunchError) -> Self {
-        Self::Launch(inner)
-    }
+from! {
+    [] LoadError => Error: |inner| Self::NoDriver(inner);
+    [] AllocatorError => Error: |inner| Self::Allocator(inner);
+    [] ModuleError => Error: |inner| Self::Module(inner);
+    [] NcclError => Error: |inner| Self::Nccl(inner);
+    [] LaunchError => Error: |inner| Self::Launch(inner);
+    [X] Rejected<X> => Error: |rejected| rejected.error;
 }
 
 impl std::error::Error for Error {

@@ -43,12 +43,6 @@ impl<X> Rejected<X> {
     }
 }
 
-impl<X> From<Rejected<X>> for Error {
-    fn from(rejected: Rejected<X>) -> Self {
-        rejected.error
-    }
-}
-
 // Of the error alone: the value need not have any.
 debug_by! { [X] Rejected<X>: |it| "Rejected"(it.error) }
 

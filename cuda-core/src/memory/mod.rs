@@ -342,6 +342,16 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
         .ok_or(Error::SizeOverflow { len, element_size: size_of::<T>() })
 }
 
+/// How many elements of type `T` the bytes at `address` are. No bytes are no elements of any size, but
+/// their address must still be aligned for `T`.
+pub(crate) fn elements<T>(bytes: usize, address: u64) -> Result<usize> {
+    let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
+    if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
+        return Ok(len);
+    }
+    Err(recast::<T>(bytes, address))
+}
+
 /// The error for bytes at `address` that are no elements of type `T`.
 pub(crate) fn recast<T>(bytes: usize, address: u64) -> Error {
     not_elements(bytes, address, size_of::<T>(), align_of::<T>())

@@ -105,14 +105,9 @@ impl<T: Pod, M: Memory> Clone for SharedSlice<T, M> {
     }
 }
 
-impl<T: Pod, M: Memory, X: Send + Sync + 'static> From<Arc<Buffer<T, M, X>>> for SharedSlice<T, M> {
-    fn from(buffer: Arc<Buffer<T, M, X>>) -> Self {
-        let len = buffer.len();
-        Self { buffer, start: 0, len, _elements: PhantomData }
-    }
-}
-
 from! {
+    [T: Pod, M: Memory, X: Send + Sync + 'static] Arc<Buffer<T, M, X>> => SharedSlice<T, M>:
+        |it| Self { len: it.len(), buffer: it, start: 0, _elements: PhantomData };
     [T: Pod, M: Memory, X: Send + Sync + 'static] Buffer<T, M, X> => SharedSlice<T, M>:
         |it| Arc::new(it).into();
     [T: Pod, M: Memory, X: Send + Sync + 'static] &Arc<Buffer<T, M, X>> => SharedSlice<T, M>:

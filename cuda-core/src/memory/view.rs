@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{Block, Memory, Place, Storage, recast};
+use crate::memory::{Block, Memory, Place, Storage, elements};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
@@ -180,11 +180,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     pub fn cast<U: Pod>(&self) -> Result<Slice<'a, U, M>> {
         let bytes = self.byte_len();
         let address = M::number(self.block().address) + self.start as u64;
-        // An empty view has no elements of any size, but its address must still be aligned for `U`.
-        let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
-        if len * size_of::<U>() != bytes || address % align_of::<U>() as u64 != 0 {
-            return Err(recast::<U>(bytes, address));
-        }
+        let len = elements::<U>(bytes, address)?;
         Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
     }
 
@@ -242,8 +238,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The access of an operation that reads the elements.
     #[inline]
     pub(crate) fn read(&self) -> Touch<'a> {
-        let (ledger, in_graphs) = (LedgerOf::Shared(self.ledger()), M::in_graphs(self.block()));
-        Touch { ledger, range: self.range(), access: Access::Read, in_graphs }
+        Touch::shared(self.ledger(), self.range(), Access::Read, M::in_graphs(self.block()))
     }
 
     /// The view's bytes within its allocation.

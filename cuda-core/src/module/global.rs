@@ -4,15 +4,14 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
-use crate::alloc::backing::{DeviceBacking, MemoryOwner};
+use crate::alloc::backing::MemoryOwner;
+use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result, c_string};
 use crate::memory::attributes::PointerAttributes;
-use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
-use crate::memory::{Block, Storage, recast};
+use crate::memory::elements;
 use crate::process::release::FailedRelease;
-use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
 /// # Global variables
@@ -64,40 +63,20 @@ pub(super) fn buffer<T: Pod>(
     bytes: usize,
     name: &str,
 ) -> Result<DeviceBuffer<T>> {
-    let len = elements::<T>(address, bytes)?;
+    let len = elements::<T>(bytes, address)?;
     // A variable without bytes need not be taken.
     if bytes > 0 && !code.users().take_global(address) {
         let why = format!("there is a buffer of the global `{name}` already");
         return Err(Error::invalid("Module::global", why));
     }
-    let block = Block {
-        address,
-        bytes,
-        ledger: Ledger::default(),
-        backing: DeviceBacking::Owned {
-            context: context.clone(),
-            owner: Box::new(GlobalLease {
-                code,
-                given_back: bytes == 0,
-                is_managed: is_managed(address),
-            }),
-        },
-    };
-    Ok(Buffer::from_storage(Storage::new(block), len))
+    let owner = GlobalLease { code, given_back: bytes == 0, is_managed: is_managed(address) };
+    Ok(owned(context, address, bytes, owner, len))
 }
 
 /// Whether every context reaches the variable. If the driver does not answer, the variable counts
 /// as not managed.
 fn is_managed(address: CUdeviceptr) -> bool {
     PointerAttributes::of_device(address).is_ok_and(|attributes| attributes.is_managed)
-}
-
-fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
-    let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
-    if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
-        return Ok(len);
-    }
-    Err(recast::<T>(bytes, address))
 }
 
 /// The code whose variable a buffer covers.

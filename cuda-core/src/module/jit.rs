@@ -8,26 +8,27 @@ use cuda_sys::{CUjit_option, CUjit_target, CUresult};
 
 use super::compiled;
 use crate::error::{Result, c_text};
+use crate::util::raw_enum::raw_enum;
 
-/// What the driver does if an image holds no code for the device.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// # const PTX: &str = "";
-/// use cuda_core::{Module, jit::{JitFallback, JitOptions}};
-///
-/// let options = JitOptions::new().fallback(JitFallback::PreferBinary).verbose(true);
-/// let module = Module::from_ptx_with(&context, PTX, &options)?;
-/// println!("{}", module.log()); // registers and memory of each kernel
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum JitFallback {
-    /// Compiles the PTX in it: `CU_PREFER_PTX`.
-    PreferPtx,
-    /// Uses a binary for another device that this one can run: `CU_PREFER_BINARY`.
-    PreferBinary,
+raw_enum! {
+    /// What the driver does if an image holds no code for the device.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// use cuda_core::{Module, jit::{JitFallback, JitOptions}};
+    ///
+    /// let options = JitOptions::new().fallback(JitFallback::PreferBinary).verbose(true);
+    /// let module = Module::from_ptx_with(&context, PTX, &options)?;
+    /// println!("{}", module.log()); // registers and memory of each kernel
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    JitFallback: CUjit_fallback {
+        /// Compiles the PTX in it: `CU_PREFER_PTX`.
+        PreferPtx = CU_PREFER_PTX,
+        /// Uses a binary for another device that this one can run: `CU_PREFER_BINARY`.
+        PreferBinary = CU_PREFER_BINARY,
+    }
 }
 
 /// Which cache the compiler prefers for loads from global memory.
@@ -108,11 +109,7 @@ impl JitOptions {
 
     /// What to do if an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
     pub fn fallback(self, fallback: JitFallback) -> Self {
-        let fallback = match fallback {
-            JitFallback::PreferPtx => cuda_sys::CU_PREFER_PTX,
-            JitFallback::PreferBinary => cuda_sys::CU_PREFER_BINARY,
-        };
-        self.set(cuda_sys::CU_JIT_FALLBACK_STRATEGY, Some(fallback.0 as _))
+        self.set(cuda_sys::CU_JIT_FALLBACK_STRATEGY, Some(fallback.as_raw().0 as _))
     }
 
     /// Whether code for a debugger is generated: `CU_JIT_GENERATE_DEBUG_INFO`.

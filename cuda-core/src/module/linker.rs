@@ -16,40 +16,30 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
+use crate::util::raw_enum::raw_enum;
 
-/// The kind of an image given to a [`Linker`]. PTX text has a method of its own,
-/// [`Linker::add_ptx`].
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::jit::{LinkInput, Linker};
-///
-/// let mut linker = Linker::new(&context)?;
-/// // SAFETY: nvcc wrote the archive.
-/// unsafe { linker.add_file(LinkInput::Library, "libcudadevrt.a") }?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LinkInput {
-    /// Code for devices of one architecture: `CU_JIT_INPUT_CUBIN`.
-    Cubin,
-    /// Code for several architectures, and PTX: `CU_JIT_INPUT_FATBINARY`.
-    Fatbin,
-    /// An object file of the host with device code in it: `CU_JIT_INPUT_OBJECT`.
-    Object,
-    /// An archive of such files: `CU_JIT_INPUT_LIBRARY`.
-    Library,
-}
-
-impl LinkInput {
-    fn as_raw(self) -> CUjitInputType {
-        match self {
-            Self::Cubin => cuda_sys::CU_JIT_INPUT_CUBIN,
-            Self::Fatbin => cuda_sys::CU_JIT_INPUT_FATBINARY,
-            Self::Object => cuda_sys::CU_JIT_INPUT_OBJECT,
-            Self::Library => cuda_sys::CU_JIT_INPUT_LIBRARY,
-        }
+raw_enum! {
+    /// The kind of an image given to a [`Linker`]. PTX text has a method of its own,
+    /// [`Linker::add_ptx`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::jit::{LinkInput, Linker};
+    ///
+    /// let mut linker = Linker::new(&context)?;
+    /// // SAFETY: nvcc wrote the archive.
+    /// unsafe { linker.add_file(LinkInput::Library, "libcudadevrt.a") }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    LinkInput: CUjitInputType {
+        /// Code for devices of one architecture: `CU_JIT_INPUT_CUBIN`.
+        Cubin = CU_JIT_INPUT_CUBIN,
+        /// Code for several architectures, and PTX: `CU_JIT_INPUT_FATBINARY`.
+        Fatbin = CU_JIT_INPUT_FATBINARY,
+        /// An object file of the host with device code in it: `CU_JIT_INPUT_OBJECT`.
+        Object = CU_JIT_INPUT_OBJECT,
+        /// An archive of such files: `CU_JIT_INPUT_LIBRARY`.
+        Library = CU_JIT_INPUT_LIBRARY,
     }
 }
 

@@ -374,7 +374,7 @@ fn capture_together(
 ) -> Result<()> {
     let bound = core.bind_work(GROUP)?;
     let used = calls.iter().flat_map(|call| call.used.touches());
-    let mut touches: Vec<_> = used.map(Touch::shared).collect();
+    let mut touches: Vec<_> = used.map(Touch::as_shared).collect();
     bound.order(GROUP, &mut touches, || bound.enqueue_by(|_| issue_together(calls, all))).1
 }
 

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use cuda_sys::CUresult;
 
 use crate::error::{Error, Result, check};
+use crate::util::from::from;
 
 /// The calls of this crate whose reference has that note and whose effect can be undone, or matters
 /// for their arguments, except enqueues and releases. What a failed allocation may have made has no
@@ -54,12 +55,10 @@ impl Failed {
     }
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Refused(error) | Failed::Unknown(error) => error,
-        }
-    }
+from! {
+    [] Failed => Error: |failed| match failed {
+        Failed::Refused(error) | Failed::Unknown(error) => error,
+    };
 }
 
 /// The result of a call that changes something.

@@ -19,6 +19,7 @@ use cuda_sys::CUresult;
 use crate::error::{Error, Result, check};
 use crate::process::drop_hook;
 use crate::types::resource::Resource;
+use crate::util::from::from;
 
 /// Why something was not released, or may not have been.
 #[derive(Debug)]
@@ -46,18 +47,11 @@ impl FailedRelease {
     }
 }
 
-/// Errors before the releasing call.
-impl From<Error> for FailedRelease {
-    fn from(error: Error) -> Self {
-        FailedRelease::Kept(error)
-    }
-}
-
-/// For callers that treat both outcomes alike, such as a `Drop`, which tries only once.
-impl From<FailedRelease> for Error {
-    fn from(why: FailedRelease) -> Self {
-        match why {
-            FailedRelease::Kept(error) | FailedRelease::Unknown(error) => error,
-        }
-    }
+from! {
+    // Errors before the releasing call.
+    [] Error => FailedRelease: |error| FailedRelease::Kept(error);
+    // For callers that treat both outcomes alike, such as a `Drop`, which tries only once.
+    [] FailedRelease => Error: |why| match why {
+        FailedRelease::Kept(error) | FailedRelease::Unknown(error) => error,
+    };
 }

@@ -17,7 +17,7 @@ use crate::process::release::FailedRelease;
 use crate::process::{driver, drop_hook};
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, Touch};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
@@ -162,12 +162,7 @@ impl<T: StreamValue> Signal<T> {
     /// The access of an operation on the value. All are readers to the ledger: none waits for
     /// another, and the word is reused only after all of them.
     fn touch(&self) -> Touch<'_> {
-        Touch {
-            ledger: LedgerOf::Shared(&self.ledger),
-            range: WORD,
-            access: Access::Read,
-            in_graphs: InGraphs::Refused,
-        }
+        Touch::shared(&self.ledger, WORD, Access::Read, InGraphs::Refused)
     }
 }
 

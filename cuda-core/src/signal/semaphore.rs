@@ -15,7 +15,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
-use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, Touch};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::raw_enum::raw_enum;
@@ -163,12 +163,7 @@ impl ExternalSemaphore {
 
     /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
-        Touch {
-            ledger: LedgerOf::Shared(&self.0.uses),
-            range: SEMAPHORE,
-            access: Access::Read,
-            in_graphs: InGraphs::Refused,
-        }
+        Touch::shared(&self.0.uses, SEMAPHORE, Access::Read, InGraphs::Refused)
     }
 
     /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it

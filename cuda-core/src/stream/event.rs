@@ -38,7 +38,7 @@ pub struct Event {
     pub(super) raw: RawEvent,
     pub(super) flags: EventFlags,
     /// It was recorded, at some time, behind work that may take any time.
-    pub(super) held_up: AtomicBool,
+    held_up: AtomicBool,
     pub(super) captures: EventCapture,
 }
 
@@ -63,13 +63,12 @@ impl Event {
         let goes = !shared || flags.contains(EventFlags::DISABLE_TIMING);
         let why = "an INTERPROCESS event takes no times: add DISABLE_TIMING";
         Error::unless(goes, "cuEventCreate", why)?;
-        Ok(Self {
-            raw: RawEvent::create(context, flags)?,
-            flags,
-            // Other processes may record an interprocess event behind any work.
-            held_up: AtomicBool::new(shared),
-            captures: EventCapture::default(),
-        })
+        // Other processes may record an interprocess event behind any work.
+        Ok(Self::of(RawEvent::create(context, flags)?, flags, shared))
+    }
+
+    pub(super) fn of(raw: RawEvent, flags: EventFlags, held_up: bool) -> Self {
+        Self { raw, flags, held_up: AtomicBool::new(held_up), captures: EventCapture::default() }
     }
 
     /// The flags it was created with.

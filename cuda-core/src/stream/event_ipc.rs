@@ -1,14 +1,12 @@
 //! Events that two processes share.
 
 use std::ptr;
-use std::sync::atomic::AtomicBool;
 
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::event::Event;
-use crate::stream::event_capture::EventCapture;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::util::sent_bytes::sent_bytes;
 
@@ -93,12 +91,7 @@ impl Event {
         })?;
         // SAFETY: just opened, so no other code has it.
         let raw = unsafe { RawEvent::own(raw, context) };
-        Ok(Self {
-            raw,
-            flags: EventFlags::DISABLE_TIMING,
-            // The other process may record it behind any work.
-            held_up: AtomicBool::new(true),
-            captures: EventCapture::default(),
-        })
+        // The other process may record it behind any work.
+        Ok(Self::of(raw, EventFlags::DISABLE_TIMING, true))
     }
 }

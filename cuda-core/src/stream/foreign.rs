@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use cuda_sys::{CUevent, CUstream, symbol as cu};
 
@@ -12,7 +11,6 @@ use crate::error::{Error, Rejected, Result, asked};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::stream::event::Event;
-use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, implicit_order};
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::{EventFlags, RawEvent};
@@ -136,8 +134,7 @@ impl Event {
         // SAFETY: the caller's promise is the same.
         let raw = unsafe { RawEvent::kept_by(owner, raw, context) };
         // Other code may record it behind any work.
-        let (held_up, captures) = (AtomicBool::new(true), EventCapture::default());
-        Ok(Self { raw, flags, held_up, captures })
+        Ok(Self::of(raw, flags, true))
     }
 
     /// Hands the event over to other code, which destroys it with `cuEventDestroy`. Its last record

@@ -6,9 +6,7 @@ use cuda_sys::{CUresult, CUstream};
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, Ledger, LedgerOf, NO_FENCES, Touch, Use,
-};
+use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, NO_FENCES, Touch, Use};
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -98,8 +96,7 @@ pub(crate) fn note_use(
 ) -> Result<()> {
     let timeline = core.timeline();
     if let Some(recording) = timeline.recording() {
-        let range = range.clone();
-        let touch = Touch { ledger: LedgerOf::Shared(ledger), range, access, in_graphs };
+        let touch = Touch::shared(ledger, range.clone(), access, in_graphs);
         return recording.note("note_use", &core.bind_work("note_use")?, &[touch]);
     }
     let mut fences = Fences::none();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::util::from::from;
+
 /// A number of 16 bits: its name, its layout, and its conversions from and to the bits of an `f32`.
 macro_rules! half {
     (
@@ -51,16 +53,9 @@ macro_rules! half {
             }
         }
 
-        impl From<$name> for f32 {
-            fn from(value: $name) -> Self {
-                value.to_f32()
-            }
-        }
-
-        impl From<$name> for f64 {
-            fn from(value: $name) -> Self {
-                value.to_f32().into()
-            }
+        from! {
+            [] $name => f32: |value| value.to_f32();
+            [] $name => f64: |value| value.to_f32().into();
         }
 
         /// As for `f32`: zeroes are equal whatever their signs, and a NaN equals nothing.

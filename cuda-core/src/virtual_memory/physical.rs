@@ -36,14 +36,10 @@ use crate::util::by_parts::debug_by;
 /// assert!(buffer.len() >= 1 << 18);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct PhysicalMemory {
-    /// [`None`] for zero bytes.
-    allocation: Option<Owned<Allocation>>,
-    context: Context,
-}
+pub struct PhysicalMemory(Owned<Allocation>);
 
 struct Allocation {
-    // INVARIANT: a handle of this crate's, released only by `release`.
+    // INVARIANT: a handle of this crate's, released only by `release`; zero for zero bytes.
     handle: CUmemGenericAllocationHandle,
     context: Context,
     size: usize,
@@ -86,7 +82,7 @@ impl PhysicalMemory {
         shareable: ShareableHandle,
     ) -> Result<Self> {
         if size == 0 {
-            return Ok(Self { allocation: None, context: context.clone() });
+            return Ok(Self::own(context, 0, 0));
         }
         let properties = properties(context.device(), shareable.as_raw());
         let handle = context.allocate("cuMemCreate", size, 0, |handle| {
@@ -98,12 +94,12 @@ impl PhysicalMemory {
     }
 
     fn own(context: &Context, handle: CUmemGenericAllocationHandle, size: usize) -> Self {
-        let allocation = Allocation { handle, context: context.clone(), size };
-        Self { allocation: Some(Owned::new(allocation)), context: context.clone() }
+        Self(Owned::new(Allocation { handle, context: context.clone(), size }))
     }
 
+    /// [`None`] for zero bytes.
     fn live(&self) -> Option<&Allocation> {
-        self.allocation.as_deref()
+        self.0.get().filter(|allocation| allocation.handle != 0)
     }
 
     /// Size in bytes, a multiple of the granularity.
@@ -113,7 +109,7 @@ impl PhysicalMemory {
 
     /// The device that the memory is on.
     pub fn device(&self) -> Device {
-        self.context.device()
+        self.0.context.device()
     }
 
     /// The driver's handle, valid while `self` lives; zero for no memory.
@@ -217,14 +213,10 @@ impl PhysicalMemory {
     /// What `Drop` does, but returns the error. Mapped memory stays until it is unmapped. Unless it
     /// is kept, no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
-        let Some(allocation) = &mut self.allocation else {
-            return Ok(());
-        };
-        let released = allocation.release();
-        if allocation.get().is_none() {
-            self.allocation = None;
+        match self.0.get() {
+            Some(_) => self.0.release(),
+            None => Ok(()),
         }
-        released
     }
 }
 
@@ -248,6 +240,9 @@ impl Release for Allocation {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
+        if self.handle == 0 {
+            return Ok(());
+        }
         self.context.release("cuMemRelease", || {
             // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
             // "freed when all outstanding mappings to the memory are unmapped".

@@ -8,41 +8,28 @@ use super::memory_pool::MemoryPool;
 use crate::error::{Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::types::usage::PoolUsage;
+use crate::util::raw_enum::raw_enum;
 
-/// When a pool reuses memory that another stream has freed.
-///
-/// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::pools::PoolReuse;
-///
-/// // Streams never wait for each other because of memory, and more of it may be taken.
-/// let pool = device.default_memory_pool()?;
-/// pool.set_reuse(PoolReuse::InternalDependencies, false)?;
-/// assert!(pool.reuse(PoolReuse::FollowEventDependencies)?);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PoolReuse {
-    /// When an event orders the allocation behind the free.
-    FollowEventDependencies,
-    /// When the free happens to have completed.
-    Opportunistic,
-    /// Always: the driver makes the stream wait if needed.
-    InternalDependencies,
-}
-
-impl PoolReuse {
-    fn attribute(self) -> CUmemPool_attribute {
-        match self {
-            Self::FollowEventDependencies => {
-                cuda_sys::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
-            }
-            Self::Opportunistic => cuda_sys::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
-            Self::InternalDependencies => {
-                cuda_sys::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
-            }
-        }
+raw_enum! {
+    /// When a pool reuses memory that another stream has freed.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::pools::PoolReuse;
+    ///
+    /// // Streams never wait for each other because of memory, and more of it may be taken.
+    /// let pool = device.default_memory_pool()?;
+    /// pool.set_reuse(PoolReuse::InternalDependencies, false)?;
+    /// assert!(pool.reuse(PoolReuse::FollowEventDependencies)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    PoolReuse: CUmemPool_attribute {
+        /// When an event orders the allocation behind the free.
+        FollowEventDependencies = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+        /// When the free happens to have completed.
+        Opportunistic = CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+        /// Always: the driver makes the stream wait if needed.
+        InternalDependencies = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
     }
 }
 
@@ -79,7 +66,7 @@ impl MemoryPool {
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
     #[doc(alias("cuMemPoolGetAttribute", "cudaMemPoolGetAttribute"))]
     pub fn reuse(&self, reuse: PoolReuse) -> Result<bool> {
-        Ok(self.bytes(reuse.attribute())? != 0)
+        Ok(self.bytes(reuse.as_raw())? != 0)
     }
 
     /// Sets whether the pool reuses memory in this way: `cuMemPoolSetAttribute`. All ways are
@@ -98,7 +85,7 @@ impl MemoryPool {
     /// ```
     #[doc(alias("cuMemPoolSetAttribute", "cudaMemPoolSetAttribute"))]
     pub fn set_reuse(&self, reuse: PoolReuse, on: bool) -> Result<()> {
-        self.set_bytes(reuse.attribute(), on.into())
+        self.set_bytes(reuse.as_raw(), on.into())
     }
 
     /// What the pool holds for the whole process: `cuMemPoolGetAttribute`, four times.

@@ -6,6 +6,7 @@ use super::texel::Texel;
 use crate::error::{Error, Result};
 use crate::types::extent::Extent;
 use crate::util::flags::flags;
+use crate::util::from::from;
 
 /// The shape of an array, in texels.
 ///
@@ -165,17 +166,15 @@ pub struct ArrayDescriptor {
     pub flags: ArrayFlags,
 }
 
-impl From<CUDA_ARRAY3D_DESCRIPTOR> for ArrayDescriptor {
-    fn from(raw: CUDA_ARRAY3D_DESCRIPTOR) -> Self {
-        Self {
-            width: raw.Width,
-            height: raw.Height,
-            depth: raw.Depth,
-            format: raw.Format,
-            channels: raw.NumChannels,
-            flags: ArrayFlags(raw.Flags),
-        }
-    }
+from! {
+    [] CUDA_ARRAY3D_DESCRIPTOR => ArrayDescriptor: |raw| Self {
+        width: raw.Width,
+        height: raw.Height,
+        depth: raw.Depth,
+        format: raw.Format,
+        channels: raw.NumChannels,
+        flags: ArrayFlags(raw.Flags),
+    };
 }
 
 impl ArrayShape {

@@ -196,29 +196,20 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
     }
 }
 
-impl<'a, T: Texel, M: Memory> From<Slice<'a, T, M>> for TexelSource<'a, T> {
-    fn from(view: Slice<'a, T, M>) -> Self {
+from! {
+    ['a, T: Texel, M: Memory] Slice<'a, T, M> => TexelSource<'a, T>: |view| {
         let size = TexelSize::Texels(view.len());
         Self::new(CopySide::linear(view.place(), 0, 0), view.on(), size, view.read())
-    }
-}
-
-impl<'a, T: Texel, M: Memory> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
-    fn from(view: Pitched<'a, T, M>) -> Self {
+    };
+    ['a, T: Texel, M: Memory] Pitched<'a, T, M> => TexelSource<'a, T>: |view| {
         let (bytes, geometry) = view.into_parts();
         let side = CopySide::linear(bytes.place(), geometry.pitch, geometry.slice_height);
         Self::new(side, bytes.on(), TexelSize::Extent(geometry.extent), bytes.read())
-    }
-}
-
-impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
-    fn from(view: ArraySlice<'a, T>) -> Self {
+    };
+    ['a, T: Texel] ArraySlice<'a, T> => TexelSource<'a, T>: |view| {
         let (side, size) = (CopySide::array(&view), TexelSize::Extent(view.extent()));
         Self::new(side, Some(view.device()), size, view.read())
-    }
-}
-
-from! {
+    };
     ['a, T: Texel, M: Memory] SliceMut<'a, T, M> => TexelDestination<'a, T>:
         |view| Self::new(view.into_view());
     ['a, T: Texel, M: Memory] PitchedMut<'a, T, M> => TexelDestination<'a, T>:

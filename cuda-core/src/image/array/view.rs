@@ -7,7 +7,7 @@ use super::{ArrayMemory, CudaArray, RawLevel};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Storage;
-use crate::timeline::ledger::{Access, Bytes, InGraphs, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, Touch};
 use crate::types::extent::{Extent, Origin};
 use crate::util::by_parts::debug_by;
 use crate::util::from::from;
@@ -137,12 +137,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
     }
 
     fn touch(&self, access: Access) -> Touch<'a> {
-        Touch {
-            ledger: LedgerOf::Shared(&self.storage.block().ledger),
-            range: self.range(),
-            access,
-            in_graphs: InGraphs::Kept,
-        }
+        Touch::shared(&self.storage.block().ledger, self.range(), access, InGraphs::Kept)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::image::array::texel::Texel;
 use crate::process::deferred;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
-use crate::timeline::ledger::{Access, InGraphs, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 
@@ -98,9 +98,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
             return Err(Error::invalid(K::NAME, "made of other memory than it is used with"));
         }
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
-        let ledger = LedgerOf::Shared(ledger);
-        let own =
-            Touch { ledger, range: ONLY_BYTE, access: Access::Read, in_graphs: InGraphs::Kept };
+        let own = Touch::shared(ledger, ONLY_BYTE, Access::Read, InGraphs::Kept);
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
     }
 

@@ -14,7 +14,7 @@ use crate::image::array::{ArrayMemory, RawArray, TexelArray};
 use crate::memory::Storage;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceMemory, DeviceSlice};
-use crate::timeline::ledger::{Access, InGraphs, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
@@ -103,8 +103,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
 /// An access to all of an array.
 pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_> {
     let block = storage.block();
-    let (ledger, in_graphs) = (LedgerOf::Shared(&block.ledger), InGraphs::Kept);
-    Touch { ledger, range: block.whole(), access, in_graphs }
+    Touch::shared(&block.ledger, block.whole(), access, InGraphs::Kept)
 }
 
 impl Made {
@@ -188,15 +187,12 @@ impl Made {
     }
 }
 
-impl<'a, T: Texel, L> From<&'a TexelArray<T, L>> for TextureSource<'a, T> {
-    fn from(array: &'a TexelArray<T, L>) -> Self {
+from! {
+    ['a, T: Texel, L] &'a TexelArray<T, L> => TextureSource<'a, T>: |array| {
         let (context, storage) = (array.context(), array.storage());
         let (made, touch) = (Made::Array(storage.clone()), whole(storage, Access::Read));
         Self { context, made, touch, _texels: PhantomData }
-    }
-}
-
-from! {
+    };
     ['a, T: Texel] DeviceSlice<'a, T> => TextureSource<'a, T>: |it| Self::linear(it, None);
     ['a, T: Texel, X] &'a Buffer<T, DeviceMemory, X> => TextureSource<'a, T>:
         |it| it.as_view().into();

@@ -157,12 +157,21 @@ impl Use<'_> {
     }
 }
 
-impl Touch<'_> {
+impl<'a> Touch<'a> {
+    /// An access to memory that other views may refer to, too.
+    #[inline]
+    pub(crate) fn shared(
+        ledger: &'a Ledger,
+        range: Bytes,
+        access: Access,
+        in_graphs: InGraphs,
+    ) -> Self {
+        Self { ledger: LedgerOf::Shared(ledger), range, access, in_graphs }
+    }
+
     /// The same access, for those who only look at the ledger.
-    pub(crate) fn shared(&self) -> Touch<'_> {
-        let Self { ref ledger, ref range, access, in_graphs } = *self;
-        let (ledger, range) = (LedgerOf::Shared(ledger.get()), range.clone());
-        Touch { ledger, range, access, in_graphs }
+    pub(crate) fn as_shared(&self) -> Touch<'_> {
+        Touch::shared(self.ledger.get(), self.range.clone(), self.access, self.in_graphs)
     }
 
     /// Whether no stream but `stream` uses the memory, so there is nothing to wait for.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{OpenBody, Order, Recording};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::timeline::ledger::{Access, InGraphs, Ledger, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
@@ -72,8 +72,7 @@ impl Condition {
 
     /// An operation that sets the condition, or depends on it.
     pub(crate) fn touch(&self) -> Touch<'_> {
-        let (ledger, in_graphs) = (LedgerOf::Shared(&self.ledger), InGraphs::Kept);
-        Touch { ledger, range: 0..1, access: Access::Write, in_graphs }
+        Touch::shared(&self.ledger, 0..1, Access::Write, InGraphs::Kept)
     }
 
     /// Begins the operation that depends on it: `begin` makes the driver's call. Until
