@@ -1,13 +1,12 @@
 //! Pinned host memory: devices read and write it asynchronously.
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::host::pinned_pool::{self, PinnedChunk, SHARED, Slabs};
+use crate::host::pinned_pool::{PinnedChunk, PinnedPool};
 use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
@@ -91,10 +90,8 @@ unsafe impl Sync for HostAddress {}
 pub(crate) enum PinnedBacking {
     /// `cuMemHostAlloc` in this context; or there is no memory.
     Allocated(Context),
-    /// Portable memory, usually of a slab, requested in this context.
-    Cached(Context, PinnedChunk),
-    /// The same of a pool of the program's own.
-    Pooled(Context, PinnedChunk, Arc<Slabs>),
+    /// Portable memory, usually of a slab of that pool, requested in this context.
+    Cached(Context, PinnedChunk, PinnedPool),
     /// `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value owns the
     /// memory.
     Registered(Context),
@@ -110,8 +107,7 @@ impl memory::MemoryKind for PinnedMemory {
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let fences = block.ledger.last_uses(&block.whole());
         match &block.backing {
-            PinnedBacking::Cached(_, chunk) => SHARED.give(*chunk, fences),
-            PinnedBacking::Pooled(_, chunk, slabs) => slabs.give(*chunk, fences),
+            PinnedBacking::Cached(_, chunk, pool) => pool.slabs().give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
                 fences.wait_host()?;
                 free_raw(block.address)
@@ -126,7 +122,7 @@ impl memory::MemoryKind for PinnedMemory {
     }
 
     fn frees_by_waiting(block: &Block<Self>) -> bool {
-        !matches!(block.backing, PinnedBacking::Cached(..) | PinnedBacking::Pooled(..))
+        !matches!(block.backing, PinnedBacking::Cached(..))
     }
 
     /// Registered memory goes back to its owner, who cannot leave it to a graph.
@@ -139,8 +135,8 @@ impl memory::MemoryKind for PinnedMemory {
     }
 
     fn context_of(backing: &PinnedBacking) -> &Context {
-        use PinnedBacking::{Allocated, Cached, Pooled, Registered};
-        let (Allocated(of) | Cached(of, _) | Pooled(of, ..) | Registered(of)) = backing;
+        use PinnedBacking::{Allocated, Cached, Registered};
+        let (Allocated(of) | Cached(of, ..) | Registered(of)) = backing;
         of
     }
 
@@ -296,11 +292,10 @@ impl<T: Pod> PinnedBuffer<T> {
     #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
         flags.check()?;
-        Self::allocated(context, len, |bytes, context| {
-            if flags == PinnedFlags::PORTABLE {
-                let chunk = pinned_pool::take(context, bytes)?;
-                return Ok((chunk.base, PinnedBacking::Cached(context.clone(), chunk)));
-            }
+        if flags == PinnedFlags::PORTABLE {
+            return PinnedPool::shared().alloc(context, len);
+        }
+        Self::allocated(context, len, |bytes| {
             Ok((alloc_raw(context, bytes, flags)?, PinnedBacking::Allocated(context.clone())))
         })
     }
@@ -310,13 +305,13 @@ impl<T: Pod> PinnedBuffer<T> {
     pub(super) fn allocated(
         context: &Context,
         len: usize,
-        allocate: impl FnOnce(usize, &Context) -> Result<(HostAddress, PinnedBacking)>,
+        allocate: impl FnOnce(usize) -> Result<(HostAddress, PinnedBacking)>,
     ) -> Result<Self> {
         driver::ensure()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let (address, backing) = match bytes {
             0 => (NOWHERE, PinnedBacking::Allocated(context.clone())),
-            _ => allocate(bytes, context)?,
+            _ => allocate(bytes)?,
         };
         Ok(Self::from_storage(Storage::new(Block::unused(address, bytes, backing)), len))
     }
@@ -430,9 +425,7 @@ impl<T: Pod> PinnedBuffer<T> {
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
         let known = match &block.backing {
-            PinnedBacking::Cached(_, chunk) | PinnedBacking::Pooled(_, chunk, _)
-                if chunk.is_cached() =>
-            {
+            PinnedBacking::Cached(_, chunk, _) if chunk.is_cached() => {
                 Some(PinnedFlags::PORTABLE | PinnedFlags::MAPPED)
             }
             _ => (block.bytes == 0).then_some(PinnedFlags::NONE),

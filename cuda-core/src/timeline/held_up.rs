@@ -86,7 +86,7 @@ impl Timeline {
     fn hold_up_the_set(&self, entered: Option<&Entered>) -> Result<()> {
         // Before all else, so that streams created meanwhile know.
         let timelines = self.context.timelines();
-        timelines.hold_ups.hold_up_legacy(timelines.entry(&self.slot));
+        timelines.hold_ups.hold_up_legacy(timelines.legacy(self.id));
         self.checkpoint_the_set(entered)?;
         for other in timelines.blocking() {
             if other.id != self.id {

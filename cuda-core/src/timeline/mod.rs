@@ -17,7 +17,6 @@ use crate::error::{Error, Result, check};
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, held};
 use crate::timeline::event::RawEvent;
-use crate::timeline::timelines::TimelineSlot;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
@@ -88,8 +87,7 @@ pub(crate) struct Timeline {
     held_up: HeldUp,
     /// The capture that the stream was created for.
     recording: Option<Arc<Recording>>,
-    /// Its entry in the context's list.
-    slot: TimelineSlot,
+    order: ImplicitOrder,
 }
 
 /// A point of a timeline: everything up to `seq`.
@@ -134,9 +132,9 @@ impl Timeline {
         raw: RawStream,
         recording: Option<Arc<Recording>>,
     ) -> Arc<Self> {
-        let new = Arc::new_cyclic(|this| Self {
+        let new = Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            slot: context.timelines().enter(this.clone(), order),
+            order,
             context,
             flavor,
             // All code knows the default streams, and has the handle of a stream that it created.
@@ -149,6 +147,7 @@ impl Timeline {
             held_up: HeldUp::default(),
             recording,
         });
+        new.context.timelines().enter(new.id, Arc::downgrade(&new), order);
         new.begin_held_up();
         new
     }
@@ -191,7 +190,7 @@ impl Timeline {
 
     /// Whether CUDA orders the stream with its context's legacy stream.
     pub(crate) fn order(&self) -> ImplicitOrder {
-        self.slot.order
+        self.order
     }
 
     /// Counts one enqueue that has returned, and returns its point.
@@ -471,7 +470,7 @@ impl Drop for Timeline {
     fn drop(&mut self) {
         // In a fork's child the lock may be held by a thread that does not exist there.
         if !driver::is_gone() {
-            self.context.timelines().leave(&self.slot);
+            self.context.timelines().leave(self.id, self.order);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The timelines of a context, for as long as anything refers to them, and the wait for all of them.
 
-use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -14,13 +13,14 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::{ImplicitOrder, Timeline, registry};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
+use crate::util::tree::Tree;
 
 /// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]
 pub(crate) struct Timelines {
     /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with
     /// it, and the others.
-    slots: [Mutex<Slots>; 2],
+    by_order: [Mutex<Tree<u64, Weak<Timeline>>>; 2],
     pub(crate) hold_ups: HoldUps,
     /// The legacy default stream, shared by all its handles.
     pub(crate) legacy: Mutex<Weak<StreamCore>>,
@@ -101,44 +101,22 @@ pub(crate) struct HoldUps {
     legacy: Mutex<Option<Weak<Timeline>>>,
 }
 
-/// Where a timeline is registered.
-pub(crate) struct TimelineSlot {
-    pub(crate) order: ImplicitOrder,
-    at: usize,
-}
-
-/// Never larger than the greatest number of simultaneous entries.
-#[derive(Default)]
-struct Slots {
-    entries: Vec<Weak<Timeline>>,
-    /// Indices whose timelines are gone.
-    vacant: Vec<usize>,
-}
-
 impl Timelines {
-    /// Registers a timeline, until [`Timelines::leave`].
-    pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> TimelineSlot {
-        let mut slots = lock(&self.slots[order as usize]);
-        let Slots { entries, vacant } = &mut *slots;
-        let at = vacant.pop().unwrap_or_else(|| {
-            entries.push(Weak::new());
-            entries.len() - 1
-        });
-        entries[at] = timeline;
-        TimelineSlot { order, at }
+    /// Registers the timeline with that id, until [`Timelines::leave`].
+    pub(crate) fn enter(&self, id: u64, timeline: Weak<Timeline>, order: ImplicitOrder) {
+        lock(&self.by_order[order as usize]).insert(id, timeline);
     }
 
     /// Removes a timeline to which nothing refers any more.
-    pub(crate) fn leave(&self, slot: &TimelineSlot) {
-        let mut slots = lock(&self.slots[slot.order as usize]);
-        let gone = mem::take(&mut slots.entries[slot.at]);
-        slots.vacant.push(slot.at);
-        drop(slots);
+    pub(crate) fn leave(&self, id: u64, order: ImplicitOrder) {
+        let gone = lock(&self.by_order[order as usize]).remove(id);
         drop(gone);
     }
 
-    pub(crate) fn entry(&self, slot: &TimelineSlot) -> Weak<Timeline> {
-        lock(&self.slots[slot.order as usize]).entries[slot.at].clone()
+    /// The legacy stream's timeline with that id.
+    pub(crate) fn legacy(&self, id: u64) -> Weak<Timeline> {
+        let blocking = lock(&self.by_order[ImplicitOrder::Blocking as usize]);
+        blocking.get(id).cloned().unwrap_or_default()
     }
 
     /// The timelines of the legacy stream and of all streams that CUDA orders with it.
@@ -149,9 +127,9 @@ impl Timelines {
     /// Strong references, collected under the lock and dropped outside: dropping the last one to a
     /// timeline takes the lock.
     fn live(&self, order: ImplicitOrder) -> Vec<Arc<Timeline>> {
-        let slots = lock(&self.slots[order as usize]);
-        let mut live = Vec::with_capacity(slots.entries.len() - slots.vacant.len());
-        live.extend(slots.entries.iter().filter_map(Weak::upgrade));
+        let timelines = lock(&self.by_order[order as usize]);
+        let mut live = Vec::with_capacity(timelines.len());
+        live.extend(timelines.values().filter_map(Weak::upgrade));
         live
     }
 }

@@ -96,7 +96,7 @@ impl Ready<'_> {
         })));
         for pending in left {
             let ticket = ticket.clone();
-            pending.then(move |reached| ticket.tell(reached))?;
+            pending.then(Box::new(move |reached| ticket.tell(reached)))?;
         }
         Ok(Some(ticket))
     }

@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejected, Result};
 use crate::process::{deferred, driver, held};
 use crate::timeline::event::RawEvent;
 use crate::timeline::ledger::Fences;
@@ -127,10 +127,10 @@ impl PendingMark {
     }
 
     /// Calls `then` on a thread of this module when the point is reached.
-    pub(crate) fn then(self, then: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+    pub(crate) fn then(self, then: Then) -> Result<(), Rejected<Then>> {
         let internal = is_waiter() || deferred::is_reaper();
         let pool = if internal { &INTERNAL } else { &CALLERS };
-        pool.watch(self, Box::new(then))
+        pool.watch(self, then)
     }
 }
 
@@ -154,17 +154,8 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
 pub(crate) fn when_reached(mark: Mark, then: Then) {
     match PendingMark::of(&mark) {
         Ok(Some(pending)) => {
-            // Taken by the call that is made, of the two that could be.
-            let then = Arc::new(Mutex::new(Some(then)));
-            let call = |then: &Mutex<Option<Then>>, reached: Result<()>| {
-                let then = lock(then).take();
-                if let Some(then) = then {
-                    then(reached);
-                }
-            };
-            let waiting = then.clone();
-            if let Err(error) = pending.then(move |reached| call(&waiting, reached)) {
-                call(&then, Err(error));
+            if let Err(Rejected { error, value: then }) = pending.then(then) {
+                then(Err(error));
             }
         }
         Ok(None) => then(Ok(())),
@@ -194,14 +185,14 @@ fn when_each_reached(mut marks: Vec<Mark>, then: Then) {
 
 impl WaitPool {
     /// Calls `then` when the point is reached.
-    fn watch(&self, pending: PendingMark, then: Then) -> Result<()> {
-        // On failure, `pending` and `then` are dropped after unlocking.
+    fn watch(&self, pending: PendingMark, then: Then) -> Result<(), Rejected<Then>> {
+        // On failure, `pending` is dropped after unlocking.
         let mut slot = lock(&self.0);
         let watch = slot.get_or_insert_with(Watch::new).clone();
         // Added under the lock, so that a flush that takes the watch out finds this wait in it.
         let refused = watch.add(pending, then);
         drop(slot);
-        refused.map_err(Error::from)
+        refused.map_err(|rejected| rejected.map(|(_pending, then)| then))
     }
 
     /// Waits until everything is reached that is awaited now, and for the threads that serve it to

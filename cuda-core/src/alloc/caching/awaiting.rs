@@ -90,20 +90,16 @@ impl<T> Awaiting<T> {
     }
 }
 
-impl<T> Default for Awaiting<T> {
-    fn default() -> Self {
-        Self { lines: Turns::new(), asked: 0, entered: 0 }
+impl<T> Awaiting<T> {
+    /// All values, reached or not.
+    pub(super) fn into_values(mut self) -> Vec<(T, Fences)> {
+        let lines = std::mem::take(&mut *self.lines).into_values();
+        lines.flat_map(Tree::into_values).collect()
     }
 }
 
-/// All values, reached or not.
-impl<T> IntoIterator for Awaiting<T> {
-    type Item = (T, Fences);
-    type IntoIter = std::vec::IntoIter<(T, Fences)>;
-
-    fn into_iter(mut self) -> Self::IntoIter {
-        let lines = std::mem::take(&mut *self.lines).into_values();
-        let all: Vec<_> = lines.flat_map(Tree::into_values).collect();
-        all.into_iter()
+impl<T> Default for Awaiting<T> {
+    fn default() -> Self {
+        Self { lines: Turns::new(), asked: 0, entered: 0 }
     }
 }

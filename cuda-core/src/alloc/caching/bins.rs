@@ -205,7 +205,7 @@ impl Bins {
         self.counts.pending = 0;
         Contents {
             bins: std::mem::take(&mut self.bins),
-            pending: std::mem::take(&mut self.pending).into_iter().collect(),
+            pending: std::mem::take(&mut self.pending).into_values(),
         }
     }
 

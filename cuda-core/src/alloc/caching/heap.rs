@@ -303,7 +303,7 @@ impl Heap {
         let leaving = Arc::new(Leaving(self));
         for awaited in awaited {
             let leaving = Arc::clone(&leaving);
-            let _ = awaited.then(move |_| drop(leaving));
+            let _ = awaited.then(Box::new(move |_| drop(leaving)));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::backend::{self, PinnedBackend};
-use super::{SHARED, Slabs};
+use super::{SHARED, Slabs, take};
 use crate::context::Context;
 use crate::error::Result;
 use crate::host::pinned::{PinnedBacking, PinnedBuffer};
@@ -68,16 +68,16 @@ impl PinnedPool {
     /// ```
     #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn alloc<T: Pod>(&self, context: &Context, len: usize) -> Result<PinnedBuffer<T>> {
-        let Some(own) = &self.0 else {
-            return PinnedBuffer::new(context, len);
-        };
-        PinnedBuffer::allocated(context, len, |bytes, context| {
-            let chunk = own.take(context, bytes)?;
-            Ok((chunk.base, PinnedBacking::Pooled(context.clone(), chunk, own.clone())))
+        PinnedBuffer::allocated(context, len, |bytes| {
+            let chunk = match &self.0 {
+                Some(own) => own.take(context, bytes),
+                None => take(context, bytes),
+            }?;
+            Ok((chunk.base, PinnedBacking::Cached(context.clone(), chunk, self.clone())))
         })
     }
 
-    fn slabs(&self) -> &Slabs {
+    pub(in crate::host) fn slabs(&self) -> &Slabs {
         self.0.as_deref().unwrap_or(&SHARED)
     }
 
