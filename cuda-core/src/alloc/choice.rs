@@ -247,7 +247,6 @@ pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
 
 /// Keeps an allocator on the thread's list for as long as it lives.
 struct AllocatorScope {
-    entered: bool,
     /// Whether it is counted in [`ROUTE`].
     counted: bool,
     /// The list belongs to the thread.
@@ -259,20 +258,16 @@ impl AllocatorScope {
         let other = !is_shared(&allocator);
         // A thread whose thread-locals are destroyed uses the defaults.
         let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(allocator));
-        let entered = entered.is_ok();
-        let counted = entered && other;
+        let counted = entered.is_ok() && other;
         if counted {
             ROUTE.scopes.fetch_add(1, Ordering::Relaxed);
         }
-        Self { entered, counted, _not_send: PhantomData }
+        Self { counted, _not_send: PhantomData }
     }
 }
 
 impl Drop for AllocatorScope {
     fn drop(&mut self) {
-        if !self.entered {
-            return;
-        }
         if self.counted {
             ROUTE.scopes.fetch_sub(1, Ordering::Relaxed);
         }

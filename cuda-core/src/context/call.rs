@@ -16,7 +16,7 @@ use crate::process::effect::give_fd;
 use crate::process::release::{FailedRelease, released};
 
 /// A context entered, on a thread that is relaxed.
-struct RelaxedEntry {
+pub(crate) struct RelaxedEntry {
     // Dropped first.
     _relaxed: RelaxedCaptureMode,
     _entered: Entered,
@@ -52,7 +52,7 @@ impl Context {
 
     // Compiled once, and not with each closure of `relaxed`.
     #[inline(never)]
-    fn enter_relaxed(&self) -> Result<RelaxedEntry> {
+    pub(crate) fn enter_relaxed(&self) -> Result<RelaxedEntry> {
         let entered = self.enter_briefly()?;
         Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
     }

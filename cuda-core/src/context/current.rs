@@ -122,22 +122,23 @@ pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
 /// Makes `raw` current in place of `saved`, which is current. On failure the call is undone, if it
 /// may have taken effect.
 pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
-    set(raw).map_err(|failed| {
-        failed.undo(|| {
-            // The caller gets the first error, so a second one is ignored.
-            let _ = restore(saved);
-        })
-    })
+    // The caller gets the first error, so a second one is ignored.
+    set_or(saved, raw, || ())
 }
 
 /// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
 #[inline]
 pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
+    // What is current if the call cannot be undone is unknown, so the context must stay alive.
+    set_or(saved, raw, || keep_pushed(context))
+}
+
+#[inline]
+fn set_or(saved: RawContext, raw: RawContext, lost: impl FnOnce()) -> Result<()> {
     set(raw).map_err(|failed| {
         failed.undo(|| {
             if restore(saved).is_err() {
-                // What is current then is unknown, so the context must stay alive.
-                keep_pushed(context);
+                lost();
             }
         })
     })
@@ -262,11 +263,6 @@ pub(crate) fn keep_present(context: &Context) {
     if !context.is_primary() && !with_kept(|kept| kept.contains(context)) {
         keep_pushed(context);
     }
-}
-
-/// Notes that `popped` has left the stack.
-pub(crate) fn release_popped(popped: RawContext) {
-    drop(take_last(popped));
 }
 
 /// Notes that nothing is current any more, so the stack is empty.

@@ -171,7 +171,7 @@ impl Context {
                 code: cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
             });
         };
-        current::release_popped(current::pop()?);
+        current::keep_replaced(current::pop()?, None);
         Ok(top)
     }
 }

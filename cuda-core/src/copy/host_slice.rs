@@ -32,7 +32,7 @@ use crate::util::from::from;
 /// twice(&stream, &vec![1.0; 1000])?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum HostSlice<'a, T: Pod> {
     /// Memory that devices read by themselves.
     Pinned(PinnedSlice<'a, T>),
@@ -68,14 +68,6 @@ pub enum HostSliceMut<'a, T: Pod> {
     /// Any other memory.
     Borrowed(&'a mut [T]),
 }
-
-impl<T: Pod> Clone for HostSlice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Pod> Copy for HostSlice<'_, T> {}
 
 /// The length of memory that is of one form or of another.
 macro_rules! either_len {

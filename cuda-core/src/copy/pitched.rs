@@ -30,6 +30,7 @@ use crate::util::by_parts::debug_by;
 /// assert_eq!(left_half.shape().width(), 32);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[derive(Clone, Copy)]
 pub struct Pitched<'a, T: Pod, M: Memory> {
     // INVARIANT: `geometry.span` bytes.
     bytes: Slice<'a, u8, M>,
@@ -275,14 +276,6 @@ impl<K: StreamKind> Stream<K> {
         stream.submit_copy(op, &mut touches, call).1
     }
 }
-
-impl<T: Pod, M: Memory> Clone for Pitched<'_, T, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Pod, M: Memory> Copy for Pitched<'_, T, M> {}
 
 debug_by! {
    [T: Pod, M: Memory] Pitched<'_, T, M>: |it| "Pitched({:?} in {:?})", it.geometry, it.bytes

@@ -113,13 +113,8 @@ impl DeviceGroup {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn new(devices: impl IntoIterator<Item = Device>) -> Result<Self> {
-        let streams: Result<Vec<Stream>> = Device::contexts(devices)?
-            .iter()
-            .map(|context| {
-                let stream = context.create_stream();
-                stream.map_err(|error| error.on(context.device()))
-            })
-            .collect();
+        let contexts = Device::contexts(devices)?;
+        let streams: Result<Vec<Stream>> = contexts.iter().map(create_stream).collect();
         Self::from_streams(streams?)
     }
 
@@ -140,11 +135,7 @@ impl DeviceGroup {
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
         Error::unless(!streams.is_empty(), "device group", "no devices were given")?;
-        let lane = |stream: &Stream| {
-            let lane = stream.context().create_stream();
-            lane.map_err(|error| error.on(stream.device()))
-        };
-        let lanes: Result<_> = streams.iter().map(lane).collect();
+        let lanes: Result<_> = streams.iter().map(Stream::context).map(create_stream).collect();
         Ok(Self { lanes: lanes?, streams, ranks: Mutex::default() })
     }
 
@@ -279,6 +270,10 @@ impl DeviceGroup {
     fn on_member(&self, op: &'static str, rank: usize, memory: Device) -> Result<()> {
         self.streams[rank].device().require_same(op, memory)
     }
+}
+
+fn create_stream(context: &Context) -> Result<Stream> {
+    context.create_stream().map_err(|error| error.on(context.device()))
 }
 
 impl fmt::Debug for DeviceGroup {

@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::host::pinned::HostAddress;
 use crate::host::registered::RegisterFlags;
 use crate::memory::attributes::is_pinned;
-use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::attempt;
 use crate::process::release::FailedRelease;
 use crate::util::sync::lock;
@@ -28,8 +27,7 @@ pub(crate) fn pin(
     if bytes == 0 {
         return context.live().map(drop);
     }
-    let _entered = context.enter_briefly()?;
-    let _relaxed = RelaxedCaptureMode::enter()?;
+    let _scope = context.enter_relaxed()?;
     let registration = Attempt::begin(address, bytes);
     // Another owner of the same bytes may have registered them; this call must not end that.
     let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));

@@ -139,12 +139,6 @@ impl<M: MemoryKind> Block<M> {
         Self { address, bytes, ledger: Ledger::default(), backing }
     }
 
-    /// Frees the block; reports a failure. Returns whether it worked.
-    fn free_or_report(&mut self) -> bool {
-        let freed = M::free(self);
-        freed.map_err(|why| self.leave_behind(why)).is_ok()
-    }
-
     /// What `Drop` does. A block whose last work is on a stream that other code captures is tried
     /// again when later blocks are freed.
     fn free_or_keep(self)
@@ -271,9 +265,12 @@ impl<M: MemoryKind> Storage<M> {
 
     /// What `Drop` does, if it may run here; returns whether nothing is left of the memory.
     pub(crate) fn free_or_give_up(&mut self) -> bool {
-        let freed = self.block.bytes == 0 || self.block.free_or_report();
-        self.block.bytes = 0;
-        freed && !self.given_up
+        if self.block.bytes > 0 {
+            let freed = M::free(&mut self.block);
+            self.given_up = freed.map_err(|why| self.block.leave_behind(why)).is_err();
+            self.block.bytes = 0;
+        }
+        !self.given_up
     }
 }
 

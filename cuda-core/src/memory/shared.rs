@@ -31,6 +31,7 @@ use crate::util::from::from;
 /// assert_eq!(weights.len(), 1000);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct SharedSlice<T: Pod, M: Memory = DeviceMemory> {
     // INVARIANT: its storage stays as it is while this value exists: an `Arc` that others refer to
     // lends nothing exclusively.
@@ -96,12 +97,6 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
     fn same<U: Pod>(&self, view: Slice<'_, U, M>) -> SharedSlice<U, M> {
         let (start, len) = (view.range().start, view.len());
         SharedSlice { buffer: self.buffer.clone(), start, len, _elements: PhantomData }
-    }
-}
-
-impl<T: Pod, M: Memory> Clone for SharedSlice<T, M> {
-    fn clone(&self) -> Self {
-        self.same(self.as_view())
     }
 }
 

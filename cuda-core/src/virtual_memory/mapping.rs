@@ -10,7 +10,6 @@ use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, asked, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::{Failed, attempt};
 use crate::process::release::{FailedRelease, released};
 use crate::types::shareable::ShareableHandle;
@@ -135,8 +134,7 @@ impl VirtualMapping {
             return Ok(());
         }
         let end = start + size;
-        let entered = self.context.enter_briefly()?;
-        let relaxed = RelaxedCaptureMode::enter()?;
+        let scope = self.context.enter_relaxed()?;
         let at = self.address + start as CUdeviceptr;
         // SAFETY: this value owns the addresses, which are reserved and not mapped: chunks follow
         // each other, and those before end here. The memory has `size` bytes, and its handle is
@@ -154,8 +152,7 @@ impl VirtualMapping {
         });
         let mapped = mapped.map_err(Error::from);
         let opened = mapped.and_then(|()| self.open(start, size, &self.access));
-        drop(relaxed);
-        drop(entered);
+        drop(scope);
         if let Err(error) = opened {
             // A chunk that cannot be unmapped now stays in the list, and is tried again.
             let _ = self.truncate(start);
@@ -216,8 +213,7 @@ impl VirtualMapping {
         if self.chunks.last().is_none_or(|last| last.start < bytes) {
             return Ok(());
         }
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = RelaxedCaptureMode::enter()?;
+        let _scope = self.context.enter_relaxed()?;
         while let Some(last) = self.chunks.last_mut().filter(|last| last.start >= bytes) {
             self.accessible = self.accessible.min(last.start);
             last.unmap(self.address)?;
@@ -230,8 +226,7 @@ impl VirtualMapping {
     /// Releases everything, the addresses last. No work uses them. Memory that cannot be unmapped
     /// is given up, and the addresses with it.
     fn release(&mut self) -> Result<(), FailedRelease> {
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = RelaxedCaptureMode::enter()?;
+        let _scope = self.context.enter_relaxed()?;
         let reserved = mem::take(&mut self.reserved);
         self.accessible = 0;
         let mut unmapped = Ok(());

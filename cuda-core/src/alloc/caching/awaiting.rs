@@ -88,9 +88,7 @@ impl<T> Awaiting<T> {
         };
         streams.iter().filter_map(first).collect()
     }
-}
 
-impl<T> Awaiting<T> {
     /// All values, reached or not.
     pub(super) fn into_values(mut self) -> Vec<(T, Fences)> {
         let lines = std::mem::take(&mut *self.lines).into_values();

@@ -167,9 +167,6 @@ impl CachingPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn usage(&self, device: Device) -> PoolUsage {
-        if driver::is_gone() {
-            return PoolUsage::default();
-        }
         let heaps = self.heaps_of(device);
         let usages = heaps.iter().map(|heap| heap.usage());
         usages.reduce(PoolUsage::and).unwrap_or_default()
@@ -186,9 +183,6 @@ impl CachingPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn reset_peaks(&self, device: Device) {
-        if driver::is_gone() {
-            return;
-        }
         for heap in self.heaps_of(device) {
             heap.reset_peaks();
         }
@@ -297,6 +291,10 @@ impl CachingPool {
 
     /// The heaps that `wanted` selects. Drop the result where no lock is held.
     fn heaps(&self, wanted: impl Fn(&ContextHeap) -> bool) -> Vec<Arc<Heap>> {
+        // In a fork's child, a thread that does not exist there may hold the lock.
+        if driver::is_gone() {
+            return Vec::new();
+        }
         let heaps = lock(&self.0.heaps);
         let wanted = heaps.iter().filter(|entry| wanted(entry));
         wanted.filter_map(|entry| entry.heap.upgrade()).collect()

@@ -6,7 +6,6 @@ use cuda_sys::CUdeviceptr;
 
 use super::pool::CachingPool;
 use crate::device::Device;
-use crate::process::driver;
 
 /// Memory that a [`CachingPool`] has taken from a device in one piece.
 ///
@@ -94,9 +93,6 @@ impl CachingPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn segments(&self, device: Device) -> Vec<CacheSegment> {
-        if driver::is_gone() {
-            return Vec::new();
-        }
         let mut segments = Vec::new();
         for heap in self.heaps_of(device) {
             // What the space counts as taken, but stream caches or pending lists hold.

@@ -192,23 +192,16 @@ impl Slabs {
             return Ok(chunk);
         }
         // Idle chunks of other sizes may fit once merged with their neighbours.
-        if let Some(chunk) = self.find_merged(node, bytes) {
-            return Ok(chunk);
-        }
-        self.grow(context, node, asked)
+        let merged = self.with(|cache| {
+            cache.merge();
+            cache.find(node, bytes)
+        });
+        merged.map_or_else(|| self.grow(context, node, asked), Ok)
     }
 
     /// A chunk from what is known to be idle.
     fn find(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         self.with(|cache| cache.find(node, bytes))
-    }
-
-    /// [`find`](Self::find) after merging all idle chunks with their neighbours.
-    fn find_merged(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        self.with(|cache| {
-            cache.merge();
-            cache.find(node, bytes)
-        })
     }
 
     /// A chunk that the driver, when queried, reports to be done with.
