@@ -162,16 +162,10 @@ fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>
 /// call back into this module.
 fn drop_abandoned() {
     let abandoned = thread::with(|thread| {
-        let mut kept = thread.values.borrow_mut();
-        let mut abandoned = Vec::new();
-        let mut index = 0;
-        while index < kept.len() {
-            if kept[index].slot.strong_count() == 0 {
-                abandoned.push(kept.swap_remove(index));
-            } else {
-                index += 1;
-            }
-        }
+        let values = thread.values.take().into_iter();
+        let (kept, abandoned): (Vec<_>, Vec<_>) =
+            values.partition(|value| value.slot.strong_count() > 0);
+        thread.values.replace(kept);
         abandoned
     });
     drop(abandoned);

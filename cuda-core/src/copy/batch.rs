@@ -11,7 +11,6 @@ use crate::memory::Memory;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
-use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};
@@ -136,17 +135,6 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl BatchCopy {
-    /// The crossing to hold while the copy is enqueued, if it is between two devices.
-    fn crossing(&self) -> Option<Crossing> {
-        crossing_of(self.devices[0], self.devices[1])
-    }
-
-    fn is_between_devices(&self) -> bool {
-        matches!(self.devices, [Some(near), Some(far)] if near != far)
-    }
-}
-
 /// # Many copies at once
 impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
@@ -180,8 +168,9 @@ impl<K: StreamKind> Stream<K> {
         let Some(first) = copies.first() else {
             return Ok(());
         };
-        let (apart, together): (Vec<_>, Vec<_>) =
-            copies.iter().partition(|copy| copy.is_between_devices());
+        let (apart, together): (Vec<_>, Vec<_>) = copies
+            .iter()
+            .partition(|copy| matches!(copy.devices, [Some(near), Some(far)] if near != far));
         let flavor = core.timeline().flavor();
         let created = matches!(flavor, Flavor::Created | Flavor::Foreign);
         let at_once = created && together.len() > 1;
@@ -192,7 +181,8 @@ impl<K: StreamKind> Stream<K> {
             true => Some(core.context().enter_briefly()?),
             false => None,
         };
-        let _crossings: Vec<_> = apart.iter().map(|copy| copy.crossing()).collect();
+        let crossing = |copy: &&BatchCopy| crossing_of(copy.devices[0], copy.devices[1]);
+        let _crossings: Vec<_> = apart.iter().map(crossing).collect();
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
             if at_once {

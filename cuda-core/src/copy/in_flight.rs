@@ -103,13 +103,14 @@ impl<H: StableHost> InFlight<H> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn is_done(&self) -> Result<bool> {
-        match &self.mark {
-            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
-                driver::ensure()?;
-                mark.timeline.query(mark.seq)
-            }
-            _ => Ok(true),
-        }
+        self.pending().map_or(Ok(true), |mark| {
+            driver::ensure()?;
+            mark.timeline.query(mark.seq)
+        })
+    }
+
+    fn pending(&self) -> Option<&Mark> {
+        self.mark.as_ref().filter(|mark| !mark.timeline.has_completed(mark.seq))
     }
 
     /// Blocks the thread until the copy is done and gives the owner back.
@@ -117,12 +118,10 @@ impl<H: StableHost> InFlight<H> {
     /// # Errors
     /// The driver's errors about the copy, with the `InFlight` itself, which still owns the memory.
     pub fn wait(mut self) -> Result<H, Rejected<Self>> {
-        let done = match &self.mark {
-            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
-                driver::ensure().and_then(|()| mark.timeline.wait_host(mark.seq))
-            }
-            _ => Ok(()),
-        };
+        let done = self.pending().map_or(Ok(()), |mark| {
+            driver::ensure()?;
+            mark.timeline.wait_host(mark.seq)
+        });
         match (done, self.held.take()) {
             (Ok(()), Some(held)) => {
                 self.mark = None;

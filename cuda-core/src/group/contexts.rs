@@ -1,6 +1,5 @@
 //! The primary contexts of several devices, retained at the same time.
 
-use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -41,15 +40,24 @@ impl Device {
         missing.retain(|device| device.retained_primary().is_none());
         let failed = Mutex::new(Vec::new());
         let (threads, missing) = (missing.len(), Mutex::new(missing.into_iter()));
-        together(threads, || {
-            loop {
-                let next = lock(&missing).next();
-                let Some(device) = next else { return Ok(()) };
+        let next = || lock(&missing).next();
+        let work = || {
+            while let Some(device) = next() {
                 if let Err(error) = device.primary() {
                     lock(&failed).push((device, error));
                 }
             }
-        })?;
+        };
+        // The threads share the work, so the others do the part of one that cannot be started. They
+        // are new: no context is current on them.
+        thread::scope(|scope| {
+            let start = |_| {
+                let thread = thread::Builder::new().name("cuda-core group".to_owned());
+                thread.spawn_scoped(scope, work).ok()
+            };
+            (1..threads).map_while(start).for_each(drop);
+            work();
+        });
         let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let context = |device: Device| match failed.iter().find(|(other, _)| *other == device) {
             Some((_, error)) => Err(error.clone().on(device)),
@@ -57,24 +65,4 @@ impl Device {
         };
         devices.into_iter().map(context).collect()
     }
-}
-
-/// Runs `work` on this thread and on up to `threads - 1` more, until all of them have returned. The
-/// first error is this thread's, then the others' in the order in which they were started.
-///
-/// The threads share the work, so the others do the part of one that cannot be started. They are
-/// new: no context is current on them. A panic of one is resumed here, after all have ended.
-fn together(threads: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
-    thread::scope(|scope| {
-        let start = |_| {
-            let thread = thread::Builder::new().name("cuda-core group".to_owned());
-            thread.spawn_scoped(scope, &work).ok()
-        };
-        let others: Vec<_> = (1..threads).map_while(start).collect();
-        let own = work();
-        others.into_iter().fold(own, |first, other| {
-            let result = other.join().unwrap_or_else(|panic| resume_unwind(panic));
-            first.and(result)
-        })
-    })
 }

@@ -102,33 +102,24 @@ impl DeviceGroup {
     /// ```
     pub fn disable_all_peers(&self) -> Result<()> {
         let disable = |(context, peer): (&Context, &Context)| {
-            let disabled = context.disable_peer_access(peer);
-            match disabled {
-                Err(error)
-                    if error.code() == Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) =>
-                {
-                    Ok(())
-                }
+            let not_enabled = Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+            match context.disable_peer_access(peer) {
+                Err(error) if error.code() == not_enabled => Ok(()),
                 other => other.map_err(|error| error.on(context.device())),
             }
         };
-        self.pairs().map(disable).fold(Ok(()), Result::and)
+        self.pairs().into_iter().map(disable).fold(Ok(()), Result::and)
     }
 
     /// All ordered pairs of contexts on two devices.
-    fn pairs(&self) -> impl Iterator<Item = (&Context, &Context)> {
+    fn pairs(&self) -> Vec<(&Context, &Context)> {
         let mut contexts: Vec<&Context> = Vec::new();
         for context in self.contexts() {
             if !contexts.contains(&context) {
                 contexts.push(context);
             }
         }
-        let all = contexts.clone();
-        contexts.into_iter().flat_map(move |context| {
-            let others = all.clone().into_iter();
-            others
-                .filter(move |peer| peer.device() != context.device())
-                .map(move |peer| (context, peer))
-        })
+        let pairs = contexts.iter().flat_map(|one| contexts.iter().map(|peer| (*one, *peer)));
+        pairs.filter(|(one, peer)| one.device() != peer.device()).collect()
     }
 }

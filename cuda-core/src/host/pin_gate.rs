@@ -21,6 +21,7 @@ use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::release::FailedRelease;
 use crate::timeline::Mark;
+use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
@@ -187,23 +188,23 @@ pub(crate) fn without_copies(
     // Begun first, so that it ends last: a drop hook may copy to these very pages.
     let _quiet = DeferForeignCode::begin();
     let mut delay = Delay { pages: pages(&addresses), imposed: None };
-    let _closed = loop {
-        match close(&addresses, &mut delay)? {
-            Ok(closed) => break closed,
-            // Not under the lock: it may take long, and other threads may copy meanwhile.
-            Err(pending) => {
-                for mark in pending {
-                    mark.timeline.wait_host(mark.seq)?;
-                }
-            }
+    loop {
+        let pending = close(&addresses, &mut delay)?;
+        if pending.is_empty() {
+            break;
         }
-    };
+        // Not under the lock: it may take long, and other threads may copy meanwhile.
+        for mark in pending {
+            mark.timeline.wait_host(mark.seq)?;
+        }
+    }
+    let _open = OnDrop::new(|| open(&delay.pages));
     unregister()
 }
 
 /// Closes the pages to new copies; or, if there are copies on them, imposes a delay on new ones and
 /// returns the marks of those there are.
-fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<ClosedPages, Vec<Mark>>> {
+fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Vec<Mark>> {
     let mut state = lock(&STATE);
     let pending = loop {
         let mut beginning = false;
@@ -230,12 +231,10 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<ClosedPages,
         // Waits for the other copies' enqueues, one driver call each.
         state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
     };
-    if !pending.is_empty() {
-        return Ok(Err(pending));
+    if pending.is_empty() {
+        state.closed.push(delay.pages.clone());
     }
-    let closed = delay.pages.clone();
-    state.closed.push(closed.clone());
-    Ok(Ok(ClosedPages(closed)))
+    Ok(pending)
 }
 
 /// The delay that an unregistration imposes on copies of its pages, from its first wait on.
@@ -277,17 +276,14 @@ impl Drop for Delay {
     }
 }
 
-struct ClosedPages(Pages);
-
-impl Drop for ClosedPages {
-    fn drop(&mut self) {
-        let mut state = lock(&STATE);
-        if let Some(at) = state.closed.iter().position(|closed| *closed == self.0) {
-            state.closed.swap_remove(at);
-        }
-        drop(state);
-        CHANGED.notify_all();
+/// Opens pages that [`close`] has closed.
+fn open(pages: &Pages) {
+    let mut state = lock(&STATE);
+    if let Some(at) = state.closed.iter().position(|closed| closed == pages) {
+        state.closed.swap_remove(at);
     }
+    drop(state);
+    CHANGED.notify_all();
 }
 
 #[cfg(test)]

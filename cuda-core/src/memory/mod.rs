@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, held};
 use crate::types::resource::Resource;
+use crate::util::on_drop::OnDrop;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
@@ -164,6 +165,18 @@ impl<M: MemoryKind> Block<M> {
         true
     }
 
+    /// Frees the block, whose buffer was dropped while graphs used it. The last graph goes without
+    /// waiting for what uses the memory.
+    fn free_from_graphs(self) {
+        let uses = self.ledger.last_uses(&self.whole());
+        let waits = M::frees_by_waiting(&self) && !uses.are_known_reached();
+        let free = move || self.free_or_keep();
+        match waits || deferred::must_not_run_here() {
+            true => deferred::run_elsewhere(free),
+            false => free(),
+        }
+    }
+
     fn leave_behind(&self, why: FailedRelease) {
         let (context, address) = (M::context_of(&self.backing), M::number(self.address));
         leave_behind(context, M::RESOURCE, address, self.bytes, why);
@@ -286,7 +299,7 @@ impl<M: MemoryKind> Drop for Storage<M> {
         if let Some(shared) = shared {
             // SAFETY: the field is not touched after this, which is the end of the drop.
             let block = unsafe { ManuallyDrop::take(&mut self.block) };
-            return shared.take_over(LeftBlock(Some(block)));
+            return shared.take_over(OnDrop::new(move || block.free_from_graphs()));
         }
         let here = !deferred::must_not_run_here();
         let waits_for_others = free && M::waits_for_others(&self.block);
@@ -305,25 +318,6 @@ impl<M: MemoryKind> Drop for Storage<M> {
         }
         if free && here {
             held::retry();
-        }
-    }
-}
-
-/// A block whose buffer was dropped while graphs used it; freed when this is dropped.
-struct LeftBlock<M: MemoryKind>(Option<Block<M>>);
-
-impl<M: MemoryKind> Drop for LeftBlock<M> {
-    fn drop(&mut self) {
-        let Some(block) = self.0.take() else {
-            return;
-        };
-        // The last graph goes without waiting for what uses the memory.
-        let uses = block.ledger.last_uses(&block.whole());
-        let waits = M::frees_by_waiting(&block) && !uses.are_known_reached();
-        let free = move || block.free_or_keep();
-        match waits || deferred::must_not_run_here() {
-            true => deferred::run_elsewhere(free),
-            false => free(),
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod flags;
 pub(crate) mod from;
 pub(crate) mod inline_vec;
 pub(crate) mod library;
+pub(crate) mod on_drop;
 pub(crate) mod panic;
 pub(crate) mod pocket;
 pub(crate) mod process_state;

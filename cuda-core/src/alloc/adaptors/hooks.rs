@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
+use crate::util::on_drop::OnDrop;
 use crate::util::panic::contain;
 
 /// When a hook is called.
@@ -136,7 +137,12 @@ impl<A> Hooks<A> {
         let hook = (self.id, Rc::new(hook) as Hook);
         // A thread whose thread-locals are destroyed has no hooks.
         let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push(hook));
-        let _scope = HookScope;
+        // Scopes of one thread end in reverse order. The hook's captures are dropped outside the
+        // borrow.
+        let _scope = OnDrop::new(|| {
+            let hook = HOOKS.try_with(|hooks| hooks.borrow_mut().pop());
+            contain(|| drop(hook));
+        });
         f()
     }
 
@@ -158,18 +164,6 @@ impl<A> Hooks<A> {
             contain(move || hook(&event));
         }
         IN_HOOK.set(false);
-    }
-}
-
-/// Removes this thread's latest hook when dropped.
-struct HookScope;
-
-impl Drop for HookScope {
-    fn drop(&mut self) {
-        // Scopes of one thread end in reverse order. The hook's captures are dropped outside the
-        // borrow.
-        let hook = HOOKS.try_with(|hooks| hooks.borrow_mut().pop());
-        contain(|| drop(hook));
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Around, Ask, Given, Rollback};
+use super::{Around, Ask, Given};
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
+use crate::util::on_drop::OnDrop;
 
 /// An allocator that limits how many bytes are in use at once, on all devices together.
 ///
@@ -78,7 +79,7 @@ adaptor!(Limiting);
 impl<A> Around for Limiting<A> {
     fn allocating(&self, _: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
         self.reserve(bytes)?;
-        let rollback = Rollback::new(|| self.release(bytes));
+        let rollback = OnDrop::new(|| self.release(bytes));
         let address = ask()?;
         rollback.disarm();
         Ok(address)

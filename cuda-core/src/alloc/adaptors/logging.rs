@@ -10,10 +10,11 @@ use std::time::Instant;
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Around, Ask, Given, Rollback, thread_number};
+use super::{Around, Ask, Given, thread_number};
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
+use crate::util::on_drop::OnDrop;
 use crate::util::panic::unless_panic;
 use crate::util::sync::lock;
 
@@ -170,7 +171,7 @@ adaptor!(Logging);
 
 impl<A> Around for Logging<A> {
     fn allocating(&self, stream: &Stream, bytes: usize, ask: Ask<'_>) -> Result<CUdeviceptr> {
-        let rollback = Rollback::new(|| self.line(stream, "allocate_failed", 0, bytes));
+        let rollback = OnDrop::new(|| self.line(stream, "allocate_failed", 0, bytes));
         let address = ask()?;
         rollback.disarm();
         self.line(stream, "allocate", address, bytes);
@@ -181,7 +182,7 @@ impl<A> Around for Logging<A> {
         let Given { stream, address, bytes } = block;
         // Logged before the call: after it, another thread may get the address, and log that.
         self.line(stream, "deallocate", address, bytes);
-        let rollback = Rollback::new(|| self.line(stream, "deallocate_failed", address, bytes));
+        let rollback = OnDrop::new(|| self.line(stream, "deallocate_failed", address, bytes));
         give(bytes)?;
         rollback.disarm();
         Ok(())

@@ -102,28 +102,6 @@ fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<C
     }
 }
 
-/// What to undo unless the call succeeds: if the inner allocator fails, and if it panics.
-struct Rollback<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> Rollback<F> {
-    fn new(undo: F) -> Self {
-        Self(Some(undo))
-    }
-
-    /// The call succeeded: nothing is undone.
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl<F: FnOnce()> Drop for Rollback<F> {
-    fn drop(&mut self) {
-        if let Some(undo) = self.0.take() {
-            undo();
-        }
-    }
-}
-
 /// An id of the calling thread that no other thread of the process ever has.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Around, Ask, Given, Rollback, thread_number};
+use super::{Around, Ask, Given, thread_number};
 use crate::device::Device;
 use crate::error::{ByteCount, Error, Result};
 use crate::stream::Stream;
+use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
 
 /// A block that is allocated.
@@ -268,7 +269,7 @@ impl<A> Around for Tracking<A> {
         // Removed before the call: after it, another thread may get the address.
         let block = self.take(address, bytes)?;
         let bytes = block.bytes;
-        let rollback = Rollback::new(|| {
+        let rollback = OnDrop::new(|| {
             // The block may have been freed despite the error, and the address allocated again
             // meanwhile.
             lock(&self.state).live.entry(address).or_insert(block);

@@ -17,6 +17,7 @@ use crate::process::release::FailedRelease;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
+use crate::util::on_drop::OnDrop;
 
 pub(crate) type Destroy = unsafe extern "C" fn(u64) -> CUresult;
 pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) -> CUresult;
@@ -61,9 +62,6 @@ struct LiveObject<K> {
     made: Made,
     _kind: PhantomData<K>,
 }
-
-/// An object that was dropped while graphs used it; destroyed when this is dropped.
-struct LeftObject<K: ObjectKind>(Option<LiveObject<K>>);
 
 const ONLY_BYTE: Range<usize> = 0..1;
 
@@ -167,7 +165,7 @@ impl<K: ObjectKind> Release for LiveObject<K> {
             let (handle, context, made) = (self.handle, self.context.clone(), self.made.clone());
             let ledger = mem::take(&mut self.ledger);
             let left = Self { handle, context, ledger, made, _kind: PhantomData };
-            shared.take_over(LeftObject(Some(left)));
+            shared.take_over(OnDrop::new(move || left.leave_graphs()));
             return Ok(());
         }
         self.ledger.last_uses(&ONLY_BYTE).wait_host()?;
@@ -178,14 +176,12 @@ impl<K: ObjectKind> Release for LiveObject<K> {
     }
 }
 
-impl<K: ObjectKind> Drop for LeftObject<K> {
-    fn drop(&mut self) {
-        let Some(object) = self.0.take() else {
-            return;
-        };
-        // The last graph goes without waiting for what uses the object.
-        let done = object.ledger.last_uses(&ONLY_BYTE).are_known_reached();
-        let destroy = move || drop(Owned::new(object));
+impl<K: ObjectKind> LiveObject<K> {
+    /// Destroys the object, which was dropped while graphs used it. The last graph goes without
+    /// waiting for what uses it.
+    fn leave_graphs(self) {
+        let done = self.ledger.last_uses(&ONLY_BYTE).are_known_reached();
+        let destroy = move || drop(Owned::new(self));
         if done { destroy() } else { deferred::run_elsewhere(destroy) }
     }
 }
