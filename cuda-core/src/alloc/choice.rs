@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::env::VarError;
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock, PoisonError, RwLock};
 
@@ -11,6 +10,7 @@ use crate::alloc::caching::builder::SHARED;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
+use crate::util::on_drop::OnDrop;
 
 /// The allocators that [`Stream::alloc`](crate::Stream::alloc) uses outside of scopes.
 #[derive(Default)]
@@ -64,11 +64,6 @@ pub(crate) fn pool() -> Option<u64> {
     }
     let pool = ROUTE.pool.load(Ordering::Acquire);
     (pool != SEVERAL).then_some(pool)
-}
-
-/// Whether it is the shared caching pool.
-fn is_shared(allocator: &Allocator) -> bool {
-    matches!(allocator.0, Choice::Shared)
 }
 
 /// What [`is_cache`] reads.
@@ -241,40 +236,21 @@ impl Device {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
-    let _scope = AllocatorScope::enter(allocator.clone());
-    f()
-}
-
-/// Keeps an allocator on the thread's list for as long as it lives.
-struct AllocatorScope {
-    /// Whether it is counted in [`ROUTE`].
-    counted: bool,
-    /// The list belongs to the thread.
-    _not_send: PhantomData<*const ()>,
-}
-
-impl AllocatorScope {
-    fn enter(allocator: Allocator) -> Self {
-        let other = !is_shared(&allocator);
-        // A thread whose thread-locals are destroyed uses the defaults.
-        let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(allocator));
-        let counted = entered.is_ok() && other;
-        if counted {
-            ROUTE.scopes.fetch_add(1, Ordering::Relaxed);
-        }
-        Self { counted, _not_send: PhantomData }
+    // A thread whose thread-locals are destroyed uses the defaults.
+    let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(allocator.clone()));
+    let is_counted = entered.is_ok() && !matches!(allocator.0, Choice::Shared);
+    if is_counted {
+        ROUTE.scopes.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-impl Drop for AllocatorScope {
-    fn drop(&mut self) {
-        if self.counted {
+    let _scope = OnDrop::new(|| {
+        if is_counted {
             ROUTE.scopes.fetch_sub(1, Ordering::Relaxed);
         }
         // Dropping the last reference may run arbitrary user code: not under the borrow.
         let left = SCOPES.try_with(|scopes| scopes.borrow_mut().pop());
         drop(left);
-    }
+    });
+    f()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Pinning existing host memory, and unpinning it.
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
 
@@ -63,50 +64,34 @@ pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Faile
 /// A registration in progress. There may be several, of the same memory too. None waits for
 /// another, since the driver may wait for a device, and the device for what another thread does
 /// next.
-struct Attempt(u64);
-
-struct UnderWay {
-    number: u64,
+struct Attempt {
     pages: Range<usize>,
     /// No other registration of these pages has overlapped this one in time.
-    alone: bool,
+    alone: AtomicBool,
 }
 
-struct Attempts {
-    begun: u64,
-    under_way: Vec<UnderWay>,
-}
-
-static ATTEMPTS: Mutex<Attempts> = Mutex::new(Attempts { begun: 0, under_way: Vec::new() });
+static UNDER_WAY: Mutex<Vec<Weak<Attempt>>> = Mutex::new(Vec::new());
 
 impl Attempt {
-    fn begin(address: HostAddress, bytes: usize) -> Self {
+    fn begin(address: HostAddress, bytes: usize) -> Arc<Self> {
         let start = address.0.addr().get();
         let pages = pages(&(start..start + bytes));
-        let mut attempts = lock(&ATTEMPTS);
-        attempts.begun += 1;
-        let number = attempts.begun;
-        let mut alone = true;
-        for other in &mut attempts.under_way {
-            if overlap(&other.pages, &pages) {
-                (other.alone, alone) = (false, false);
+        let new = Arc::new(Self { pages, alone: AtomicBool::new(true) });
+        let mut under_way = lock(&UNDER_WAY);
+        under_way.retain(|other| other.strong_count() > 0);
+        for other in under_way.iter().filter_map(Weak::upgrade) {
+            if overlap(&other.pages, &new.pages) {
+                other.alone.store(false, Ordering::SeqCst);
+                new.alone.store(false, Ordering::SeqCst);
             }
         }
-        attempts.under_way.push(UnderWay { number, pages, alone });
-        Self(number)
+        under_way.push(Arc::downgrade(&new));
+        new
     }
 
     /// Whether no other registration of this memory has been in progress since this one began.
     fn was_alone(&self) -> bool {
-        let attempts = lock(&ATTEMPTS);
-        let mut alone = attempts.under_way.iter().filter(|other| other.alone);
-        alone.any(|other| other.number == self.0)
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        lock(&ATTEMPTS).under_way.retain(|other| other.number != self.0);
+        self.alone.load(Ordering::SeqCst)
     }
 }
 

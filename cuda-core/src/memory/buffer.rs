@@ -82,7 +82,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// ```
     #[inline]
     pub fn as_view(&self) -> Slice<'_, T, M> {
-        Slice::whole(&self.storage, self.len)
+        Slice::part(&self.storage, 0, self.len)
     }
 
     /// An exclusive view of all elements.

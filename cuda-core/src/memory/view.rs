@@ -88,11 +88,6 @@ macro_rules! lengths {
 pub(crate) use lengths;
 
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
-    /// All `len` elements of `storage`, which has room for them.
-    pub(crate) fn whole(storage: &'a Storage<M>, len: usize) -> Self {
-        Self::part(storage, 0, len)
-    }
-
     /// The `len` elements from that byte on, which are of `storage` and aligned.
     #[inline]
     pub(crate) fn part(storage: &'a Storage<M>, start: usize, len: usize) -> Self {

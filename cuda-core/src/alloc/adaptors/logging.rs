@@ -105,7 +105,7 @@ impl<A> Logging<A> {
     /// The writer's, or the one that ended the log; an error if the writer itself flushes the log
     /// that it is writing.
     pub fn flush(&self) -> io::Result<()> {
-        let Some(_writing) = Writing::begin() else {
+        let Some(_writing) = begin_writing() else {
             return Err(io::Error::other("the log is being written on this thread"));
         };
         let mut log = lock(&self.log);
@@ -124,7 +124,7 @@ impl<A> Logging<A> {
     fn line(&self, stream: &Stream, op: &str, address: CUdeviceptr, bytes: usize) {
         let (thread, device) = (thread_number(), stream.device().ordinal());
         let stream = stream.id();
-        let written = Writing::begin().is_some_and(|_writing| {
+        let written = begin_writing().is_some_and(|_writing| {
             let mut log = lock(&self.log);
             // Taken under the lock, so that times never decrease from line to line.
             let time = self.began.elapsed().as_nanos();
@@ -150,19 +150,9 @@ impl Log {
 }
 
 /// Held while this thread writes a line: a writer that allocates must not take the lock again.
-struct Writing;
-
-impl Writing {
-    fn begin() -> Option<Self> {
-        let writing = WRITING.try_with(|flag| flag.replace(true)).unwrap_or(true);
-        (!writing).then_some(Self)
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        let _ = WRITING.try_with(|flag| flag.set(false));
-    }
+fn begin_writing() -> Option<OnDrop<impl FnOnce()>> {
+    let writing = WRITING.try_with(|flag| flag.replace(true)).unwrap_or(true);
+    (!writing).then(|| OnDrop::new(|| WRITING.set(false)))
 }
 
 debug_by! { [A: std::fmt::Debug] Logging<A>: |it| "Logging" { inner: it.inner, lost: it.lost(); .. } }

@@ -213,30 +213,29 @@ impl CachedBlocks {
         Some(&mut branch.bins)
     }
 
+    /// The bins for a block that comes back, unless this stream cache does not keep it.
+    #[inline]
+    fn accept(&mut self, block: &Cached) -> Option<&mut Bins> {
+        let open = self.open;
+        let bins = self.of_block(block)?;
+        bins.counts.used -= block.bytes;
+        open.then_some(bins)
+    }
+
     /// Puts a block into its bin; returns it if this stream cache does not keep it.
     #[inline]
     fn put(&mut self, block: Cached) -> Option<Cached> {
-        let open = self.open;
-        let Some(bins) = self.of_block(&block) else {
-            return Some(block);
-        };
-        bins.counts.used -= block.bytes;
-        if !open {
-            return Some(block);
+        match self.accept(&block) {
+            Some(bins) => bins.put(block),
+            None => Some(block),
         }
-        bins.put(block)
     }
 
     /// [`CachedBlocks::put`] of a block that other streams may still use.
     fn put_behind(&mut self, block: Cached, fences: Fences) -> Option<Contents> {
-        let open = self.open;
-        let Some(bins) = self.of_block(&block) else {
+        let Some(bins) = self.accept(&block) else {
             return Some(Contents::behind(block, fences));
         };
-        bins.counts.used -= block.bytes;
-        if !open {
-            return Some(Contents::behind(block, fences));
-        }
         bins.put_behind(block, fences);
         None
     }
