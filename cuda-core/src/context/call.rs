@@ -15,12 +15,8 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::give_fd;
 use crate::process::release::{FailedRelease, released};
 
-/// A context entered, on a thread that is relaxed.
-pub(crate) struct RelaxedEntry {
-    // Dropped first.
-    _relaxed: RelaxedCaptureMode,
-    _entered: Entered,
-}
+/// A context entered, on a thread that is relaxed, which ends first.
+pub(crate) type RelaxedEntry = (RelaxedCaptureMode, Entered);
 
 impl Context {
     /// Runs `calls` with this context current and the thread's capture mode relaxed, then restores
@@ -54,7 +50,7 @@ impl Context {
     #[inline(never)]
     pub(crate) fn enter_relaxed(&self) -> Result<RelaxedEntry> {
         let entered = self.enter_briefly()?;
-        Ok(RelaxedEntry { _relaxed: RelaxedCaptureMode::enter()?, _entered: entered })
+        Ok((RelaxedCaptureMode::enter()?, entered))
     }
 
     /// [`asked`] with this context current.

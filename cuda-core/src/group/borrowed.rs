@@ -13,35 +13,30 @@ use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 const SMALL: usize = 64 << 10;
 
 impl DeviceGroup {
-    /// [`DeviceGroup::upload_all`] of a borrowed slice, as long as each destination.
+    /// [`DeviceGroup::upload_all`] or [`DeviceGroup::scatter`] of a borrowed slice, as long as each
+    /// destination, or as all together.
     pub(super) fn upload_borrowed<T: Pod>(
         &self,
         source: &[T],
         destinations: Vec<DeviceSliceMut<'_, T>>,
+        split: Split,
     ) -> Result<()> {
-        if !is_more_than(size_of_val(source), SMALL) {
-            return self.upload_each(destinations.into_iter().map(|to| (source, to)));
+        if is_more_than(size_of_val(source), SMALL) {
+            let ends = self.ends(destinations, SliceMut::cast)?;
+            return large::upload(bytes_of(source), ends, split, Error::on);
         }
-        let ends = self.ends(destinations, SliceMut::cast)?;
-        large::upload(bytes_of(source), ends, Split::Whole, Error::on)
-    }
-
-    /// [`DeviceGroup::scatter`] of a borrowed slice, as long as all destinations together.
-    pub(super) fn scatter_borrowed<T: Pod>(
-        &self,
-        source: &[T],
-        destinations: Vec<DeviceSliceMut<'_, T>>,
-    ) -> Result<()> {
-        if !is_more_than(size_of_val(source), SMALL) {
-            let mut rest = source;
-            return self.upload_each(destinations.into_iter().map(|destination| {
-                let (part, behind) = rest.split_at(destination.len());
-                rest = behind;
-                (part, destination)
-            }));
-        }
-        let ends = self.ends(destinations, SliceMut::cast)?;
-        large::upload(bytes_of(source), ends, Split::Next, Error::on)
+        let mut rest = source;
+        self.streams.iter().zip(destinations).try_for_each(|(stream, destination)| {
+            let part = match split {
+                Split::Whole => source,
+                Split::Next => {
+                    let (part, behind) = rest.split_at(destination.len());
+                    rest = behind;
+                    part
+                }
+            };
+            stream.upload(part, destination).map_err(|error| error.on(stream.device()))
+        })
     }
 
     /// [`DeviceGroup::gather`] to a borrowed slice, as long as all sources together.
@@ -65,16 +60,5 @@ impl DeviceGroup {
                 Ok(DeviceEnd { core: stream.core(), memory: as_bytes(view)? })
             });
         ends.collect()
-    }
-
-    /// One slice to each member.
-    fn upload_each<'a, 'b, T: Pod>(
-        &self,
-        copies: impl Iterator<Item = (&'a [T], DeviceSliceMut<'b, T>)>,
-    ) -> Result<()> {
-        self.streams.iter().zip(copies).try_for_each(|(stream, (source, destination))| {
-            let uploaded = stream.upload(source, destination);
-            uploaded.map_err(|error| error.on(stream.device()))
-        })
     }
 }

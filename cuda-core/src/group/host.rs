@@ -1,6 +1,7 @@
 //! Copies between host memory and all devices, and between all devices and the parts of one
 //! buffer.
 
+use crate::copy::borrowed::large::Split;
 use crate::copy::host_slice::{HostSlice, HostSliceMut};
 use crate::error::Result;
 use crate::group::DeviceGroup;
@@ -51,12 +52,10 @@ impl DeviceGroup {
         }
         match source {
             HostSlice::Pinned(source) => {
-                let copies = self.streams.iter().zip(destinations);
-                let copies =
-                    copies.map(|(stream, destination)| Transfer { stream, source, destination });
-                run(copies.collect(), Stream::upload)
+                let sources = vec![source; self.len()];
+                run(transfers(&self.streams, sources, destinations), Stream::upload)
             }
-            HostSlice::Borrowed(source) => self.upload_borrowed(source, destinations),
+            HostSlice::Borrowed(source) => self.upload_borrowed(source, destinations, Split::Whole),
         }
     }
 
@@ -104,7 +103,9 @@ impl DeviceGroup {
                 let copies = transfers(&self.streams, parts(source, lens)?, destinations);
                 run(copies, Stream::upload)
             }
-            Whole::Host(HostSlice::Borrowed(source)) => self.scatter_borrowed(source, destinations),
+            Whole::Host(HostSlice::Borrowed(source)) => {
+                self.upload_borrowed(source, destinations, Split::Next)
+            }
         }
     }
 
