@@ -86,14 +86,12 @@ impl Device {
     /// ```
     #[doc(alias("cuDeviceGetByPCIBusId", "cudaDeviceGetByPCIBusId"))]
     pub fn by_pci_bus_id(id: &str) -> Result<Self> {
-        let devices = devices()?;
+        driver::ensure()?;
         let op = "cuDeviceGetByPCIBusId";
         let id = c_string(op, id)?;
         // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
         // number, to a borrow of one.
-        let raw = asked(op, 0, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?;
-        let missing = Error::Driver { op, code: cuda_sys::CUDA_ERROR_INVALID_DEVICE };
-        devices.iter().find(|state| state.raw == raw).map(|state| Self { state }).ok_or(missing)
+        Self::from_raw(asked(op, 0, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?)
     }
 
     /// The device that holds the memory at `address`, which may lie anywhere in an allocation:

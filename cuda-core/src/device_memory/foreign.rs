@@ -141,13 +141,9 @@ impl<T: Pod> DeviceBuffer<T> {
             DeviceBacking::Served { .. } => Some("a custom allocator frees the memory"),
             DeviceBacking::Owned { .. } => Some("an owner frees the memory: use `as_raw`"),
         };
-        match why {
-            Some(why) => Err(Error::invalid("DeviceBuffer::into_raw", why)),
-            None => {
-                self.storage.wait_for(&whole)?;
-                self.storage.disown();
-                Ok(address)
-            }
-        }
+        Error::unless(why.is_none(), "DeviceBuffer::into_raw", why.unwrap_or_default())?;
+        self.storage.wait_for(&whole)?;
+        self.storage.disown();
+        Ok(address)
     }
 }

@@ -67,14 +67,13 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     #[doc(alias("cuIpcGetMemHandle", "cudaIpcGetMemHandle"))]
     pub fn ipc_handle(&self) -> Result<IpcMemoryHandle> {
         driver::ensure()?;
-        let refused = |why| Err(Error::invalid("cuIpcGetMemHandle", why));
+        let op = "cuIpcGetMemHandle";
         let block = self.storage.block();
-        match &block.backing {
-            _ if block.bytes == 0 => return refused("the buffer is empty"),
-            DeviceBacking::Owned { owner, .. } if owner.is_plain() => {}
-            _ => return refused("only memory of `Context::alloc` has a handle"),
-        }
-        let handle = self.context().ask("cuIpcGetMemHandle", [0; 64], |handle| {
+        Error::unless(block.bytes != 0, op, "the buffer is empty")?;
+        let plain =
+            matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.is_plain());
+        Error::unless(plain, op, "only memory of `Context::alloc` has a handle")?;
+        let handle = self.context().ask(op, [0; 64], |handle| {
             // SAFETY: the call writes a handle, of this size and aligned to one byte, to an exclusive
             // borrow; the address is that of a live allocation of cuMemAlloc.
             unsafe { cu::cuIpcGetMemHandle(ptr::from_mut(handle).cast(), block.address) }

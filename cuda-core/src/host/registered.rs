@@ -108,11 +108,11 @@ impl<H: StableHost> Registered<H> {
     #[doc(alias("cuMemHostRegister", "cudaHostRegister"))]
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-        if !known.contains(flags) {
-            let why = "unknown flags; there are PORTABLE and MAPPED, and `read_only` for READ_ONLY";
-            return Err(Rejected::new(Error::invalid(REGISTER, why), host));
+        let why = "unknown flags; there are PORTABLE and MAPPED, and `read_only` for READ_ONLY";
+        match Error::unless(known.contains(flags), REGISTER, why) {
+            Ok(()) => Self::register(context, host, flags),
+            Err(error) => Err(Rejected::new(error, host)),
         }
-        Self::register(context, host, flags)
     }
 
     fn register(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
@@ -228,13 +228,12 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
         flags: RegisterFlags,
     ) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED | RegisterFlags::READ_ONLY;
-        if !known.contains(flags) {
-            let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
-            return Err(Rejected::new(Error::invalid(REGISTER, why), host));
-        }
+        let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
         let supported = cuda_sys::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         let feature = "registering memory that devices only read";
-        if let Err(error) = context.device().require(supported, feature) {
+        let checked = Error::unless(known.contains(flags), REGISTER, why)
+            .and_then(|()| context.device().require(supported, feature));
+        if let Err(error) = checked {
             return Err(Rejected::new(error, host));
         }
         Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)

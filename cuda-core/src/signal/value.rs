@@ -242,13 +242,9 @@ impl<K: StreamKind> Stream<K> {
 
 /// Refuses memory of pools, for which drivers return an `INVALID_VALUE` that explains nothing.
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
-    match memory.block().backing {
-        DeviceBacking::Owned { .. } => Ok(()),
-        _ => Err(Error::invalid(
-            op,
-            "CUDA does not do this in stream-ordered memory: use a `Signal`, or `Context::alloc`",
-        )),
-    }
+    let owned = matches!(memory.block().backing, DeviceBacking::Owned { .. });
+    let why = "CUDA does not do this in stream-ordered memory: use a `Signal`, or `Context::alloc`";
+    Error::unless(owned, op, why)
 }
 
 /// Enqueues the write of a value.

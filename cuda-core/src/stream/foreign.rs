@@ -70,11 +70,9 @@ impl Stream {
             return context.default_stream();
         }
         let op = "Stream::from_raw";
-        if raw == per_thread_handle() {
-            let why = "CU_STREAM_PER_THREAD is another stream on every thread: use \
-                       `Context::per_thread_stream`";
-            return Err(Error::invalid(op, why));
-        }
+        let why = "CU_STREAM_PER_THREAD is another stream on every thread: use \
+                   `Context::per_thread_stream`";
+        Error::unless(raw != per_thread_handle(), op, why)?;
         let nothing = ptr::null_mut();
         // SAFETY: the stream is live by the caller's promise; the call writes one handle, to an
         // exclusive borrow.

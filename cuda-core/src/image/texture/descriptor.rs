@@ -218,8 +218,7 @@ impl TextureDescriptor {
             (self.srgb && !is_bytes, "sRGB is an encoding of unsigned bytes"),
             (self.max_anisotropy > 16, "more than 16 samples"),
         ];
-        let refused = refused.into_iter().find(|(is_refused, _)| *is_refused);
-        refused.map_or(Ok(()), |(_, why)| Err(Error::invalid(op, why)))
+        refused.into_iter().try_for_each(|(refused, why)| Error::unless(!refused, op, why))
     }
 
     pub(super) fn as_raw(&self) -> CUDA_TEXTURE_DESC {

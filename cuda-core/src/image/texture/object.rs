@@ -92,9 +92,8 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
 
     /// The argument of work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
-        if !self.made().is(made) {
-            return Err(Error::invalid(K::NAME, "made of other memory than it is used with"));
-        }
+        let why = "made of other memory than it is used with";
+        Error::unless(self.made().is(made), K::NAME, why)?;
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let own = Touch::shared(ledger, ONLY_BYTE, Access::Read, InGraphs::Kept);
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })

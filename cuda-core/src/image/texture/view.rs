@@ -143,28 +143,20 @@ impl Made {
 
     /// Refuses an array that was given up, and linear memory that the device cannot sample.
     pub(super) fn check(&self, op: &'static str, device: Device) -> Result<()> {
-        let refuse = |why| Err(Error::invalid(op, why));
-        let (address, plane) = match self {
+        let (address, bytes, plane) = match self {
             Made::Array(storage) => return storage.ensure(),
-            Made::Memory { bytes: 0, .. } => return refuse("a texture has at least one texel"),
-            Made::Memory { address, plane, .. } => (*address, plane),
+            Made::Memory { address, bytes, plane, .. } => (*address, *bytes, plane),
         };
-        let aligned = |to: DeviceAttribute, what: u64| -> Result<bool> {
+        Error::unless(bytes != 0, op, "a texture has at least one texel")?;
+        let aligned = |to: DeviceAttribute, what: u64, why| {
             let to = u64::try_from(device.attribute(to)?).unwrap_or(1).max(1);
-            Ok(what % to == 0)
+            Error::unless(what % to == 0, op, why)
         };
-        if !aligned(cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, address)? {
-            return refuse(
-                "the memory does not begin at a multiple of the device's TEXTURE_ALIGNMENT",
-            );
-        }
+        let why = "the memory does not begin at a multiple of the device's TEXTURE_ALIGNMENT";
+        aligned(cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, address, why)?;
         let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT;
-        match plane {
-            Some(plane) if !aligned(attribute, plane.pitch as u64)? => {
-                refuse("the rows do not begin at multiples of the device's TEXTURE_PITCH_ALIGNMENT")
-            }
-            _ => Ok(()),
-        }
+        let why = "the rows do not begin at multiples of the device's TEXTURE_PITCH_ALIGNMENT";
+        plane.map_or(Ok(()), |plane| aligned(attribute, plane.pitch as u64, why))
     }
 
     /// Whether it is the same memory.
