@@ -24,7 +24,7 @@ pub(crate) fn allocate(
     let stream = Stream::new(core.clone());
     let address = contain(allocator, || allocator.allocate(&stream, bytes))?;
     if address == 0 {
-        return Err(AllocatorError::null(&name_of(allocator)).into());
+        return Err(AllocatorError::Null { allocator: name_of(allocator) }.into());
     }
     if address % ALIGNMENT as u64 != 0 {
         // SAFETY: the allocator has just allocated it for this stream, and nothing has used it.

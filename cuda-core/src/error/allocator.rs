@@ -52,13 +52,6 @@ pub enum AllocatorError {
     },
 }
 
-impl AllocatorError {
-    /// The error for an allocator of that name that returned null.
-    pub(crate) fn null(name: &str) -> Self {
-        Self::Null { allocator: name.to_owned() }
-    }
-}
-
 impl fmt::Display for AllocatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

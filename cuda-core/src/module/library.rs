@@ -229,7 +229,6 @@ impl Library {
         let op = "cuLibraryGetKernel";
         let symbol = c_string(op, name)?;
         let loaded = self.0.live()?;
-        driver::ensure()?;
         let known = lock(&loaded.kernels).get(name).cloned();
         if let Some(found) = known {
             return Ok(Kernel { found, library: self.0.clone() });
@@ -258,7 +257,7 @@ impl Library {
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuLibraryGetGlobal";
         let symbol = c_string(op, name)?;
-        let library = self.live()?;
+        let library = self.0.live()?.raw.0;
         let (mut address, mut bytes) = (0, 0);
         let code = context.relaxed(|| {
             // SAFETY: the call writes an address and a size, to two locals that outlive it; the name
@@ -277,10 +276,6 @@ impl Library {
     }
 
     /// The handle; an error if it was given up.
-    fn live(&self) -> Result<CUlibrary> {
-        Ok(self.0.live()?.raw.0)
-    }
-
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
     /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
     /// [`drops::set_hook`](crate::drops::set_hook) instead.

@@ -78,7 +78,7 @@ impl Event {
 
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
-        self.raw.context()
+        &self.raw.context
     }
 
     /// The device that it is recorded on.
@@ -106,7 +106,7 @@ impl Event {
 
     /// The event; an error if it was given up.
     pub(crate) fn live(&self) -> Result<&RawEvent> {
-        self.raw.ensure().map(|()| &self.raw)
+        self.raw.live().map(|_| &self.raw)
     }
 
     /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
@@ -323,7 +323,7 @@ impl Event {
     /// ```
     #[doc(alias("cuEventDestroy", "cudaEventDestroy"))]
     pub fn close(mut self) -> Result<(), Rejected<Self>> {
-        self.raw.destroy().map_err(|error| Rejected::new(error, self))
+        self.raw.release().map_err(|error| Rejected::new(error, self))
     }
 }
 

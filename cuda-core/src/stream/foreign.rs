@@ -153,9 +153,9 @@ impl Event {
     /// ```
     #[doc(alias("cuEventDestroy", "cudaEventDestroy"))]
     pub fn into_raw(mut self) -> Result<CUevent, Rejected<Self>> {
-        let free = !self.raw.has_owner();
+        let free = self.raw.owner.is_none();
         let why = "an owner keeps the event alive: use `as_raw`";
-        let raw = Error::unless(free, "Event::into_raw", why).and_then(|()| self.raw.disown());
-        raw.map_err(|error| Rejected::new(error, self))
+        let live = Error::unless(free, "Event::into_raw", why).and_then(|()| self.raw.disown());
+        live.map(|live| live.raw.0).map_err(|error| Rejected::new(error, self))
     }
 }

@@ -42,13 +42,14 @@ flags! {
 }
 
 /// An event of the driver, alive together with its context.
-pub(crate) struct RawEvent(Owned<Created>);
+pub(crate) type RawEvent = Owned<LiveEvent>;
 
-struct Created {
+pub(crate) struct LiveEvent {
     // INVARIANT: a live event of `context`, which `release` alone destroys, or `owner` when dropped.
-    raw: Handle<CUevent>,
-    context: Context,
-    owner: Option<EventOwner>,
+    pub(crate) raw: Handle<CUevent>,
+    pub(crate) context: Context,
+    /// [`None`] for an event that this crate created.
+    pub(crate) owner: Option<EventOwner>,
 }
 
 /// What keeps an event alive that other code created.
@@ -67,23 +68,14 @@ impl RawEvent {
     /// # Safety
     /// `raw` is a live event of `context` that no other code destroys.
     pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
-        Self(Owned::new(Created { raw: Handle(raw), context: context.clone(), owner: None }))
+        Self::new(LiveEvent { raw: Handle(raw), context: context.clone(), owner: None })
     }
 
     /// # Safety
     /// `raw` is an event of `context`, and stays one until `owner` is dropped.
     pub(crate) unsafe fn kept_by(owner: EventOwner, raw: CUevent, context: &Context) -> Self {
         let (context, owner) = (context.clone(), Some(owner));
-        Self(Owned::new(Created { raw: Handle(raw), context, owner }))
-    }
-
-    /// Whether other code created the event.
-    pub(crate) fn has_owner(&self) -> bool {
-        self.0.owner.is_some()
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.0.context
+        Self::new(LiveEvent { raw: Handle(raw), context, owner })
     }
 
     /// An event without timing, for the bookkeeping of streams.
@@ -99,22 +91,7 @@ impl RawEvent {
     /// The driver's handle; null for an event that was given up.
     #[inline]
     pub(crate) fn as_raw(&self) -> CUevent {
-        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
-    }
-
-    /// [`Owned::live`].
-    pub(crate) fn ensure(&self) -> Result<()> {
-        self.0.live().map(drop)
-    }
-
-    /// [`Owned::release`].
-    pub(crate) fn destroy(&mut self) -> Result<()> {
-        self.0.release()
-    }
-
-    /// [`Owned::disown`].
-    pub(crate) fn disown(&mut self) -> Result<CUevent> {
-        Ok(self.0.disown()?.raw.0)
+        self.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -140,7 +117,7 @@ pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
     check(op, code).map(|()| true)
 }
 
-impl Release for Created {
+impl Release for LiveEvent {
     const RESOURCE: Resource = Resource::Event;
 
     fn number(&self) -> u64 {

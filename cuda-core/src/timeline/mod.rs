@@ -408,10 +408,12 @@ impl Timeline {
 
     /// Whether everything up to `seq` has completed; asks the driver if that is not known.
     pub(crate) fn query(&self, seq: u64) -> Result<bool> {
-        let Some((event, covered)) = self.covering(seq)? else {
-            return Ok(true);
-        };
-        let done = event.query().map_err(|error| self.forget_captured(&event, error))?;
+        let covering = self.covering(seq)?;
+        covering.map_or(Ok(true), |(event, covered)| self.ask(&event, covered))
+    }
+
+    fn ask(&self, event: &Arc<RawEvent>, covered: u64) -> Result<bool> {
+        let done = event.query().map_err(|error| self.forget_captured(event, error))?;
         if done {
             self.complete(covered);
         }
@@ -421,19 +423,8 @@ impl Timeline {
     /// Whether everything up to `seq` is known to have completed, or an event that is recorded
     /// already shows it. At most one driver call, and never a record.
     pub(crate) fn peek(&self, seq: u64) -> bool {
-        if self.has_completed(seq) {
-            return true;
-        }
-        let Some(recorded) = self.recorded(seq) else {
-            return false;
-        };
-        let done = recorded.event.query();
-        let done =
-            done.map_err(|error| self.forget_captured(&recorded.event, error)).unwrap_or(false);
-        if done {
-            self.complete(recorded.seq);
-        }
-        done
+        let ask = |recorded: Recorded| self.ask(&recorded.event, recorded.seq).unwrap_or(false);
+        self.has_completed(seq) || self.recorded(seq).is_some_and(ask)
     }
 
     /// Whether the point can never be proven complete: the stream is gone, and no event covers it.

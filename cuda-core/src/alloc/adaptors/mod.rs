@@ -97,7 +97,7 @@ struct Given<'a> {
 /// has no memory, becomes an error here, so that it is never given back.
 fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     match inner.allocate(stream, bytes)? {
-        0 => Err(AllocatorError::null(inner.name()).into()),
+        0 => Err(AllocatorError::Null { allocator: inner.name().to_owned() }.into()),
         address => Ok(address),
     }
 }
