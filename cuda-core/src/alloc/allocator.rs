@@ -126,12 +126,7 @@ unsafe impl DeviceAllocator for Allocator {
     }
 
     fn is_in_the_context(&self) -> bool {
-        match &self.0 {
-            Choice::Shared | Choice::Plain => true,
-            Choice::Pool(pool) => pool.is_in_the_context(),
-            Choice::Driver => false,
-            Choice::Custom(allocator) => allocator.is_in_the_context(),
-        }
+        self.inner().is_ok_and(DeviceAllocator::is_in_the_context)
     }
 
     fn name(&self) -> &str {

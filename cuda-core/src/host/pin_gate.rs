@@ -91,6 +91,14 @@ static STATE: Mutex<PinState> = Mutex::new(PinState {
 /// Notified when an enqueue, an unregistration, or an unregistration's wait has ended.
 static CHANGED: Condvar = Condvar::new();
 
+/// Makes a change that other threads may wait for. What `f` takes out is dropped outside the lock: a
+/// mark may hold the last reference to a timeline.
+fn change<R>(f: impl FnOnce(&mut PinState) -> R) {
+    let spent = f(&mut lock(&STATE));
+    CHANGED.notify_all();
+    drop(spent);
+}
+
 pub(super) fn pages(addresses: &Addresses) -> Pages {
     addresses.start / PAGE..addresses.end.div_ceil(PAGE)
 }
@@ -149,12 +157,7 @@ impl PageHold {
         if driver::is_gone() {
             return std::mem::forget(self);
         }
-        let mut state = lock(&STATE);
-        let spent = state.copies.remove(self.0);
-        drop(state);
-        // Its mark may hold the last reference to a timeline.
-        drop(spent);
-        CHANGED.notify_all();
+        change(|state| state.copies.remove(self.0));
     }
 
     fn turn_into(&self, copy: CopyState) {
@@ -162,12 +165,10 @@ impl PageHold {
         if driver::is_gone() {
             return std::mem::forget(copy);
         }
-        let mut state = lock(&STATE);
-        let entry = state.copies.get_mut(self.0);
-        let spent = entry.map(|entry| std::mem::replace(&mut entry.copy, copy));
-        drop(state);
-        drop(spent);
-        CHANGED.notify_all();
+        change(|state| {
+            let entry = state.copies.get_mut(self.0);
+            entry.map(|entry| std::mem::replace(&mut entry.copy, copy))
+        });
     }
 }
 
@@ -271,19 +272,16 @@ impl Delay {
 
 impl Drop for Delay {
     fn drop(&mut self) {
-        self.lift(&mut lock(&STATE));
-        CHANGED.notify_all();
+        change(|state| self.lift(state));
     }
 }
 
 /// Opens pages that [`close`] has closed.
 fn open(pages: &Pages) {
-    let mut state = lock(&STATE);
-    if let Some(at) = state.closed.iter().position(|closed| closed == pages) {
-        state.closed.swap_remove(at);
-    }
-    drop(state);
-    CHANGED.notify_all();
+    change(|state| {
+        let at = state.closed.iter().position(|closed| closed == pages);
+        at.map(|at| state.closed.swap_remove(at))
+    });
 }
 
 #[cfg(test)]

@@ -334,10 +334,6 @@ impl Drop for Heap {
             state,
             stream_caches: Mutex::default(),
         };
-        if deferred::must_not_run_here() {
-            deferred::run_elsewhere(move || moved.end());
-        } else {
-            moved.end();
-        }
+        deferred::run_or_defer(move || moved.end());
     }
 }

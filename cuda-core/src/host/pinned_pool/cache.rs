@@ -161,17 +161,13 @@ impl Cache {
         Some(taken)
     }
 
-    /// The node, the bin and the number of pending chunks, for each bin that has any.
+    /// The node, the bin and the number of pending chunks, for each bin.
     pub(super) fn pending(&self) -> Vec<(usize, usize, usize)> {
-        let mut all = Vec::new();
-        for (node, shelf) in self.shelves.iter().enumerate() {
-            for (index, bin) in shelf.bins.iter().enumerate() {
-                if !bin.pending.is_empty() {
-                    all.push((node, index, bin.pending.len()));
-                }
-            }
-        }
-        all
+        let bins = |(node, shelf): (usize, &Shelf)| {
+            let counts = shelf.bins.iter().map(|bin| bin.pending.len()).enumerate();
+            counts.map(move |(bin, count)| (node, bin, count)).collect::<Vec<_>>()
+        };
+        self.shelves.iter().enumerate().flat_map(bins).collect()
     }
 
     /// Puts an idle chunk into its bin, or among the free ranges if it is large.

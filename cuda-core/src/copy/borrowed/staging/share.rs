@@ -194,20 +194,8 @@ impl<'a> Share<'a> {
 
     /// Takes an open quantum.
     fn take(&self) -> Option<usize> {
-        let mut next = self.taken.load(Ordering::Relaxed);
-        while next < self.open.load(Ordering::Acquire) {
-            let taken = self.taken.compare_exchange_weak(
-                next,
-                next + 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match taken {
-                Ok(quantum) => return Some(quantum),
-                Err(other) => next = other,
-            }
-        }
-        None
+        let next = |next| (next < self.open.load(Ordering::Acquire)).then_some(next + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
     fn copy(&self, quantum: usize) {
