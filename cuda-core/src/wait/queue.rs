@@ -22,6 +22,7 @@ pub(super) struct Queues {
 }
 
 /// Awaited points of one stream, in the stream's order; never empty.
+#[derive(Default)]
 struct Queue {
     /// The point that a thread watches, if one does. That thread does not notice an earlier point
     /// that is added later.
@@ -69,10 +70,7 @@ impl Queues {
             self.free.push_back(key);
             key
         });
-        let queue = self
-            .queues
-            .get_or_insert_with(key, || Queue { looked_for: None, waits: VecDeque::new() });
-        queue.add(pending, then);
+        self.queues.get_or_insert_with(key, Queue::default).add(pending, then);
     }
 
     /// Takes a queue that no thread watches, to watch its first point.

@@ -73,17 +73,13 @@ impl Snapshot {
 }
 
 fn outstanding(json: &mut String, block: &Outstanding) {
+    let Outstanding { number, address, bytes, stream, thread, .. } = block;
+    let device = block.device.ordinal();
     // Writing to a string does not fail.
     let _ = write!(
         json,
-        "{{\"number\":{},\"address\":\"{:#x}\",\"bytes\":{},\"device\":{},\
-         \"stream\":{},\"thread\":{}",
-        block.number,
-        block.address,
-        block.bytes,
-        block.device.ordinal(),
-        block.stream,
-        block.thread
+        "{{\"number\":{number},\"address\":\"{address:#x}\",\"bytes\":{bytes},\"device\":{device},\
+         \"stream\":{stream},\"thread\":{thread}"
     );
     if let Some(backtrace) = &block.backtrace {
         json.push_str(",\"backtrace\":");
@@ -93,12 +89,11 @@ fn outstanding(json: &mut String, block: &Outstanding) {
 }
 
 fn segment(json: &mut String, segment: &CacheSegment) {
+    let CacheSegment { device, address, bytes, .. } = segment;
     let _ = write!(
         json,
-        "{{\"device\":{},\"address\":\"{:#x}\",\"bytes\":{},\"blocks\":",
-        segment.device.ordinal(),
-        segment.address,
-        segment.bytes
+        "{{\"device\":{},\"address\":\"{address:#x}\",\"bytes\":{bytes},\"blocks\":",
+        device.ordinal()
     );
     list(json, &segment.blocks, block);
     json.push('}');

@@ -9,7 +9,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Around, Ask, Given, thread_number};
 use crate::device::Device;
-use crate::error::{ByteCount, Error, Result};
+use crate::error::{ByteCount, Error, Result, counted};
 use crate::stream::Stream;
 use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
@@ -219,20 +219,13 @@ impl OutstandingReport {
 
 impl fmt::Display for OutstandingReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.blocks.len() == 1 { "" } else { "s" };
-        let blocks = self.blocks.len();
-        write!(f, "Outstanding: {blocks} block{plural}, {}", ByteCount(self.bytes()))?;
+        let blocks = counted(self.blocks.len(), "block", "blocks");
+        write!(f, "Outstanding: {blocks}, {}", ByteCount(self.bytes()))?;
         for block in &self.blocks {
-            write!(
-                f,
-                "\n  #{}: {} at {:#x} on {}, stream {}, by thread {}",
-                block.number,
-                ByteCount(block.bytes),
-                block.address,
-                block.device,
-                block.stream,
-                block.thread
-            )?;
+            let Outstanding { number, address, device, stream, thread, .. } = block;
+            let bytes = ByteCount(block.bytes);
+            write!(f, "\n  #{number}: {bytes} at {address:#x} on {device}, stream {stream}")?;
+            write!(f, ", by thread {thread}")?;
             if let Some(backtrace) = &block.backtrace {
                 for line in backtrace.to_string().lines() {
                     write!(f, "\n    {line}")?;
@@ -242,14 +235,9 @@ impl fmt::Display for OutstandingReport {
         if self.mismatched > 0 {
             write!(f, "\nGiven back with a wrong size: {}", self.mismatched)?;
         }
-        for mismatch in &self.mismatches {
-            write!(
-                f,
-                "\n  {:#x}: {}, said to be {}",
-                mismatch.address,
-                ByteCount(mismatch.allocated),
-                ByteCount(mismatch.given)
-            )?;
+        for SizeMismatch { address, allocated, given } in &self.mismatches {
+            let (allocated, given) = (ByteCount(*allocated), ByteCount(*given));
+            write!(f, "\n  {address:#x}: {allocated}, said to be {given}")?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub(super) struct Bins {
     /// Blocks that the stream may reuse at once, indexed by [`class::bin`].
     bins: Vec<Vec<Cached>>,
     /// Blocks that other streams may still use.
-    pending: Awaiting<Cached>,
+    pub(super) pending: Awaiting<Cached>,
     pub(super) counts: BlockCounts,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Cached {
 impl Cached {
     /// The heap it was cut from.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
-        self.branch.as_ref().or_else(|| self.home.stream_cache.heap())
+        self.branch.as_ref().or_else(|| self.home.stream_cache.heap.get())
     }
 
     pub(super) fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
@@ -193,11 +193,6 @@ impl Bins {
         let pending = self.pending.take_reached(streams);
         self.counts.pending -= pending.iter().map(|(block, _)| block.bytes).sum::<usize>();
         Contents { bins: Vec::new(), pending }
-    }
-
-    /// The marks to query, of streams that may still use pending blocks.
-    pub(super) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
-        self.pending.next_asked(most)
     }
 
     /// Removes all blocks.

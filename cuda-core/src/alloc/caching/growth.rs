@@ -89,7 +89,8 @@ impl Request<'_> {
     /// A block from memory that was freed while other streams used it, if the driver reports that
     /// they have finished. Two driver calls for each stream queried.
     fn take_finished(&self) -> Option<TakenRange> {
-        let mut awaited = self.core.stream_cache.with(self.heap, |bins| bins.next_asked(ASKED));
+        let mut awaited =
+            self.core.stream_cache.with(self.heap, |bins| bins.pending.next_asked(ASKED));
         awaited.extend(self.heap.with(|state| state.pending.next_asked(ASKED)));
         if awaited.is_empty() {
             return None;
@@ -236,7 +237,7 @@ impl Request<'_> {
             return Ok(self.heap.with(|state| {
                 state.growing -= size;
                 state.space.add(segment);
-                state.note_reserved();
+                state.reserved_peak = state.reserved_peak.max(state.space.reserved);
                 state.space.give(base, behind);
                 state.space.take(self.id(), self.kind, self.bytes)
             }));

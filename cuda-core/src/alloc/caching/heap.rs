@@ -282,10 +282,6 @@ impl HeapState {
         self.pending_bytes -= pending.bytes;
         Some((pending, fences))
     }
-
-    pub(super) fn note_reserved(&mut self) {
-        self.reserved_peak = self.reserved_peak.max(self.space.reserved);
-    }
 }
 
 /// A heap to which only waits for its work still refer.

@@ -23,7 +23,7 @@ pub(crate) struct StreamCache {
     locked: AtomicBool,
     // INVARIANT: accessed only by the thread that set `locked`.
     blocks: UnsafeCell<CachedBlocks>,
-    /// The heap of the shared pool that this stream's blocks come from.
+    /// The heap of the shared pool that this stream's blocks come from; set at the first miss.
     pub(super) heap: OnceLock<Arc<Heap>>,
 }
 
@@ -55,11 +55,6 @@ impl Pocket for FreeBlocks {
 }
 
 impl StreamCache {
-    /// The heap of the shared pool; [`None`] before the stream's first miss.
-    pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
-        self.heap.get()
-    }
-
     /// Takes the spin lock. The holder keeps it for a moment: it makes no driver call, takes no
     /// other lock of this crate and runs no foreign destructor. Locking is one atomic exchange,
     /// unlocking a plain store.
@@ -135,7 +130,7 @@ impl StreamCache {
             let of_branches: Vec<_> = of_branches.collect();
             (blocks.bins.take_all(), of_branches)
         };
-        if let Some(heap) = self.heap() {
+        if let Some(heap) = self.heap.get() {
             heap.take_back(contents, Rest::Stays);
         }
         for (heap, contents) in of_branches {

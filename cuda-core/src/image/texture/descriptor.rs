@@ -222,17 +222,13 @@ impl TextureDescriptor {
     }
 
     pub(super) fn as_raw(&self) -> CUDA_TEXTURE_DESC {
-        let flags = [
-            (self.read == ReadMode::Element, READ_AS_INTEGER),
-            (self.coordinates == Coordinates::Normalized, NORMALIZED_COORDINATES),
-            (self.srgb, SRGB),
-        ];
-        let flags =
-            flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, bit)| all | bit);
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
         CUDA_TEXTURE_DESC {
             addressMode: self.address.map(AddressMode::as_raw),
             filterMode: self.filter.as_raw(),
-            flags,
+            flags: bit(self.read == ReadMode::Element, READ_AS_INTEGER)
+                | bit(self.coordinates == Coordinates::Normalized, NORMALIZED_COORDINATES)
+                | bit(self.srgb, SRGB),
             maxAnisotropy: self.max_anisotropy,
             mipmapFilterMode: self.mipmap.filter.as_raw(),
             mipmapLevelBias: self.mipmap.bias,
