@@ -1,9 +1,9 @@
 //! Launches: shapes, arguments, limits.
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, LaunchError, ModuleError, PinnedBuffer, Result,
+    Context, ContextFlags, Device, Error, Graph, LaunchError, ModuleError, PinnedBuffer, Result,
 };
-use support::{gpu_test, kernels, report};
+use support::{gpu_test, kernels, refusal, report};
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
@@ -185,10 +185,49 @@ gpu_test! {
             is_limit(unsafe { launch.launch() }, name);
         }
         // SAFETY: no parameter.
-        is_limit(unsafe { stream.kernel(&nothing).elements(0).launch() }, "grid.x");
-        // SAFETY: it has no parameters, and touches nothing.
-        is_limit(unsafe { stream.kernel(&nothing).elements_2d(0, 1).launch() }, "grid.y");
+        is_limit(unsafe { stream.kernel(&nothing).elements(0).grid(0).launch() }, "grid.x");
         assert!(stream.query()?);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn m04_no_elements() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let add_one = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(4)?;
+        let no_element = |by: u32| stream.kernel(&add_one).elements(0).arg(by);
+        // SAFETY: refused, since an argument is missing.
+        let refused = unsafe { no_element(4).launch() };
+        assert!(
+            matches!(refused, Err(Error::Launch(LaunchError::ArgumentCount { .. }))),
+            "{refused:?}"
+        );
+        for (rows, columns) in [(0, 4), (4, 0), (0, 0)] {
+            let launch = stream.kernel(&add_one).elements_2d(rows, columns);
+            // SAFETY: no thread runs.
+            unsafe { launch.arg(&mut x).arg(4u32).launch() }?;
+        }
+        let graph = Graph::capture(&context, |stream| {
+            let mut launch = stream.kernel(&add_one).elements(0).block(32).arg(&mut x).arg(4u32);
+            // SAFETY: no thread runs.
+            unsafe { launch.launch() }?;
+            stream.fill(&mut x, 7)
+        })?;
+        let nodes = graph.nodes()?;
+        assert_eq!(nodes.len(), 1, "{nodes:?}");
+        let mut exec = graph.instantiate()?;
+        let mut empty = stream.kernel(&add_one).elements(0).arg(&mut x).arg(4u32);
+        // SAFETY: refused.
+        let refused = unsafe { exec.set_kernel(nodes[0].id(), &mut empty) };
+        assert_eq!(refusal(refused), "a launch for no elements is no operation");
+        assert_eq!(stream.download_vec(&x)?, [0; 4]);
+        // A grid that is given afterwards counts.
+        // SAFETY: 4 elements.
+        unsafe { stream.kernel(&add_one).elements(0).grid(1).arg(&mut x).arg(4u32).launch() }?;
+        assert_eq!(stream.download_vec(&x)?, [1; 4]);
         Ok(())
     }
 }

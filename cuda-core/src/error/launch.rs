@@ -65,7 +65,7 @@ impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit { what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
-                write!(f, "launch: {what} is zero, as for no elements: launch nothing then")
+                write!(f, "launch: {what} is zero: only `elements` may be, which launches nothing")
             }
             Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
             Self::Limit { what, asked, limit } => {
@@ -102,7 +102,9 @@ mod tests {
     #[test]
     fn limits_read_alike_for_sizes_and_memory() {
         let limit = |what, asked, limit| LaunchError::Limit { what, asked, limit }.to_string();
-        assert!(limit("grid.y", 0, 65_535).starts_with("launch: grid.y is zero, as for no"));
+        assert!(
+            limit("grid.y", 0, 65_535).ends_with("only `elements` may be, which launches nothing")
+        );
         assert_eq!(limit("grid.z", 0, 65_535), "launch: grid.z is zero");
         assert_eq!(
             limit("bytes of dynamic shared memory", 5, 0),

@@ -29,6 +29,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
         self.prepared.grid = blocks.into();
+        self.prepared.is_empty = false;
         self
     }
 
@@ -49,8 +50,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     }
 
     /// At least as many threads as elements: blocks of 256 threads in one dimension. The kernel
-    /// must ignore threads beyond the last element. Zero elements make a grid of zero blocks, which
-    /// [`Launch::launch`] refuses.
+    /// must ignore threads beyond the last element. With zero elements, [`Launch::launch`] checks the
+    /// arguments, enqueues nothing and succeeds, as copies of no elements do; [`Launch::grid`]
+    /// of zero blocks is an error. In [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) both are.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -64,7 +66,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn elements(self, elements: usize) -> Self {
-        self.grid(blocks(elements, BLOCK)).block(BLOCK)
+        self.covering(blocks(elements, BLOCK)).block(BLOCK)
     }
 
     /// At least as many threads as elements in rows: blocks of 8 rows (`y`) of 32 threads (`x`), with
@@ -84,7 +86,16 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     pub fn elements_2d(self, rows: usize, columns: usize) -> Self {
         let (x, y) = BLOCK_2D;
-        self.grid((blocks(columns, x), blocks(rows, y))).block(BLOCK_2D)
+        self.covering((blocks(columns, x), blocks(rows, y))).block(BLOCK_2D)
+    }
+
+    /// The grid for elements, of which there may be none.
+    fn covering(self, blocks: impl Into<Dimensions>) -> Self {
+        let blocks = blocks.into();
+        let is_empty = blocks.volume() == 0;
+        let mut launch = self.grid(if is_empty { Dimensions::ONE } else { blocks });
+        launch.prepared.is_empty = is_empty;
+        launch
     }
 
     /// Dynamic shared memory in bytes per block. More than 48 KiB must be allowed first, with

@@ -70,6 +70,8 @@ struct Prepared<'a> {
     function: LaunchedFunction<'a>,
     grid: Dimensions,
     block: Dimensions,
+    /// There are no elements to launch for: the grid, of one block, is not launched.
+    is_empty: bool,
     dynamic_shared: usize,
     attributes: Attributes,
     arguments: Arguments,
@@ -98,6 +100,7 @@ impl<'a> Prepared<'a> {
             function: function,
             grid: Dimensions::ONE,
             block: Dimensions::ONE,
+            is_empty: false,
             dynamic_shared: 0,
             attributes: Attributes::default(),
             arguments: Arguments::new(),
@@ -267,6 +270,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     #[doc(alias("cuLaunchKernelEx", "cuLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchKernel"))]
     pub unsafe fn launch(&mut self) -> Result<()> {
+        if self.prepared.is_empty {
+            return self.launch_nothing();
+        }
         let core = self.stream.core();
         let bound = core.bind_work(OP)?;
         let recording = core.timeline().recording();
@@ -303,12 +309,21 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         result
     }
 
+    /// The launch for no elements, which is only checked.
+    #[cold]
+    fn launch_nothing(&mut self) -> Result<()> {
+        self.stream.core().ensure()?;
+        let Checked { function, touched, .. } = self.check()?;
+        touched.cross(function).map(drop)
+    }
+
     /// Refuses what can be known to fail.
     // Inlined, so that the result needs no memory.
     #[inline(always)]
     fn check(&mut self) -> Result<Checked<'_, 'a>> {
-        let Prepared { function, grid, block, dynamic_shared, attributes, arguments, touched } =
-            &mut *self.prepared;
+        let Prepared {
+            function, grid, block, dynamic_shared, attributes, arguments, touched, ..
+        } = &mut *self.prepared;
         let function = function.get()?;
         if function.context() != self.stream.context() {
             return Err(elsewhere(function, self.stream.context()));
@@ -341,6 +356,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         op: &'static str,
         call: impl FnOnce(&Function, &CUDA_KERNEL_NODE_PARAMS, &[Touch<'_>]) -> Result<R>,
     ) -> Result<R> {
+        Error::unless(!self.prepared.is_empty, op, "a launch for no elements is no operation")?;
         let Checked { function, config, arguments, touched } = self.check()?;
         if !touched.cross(function)?.is_empty() {
             return Err(Error::NotCapturable { op });
