@@ -13,6 +13,9 @@ kernel! {
     fn nothing();
     /// Names that the macro uses, too.
     fn renamed(launch: &mut [u32], stream: u32) = "add_one";
+    fn in_place(x: Option<&mut [u32]>, n: u32) = "add_one";
+    fn beside(a: f32, x: u64, y: &mut [f32], n: u32) = "saxpy";
+    fn saxpy_of_some(a: f32, x: Option<&[f32]>, y: &mut [f32], n: u32) = "saxpy";
     fn too_few(x: &mut [u32]) = "add_one";
     fn too_wide(x: &mut [u32], n: u64) = "add_one";
     fn echo(
@@ -58,6 +61,28 @@ fn m_typed_kernels_launch() -> Result<()> {
         let half = x.slice(50..)?;
         // SAFETY: both have 50 elements.
         unsafe { saxpy.on(stream, 4.0, half, y.slice_mut(50..)?, 50).elements(50).launch() }?;
+        // What is had exclusively is read by reference.
+        let mut ones = stream.upload_new(&[1.0f32; 50])?;
+        let ones = ones.as_view_mut();
+        // SAFETY: both have 50 elements.
+        unsafe { saxpy.on(stream, 1.0, &ones, y.slice_mut(50..)?, 50).elements(50).launch() }?;
+        let function = saxpy.function();
+        let launch = stream.kernel(function).elements(50).arg(-1.0f32).arg(&ones);
+        // SAFETY: both have 50 elements.
+        unsafe { launch.arg(y.slice_mut(50..)?).arg(50u32).launch() }?;
+        // The same buffer twice, by its address; and pointers that may be null.
+        let (of_some, beside) = (saxpy_of_some::load(module)?, beside::load(module)?);
+        let mut z = stream.upload_new(&[1.0f32; 50])?;
+        let address = z.as_raw();
+        // SAFETY: 50 elements, of which each thread uses its own.
+        unsafe { beside.on(stream, 2.0, address, &mut z, 50).elements(50).launch() }?;
+        let some = Some(ones.as_view());
+        // SAFETY: both have 50 elements.
+        unsafe { of_some.on(stream, 4.0, some, &mut z, 50).elements(50).launch() }?;
+        assert_eq!(stream.download_vec(&z)?, [7.0; 50]);
+        let in_place = in_place::load(module)?;
+        // SAFETY: the kernel accesses none of no elements.
+        unsafe { in_place.on(stream, None, 0).block(1).launch() }?;
         let expected: Vec<f32> =
             [vec![5.0; 10], vec![2.0; 40], vec![6.0; 50]].into_iter().flatten().collect();
         assert_eq!(stream.download_vec(&y)?, expected);
@@ -110,11 +135,13 @@ fn m_typed_kernels_are_compared_with_compiled_ones() -> Result<()> {
             other => panic!("{other:?}"),
         }
         match too_wide::load(module).expect_err("four bytes") {
-            Error::Launch(LaunchError::ArgumentSize { index, expected, given, .. }) => {
-                assert_eq!((index, expected, given), (1, 4, 8));
+            Error::Launch(LaunchError::ArgumentSize { index, name, expected, given, .. }) => {
+                assert_eq!((index, name, expected, given), (1, Some("n"), 4, 8));
             }
             other => panic!("{other:?}"),
         }
+        let text = too_wide::load(module).expect_err("four bytes").to_string();
+        assert_eq!(text, "launch: parameter 1 (`n`) of `add_one` has 4 bytes, the argument 8");
         let missing = not_there::load(module).expect_err("no such kernel");
         assert!(missing.to_string().contains("`not_there`"), "{missing}");
         Ok(())

@@ -52,8 +52,10 @@ pub enum LaunchError {
     ArgumentSize {
         /// The kernel.
         kernel: String,
-        /// The parameter, from zero on.
+        /// The parameter; the first has the number 0, in messages too.
         index: usize,
+        /// Its name, if the kernel was declared by [`kernel!`](crate::kernel!).
+        name: Option<&'static str>,
         /// Its size in bytes.
         expected: usize,
         /// The argument's.
@@ -77,9 +79,10 @@ impl fmt::Display for LaunchError {
                 counted(*expected, "parameter", "parameters"),
                 counted(*given, "argument", "arguments")
             ),
-            Self::ArgumentSize { kernel, index, expected, given } => write!(
+            Self::ArgumentSize { kernel, index, name, expected, given } => write!(
                 f,
-                "launch: parameter {index} of `{kernel}` has {}, the argument {given}",
+                "launch: parameter {index}{} of `{kernel}` has {}, the argument {given}",
+                name.map_or(String::new(), |name| format!(" (`{name}`)")),
                 counted(*expected, "byte", "bytes")
             ),
         }

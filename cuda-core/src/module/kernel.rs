@@ -1,14 +1,16 @@
 //! Kernels with typed parameters, declared by [`kernel!`](crate::kernel!): what their arguments
 //! must be.
 
+use super::Function;
 use super::launch::argument::Reach;
+use crate::error::{Error, LaunchError, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::types::pod::Pod;
 
-/// Memory for a parameter that is declared as `&[T]`: `&buffer`, shared views, `&`[`SharedSlice`].
-/// Sealed.
+/// Memory for a parameter that is declared as `&[T]`: `&buffer`, shared views, `&`[`SharedSlice`],
+/// `&` of an exclusive view. Sealed.
 ///
 /// ```
 /// use cuda_core::{Argument, DeviceBuffer, kernel};
@@ -52,10 +54,24 @@ given! {
     [M: Reach, X] &Buffer<T, M, X>: Reads;
     [M: Reach] Slice<'_, T, M>: Reads;
     [M: Reach] &Slice<'_, T, M>: Reads;
+    [M: Reach] &SliceMut<'_, T, M>: Reads;
     [M: Reach] &SharedSlice<T, M>: Reads;
     [M: Reach, X] &mut Buffer<T, M, X>: Writes;
     [M: Reach] SliceMut<'_, T, M>: Writes;
     [M: Reach] &mut SliceMut<'_, T, M>: Writes;
+}
+
+/// [`Function::check_parameters`] with the name and the size of each parameter.
+#[doc(hidden)]
+pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Result<()> {
+    let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
+    function.check_parameters(&sizes).map_err(|error| match error {
+        Error::Launch(LaunchError::ArgumentSize { kernel, index, expected, given, .. }) => {
+            let name = parameters.get(index).map(|(name, _)| *name);
+            LaunchError::ArgumentSize { kernel, index, name, expected, given }.into()
+        }
+        other => other,
+    })
 }
 
 /// Declares kernels once, each as a type whose launches the compiler checks.
@@ -84,6 +100,7 @@ given! {
 /// |---|---|
 /// | `&[T]` | memory that the kernel reads: `&buffer`, a shared view, a type that is [passed as](crate::Argument) one |
 /// | `&mut [T]` | memory that it may write: `&mut buffer`, an exclusive view |
+/// | `Option<&[T]>`, `Option<&mut [T]>` | the same for a pointer that may be null: `Some` view of device memory, or `None` |
 /// | `BoundTexture`, `BoundSurface` | a texture or a surface that is bound |
 /// | `&Condition` | a [condition](crate::Condition) of a graph, which the kernel sets |
 /// | any other type | a value of it: a number, `bool`, a struct of [`pod!`](crate::pod!) |
@@ -130,6 +147,25 @@ given! {
 /// }
 /// ```
 ///
+/// Two parameters cannot have one buffer if one of them is written: `y = a * y + y`, in place. Where
+/// the kernel allows that, a second declaration takes the address that is read as a number:
+///
+/// ```no_run
+/// use cuda_core::{DeviceBuffer, Result, Stream, kernel};
+///
+/// kernel! {
+///     fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+///     fn saxpy_in_place(a: f32, x: u64, y: &mut [f32], n: u32) = "saxpy";
+/// }
+///
+/// fn triple(stream: &Stream, saxpy: &saxpy_in_place, y: &mut DeviceBuffer<f32>) -> Result<()> {
+///     let (x, n) = (y.as_raw(), y.len());
+///     let mut launch = saxpy.on(stream, 2.0, x, y, n as u32).elements(n);
+///     // SAFETY: `x` is the memory of `y`, and each thread reads no element but the one it writes.
+///     unsafe { launch.launch() }
+/// }
+/// ```
+///
 /// An argument of another type does not compile:
 ///
 /// ```compile_fail,E0277
@@ -141,41 +177,70 @@ given! {
 /// ```
 #[macro_export]
 macro_rules! kernel {
+    ($(
+        $(#[$attribute:meta])*
+        $vis:vis fn $name:ident($($parameters:tt)*) $(= $symbol:literal)?;
+    )+) => {$(
+        $crate::__kernel_type! {
+            [$(#[$attribute])* {$vis} $name $crate::__kernel_type!(@symbol $name $($symbol)?)]
+            [] [$($parameters)*]
+        }
+    )+};
+}
+
+/// The type of one kernel of [`kernel!`](crate::kernel!).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __kernel_type {
+    (@symbol $name:ident) => { ::core::stringify!($name) };
+    (@symbol $name:ident $symbol:literal) => { $symbol };
     // Takes a parameter from the last brackets, and adds its type and its size to those before.
-    (@take $head:tt [$($done:tt)*] [$arg:ident: &mut [$t:ty] $(, $($rest:tt)*)?]) => {
-        $crate::kernel! { @take $head
+    ($head:tt [$($done:tt)*] [$arg:ident: &mut [$t:ty] $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
             [$($done)* { $arg impl $crate::Argument<'launch, As: $crate::kernel::Writes<$t>>, 8 }]
             [$($($rest)*)?]
         }
     };
-    (@take $head:tt [$($done:tt)*] [$arg:ident: &[$t:ty] $(, $($rest:tt)*)?]) => {
-        $crate::kernel! { @take $head
+    ($head:tt [$($done:tt)*] [$arg:ident: &[$t:ty] $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
             [$($done)* { $arg impl $crate::Argument<'launch, As: $crate::kernel::Reads<$t>>, 8 }]
             [$($($rest)*)?]
         }
     };
-    (@take $head:tt [$($done:tt)*] [$arg:ident: BoundTexture $(, $($rest:tt)*)?]) => {
-        $crate::kernel! { @take $head
+    ($head:tt [$($done:tt)*] [$arg:ident: Option<&[$t:ty]> $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
+            [$($done)* { $arg ::core::option::Option<$crate::DeviceSlice<'launch, $t>>, 8 }]
+            [$($($rest)*)?]
+        }
+    };
+    ($head:tt [$($done:tt)*] [$arg:ident: Option<&mut [$t:ty]> $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
+            [$($done)* { $arg ::core::option::Option<$crate::DeviceSliceMut<'launch, $t>>, 8 }]
+            [$($($rest)*)?]
+        }
+    };
+    ($head:tt [$($done:tt)*] [$arg:ident: BoundTexture $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
             [$($done)* { $arg $crate::image::BoundTexture<'launch>, 8 }] [$($($rest)*)?]
         }
     };
-    (@take $head:tt [$($done:tt)*] [$arg:ident: BoundSurface $(, $($rest:tt)*)?]) => {
-        $crate::kernel! { @take $head
+    ($head:tt [$($done:tt)*] [$arg:ident: BoundSurface $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
             [$($done)* { $arg $crate::image::BoundSurface<'launch>, 8 }] [$($($rest)*)?]
         }
     };
-    (@take $head:tt [$($done:tt)*] [$arg:ident: &Condition $(, $($rest:tt)*)?]) => {
-        $crate::kernel! { @take $head
+    ($head:tt [$($done:tt)*] [$arg:ident: &Condition $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
             [$($done)* { $arg &'launch $crate::Condition, 8 }] [$($($rest)*)?]
         }
     };
-    (@take $head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
-        $crate::kernel! { @take $head
+    ($head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
+        $crate::__kernel_type! { $head
             [$($done)* { $arg $t, ::core::mem::size_of::<$t>() }] [$($($rest)*)?]
         }
     };
     (
-        @take [$(#[$attribute:meta])* {$vis:vis} $name:ident $symbol:expr]
+        [$(#[$attribute:meta])* {$vis:vis} $name:ident $symbol:expr]
         [$({ $arg:ident $type:ty, $size:expr })*] []
     ) => {
         $(#[$attribute])*
@@ -200,7 +265,7 @@ macro_rules! kernel {
             /// # Errors
             /// Those of `Function::check_parameters`.
             $vis fn from_function(function: $crate::Function) -> $crate::Result<Self> {
-                function.check_parameters(&[$($size),*])?;
+                $crate::kernel::check(&function, &[$((::core::stringify!($arg), $size)),*])?;
                 ::core::result::Result::Ok(Self { function })
             }
 
@@ -220,15 +285,4 @@ macro_rules! kernel {
             }
         }
     };
-    (@symbol $name:ident) => { ::core::stringify!($name) };
-    (@symbol $name:ident $symbol:literal) => { $symbol };
-    ($(
-        $(#[$attribute:meta])*
-        $vis:vis fn $name:ident($($parameters:tt)*) $(= $symbol:literal)?;
-    )+) => {$(
-        $crate::kernel! {
-            @take [$(#[$attribute])* {$vis} $name $crate::kernel!(@symbol $name $($symbol)?)]
-            [] [$($parameters)*]
-        }
-    )+};
 }

@@ -29,7 +29,8 @@ use crate::util::inline_vec::InlineVec;
 ///
 /// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
-///   accessed in place; querying its address costs driver calls of its own.
+///   accessed in place; querying its address costs driver calls of its own. An [`Option`] of a view
+///   is a pointer that is null for [`None`].
 /// * Bound textures and surfaces; a [`Condition`] of a graph, by reference.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
@@ -199,6 +200,8 @@ memory! {
     [M: Reach, X] &'a mut Buffer<T, M, X>;
     [M: Reach] Slice<'a, T, M>;
     [M: Reach] SliceMut<'a, T, M>;
+    [M: Reach] Option<Slice<'a, T, M>>;
+    [M: Reach] Option<SliceMut<'a, T, M>>;
 }
 
 /// Memory as an argument: noted like the view that the method makes of it.
@@ -218,6 +221,7 @@ macro_rules! viewed {
 viewed! {
     [M: Reach, X] &'a Buffer<T, M, X>: as_view;
     [M: Reach] &'a Slice<'_, T, M>: clone;
+    [M: Reach] &'a SliceMut<'_, T, M>: as_view;
     [M: Reach] &'a SharedSlice<T, M>: as_view;
     [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
 }
@@ -269,6 +273,13 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
         let ledger = LedgerOf::Shared(view.ledger());
         touched.push(ledger, view.range(), Access::Write, M::in_graphs(view.block()));
         touched.reach(view.block(), view.range().start)
+    }
+}
+
+/// A pointer that may be null.
+impl<'a, A: sealed::TouchMemory<'a>> sealed::TouchMemory<'a> for Option<A> {
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        self.map_or(0, |memory| memory.touch(touched))
     }
 }
 

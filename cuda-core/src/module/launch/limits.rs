@@ -160,7 +160,7 @@ fn wrong_arguments(
     let differ = pairs.find(|(_, (expected, given))| *expected != given);
     Error::Launch(match differ {
         Some((index, (&expected, given))) if counts.0 == counts.1 => {
-            LaunchError::ArgumentSize { kernel, index, expected, given }
+            LaunchError::ArgumentSize { kernel, index, name: None, expected, given }
         }
         _ => LaunchError::ArgumentCount { kernel, expected: counts.0, given: counts.1 },
     })
