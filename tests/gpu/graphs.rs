@@ -7,7 +7,7 @@ use std::thread;
 use cuda_core::{
     Context, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream, drops,
 };
-use support::{gpu_test, kernels, stall};
+use support::{gpu_test, kernels, refusal, stall};
 
 use crate::capture;
 
@@ -119,13 +119,17 @@ gpu_test! {
         Graph::capture(&context, |stream| {
             assert!(capture::is_capturing(stream.as_raw()));
             assert!(!capture::is_capturing(outside.as_raw()));
+            assert!(stream.is_capturing()? && !outside.is_capturing()?);
             kept = Some(stream.clone());
             Ok(())
         })?;
         let kept = kept.expect("it was captured");
-        assert!(!capture::is_capturing(kept.as_raw()));
+        assert!(!capture::is_capturing(kept.as_raw()) && !kept.is_capturing()?);
         let mut x = outside.alloc::<u32>(1)?;
-        not_captured(kept.fill(&mut x, 1), "a fill after the capture");
+        for done in [kept.fill(&mut x, 1), kept.synchronize(), kept.launch_host_func(|| ())] {
+            let why = "the capture that this stream was made for has ended: enqueue on another stream";
+            assert_eq!(refusal(done), why);
+        }
         Ok(())
     }
 }

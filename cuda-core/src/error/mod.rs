@@ -239,8 +239,8 @@ pub enum Error {
 
     /// The stream is one of [`Graph::capture`](crate::Graph::capture), and the operation cannot be
     /// part of a graph: it waits or asks, takes memory that a graph cannot keep, or would order the
-    /// capture with work outside. The capture goes on without it. Also returned for every operation
-    /// on such a stream after the capture has ended.
+    /// capture with work outside. The capture goes on without it. After the capture has ended, every
+    /// operation on such a stream is [`Error::Invalid`].
     #[non_exhaustive]
     NotCapturable {
         /// The driver call, or the method, that was refused.

@@ -33,6 +33,34 @@ impl<K: StreamKind> Stream<K> {
         self.core.synchronize()
     }
 
+    /// Whether the stream is being captured, so that what is enqueued on it becomes part of a graph:
+    /// by [`Graph::capture`](crate::Graph::capture) and its kin without a driver call; by other code,
+    /// if that has been given the stream's handle, by `cuStreamIsCapturing`. For the legacy default
+    /// stream also while other code captures a blocking stream of its context.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// assert!(!stream.is_capturing()?);
+    /// cuda_core::Graph::capture(&context, |stream| {
+    ///     assert!(stream.is_capturing()?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamIsCapturing", "cudaStreamIsCapturing"))]
+    #[doc(alias("cuStreamGetCaptureInfo", "cudaStreamGetCaptureInfo"))]
+    pub fn is_capturing(&self) -> Result<bool> {
+        match self.core.bind_work("cuStreamIsCapturing") {
+            Ok(_) => Ok(self.core.timeline().recording().is_some_and(|own| !own.has_ended())),
+            Err(Error::Capturing { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether everything on the stream has completed: `cuStreamQuery`.
     ///
     /// # Errors

@@ -113,7 +113,7 @@ impl Timeline {
     #[cold]
     fn refuse_if_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
         match self.recording() {
-            Some(_) => Err(Error::NotCapturable { op }),
+            Some(recording) => Err(recording.refusal(op)),
             None => refuse_captured(raw, op),
         }
     }

@@ -146,7 +146,7 @@ impl Recording {
     ) -> Result<&'g mut OpenRecording> {
         let why = "what runs on a condition is being captured: use the stream that it was passed";
         Error::unless(!self.has_body.load(Relaxed), op, why)?;
-        recorded.as_mut().ok_or(Error::NotCapturable { op })
+        recorded.as_mut().ok_or_else(|| ended(op))
     }
 
     /// [`Self::open`], unless a graph cannot keep some of the memory.
@@ -183,6 +183,16 @@ impl Recording {
         if let Some(recorded) = lock(&self.recorded).as_mut() {
             recorded.unfinished -= 1;
         }
+    }
+
+    /// Whether the capture has ended. While an operation is captured, it has not.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.recorded.try_lock().is_ok_and(|recorded| recorded.is_none())
+    }
+
+    /// Why `op`, which no graph can hold, is refused on a stream of the capture.
+    pub(crate) fn refusal(&self, op: &'static str) -> Error {
+        if self.has_ended() { ended(op) } else { Error::NotCapturable { op } }
     }
 
     /// A number that no other capture of the process ever has.
@@ -372,6 +382,12 @@ impl Recording {
         });
         (result, uses.unwrap_or_default())
     }
+}
+
+/// The error for an operation on a stream of a capture that is over.
+fn ended(op: &'static str) -> Error {
+    let why = "the capture that this stream was made for has ended: enqueue on another stream";
+    Error::invalid(op, why)
 }
 
 impl OpenRecording {
