@@ -81,7 +81,7 @@
 //! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
 //! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
 //! A [`PinnedPool`] is what is kept for pinned buffers, and [`trim()`] gives everything back
-//! that is kept for reuse.
+//! that is kept for reuse ([`synchronize_and_trim`] waits for all work first).
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
 //! on buffers, of one device or two; the host's side may be any slice, and [`Stream::scope`] waits
@@ -259,7 +259,7 @@ pub use stream::{
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use timeline::recording::Condition;
-pub use trim::trim;
+pub use trim::{synchronize_and_trim, trim};
 pub use types::complex::{Complex32, Complex64};
 pub use types::extent::{Extent, Origin};
 pub use types::half::{bf16, f16};

@@ -1,6 +1,7 @@
 //! Everything that the library keeps for reuse, given back at once.
 
 use crate::alloc::caching::pool::CachingPool;
+use crate::context;
 use crate::copy::borrowed::staging::trim_staging;
 use crate::error::Result;
 use crate::wait::flush::flush_deferred_drops;
@@ -10,9 +11,8 @@ use crate::wait::flush::flush_deferred_drops;
 /// [`PinnedPool::trim`](crate::PinnedPool::trim)`(0)` of the shared pools, and
 /// [`staging::trim`](crate::staging::trim).
 ///
-/// For a program that leaves the devices to others for a while, and for the end of a test that must
-/// have released everything: there, wait for all work first, such as by
-/// [`Device::synchronize`](crate::Device::synchronize), since what work may still use is kept. Each
+/// For a program that leaves the devices to others for a while. What work may still use is kept: at
+/// the end of a test that must have released everything, call [`synchronize_and_trim`]. Each
 /// segment is freed by `cuMemFree`, which waits for all work of its device. Pools of the program's own are trimmed by their own methods.
 ///
 /// # Errors
@@ -28,4 +28,26 @@ pub fn trim() -> Result<usize> {
     let cached = CachingPool::shared().and_then(|pool| pool.trim(0));
     let pinned = trim_staging();
     Ok(cached? + pinned?)
+}
+
+/// Waits for all work of every context that this library knows, then does what [`trim`] does:
+/// `cuCtxSynchronize` for each. Nothing is left then of what the program has dropped, primary
+/// contexts apart; for the end of a program, or of a test that looks for leaks.
+///
+/// # Errors
+/// The first error of [`Context::synchronize`](crate::Context::synchronize), or else of [`trim`]; the rest is done regardless.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let zeros = stream.alloc_zeroed::<f32>(1 << 20)?;
+/// drop((zeros, stream));
+/// cuda_core::synchronize_and_trim()?; // the memory is the device's again
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
+pub fn synchronize_and_trim() -> Result<usize> {
+    let waits = context::all_known().into_iter().map(|context| context.synchronize());
+    let waited = waits.fold(Ok(()), Result::and);
+    let trimmed = trim();
+    waited.and(trimmed)
 }

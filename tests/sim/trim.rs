@@ -1,6 +1,6 @@
 //! What the library keeps for reuse, given back by one call.
 
-use cuda_core::{Device, PinnedBuffer, Result, Signal, Stream};
+use cuda_core::{Context, ContextFlags, Device, PinnedBuffer, Result, Signal, Stream};
 use support::simulator;
 
 /// Uses each cache: of device memory, of pinned memory, of staging chunks, of signals.
@@ -12,6 +12,25 @@ fn program(stream: &Stream) -> Result<()> {
     let signal = Signal::new(stream.device(), 0_u32)?;
     stream.write_signal(&signal, 1)?;
     assert_eq!(stream.download_vec(&buffer)?[..2 << 10], [7; 2 << 10]);
+    Ok(())
+}
+
+/// On streams of two contexts, one of them not primary, and with work that waits for a function.
+#[test]
+fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
+    let session = simulator();
+    let device = Device::get(0)?;
+    let second = Context::new(device, ContextFlags::default())?;
+    for context in [&device.context()?, &second] {
+        let stream = context.create_stream()?;
+        stream.launch_host_func(|| std::thread::yield_now())?;
+        program(&stream)?;
+        stream.launch_host_func(|| std::thread::yield_now())?;
+    }
+    assert!(cuda_core::synchronize_and_trim()? >= 8 << 20);
+    assert_eq!(session.calls("cuCtxSynchronize"), 2);
+    drop(second);
+    session.assert_clean();
     Ok(())
 }
 

@@ -132,11 +132,17 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
 
 /// All contexts on these devices that this crate has an object for.
 pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
+    let mut known = all_known();
+    known.retain(|context| devices.contains(&context.device()));
+    known
+}
+
+/// All contexts that this crate has an object for.
+pub(crate) fn all_known() -> Vec<Context> {
     let mut known: Vec<Context> = primary::retained().cloned().collect();
     for (_, weak) in &*lock(&REGISTRY) {
         known.extend(weak.upgrade().map(|inner| Context(Ref::Counted(inner))));
     }
-    known.retain(|context| devices.contains(&context.device()));
     known
 }
 

@@ -50,8 +50,7 @@ fn adds() -> cuda_core::Result<()> {
     // No missing order, no use of freed memory, no kernel without a closure.
     assert_eq!(session.violations(), []);
     // Nothing leaked, once all work is done and the library has given back what it keeps for reuse.
-    Device::get(0)?.synchronize()?;
-    cuda_core::trim()?;
+    cuda_core::synchronize_and_trim()?;
     session.assert_clean();
     Ok(())
 }
