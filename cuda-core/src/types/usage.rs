@@ -50,7 +50,8 @@ pub struct PoolUsage {
     /// stream allocates. One counter for all streams would cost each allocation more than all the
     /// rest; [`Statistics`](crate::adaptors::Statistics) has one.
     pub used_peak: usize,
-    /// Free, kept for later allocations.
+    /// Free for the stream that freed it, and kept for later allocations; `trim` may have to leave it
+    /// while that stream still works.
     pub free: usize,
     /// Freed while other streams, or copies, still used it, as far as known when last checked. The
     /// driver's pools do not count it.

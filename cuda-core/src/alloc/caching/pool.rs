@@ -219,6 +219,10 @@ impl CachingPool {
     /// bytes are free in each context, and returns the bytes given back: `cuMemFree_v2` for each,
     /// which waits for all work of the device. What other streams still use stays.
     ///
+    /// Wait for the work first, as by [`Stream::synchronize`]: a block counts as
+    /// [`free`](PoolUsage::free) as soon as its buffer is dropped, but a segment goes back only when
+    /// the work of the stream that freed it is known to be done.
+    ///
     /// # Errors
     /// The first error of the allocator that segments come from; the other segments are given back
     /// regardless. A segment that the driver refused to take back may have been freed or not: the
