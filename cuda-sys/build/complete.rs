@@ -206,11 +206,11 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The name of a type, of an alias, or of the type of an `impl`.
+/// The name of a type, of an alias, or of the type of an `impl` or of a list of an enum's values.
 fn type_name(head: &str) -> Option<&str> {
     let mut words = words(head).skip_while(|word| *word == "pub");
     match words.next()? {
-        "struct" | "union" | "type" => words.next(),
+        "struct" | "union" | "type" | "by_name" => words.next(),
         "use" | "impl" => words.last(),
         _ => None,
     }

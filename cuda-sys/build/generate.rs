@@ -76,7 +76,7 @@ pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<
     })
 }
 
-/// Makes the types the same for every target.
+/// Makes the types the same for every target, and lists the values of each enum, for its `Debug`.
 ///
 /// An enum without negative enumerators is an `unsigned int`, except with Microsoft's compiler,
 /// which makes every enum an `int`: four bytes, passed the same way. That compiler also spells two
@@ -88,14 +88,26 @@ fn normalise(types: &str, constants: &str) -> String {
         .filter(|(_, value)| value.contains('-'))
         .map(|(ty, _)| ty)
         .collect();
+    let mut values: BTreeMap<&str, String> = BTreeMap::new();
+    for (name, rest) in constants.split(';').filter_map(|constant| constant.split_once(": ")) {
+        let (name, ty) = (name.rsplit(' ').next(), rest.split(' ').next());
+        let (Some(name), Some(ty)) = (name, ty) else { continue };
+        values.entry(ty).or_default().push_str(&format!("    {name},\n"));
+    }
     let mut text = String::new();
     for line in types.lines() {
-        let newtype = line
-            .strip_prefix("pub struct ")
-            .and_then(|rest| rest.strip_suffix("(pub ::core::ffi::c_int);"));
+        let newtype = line.strip_prefix("pub struct ").and_then(|rest| {
+            let ty = rest.strip_suffix(");")?.split_once("(pub ::core::ffi::c_")?;
+            Some((ty.0, if signed.contains(ty.0) { "int" } else { "uint" }))
+        });
         match (newtype, line) {
-            (Some(name), _) if !signed.contains(name) => {
-                text.push_str(&format!("pub struct {name}(pub ::core::ffi::c_uint);"));
+            (Some((name, ty)), _) => {
+                if let Some(derived) = text.rfind("Debug, ") {
+                    text.replace_range(derived..derived + "Debug, ".len(), "");
+                }
+                text.push_str(&format!("pub struct {name}(pub ::core::ffi::c_{ty});\n"));
+                let values = values.get(name).map_or("", String::as_str);
+                text.push_str(&format!("by_name! {{ {name} {{\n{values}}}}}"));
             }
             (_, "pub type cuuint32_t = ::core::ffi::c_uint;") => {
                 text.push_str("pub type cuuint32_t = u32;");

@@ -1,10 +1,35 @@
 //! The macro that expands all generated function declarations, and the table that it defines.
 
 use core::ffi::{CStr, c_void};
+use core::fmt;
 use std::ffi::CString;
 use std::ptr;
 
 use crate::DriverApi;
+
+/// `Debug` of an enum: the name of the value, or the number of one that the header does not name.
+macro_rules! by_name {
+    ($enum:ident { $($value:ident,)* }) => {
+        impl ::core::fmt::Debug for $enum {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                let names = &[$(($value.0 as i64, stringify!($value)),)*];
+                crate::api::show(stringify!($enum), self.0 as i64, names, f)
+            }
+        }
+    };
+}
+
+pub(crate) fn show(
+    name: &str,
+    value: i64,
+    names: &[(i64, &str)],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match names.iter().find(|(known, _)| *known == value) {
+        Some((_, known)) => f.write_str(known),
+        None => write!(f, "{name}({value})"),
+    }
+}
 
 /// Expands the declarations to the function table [`DriverApi`] and to one free function per
 /// symbol, with C's name and signature.

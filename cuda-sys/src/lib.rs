@@ -51,8 +51,9 @@
 //! Every symbol that a release from CUDA 11.8 on has declared is included: newer headers drop
 //! declarations of functions that the driver still exports.
 //!
-//! C's enums are integer newtypes, so a value from a newer driver is just a value. Enumerators that
-//! only count the others (`CU_DEVICE_ATTRIBUTE_MAX`) are left out.
+//! C's enums are integer newtypes, so a value from a newer driver is just a value. `Debug` shows the
+//! name of a value, as in `CUDA_ERROR_NOT_READY`, or the number of one that the header does not name.
+//! Enumerators that only count the others (`CU_DEVICE_ATTRIBUTE_MAX`) are left out.
 //!
 //! # Where the bindings come from
 //! The bundled bindings are of CUDA 13.5, and the same for Linux and Windows, x86-64 and AArch64.

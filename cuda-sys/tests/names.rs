@@ -56,4 +56,8 @@ fn every_symbol_of_the_floor_is_there() {
 fn codes_are_values() {
     assert_eq!(CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER.0, 36);
     assert_ne!(cudaError_enum(u32::MAX), CUDA_SUCCESS);
+    let shown = format!("{CUDA_ERROR_NOT_READY:?} {:?} {CU_AD_FORMAT_HALF:?}", CUresult(12345));
+    assert_eq!(shown, "CUDA_ERROR_NOT_READY cudaError_enum(12345) CU_AD_FORMAT_HALF");
+    let raw = CUgraphNodeType(2);
+    assert_eq!(format!("{raw:?}"), "CU_GRAPH_NODE_TYPE_MEMSET");
 }
