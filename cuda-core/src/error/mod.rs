@@ -45,7 +45,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// what a program may want to react to. What the driver reports is [`Error::Driver`] with its code,
 /// or a variant that says more: [`Error::OutOfMemory`], or [`Error::Module`] for code that could
 /// not be compiled or found. [`Error::code`] returns the code of each, and
-/// [`name`](cuda_sys::CUresult::name) the code's name.
+/// [`name`](cuda_sys::CUresult::name) the code's name. Errors are returned, and none is kept: there is
+/// no last error to ask for. [`Error::check`] makes one of a raw call's result.
 ///
 /// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
 /// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence holds
@@ -64,6 +65,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias("cudaGetLastError", "cudaPeekAtLastError", "cudaError_t"))]
+#[doc(alias("cuGetErrorName", "cudaGetErrorName", "cuGetErrorString", "cudaGetErrorString"))]
 pub enum Error {
     /// The driver refused an operation, or reports that earlier asynchronous work failed. Custom
     /// allocators return it too. It holds only the call and its code.
@@ -316,6 +319,23 @@ pub enum Error {
 }
 
 impl Error {
+    /// The result of a raw driver call as this crate's, so that `?` works: [`Error::Driver`], unless
+    /// the code is `CUDA_SUCCESS`.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Error, sys};
+    ///
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let (mut flags, raw) = (0, stream.as_raw());
+    /// // SAFETY: the stream is live; the call writes one number, to a local that outlives it.
+    /// Error::check("cuStreamGetFlags", unsafe { sys::cuStreamGetFlags(raw, &mut flags) })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[inline]
+    pub fn check(op: &'static str, code: CUresult) -> Result<()> {
+        if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
+    }
+
     /// The error for an argument that is refused.
     #[cold]
     pub(crate) fn invalid(op: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
@@ -354,10 +374,10 @@ impl Error {
     }
 }
 
-/// Turns a driver's result into this crate's.
+/// [`Error::check`].
 #[inline]
 pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
-    if code == cuda_sys::CUDA_SUCCESS { Ok(()) } else { Err(Error::Driver { op, code }) }
+    Error::check(op, code)
 }
 
 /// What a call writes to the place that it is passed, which holds `to` before.

@@ -105,6 +105,8 @@ mod tests {
             "Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure; \
              earlier work has failed: only a new process can use the device)"
         );
+        assert_eq!(Error::check("cuCtxSynchronize", CUresult(719)), Err(lost));
+        assert_eq!(Error::check("cuCtxSynchronize", cuda_sys::CUDA_SUCCESS), Ok(()));
         let unknown = Error::Driver { op: "cuInit", code: CUresult(12345) };
         assert_eq!(unknown.to_string(), "cuInit: error 12345");
         let reversed = Error::OutOfBounds { start: 5, end: 3, len: 9 };
