@@ -319,8 +319,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// The result of a raw driver call as this crate's, so that `?` works: [`Error::Driver`], unless
-    /// the code is `CUDA_SUCCESS`.
+    /// The result of a raw driver call as this crate's, so that `?` works.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], unless the code is `CUDA_SUCCESS`.
     ///
     /// ```no_run
     /// use cuda_core::{Error, sys};
