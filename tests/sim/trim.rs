@@ -23,9 +23,9 @@ fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
     let second = Context::new(device, ContextFlags::default())?;
     for context in [&device.context()?, &second] {
         let stream = context.create_stream()?;
-        stream.launch_host_func(|| std::thread::yield_now())?;
+        stream.launch_host_func(std::thread::yield_now)?;
         program(&stream)?;
-        stream.launch_host_func(|| std::thread::yield_now())?;
+        stream.launch_host_func(std::thread::yield_now)?;
     }
     assert!(cuda_core::synchronize_and_trim()? >= 8 << 20);
     assert_eq!(session.calls("cuCtxSynchronize"), 2);
