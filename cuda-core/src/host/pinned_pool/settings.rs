@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::backend::{self, PinnedBackend};
-use super::{SHARED, Slabs, take};
+use super::{SHARED, Slabs, allocate};
 use crate::context::Context;
 use crate::error::Result;
 use crate::host::pinned::{PinnedBacking, PinnedBuffer};
@@ -69,10 +69,10 @@ impl PinnedPool {
     #[doc(alias("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc"))]
     pub fn alloc<T: Pod>(&self, context: &Context, len: usize) -> Result<PinnedBuffer<T>> {
         PinnedBuffer::allocated(context, len, |bytes| {
-            let chunk = match &self.0 {
-                Some(own) => own.take(context, bytes),
-                None => take(context, bytes),
-            }?;
+            let chunk = match self.0.is_none() && backend::is_driver()? {
+                true => allocate(context, bytes)?,
+                false => self.slabs().take(context, bytes)?,
+            };
             Ok((chunk.base, PinnedBacking::Cached(context.clone(), chunk, self.clone())))
         })
     }
