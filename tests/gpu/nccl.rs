@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use cuda_core::nccl::{Communicator, Element, Ranks, Reduction, UniqueId, group};
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream, bf16, f16};
-use support::gpu_test;
+use support::{gpu_test, refusal};
 
 mod bad_input;
 mod life;
@@ -216,6 +216,37 @@ gpu_test! {
         });
         assert!(failed.is_err());
         streams[0].synchronize()
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_operations_of_all_ranks_in_a_group() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut layers = Vec::new();
+        for length in 1..12 {
+            layers.push(buffers(&streams, |rank| vec![1 + rank as u32; length])?);
+        }
+        group(|group| {
+            layers.iter_mut().try_for_each(|layer| {
+                group.on_ranks(&ranks, &streams)?.all_reduce_in_place(layer, Reduction::Sum)
+            })
+        })?;
+        for (layer, length) in layers.iter().zip(1..) {
+            assert_eq!(values(&streams, layer)?, vec![vec![3; length]; 2]);
+        }
+        // An operation that some ranks cannot take part in refuses the group, also if that is ignored.
+        let mut unequal = vec![streams[0].alloc::<u32>(1)?, streams[1].alloc::<u32>(2)?];
+        let refused = group(|group| {
+            group.on_ranks(&ranks, &streams)?.all_reduce_in_place(&mut layers[0], Reduction::Sum)?;
+            let sum = Reduction::Sum;
+            drop(group.on_ranks(&ranks, &streams)?.all_reduce_in_place(&mut unequal, sum));
+            Ok(())
+        });
+        assert!(refusal(refused).contains("rank 0 has 1 elements and rank 1 has 2"));
+        assert_eq!(values(&streams, &layers[0])?, [[3], [3]]);
+        Ok(())
     }
 }
 

@@ -3,13 +3,19 @@
 use super::call::{Calls, enqueue_together};
 use super::communicator::Communicator;
 use super::on_stream::OnStream;
-use crate::error::Result;
+use super::ranks::{OnStreams, Ranks};
+use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
+use crate::util::inline_vec::InlineVec;
 
 /// The operations of a [`group`].
 pub struct Group<'a> {
-    calls: Calls<'a>,
+    pub(super) calls: Calls<'a>,
+    /// Those of which all operations are in the group, or none.
+    ranks: InlineVec<&'a Ranks, 4>,
+    /// Why nothing is enqueued.
+    refused: Option<Error>,
 }
 
 /// Enqueues operations together, on one stream or several: `ncclGroupStart`, `ncclGroupEnd`.
@@ -19,7 +25,8 @@ pub struct Group<'a> {
 /// ranks that both send to each other, must be in a group.
 ///
 /// # Errors
-/// Those of `f`, and of the [operations](OnStream). [`Error::NotCapturable`](crate::Error::NotCapturable)
+/// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of
+/// [`Ranks`]. [`Error::NotCapturable`](crate::Error::NotCapturable)
 /// for several streams one of which is captured.
 ///
 /// ```no_run
@@ -36,15 +43,40 @@ pub struct Group<'a> {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Many small operations of all ranks of a process, without `unsafe`:
+///
+/// ```no_run
+/// use cuda_core::nccl::{Ranks, Reduction, group};
+/// use cuda_core::{DeviceBuffer, Stream};
+///
+/// /// Averages each layer's gradients, of which every rank has one.
+/// fn average(
+///     ranks: &Ranks,
+///     streams: &[Stream],
+///     layers: &mut [Vec<DeviceBuffer<f32>>],
+/// ) -> cuda_core::Result<()> {
+///     group(|group| {
+///         layers.iter_mut().try_for_each(|layer| {
+///             group.on_ranks(ranks, streams)?.all_reduce_in_place(layer, Reduction::Average)
+///         })
+///     })
+/// }
+/// ```
 #[doc(alias("ncclGroupStart", "ncclGroupEnd"))]
 pub fn group<'a, R>(f: impl FnOnce(&mut Group<'a>) -> Result<R>) -> Result<R> {
-    let mut group = Group { calls: Calls::new() };
+    let mut group = Group::new();
     let result = f(&mut group)?;
-    enqueue_together(group.calls.as_mut_slice())?;
+    group.enqueue()?;
     Ok(result)
 }
 
 impl<'a> Group<'a> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { calls: Calls::new(), ranks: InlineVec::new(), refused: None }
+    }
+
     /// The operations of a rank on a stream, of which the next is added to the group.
     ///
     /// # Errors
@@ -55,6 +87,46 @@ impl<'a> Group<'a> {
         stream: &'a Stream,
     ) -> Result<OnStream<'_, 'a>> {
         OnStream::new(communicator, stream, Some(&mut self.calls))
+    }
+
+    /// The operations of all ranks of a process, with a stream for each, of which the next is added to the
+    /// group.
+    ///
+    /// # Errors
+    /// As [`Ranks::on`].
+    pub fn on_ranks(
+        &mut self,
+        ranks: &'a Ranks,
+        streams: impl IntoIterator<Item = &'a Stream>,
+    ) -> Result<OnStreams<'a, &mut Self>> {
+        ranks.on_in(streams, self)
+    }
+
+    /// Refuses the whole group.
+    #[cold]
+    pub(super) fn refuse(&mut self, error: &Error) {
+        self.refused.get_or_insert_with(|| error.clone());
+    }
+
+    /// Lets these ranks be aborted if NCCL fails the group.
+    #[inline]
+    pub(super) fn abort_if_failed(&mut self, ranks: &'a Ranks) {
+        if self.ranks.as_slice().last().is_none_or(|last| !std::ptr::eq(*last, ranks)) {
+            self.ranks.push(|| ranks);
+        }
+    }
+
+    #[inline]
+    pub(super) fn enqueue(mut self) -> Result<()> {
+        if let Some(error) = self.refused {
+            return Err(error);
+        }
+        let enqueued = enqueue_together(self.calls.as_mut_slice());
+        if let Err(Error::Nccl(_)) = enqueued {
+            // Some ranks may wait for others that have enqueued nothing. Failures are reported.
+            self.ranks.as_slice().iter().for_each(|ranks| drop(ranks.abort()));
+        }
+        enqueued
     }
 }
 

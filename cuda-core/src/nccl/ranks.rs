@@ -1,9 +1,10 @@
 //! All ranks of a communicator in one process.
 
-use super::call::{Call, Calls, enqueue_together, grouped, is_refusal};
+use super::call::{Call, grouped, is_refusal};
 use super::communicator::Communicator;
 use super::element::Element;
 use super::failure::checked;
+use super::group::Group;
 use super::joined::{INIT_RANK, Joined, finalize_all};
 use super::library::nccl;
 use super::on_stream::OnStream;
@@ -46,7 +47,8 @@ pub struct Ranks(
     Box<[Communicator]>,
 );
 
-/// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`].
+/// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`], and by
+/// [`Group::on_ranks`] for an operation of a group.
 ///
 /// Operations take memory for each rank, in their order.
 ///
@@ -55,10 +57,32 @@ pub struct Ranks(
 /// destination do not fit each other; [`Error::Invalid`] for another number of views than of ranks, and
 /// for ranks whose memory differs in length.
 #[must_use = "nothing is enqueued until an operation is called"]
-pub struct OnStreams<'a> {
+pub struct OnStreams<'a, G = ()> {
     ranks: &'a Ranks,
     // INVARIANT: one for each rank, of its context.
     streams: InlineVec<&'a Stream, 8>,
+    group: G,
+}
+
+/// What an operation of all ranks is added to: `()`, a group of its own, or a group that goes on.
+trait AddTo<'a> {
+    fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()>;
+}
+
+impl<'a> AddTo<'a> for () {
+    #[inline]
+    fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()> {
+        let mut own = Group::new();
+        operation(&mut own)?;
+        own.enqueue()
+    }
+}
+
+impl<'a> AddTo<'a> for &mut Group<'a> {
+    fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()> {
+        // Some ranks' operations may be in the group without those of the others.
+        operation(self).inspect_err(|error| self.refuse(error))
+    }
 }
 
 /// Memory of each rank, until it is taken.
@@ -148,11 +172,21 @@ impl Ranks {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another number of streams; [`Error::WrongContext`].
+    #[inline]
     pub fn on<'a>(
         &'a self,
         streams: impl IntoIterator<Item = &'a Stream>,
     ) -> Result<OnStreams<'a>> {
-        let mut on = OnStreams { ranks: self, streams: InlineVec::new() };
+        self.on_in(streams, ())
+    }
+
+    #[inline]
+    pub(super) fn on_in<'a, G>(
+        &'a self,
+        streams: impl IntoIterator<Item = &'a Stream>,
+        group: G,
+    ) -> Result<OnStreams<'a, G>> {
+        let mut on = OnStreams { ranks: self, streams: InlineVec::new(), group };
         streams.into_iter().for_each(|stream| on.streams.push(|| stream));
         self.one_each("nccl", on.streams.as_slice().len(), "stream")?;
         let mut pairs = self.0.iter().zip(on.streams.as_slice());
@@ -225,7 +259,8 @@ impl Drop for Ranks {
     }
 }
 
-impl<'a> OnStreams<'a> {
+#[allow(private_bounds, reason = "a group, or none")]
+impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     /// [`OnStream::all_reduce`] at all ranks: `ncclAllReduce`.
     ///
     /// # Errors
@@ -354,36 +389,47 @@ impl<'a> OnStreams<'a> {
     #[inline]
     fn each<V>(
         self,
+        memory: impl Iterator<Item = V>,
+        describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
+    ) -> Result<()> {
+        let Self { ranks, streams, group } = self;
+        group.add(|group| ranks.add_to(group, streams.as_slice(), memory, describe))
+    }
+}
+
+impl Ranks {
+    /// Adds an operation of each rank to a group.
+    #[inline]
+    fn add_to<'a, V>(
+        &'a self,
+        group: &mut Group<'a>,
+        streams: &[&'a Stream],
         mut memory: impl Iterator<Item = V>,
         mut describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
     ) -> Result<()> {
-        let (ranks, mut calls, mut given) = (&self.ranks.0, Calls::new(), 0);
-        for (rank, stream) in ranks.iter().zip(self.streams.as_slice()) {
+        group.abort_if_failed(self);
+        let (calls, mut given) = (&mut group.calls, 0);
+        let before = calls.as_slice().len();
+        for (rank, stream) in self.0.iter().zip(streams) {
             let Some(memory) = memory.next() else { break };
             given += 1;
-            let described = describe(OnStream::of(rank, stream, Some(&mut calls)), memory);
+            let described = describe(OnStream::of(rank, stream, Some(&mut *calls)), memory);
             described.map_err(|error| match error {
                 Error::LengthMismatch { .. } => error.on(stream.device()),
                 other => other.of_argument(format!("memory of rank {}", rank.rank()).into()),
             })?;
         }
-        self.ranks.one_each("nccl", given + memory.count(), "buffer")?;
-        let calls = calls.as_mut_slice();
+        self.one_each("nccl", given + memory.count(), "buffer")?;
+        let calls = &calls.as_slice()[before..];
         let Some(shape) = calls.first().map(|call| call.shape) else {
-            return driver::ensure();
+            return Ok(());
         };
         if calls.len() < given || calls.iter().any(|call| call.shape != shape) {
             return Err(unequal(calls, given));
         }
         let alike = calls.iter().all(|call| call.is_registered_as(&calls[0]));
         let why = "the memory of some ranks is registered, that of others is not";
-        Error::unless(alike, shape.operation.op(), why)?;
-        let enqueued = enqueue_together(calls);
-        if let Err(Error::Nccl(_)) = enqueued {
-            // Some ranks may wait for others that have enqueued nothing. Failures are reported.
-            drop(self.ranks.abort());
-        }
-        enqueued
+        Error::unless(alike, shape.operation.op(), why)
     }
 }
 
@@ -402,4 +448,4 @@ fn unequal(calls: &[Call<'_>], ranks: usize) -> Error {
 }
 
 debug_by! { [] Ranks: |it| "Ranks"(it.contexts().map(Context::device).collect::<Vec<_>>()) }
-debug_by! { [] OnStreams<'_>: |it| "OnStreams"(it.streams.as_slice()) }
+debug_by! { [G] OnStreams<'_, G>: |it| "OnStreams"(it.streams.as_slice()) }
