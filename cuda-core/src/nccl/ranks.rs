@@ -86,16 +86,16 @@ impl<'a> AddTo<'a> for &mut Group<'a> {
 }
 
 /// Memory of each rank, until it is taken.
-type Listed<V> = InlineVec<Option<V>, 8>;
+type PerRank<V> = InlineVec<Option<V>, 8>;
 
 #[inline]
-fn taken<V>(listed: &mut Listed<V>) -> impl Iterator<Item = V> {
+fn taken<V>(listed: &mut PerRank<V>) -> impl Iterator<Item = V> {
     listed.as_mut_slice().iter_mut().flat_map(Option::take)
 }
 
 #[inline]
-fn listed<V>(memory: impl IntoIterator<Item = impl Into<V>>) -> Listed<V> {
-    let mut listed = Listed::new();
+fn listed<V>(memory: impl IntoIterator<Item = impl Into<V>>) -> PerRank<V> {
+    let mut listed = PerRank::new();
     memory.into_iter().for_each(|one| listed.push(|| Some(one.into())));
     listed
 }
@@ -374,11 +374,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
-    ) -> Result<Listed<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
+    ) -> Result<PerRank<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
         let (mut sources, mut destinations) = (listed(sources), listed(destinations));
         self.ranks.one_each("nccl", destinations.as_slice().len(), "destination")?;
         self.ranks.one_each("nccl", sources.as_slice().len(), "source")?;
-        let mut pairs = Listed::new();
+        let mut pairs = PerRank::new();
         for pair in taken(&mut sources).zip(taken(&mut destinations)) {
             pairs.push(|| Some(pair));
         }
