@@ -27,7 +27,8 @@ fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
         program(&stream)?;
         stream.launch_host_func(std::thread::yield_now)?;
     }
-    assert!(cuda_core::synchronize_and_trim()? >= 8 << 20);
+    // Of the second context, nothing was left to trim after the wait.
+    assert!(cuda_core::synchronize_and_trim()? >= 4 << 20);
     assert_eq!(session.calls("cuCtxSynchronize"), 2);
     drop(second);
     session.assert_clean();
