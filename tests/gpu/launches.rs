@@ -126,6 +126,12 @@ gpu_test! {
         assert!(matches!(&error, Error::Module(ModuleError::NotFound { name, .. }) if name == "nope"), "{error}");
         assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_NOT_FOUND));
         assert!(!error.is_sticky());
+        if let Ok(functions) = module.functions() {
+            let text = error.to_string();
+            let first = format!("; it has `{}`, `", functions[0].name());
+            assert!(text.contains(&first), "{text}");
+            assert!(text.ends_with(&format!(", … ({})", functions.len())), "{text}");
+        }
         // All of this still works.
         let stream = context.create_stream()?;
         let add_one = module.function("add_one")?;

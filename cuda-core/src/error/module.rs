@@ -53,6 +53,10 @@ pub enum ModuleError {
         op: &'static str,
         /// The name.
         name: String,
+        /// The first few kernels that it has, if the driver lists them: from CUDA 12.4 on.
+        kernels: Vec<String>,
+        /// How many it has.
+        count: usize,
     },
 }
 
@@ -63,11 +67,17 @@ impl fmt::Display for ModuleError {
                 write!(f, "{op}: {}{}", describe(*code), on_lines_of_its_own(log))
             }
             Self::File { path, why, .. } => write!(f, "{}: {why}", path.display()),
-            Self::NotFound { op, name } => write!(
-                f,
-                "{op}: there is nothing named `{name}`; C++ changes names unless they are declared \
-                 `extern \"C\"`"
-            ),
+            Self::NotFound { op, name, kernels, count } => {
+                write!(
+                    f,
+                    "{op}: there is nothing named `{name}`; C++ changes names unless they are \
+                     declared `extern \"C\"`"
+                )?;
+                for (at, kernel) in kernels.iter().enumerate() {
+                    write!(f, "{} `{kernel}`", if at == 0 { "; it has" } else { "," })?;
+                }
+                if *count > kernels.len() { write!(f, ", … ({count})") } else { Ok(()) }
+            }
         }
     }
 }

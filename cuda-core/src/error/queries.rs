@@ -112,10 +112,19 @@ impl Error {
 
     /// Adds the name that was not found, if that is the driver's error.
     pub(crate) fn naming(self, name: &str) -> Self {
+        self.naming_one_of(name, Default::default)
+    }
+
+    /// [`Error::naming`]; `list` returns the first kernels that there are, and how many there are.
+    pub(crate) fn naming_one_of(
+        self,
+        name: &str,
+        list: impl FnOnce() -> (Vec<String>, usize),
+    ) -> Self {
         match self {
             Error::Driver { op, code } if code == cuda_sys::CUDA_ERROR_NOT_FOUND => {
-                let name = name.to_owned();
-                ModuleError::NotFound { op, name }.into()
+                let (name, (kernels, count)) = (name.to_owned(), list());
+                ModuleError::NotFound { op, name, kernels, count }.into()
             }
             other => other,
         }

@@ -60,6 +60,9 @@ pub(super) struct FoundFunction {
     limits: OnceLock<LaunchLimits>,
 }
 
+/// The most names that the error for one that is missing lists.
+const LISTED: usize = 8;
+
 /// The functions of a module that were asked for, by name.
 pub(super) type FoundFunctions = Mutex<HashMap<String, Arc<FoundFunction>>>;
 
@@ -144,7 +147,8 @@ impl Function {
                     // whose context is current.
                     unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
                 });
-                loaded.found(asked.map_err(|error| error.naming(name))?, name)
+                let names = || Self::names(loaded, LISTED).unwrap_or_default();
+                loaded.found(asked.map_err(|error| error.naming_one_of(name, names))?, name)
             }
         };
         Ok(Self::of(found, &loaded.context, Code::Module(module.clone())))
@@ -152,24 +156,27 @@ impl Function {
 
     /// All functions of a module.
     pub(super) fn all(module: &Arc<Owned<Loaded>>) -> Result<Vec<Self>> {
-        let loaded = module.live()?;
+        let (names, _) = Self::names(module.live()?, usize::MAX)?;
+        // Loads them, which listing them does not.
+        names.iter().map(|name| Self::find(module, name)).collect()
+    }
+
+    /// The names of the first functions of a module, which the caller holds, and how many it has.
+    fn names(loaded: &Loaded, most: usize) -> Result<(Vec<String>, usize)> {
         let (context, raw) = (&loaded.context, loaded.raw.0);
-        let count = context.ask("cuModuleGetFunctionCount", 0, |count| {
+        let _entered = context.enter_briefly()?;
+        let count: u32 = asked("cuModuleGetFunctionCount", 0, |count| {
             // SAFETY: the call writes one number, to an exclusive borrow; the caller holds the module.
             unsafe { cu::cuModuleGetFunctionCount(count, raw) }
         })?;
-        let list = vec![ptr::null_mut(); count as usize];
-        let functions = context.ask("cuModuleEnumerateFunctions", list, |list| {
-            // SAFETY: the list has room for `count` functions; the caller holds the module.
-            unsafe { cu::cuModuleEnumerateFunctions(list.as_mut_ptr(), count, raw) }
-        })?;
-        let named = |raw| {
-            // SAFETY: a function of the module, which the caller holds.
-            let name = unsafe { name_of(context, raw) }?;
-            // Loads it, which listing it does not.
-            Self::find(module, &name)
-        };
-        functions.into_iter().map(named).collect()
+        let mut list = vec![ptr::null_mut(); most.min(count as usize)];
+        let (first, len) = (list.as_mut_ptr(), list.len() as u32);
+        // SAFETY: the list has room for `len` functions; the caller holds the module.
+        let code = unsafe { cu::cuModuleEnumerateFunctions(first, len, raw) };
+        check("cuModuleEnumerateFunctions", code)?;
+        // SAFETY: a function of the module, which the caller holds.
+        let names = list.into_iter().map(|raw| unsafe { name_of(context, raw) });
+        Ok((names.collect::<Result<_>>()?, count as usize))
     }
 
     /// The function of `code` that was found in `context`.

@@ -88,11 +88,15 @@ fn a_function_is_asked_for_once() {
         driver.expect([], || again.check_parameters(&[8, 4]))?;
         let all = [[GET, SET].as_slice(), &[ATTRIBUTE; 10], &[SET]].concat();
         driver.expect(all, || again.attributes())?;
-        // A name that is not there is asked for each time.
+        // A name that is not there is asked for each time, and the error lists some that are.
         for _ in 0..2 {
             let missing = driver.session.mark();
             assert!(module.function("missing").is_err());
-            assert_eq!(driver.session.names_since(missing), entered(["cuModuleGetFunction"]));
+            let listed = entered(["cuModuleGetFunctionCount", "cuModuleEnumerateFunctions"]);
+            let (end, listed) = listed.split_last().expect("a call");
+            let names = [GET, "cuFuncGetName"].repeat(8);
+            let calls = [&entered(["cuModuleGetFunction"]), listed, &names, &[*end]].concat();
+            assert_eq!(driver.session.names_since(missing), calls);
         }
         Ok(())
     });
