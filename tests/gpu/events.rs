@@ -97,6 +97,11 @@ gpu_test! {
             let error = later.elapsed_since(earlier).expect_err("one was never recorded");
             assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE), "{error}");
         }
+        let text = |later: &Event, earlier: &Event| later.elapsed_since(earlier).unwrap_err().to_string();
+        let refused = ": CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
+        let never_recorded = |which| format!("cuEventElapsedTime: the {which} event was never recorded{refused}");
+        assert_eq!(text(&recorded, &never), never_recorded("earlier"));
+        assert_eq!(text(&never, &recorded), never_recorded("later"));
         recorded.elapsed_since(&recorded)?;
         Ok(())
     }
@@ -114,6 +119,10 @@ gpu_test! {
         e2.record(&stream)?;
         let error = e2.elapsed_since(&e1).expect_err("the stream is stalled");
         assert!(error.is_not_ready(), "{error}");
+        assert!(error.to_string().contains("the later event has not happened: "), "{error}");
+        let error = e1.elapsed_since(&e2).expect_err("the stream is stalled");
+        assert!(error.is_not_ready(), "{error}");
+        assert!(error.to_string().contains("the earlier event has not happened: "), "{error}");
         stall.release();
         stream.synchronize()?;
         e2.elapsed_since(&e1)?;
@@ -135,6 +144,10 @@ gpu_test! {
         }
         let error = events[1].elapsed_since(&events[0]).expect_err("two clocks");
         assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE), "{error}");
+        assert!(error.to_string().starts_with("cuEventElapsedTime: CUDA"), "{error}");
+        let stream = Device::get(1)?.create_stream()?;
+        let refused = events[0].record(&stream).expect_err("of another context");
+        assert!(matches!(refused, Error::WrongContext { op: "cuEventRecord", .. }), "{refused:?}");
         Ok(())
     }
 }

@@ -116,7 +116,7 @@ impl Event {
     /// launches do not record it, for which there is [`Event::record_each`].
     ///
     /// # Errors
-    /// The driver's `INVALID_HANDLE` for a stream of another context.
+    /// [`Error::WrongContext`] for a stream of another context; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -131,13 +131,16 @@ impl Event {
     /// ```
     #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
-        let event = self.live()?;
-        let bound = stream.core().bind_work("cuEventRecord")?;
+        let (op, event) = ("cuEventRecord", self.live()?);
+        if self.context() != stream.context() {
+            return Err(Error::WrongContext { op, what: "the event".into() });
+        }
+        let bound = stream.core().bind_work(op)?;
         bound.prepare()?;
         let record = |event: &RawEvent| {
             // SAFETY: `event` is alive while borrowed and `bound` keeps the stream alive, with its
             // context current if it needs that; a pairing that CUDA does not allow is an error.
-            check("cuEventRecord", unsafe { cu::cuEventRecord(event.as_raw(), bound.raw()) })
+            check(op, unsafe { cu::cuEventRecord(event.as_raw(), bound.raw()) })
         };
         if let Some(recording) = bound.timeline().recording() {
             return self.captures.record(recording, self.context(), record);
@@ -159,8 +162,7 @@ impl Event {
     /// function has.
     ///
     /// # Errors
-    /// Those of [`Event::record`]; [`Error::WrongContext`] for an event of another context;
-    /// [`Error::NotCapturable`] within what runs on a [`Condition`](crate::Condition).
+    /// Those of [`Event::record`]; [`Error::NotCapturable`] within what runs on a [`Condition`](crate::Condition).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -281,7 +283,8 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Invalid`]; the driver's `INVALID_HANDLE` for events never recorded or of different
-    /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
+    /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]). The text says
+    /// which of the two.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -303,7 +306,29 @@ impl Event {
             Error::unless(timed, op, "the event was created with DISABLE_TIMING")?;
         }
         let _relaxed = RelaxedCaptureMode::enter()?;
-        let milliseconds = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()))?;
+        let time = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()));
+        let milliseconds = time.map_err(|error| {
+            let Error::Driver { code, .. } = error else { return error };
+            // For one event alone, the driver's answer is the same.
+            let is_at_fault =
+                |event: &RawEvent| elapsed(&mut 0.0, event.as_raw(), event.as_raw()) == code;
+            let op = match code {
+                cuda_sys::CUDA_ERROR_INVALID_HANDLE if is_at_fault(start) => {
+                    "cuEventElapsedTime: the earlier event was never recorded"
+                }
+                cuda_sys::CUDA_ERROR_INVALID_HANDLE if is_at_fault(end) => {
+                    "cuEventElapsedTime: the later event was never recorded"
+                }
+                cuda_sys::CUDA_ERROR_NOT_READY if is_at_fault(start) => {
+                    "cuEventElapsedTime: the earlier event has not happened"
+                }
+                cuda_sys::CUDA_ERROR_NOT_READY => {
+                    "cuEventElapsedTime: the later event has not happened"
+                }
+                _ => return error,
+            };
+            Error::Driver { op, code }
+        })?;
         let seconds = f64::from(milliseconds).max(0.0) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
