@@ -286,7 +286,10 @@ impl Condition {
 /// The capture that a stream belongs to.
 fn captured<'s>(stream: &'s Stream, op: &'static str) -> Result<&'s Arc<Recording>> {
     let recording = stream.core().timeline().recording();
-    recording.ok_or_else(|| Error::invalid(op, "the stream is not captured"))
+    recording.ok_or_else(|| {
+        let why = "the stream is not captured: use the one that `Graph::capture` passes";
+        Error::invalid(op, why)
+    })
 }
 
 /// For operations with several bodies, which older drivers refuse as they refuse bad arguments.

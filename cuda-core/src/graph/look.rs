@@ -8,7 +8,7 @@ use cuda_sys::{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, CUgraphNode, symbol as cu};
 
 use super::node::kind_name;
 use super::{Graph, GraphNode};
-use crate::error::{Result, c_string, check, counted};
+use crate::error::{Error, Result, c_string, check, counted};
 
 const NODES: &str = "cuGraphGetNodes";
 const EDGES: &str = "cuGraphGetEdges";
@@ -110,8 +110,8 @@ impl Graph {
     /// `cuGraphDebugDotPrint`. [`Graph::to_svg`] needs no other program.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is not UTF-8; the driver's, also
-    /// if it cannot write the file.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is not UTF-8, or to which the driver
+    /// cannot write; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -122,12 +122,19 @@ impl Graph {
     #[doc(alias("cuGraphDebugDotPrint", "cudaGraphDebugDotPrint"))]
     pub fn debug_dot(&self, path: impl AsRef<Path>) -> Result<()> {
         let op = "cuGraphDebugDotPrint";
-        let path = c_string(op, &path.as_ref().to_string_lossy())?;
-        self.with_raw(|graph| {
+        let name = path.as_ref().to_string_lossy();
+        let path = c_string(op, &name)?;
+        let written = self.with_raw(|graph| {
             let flags = CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0;
             // SAFETY: the graph is live, and no other thread uses it; the path is NUL-terminated and
             // read during the call only.
             check(op, unsafe { cu::cuGraphDebugDotPrint(graph, path.as_ptr(), flags) })
+        });
+        written.map_err(|error| match error.code() {
+            Some(cuda_sys::CUDA_ERROR_OPERATING_SYSTEM) => {
+                Error::invalid(op, format!("the driver could not write {name:?}"))
+            }
+            _ => error,
         })
     }
 

@@ -8,6 +8,7 @@ use cuda_sys::{
     CUgraphExecUpdateResultInfo, CUresult, symbol as cu,
 };
 
+use super::node::kind_name;
 use super::{Graph, GraphExec, NodeId};
 use crate::context::Context;
 use crate::copy::fill::fill_node;
@@ -268,12 +269,12 @@ impl GraphExec {
     ) -> Result<()> {
         if self.is_set(node, touches, function) {
             let _turn = lock(&self.graph);
-            return Ok(attempt(op, call())?);
+            return Ok(attempt(op, call()).map_err(|failed| of_another_kind(op, node, failed))?);
         }
         let memory: Option<Vec<_>> = touches.iter().map(UsedMemory::keep).collect();
         let memory = memory.ok_or(Error::NotCapturable { op })?;
         let turn = lock(&self.graph);
-        let set = attempt(op, call());
+        let set = attempt(op, call()).map_err(|failed| of_another_kind(op, node, failed));
         if let Err(Failed::Refused(error)) = set {
             return Err(error);
         }
@@ -379,6 +380,29 @@ impl GraphExec {
         let why = "the node is of another graph than the executable was instantiated from";
         Error::unless(own, "GraphExec", why)?;
         self.raw()
+    }
+}
+
+/// Why the driver refused the parameters, if the node is of another kind than they are for. The
+/// caller holds the graph's lock.
+#[cold]
+fn of_another_kind(op: &'static str, node: Node, failed: Failed) -> Failed {
+    let (own, setter) = match op {
+        "cuGraphExecMemcpyNodeSetParams" => (cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY, "set_copy"),
+        "cuGraphExecMemsetNodeSetParams" => (cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET, "set_fill"),
+        _ => (cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL, "set_kernel"),
+    };
+    let mut kind = own;
+    // SAFETY: a node of a live graph; the call writes one number, to a local that outlives it.
+    let asked = unsafe { cu::cuGraphNodeGetType(node.0, &mut kind) };
+    match failed {
+        Failed::Refused(_) if asked == cuda_sys::CUDA_SUCCESS && kind != own => {
+            let (found, own) = (kind_name(kind), kind_name(own));
+            let reason =
+                format!("`{setter}` changes a {own}, and the node is of another kind: {found}");
+            Failed::Refused(Error::invalid(op, reason))
+        }
+        failed => failed,
     }
 }
 

@@ -177,6 +177,8 @@ gpu_test! {
         let dot = std::fs::read_to_string(&file).expect("the driver wrote it");
         assert!(dot.contains("digraph"), "{dot}");
         std::fs::remove_file(file).expect("it was there");
+        let refused = refusal(graph.debug_dot("/no/such/folder/graph.dot"));
+        assert_eq!(refused, "the driver could not write \"/no/such/folder/graph.dot\"");
         Ok(())
     }
 }

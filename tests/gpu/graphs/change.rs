@@ -353,6 +353,12 @@ gpu_test! {
         assert!(refusal(exec.set_fill(node, &mut wide, [1, 2])).contains("several fills"));
         let foreign = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?.nodes()?[0].id();
         assert!(refusal(exec.set_fill(foreign, &mut x, 1)).contains("another graph"));
+        let refused = exec.set_copy(node, &x, &mut y);
+        assert_eq!(refusal(refused), "`set_copy` changes a copy, and the node is of another kind: fill");
+        let copy = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;
+        let refused = copy.instantiate()?.set_fill(copy.nodes()?[0].id(), &mut x, 1);
+        assert_eq!(refusal(refused), "`set_fill` changes a fill, and the node is of another kind: copy");
+        exec.launch(&stream)?; // as before
         Ok(())
     }
 }

@@ -207,7 +207,8 @@ gpu_test! {
         let event = Arc::new(Event::new(&context, EventFlags::DISABLE_TIMING)?);
         let records = Graph::capture(&context, |stream| event.record_each(stream))?;
         let fill = Graph::capture(&context, |stream| stream.fill(&mut x, 4))?;
-        assert!(refusal(Condition::new(&stream, 0)).contains("not captured"));
+        let refused = refusal(Condition::new(&stream, 0));
+        assert!(refused.ends_with("not captured: use the one that `Graph::capture` passes"), "{refused}");
         let mut kept = None;
         let graph = Graph::capture(&context, |captured| {
             let once = Condition::new(captured, 1)?;
@@ -220,13 +221,14 @@ gpu_test! {
                 fill.include(body)
             })?;
             let again = once.if_then(captured, |_| Ok(()));
-            assert!(refusal(again).contains("depends on it already"));
+            assert!(refusal(again).contains("depends on the condition already"));
             kept = Some(once);
             Ok(())
         })?;
         let other = Graph::capture(&context, |captured| {
             let kept = kept.take().expect("it was made");
-            assert!(refusal(kept.if_then(captured, |_| Ok(()))).contains("another graph"));
+            let refused = refusal(kept.if_then(captured, |_| Ok(())));
+            assert_eq!(refused, "the condition is of another graph");
             Ok(())
         })?;
         assert_eq!(other.node_count()?, 0);

@@ -35,11 +35,14 @@ use crate::util::sync::lock;
 /// graph.instantiate()?.launch(&stream)?; // until all are small
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cudaGraphSetConditional", "cudaGraphConditionalHandle"))]
 pub struct Condition {
     // INVARIANT: a handle of a graph that a capture of this crate records, or has recorded.
     raw: u64,
     /// No other condition of the process ever has it.
     id: u64,
+    /// That of the capture.
+    capture: u64,
     context: Context,
     /// What orders the operations that set it and the one that depends on it.
     ledger: Ledger,
@@ -56,7 +59,8 @@ impl Condition {
         let raw = recording.during(op, create)?;
         let id = super::next_id();
         lock(&recording.outermost().conditions).push(id);
-        Ok(Self { raw, id, context: context.clone(), ledger: Ledger::default() })
+        let (capture, context) = (recording.outermost().id(), context.clone());
+        Ok(Self { raw, id, capture, context, ledger: Ledger::default() })
     }
 
     /// The driver's handle, which a kernel's argument can be as well: a graph by data flow then does
@@ -83,9 +87,12 @@ impl Condition {
         op: &'static str,
         begin: impl FnOnce() -> Result<R>,
     ) -> Result<(R, Order, OpenBody<'r>)> {
-        let mut unused = lock(&recording.outermost().conditions);
+        let outermost = recording.outermost();
+        let is_own = self.capture == outermost.id();
+        Error::unless(is_own, op, "the condition is of another graph")?;
+        let mut unused = lock(&outermost.conditions);
         let known = unused.iter().position(|id| *id == self.id);
-        let why = "the condition is of another graph, or an operation depends on it already";
+        let why = "an operation depends on the condition already: make another condition";
         let known = known.ok_or_else(|| Error::invalid(op, why))?;
         let begun = recording.begin(op, begin)?;
         unused.swap_remove(known);
