@@ -41,6 +41,28 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, value: &str) {
 }
 
 #[test]
+fn b_what_hides_devices_is_named() -> Result<()> {
+    const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+    if !child::is_this() {
+        for list in [Some(""), Some("0"), None] {
+            let name = concat!(module_path!(), "::b_what_hides_devices_is_named");
+            child::run(name, &[(VISIBLE, list), ("CUDA_SIM_DEVICES", Some("2"))]);
+        }
+        return Ok(());
+    }
+    cuda_sim::install(Config::from_env()).expect("a process without a driver");
+    let error = Device::get(7).expect_err("there are two at most").to_string();
+    let expected = match std::env::var(VISIBLE).as_deref() {
+        Ok("") => "detected (CUDA_VISIBLE_DEVICES is \"\")",
+        Ok(_) => "device 7 does not exist: there are 1 (CUDA_VISIBLE_DEVICES is \"0\")",
+        Err(_) => "device 7 does not exist: there are 2",
+    };
+    assert!(error.ends_with(expected), "{error}");
+    child::done();
+    Ok(())
+}
+
+#[test]
 fn h14_limit_env() -> Result<()> {
     const GOOD: [&str; 4] = ["6291456", "50%", "0", "0%"];
     const BAD: [&str; 5] = ["101%", "-1", "abc", "6 MiB", ""];

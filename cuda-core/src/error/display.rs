@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuda_sys::{CUgraphExecUpdateResult, LoadError};
 
-use super::text::{counted, describe, on_lines_of_its_own, shortage, within};
+use super::text::{counted, describe, on_lines_of_its_own, shortage, visible_devices, within};
 use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError, Rejected};
 use crate::util::from::from;
 
@@ -18,7 +18,7 @@ impl fmt::Display for Error {
                         "; earlier work has failed: only a new process can use the device",
                     )?;
                 }
-                Ok(())
+                if *code == cuda_sys::CUDA_ERROR_NO_DEVICE { visible_devices(f) } else { Ok(()) }
             }
             Self::Invalid { op, reason } => write!(f, "{op}: {reason}"),
             Self::OutOfMemory { op, requested, device, memory } => write!(
@@ -27,24 +27,34 @@ impl fmt::Display for Error {
                 ByteCount(*requested),
                 shortage(memory, *device)
             ),
-            Self::PoolExhausted { requested, device, usage, memory } => write!(
-                f,
-                "the caching pool cannot serve {}{} ({} in use, {} free, {} pending, largest free \
-                 block {}{})",
-                ByteCount(*requested),
-                shortage(memory, *device),
-                ByteCount(usage.used),
-                ByteCount(usage.free),
-                ByteCount(usage.pending),
-                ByteCount(usage.largest_free),
-                within(usage.limit)
-            ),
+            Self::PoolExhausted { requested, device, usage, memory } => {
+                write!(f, "the caching pool cannot serve {}", ByteCount(*requested))?;
+                // If the device has memory, what is short is the limit.
+                let left = memory.filter(|left| left.free >= *requested).zip(usage.limit);
+                match left {
+                    Some((_, limit)) => write!(f, " within its limit of {}", ByteCount(limit))?,
+                    None => f.write_str(&shortage(memory, *device))?,
+                }
+                write!(
+                    f,
+                    " ({} in use, {} free, {} pending, largest free block {}{})",
+                    ByteCount(usage.used),
+                    ByteCount(usage.free),
+                    ByteCount(usage.pending),
+                    ByteCount(usage.largest_free),
+                    within(usage.limit.filter(|_| left.is_none()))
+                )?;
+                left.map_or(Ok(()), |(memory, _)| {
+                    write!(f, "; device {device} has {} free", ByteCount(memory.free))
+                })
+            }
             Self::NoDriver(inner) => inner.fmt(f),
             Self::DriverTooOld { found } => {
                 write!(f, "the driver supports CUDA {found}; 11.8 is the oldest that works")
             }
             Self::NoSuchDevice { ordinal, count } => {
-                write!(f, "device {ordinal} does not exist: there are {count}")
+                write!(f, "device {ordinal} does not exist: there are {count}")?;
+                visible_devices(f)
             }
             Self::NoSuchUuid { uuid, count } => {
                 write!(f, "none of the {count} devices of this process is {uuid}")

@@ -52,6 +52,14 @@ pub(super) fn within(limit: Option<usize>) -> String {
     }
 }
 
+/// What hides devices from the process, if that is set.
+pub(super) fn visible_devices(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match std::env::var_os("CUDA_VISIBLE_DEVICES") {
+        Some(list) => write!(f, " (CUDA_VISIBLE_DEVICES is {list:?})"),
+        None => Ok(()),
+    }
+}
+
 /// A number of things: "1 node", "3 nodes".
 pub(crate) fn counted(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
@@ -80,6 +88,7 @@ impl fmt::Display for ByteCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::usage::PoolUsage;
 
     #[test]
     fn bytes_read_like_a_person_writes_them() {
@@ -137,6 +146,32 @@ mod tests {
         let error = Error::OnDevice { device: 3, error: Box::new(inner.clone()) };
         let source = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Error>());
         assert_eq!(source, Some(&inner));
+    }
+
+    #[test]
+    fn a_pool_says_whether_its_limit_or_the_device_is_short() {
+        let usage = PoolUsage { used: 64 << 20, limit: Some(64 << 20), ..PoolUsage::default() };
+        let (requested, usage) = (16 << 20, Box::new(usage));
+        let text = |free| {
+            let (device, memory) = (0, Some(MemoryInfo { free, total: 141 << 30 }));
+            let usage = usage.clone();
+            Error::PoolExhausted { requested, device, usage, memory }.to_string()
+        };
+        let counts = "64 MiB in use, 0 bytes free, 0 bytes pending, largest free block 0 bytes";
+        assert_eq!(
+            text(140 << 30),
+            format!(
+                "the caching pool cannot serve 16 MiB within its limit of 64 MiB ({counts}); device 0 \
+                 has 140 GiB free"
+            )
+        );
+        assert_eq!(
+            text(1 << 20),
+            format!(
+                "the caching pool cannot serve 16 MiB, 1 MiB of 141 GiB free on device 0 ({counts}, \
+                 limit 64 MiB)"
+            )
+        );
     }
 
     #[test]

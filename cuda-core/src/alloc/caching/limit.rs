@@ -48,19 +48,18 @@ impl PoolLimit {
         match self {
             Self::Bytes(0) | Self::Fraction(0.0) => Ok(Self::None),
             Self::Fraction(share) if !(0.0..=1.0).contains(&share) => {
-                Err(malformed(&share.to_string()))
+                let why = format!("{share} was given; a fraction is between 0 and 1");
+                Err(Error::invalid(OP, why))
             }
             other => Ok(other),
         }
     }
 }
 
+const OP: &str = "limit of a memory pool";
+
 fn malformed(text: &str) -> Error {
-    Error::malformed(
-        "limit of a memory pool",
-        text,
-        "a number of bytes, or a percentage from 0% to 100%",
-    )
+    Error::malformed(OP, text, "a number of bytes, or a percentage from 0% to 100%")
 }
 
 impl FromStr for PoolLimit {
@@ -91,6 +90,10 @@ mod tests {
     fn h14_zero_is_no_limit() {
         for zero in [PoolLimit::Bytes(0), PoolLimit::Fraction(0.0), PoolLimit::Fraction(-0.0)] {
             assert_eq!(zero.check().unwrap(), PoolLimit::None, "{zero:?}");
+        }
+        for share in [1.5, -0.5, f64::NAN] {
+            let text = PoolLimit::Fraction(share).check().unwrap_err().to_string();
+            assert!(text.ends_with("was given; a fraction is between 0 and 1"), "{text}");
         }
         let least = PoolLimit::Fraction(f64::MIN_POSITIVE);
         assert_eq!(least.check().unwrap(), least);
