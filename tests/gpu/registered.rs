@@ -229,6 +229,8 @@ gpu_test! {
         stream.download(values.slice(..tail.len() - 1)?, head.slice_mut(..4)?)?;
         assert_eq!((head.as_mut_slice()?.len(), tail.len()), (5, 5));
         assert_eq!(registered.chunks(5)?.len(), 2);
+        let refused = registered.chunks(0).err().expect("no elements").to_string();
+        assert_eq!(refused, "chunks: a chunk has at least one element");
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use cuda_core::{
     },
     managed::ManagedBuffer,
 };
-use support::{gpu_test, kernels};
+use support::{gpu_test, kernels, refusal};
 
 fn setup() -> Result<(Device, Stream)> {
     let device = Device::get(0)?;
@@ -146,6 +146,8 @@ gpu_test! {
         let wrapped = default.with_address([AddressMode::Wrap; 3]);
         let smooth = default.with_filter(FilterMode::Linear);
         let float = default.with_read(ReadMode::NormalizedFloat);
+        let refused = refusal(Texture::new(&array, &wrapped));
+        assert!(refused.ends_with("`with_coordinates(Coordinates::Normalized)`"), "{refused}");
         for refused in [wrapped, smooth, float] {
             assert!(matches!(Texture::new(&array, &refused), Err(Error::Invalid { .. })));
         }

@@ -112,7 +112,10 @@ impl<T: Pod> DeviceBuffer<T> {
     fn relocate(&mut self, stream: &Stream, capacity: usize) -> Result<()> {
         // In a capture, the copy is one of the graph's operations.
         if stream.core().timeline().recording().is_none() {
-            self.storage.require_no_graph("DeviceBuffer::reserve")?;
+            let free = !self.storage.block().ledger.is_in_graphs();
+            let why = "a graph uses the memory, and its launches would use the old place: drop the \
+                       graph and its executables, or reserve before the capture";
+            Error::unless(free, "DeviceBuffer::reserve", why)?;
         }
         let len = self.len();
         let mut moved = stream.alloc::<T>(capacity)?;

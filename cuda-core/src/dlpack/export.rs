@@ -228,7 +228,8 @@ impl Tensor {
         self,
         consumer: &Consumer,
     ) -> Result<NonNull<DLManagedTensor>, Rejected<Self>> {
-        let why = "shared memory is read-only, which only the versioned struct can say";
+        let why = "shared memory is read-only, which only the versioned struct can say: use \
+                   `Tensor::into_raw`";
         if let Err(error) = Error::unless(!self.read_only, INTO_RAW, why) {
             return Err(Rejected::new(error, self));
         }

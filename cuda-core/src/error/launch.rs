@@ -63,12 +63,21 @@ pub enum LaunchError {
     },
 }
 
+/// Dynamic shared memory that the device has, but that the kernel may not use yet.
+pub(crate) const NOT_ALLOWED_YET: &str =
+    "bytes of dynamic shared memory before `set_max_dynamic_shared` allows more";
+
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit { what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
                 write!(f, "launch: {what} is zero: only `elements` may be, which launches nothing")
             }
+            Self::Limit { what: NOT_ALLOWED_YET, asked, limit } => write!(
+                f,
+                "launch: {asked} bytes of dynamic shared memory asked for; {limit} possible until \
+                 `Function::set_max_dynamic_shared` allows more"
+            ),
             Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
             Self::Limit { what, asked, limit } => {
                 write!(f, "launch: {what}: {asked} asked for, at most {limit} possible")
@@ -112,6 +121,11 @@ mod tests {
         assert_eq!(
             limit("bytes of dynamic shared memory", 5, 0),
             "launch: bytes of dynamic shared memory: 5 asked for, at most 0 possible"
+        );
+        assert_eq!(
+            limit(super::NOT_ALLOWED_YET, 100_000, 49_152),
+            "launch: 100000 bytes of dynamic shared memory asked for; 49152 possible until \
+             `Function::set_max_dynamic_shared` allows more"
         );
     }
 }

@@ -20,6 +20,7 @@ mod text;
 
 pub use allocator::AllocatorError;
 pub use launch::LaunchError;
+pub(crate) use launch::NOT_ALLOWED_YET;
 pub use module::ModuleError;
 pub use nccl::NcclError;
 pub use rejected::Rejected;
@@ -208,7 +209,7 @@ pub enum Error {
     WrongDevice {
         /// The operation.
         op: &'static str,
-        /// What was given: "the memory", or which argument of which kernel.
+        /// What was given: "the memory", or which argument of which kernel, numbered from zero.
         what: Cow<'static, str>,
         /// The device that holds the memory.
         memory: u32,
@@ -292,7 +293,7 @@ pub enum Error {
     WrongContext {
         /// The operation.
         op: &'static str,
-        /// What was given: "the semaphore", or which argument of which kernel.
+        /// What was given: "the semaphore", or which argument of which kernel, numbered from zero.
         what: Cow<'static, str>,
     },
 

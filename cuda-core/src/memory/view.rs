@@ -146,7 +146,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         &self,
         len: usize,
     ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
-        Error::unless(len != 0, "chunks", "no elements for a chunk were given")?;
+        Error::unless(len != 0, "chunks", "a chunk has at least one element")?;
         let view = *self;
         let part = move |index| {
             // `before` is at most the view's length, so neither computation overflows.

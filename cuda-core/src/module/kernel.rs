@@ -20,7 +20,8 @@ use crate::types::pod::Pod;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given for a parameter `&[{T}]`",
-    note = "give `&buffer` or a shared view, of elements of this type"
+    note = "give `&buffer` or a shared view, of elements of this type",
+    note = "host memory is copied to the device first: `stream.upload_new(&vec)`"
 )]
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Reads<T>: Sealed {}

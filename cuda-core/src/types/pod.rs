@@ -27,7 +27,8 @@
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be filled from a device",
-    note = "`Pod` holds for types of which every bit pattern is a value and that have no padding"
+    note = "`Pod` holds for types of which every bit pattern is a value and that have no padding",
+    note = "declare a struct of your own by `cuda_core::pod! {{ struct P {{ .. }} }}`"
 )]
 pub unsafe trait Pod: Copy + Send + Sync + 'static {}
 

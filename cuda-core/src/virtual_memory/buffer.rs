@@ -10,7 +10,7 @@ use super::physical::PhysicalMemory;
 use crate::alloc::plain::owned_storage;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
 use crate::memory::device::DeviceMemory;
@@ -110,7 +110,7 @@ impl<T: Pod> VirtualBuffer<T> {
     /// unless enough memory is mapped already. Neither copies nor waits.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] beyond [`max_len`](Self::max_len); [`Error::OutOfMemory`]. The buffer
+    /// [`Error::Invalid`] beyond [`max_len`](Self::max_len); [`Error::OutOfMemory`]. The buffer
     /// is then unchanged.
     ///
     /// ```no_run
@@ -131,7 +131,9 @@ impl<T: Pod> VirtualBuffer<T> {
             return Ok(());
         }
         if len > self.max_len() {
-            return Err(Error::OutOfBounds { start: self.len(), end: len, len: self.max_len() });
+            let reserved = counted(self.max_len(), "element", "elements");
+            let reason = format!("addresses are reserved for {reserved}, not for {len}");
+            return Err(Error::invalid("VirtualBuffer::grow_to", reason));
         }
         self.mapping().grow(len * size_of::<T>())?;
         self.set_len(len);

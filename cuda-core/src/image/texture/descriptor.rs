@@ -209,7 +209,11 @@ impl TextureDescriptor {
         let wraps = self.coordinates == Coordinates::Texels && self.address.iter().any(wraps);
         let wide = reads_floats && !is_float && bits == 32;
         let refused = [
-            (wraps, "wrapping and mirroring want normalised coordinates"),
+            (
+                wraps,
+                "wrapping and mirroring want normalised coordinates: \
+                 `with_coordinates(Coordinates::Normalized)`",
+            ),
             (wide, "integers of 32 bits cannot be read as normalised floats"),
             (
                 !reads_floats && !is_float && is_linear,

@@ -82,7 +82,9 @@ use crate::util::inline_vec::InlineVec;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a kernel",
-    note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values"
+    note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values",
+    note = "host memory is copied to the device first: `stream.upload_new(&vec)`",
+    note = "declare a struct of your own by `cuda_core::pod! {{ struct P {{ .. }} }}`"
 )]
 pub trait Argument<'a> {
     /// The memory or the value that the kernel is passed: a type of this crate's, or a [`Pod`].

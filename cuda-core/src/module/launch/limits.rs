@@ -7,7 +7,7 @@ use cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX_DYNAMIC;
 
 use super::Dimensions;
 use crate::device::{Device, LaunchBounds};
-use crate::error::{Error, LaunchError, Result};
+use crate::error::{Error, LaunchError, NOT_ALLOWED_YET, Result};
 use crate::module::Function;
 use crate::util::pocket::Pocket;
 
@@ -124,7 +124,7 @@ impl LaunchLimits {
         self.note_max_dynamic(limit);
         match bytes <= limit {
             true => Ok(()),
-            false => Err(limited(NOT_ALLOWED, bytes as u64, limit as u64)),
+            false => Err(limited(NOT_ALLOWED_YET, bytes as u64, limit as u64)),
         }
     }
 
@@ -165,10 +165,6 @@ fn wrong_arguments(
         _ => LaunchError::ArgumentCount { kernel, expected: counts.0, given: counts.1 },
     })
 }
-
-/// Dynamic shared memory that the device has, but that the kernel may not use yet.
-const NOT_ALLOWED: &str =
-    "bytes of dynamic shared memory before `set_max_dynamic_shared` allows more";
 
 fn too_much(asked: usize, limit: usize) -> Error {
     limited("bytes of dynamic shared memory", asked as u64, limit as u64)

@@ -189,13 +189,18 @@ const OP: &str = "cuLaunchKernelEx";
 #[cold]
 fn elsewhere(function: &Function, stream: &Context) -> Error {
     let devices = [function.context(), stream].map(|context| context.device().ordinal());
-    let what = format!(
-        "`{}` (loaded on device {}, the stream is on device {}: load it in the stream's context, or \
-         use a `Library`)",
-        function.name(),
-        devices[0],
-        devices[1]
-    );
+    let (name, [loaded, stream]) = (function.name(), devices);
+    let what = if loaded == stream {
+        format!(
+            "`{name}` (loaded in another context of device {loaded} than the stream's: load it there, \
+             or use a `Library`)"
+        )
+    } else {
+        format!(
+            "`{name}` (loaded on device {loaded}, the stream is on device {stream}: load it in the \
+             stream's context, or use a `Library`)"
+        )
+    };
     Error::WrongContext { op: OP, what: what.into() }
 }
 
