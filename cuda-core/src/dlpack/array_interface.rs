@@ -23,6 +23,7 @@ use crate::stream::{Stream, StreamKind};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
+#[doc(alias("__cuda_array_interface__"))]
 pub struct ArrayInterface {
     /// The lengths of the dimensions: at first one, that of the view.
     pub shape: Vec<usize>,

@@ -35,6 +35,7 @@ use crate::util::panic::contain;
 /// capsule(matrix.into_raw(&Consumer::Stream(stream.clone()))?.as_ptr());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("__dlpack__", "to_dlpack"))]
 pub struct Tensor {
     // INVARIANT: unless `read_only`, nothing else of this crate uses the buffer.
     memory: SharedSlice<u8>,

@@ -33,6 +33,7 @@ use crate::util::panic::{Contained, contain};
 /// stream.fill(&mut buffer, 1.0)?; // in the other library's memory
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("from_dlpack"))]
 pub struct ImportedTensor {
     raw: RawTensor,
     // INVARIANT: a copy of the tensor of `raw`; `ndim` is not negative, and `shape` and `strides` are null or

@@ -74,6 +74,7 @@ impl GraphBuilder<'_> {
     /// Those of `work`; the driver's.
     #[doc(alias("cuGraphAddKernelNode", "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode"))]
     #[doc(alias("cuGraphAddHostNode", "cudaGraphAddNode", "cudaGraphAddKernelNode"))]
+    #[doc(alias("cudaGraphAddMemcpyNode", "cudaGraphAddMemsetNode", "cudaGraphAddHostNode"))]
     pub fn add(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<NodeId> {
         self.step(None, work)
     }
@@ -99,6 +100,7 @@ impl GraphBuilder<'_> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuGraphAddDependencies", "cuGraphAddEmptyNode", "cudaGraphAddDependencies"))]
+    #[doc(alias("cudaGraphAddEmptyNode"))]
     pub fn add_after(
         &self,
         after: &[NodeId],

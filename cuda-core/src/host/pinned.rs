@@ -204,6 +204,7 @@ flags! {
         PORTABLE = 1;
         /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
         /// `CU_MEMHOSTALLOC_DEVICEMAP`.
+        #[doc(alias("cudaHostAllocMapped"))]
         MAPPED = 2;
         /// Writes go past the caches of the host, which makes copies to a device faster on some
         /// systems and reading by the host slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.

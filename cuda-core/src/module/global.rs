@@ -39,7 +39,8 @@ impl Module {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuModuleGetGlobal", "cuPointerGetAttributes"))]
-    #[doc(alias("cudaGetSymbolAddress", "cudaPointerGetAttributes"))]
+    #[doc(alias("cudaGetSymbolAddress", "cudaGetSymbolSize", "cudaPointerGetAttributes"))]
+    #[doc(alias("cudaMemcpyToSymbol", "cudaMemcpyFromSymbol", "__constant__"))]
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
         let symbol = c_string("cuModuleGetGlobal", name)?;
         let handle = self.0.live()?.raw.0;

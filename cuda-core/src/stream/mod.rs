@@ -110,6 +110,7 @@ mod sealed {
 /// stream.synchronize()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("cudaStream_t", "CUstream"))]
 pub struct Stream<K: StreamKind = AnyThread> {
     core: Arc<StreamCore>,
     _kind: PhantomData<K::Marker>,

@@ -34,6 +34,7 @@ flags! {
         /// A thread that waits for the event sleeps instead of spinning: `CU_EVENT_BLOCKING_SYNC`.
         BLOCKING_SYNC = 1;
         /// Measures no time, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
+        #[doc(alias("cudaEventDisableTiming"))]
         DISABLE_TIMING = 2;
         /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle);
         /// goes with [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.

@@ -113,6 +113,7 @@ half! {
     /// let launch = stream.kernel(&function).block(3).arg(&mut x).arg(f16::from_f32(3.0));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("__half", "half2"))]
     f16: 0x3c00, wide_of_half, half_of_wide
 }
 
@@ -129,6 +130,7 @@ half! {
     /// assert_eq!(bf16::from_f32(3.14159).to_f32(), 3.140625);
     /// assert_eq!(f32::from(bf16::from_f32(1e38)), 9.969_21e37);
     /// ```
+    #[doc(alias("__nv_bfloat16"))]
     bf16: 0x3f80, wide_of_brain, brain_of_wide
 }
 

@@ -12,6 +12,7 @@ use std::fmt;
 /// assert_eq!(Dimensions::from((8, 4)).to_string(), "8x4");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(alias("dim3"))]
 pub struct Dimensions {
     /// The first dimension, in which neighbouring indices are adjacent.
     pub x: u32,

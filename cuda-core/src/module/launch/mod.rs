@@ -58,6 +58,7 @@ use attributes::Attributes;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[must_use = "nothing is launched until `launch` is called"]
+#[doc(alias("LaunchConfig", "RawKernel"))]
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     /// Boxed: every method takes and returns the launch.
