@@ -1,6 +1,9 @@
 //! What NCCL is asked, and the driver beside it.
 
+use std::time::Duration;
+
 use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
+use cuda_core::{Error, NcclError};
 
 use super::*;
 
@@ -72,5 +75,24 @@ fn an_all_reduce_of_one_rank_costs_one() {
         assert_eq!(names, [GET, REDUCE, GET]);
         drop(sum);
         [stream, other].iter().try_for_each(|stream| stream.synchronize())
+    });
+}
+
+#[test]
+fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
+    Counted::run(|driver| {
+        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let options = CommunicatorOptions::new().limit(Duration::from_millis(20));
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
+        // SAFETY: the first operation fails, and none follows it.
+        let ranks = unsafe { ranks.into_communicators() };
+        let mut sum = streams[0].alloc_zeroed::<u32>(100)?;
+        let alone = ranks[0].on(&streams[0])?.all_reduce_in_place(&mut sum, Reduction::Sum);
+        let timed_out = matches!(&alone, Err(Error::Nccl(NcclError::TimedOut { rank: 0, .. })));
+        assert!(timed_out, "{alone:?}");
+        assert_eq!(driver.session.calls("ncclCommAbort"), 1);
+        // Nothing was left on the stream.
+        streams[0].synchronize()
     });
 }

@@ -19,6 +19,8 @@ pub(crate) struct Clique {
     pub(crate) rounds: Table<Round>,
     /// How many collectives each rank has enqueued.
     pub(crate) issued: Vec<u64>,
+    /// The ranks that have begun a collective, in which all [connect](super::connect).
+    pub(crate) connects: Vec<bool>,
     /// What one rank sends to another, by both.
     pub(crate) lanes: BTreeMap<(usize, usize), Lane>,
     pub(crate) splits: Table<Split>,
@@ -38,6 +40,7 @@ impl Clique {
             ranks: vec![None; size],
             rounds: Table::new(),
             issued: vec![0; size],
+            connects: vec![false; size],
             lanes: BTreeMap::new(),
             splits: Table::new(),
         }

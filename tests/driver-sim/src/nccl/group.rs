@@ -92,7 +92,12 @@ impl Call {
         }
         let blocking = kinds.first() == Some(&true);
         let captures = items.iter().any(|item| item.capture.is_some());
-        let later = !items.is_empty() && !blocking && !captures && self.takes_time();
+        self.begin_to_connect(&items);
+        if blocking {
+            self.await_connected(&items)?;
+        }
+        let waits = !self.is_connected(&items);
+        let later = waits || !items.is_empty() && !blocking && !captures && self.takes_time();
         if later {
             self.new_job(items, &members);
         } else {

@@ -43,15 +43,19 @@ impl State {
     }
 
     pub(crate) fn poll_job(&mut self, id: Id) {
+        let waits = self.nccl.jobs.get(&id).is_some_and(|job| !self.is_connected(&job.items));
         match self.nccl.jobs.get_mut(&id) {
+            // For other ranks, however often it is polled.
+            Some(_) if waits => {}
             Some(job) if job.patience > 0 => job.patience -= 1,
             _ => self.run_job(id),
         }
     }
 
-    /// Enqueues what jobs hold back, since a call waits. Whether there was any.
+    /// Enqueues what jobs hold back, since a call waits. Whether there was any that could go on.
     pub(crate) fn run_jobs(&mut self) -> bool {
-        let jobs: Vec<Id> = self.nccl.jobs.keys().copied().collect();
+        let jobs = self.nccl.jobs.iter().filter(|(_, job)| self.is_connected(&job.items));
+        let jobs: Vec<Id> = jobs.map(|(&id, _)| id).collect();
         for &id in &jobs {
             self.run_job(id);
         }

@@ -11,6 +11,9 @@ pub(crate) struct Lane {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) messages: Table<Message>,
+    /// The ends that have begun one, in which they [connect](super::connect).
+    pub(crate) sender_connects: bool,
+    pub(crate) receiver_connects: bool,
 }
 
 /// A send and the receive that matches it.

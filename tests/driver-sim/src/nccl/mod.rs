@@ -7,6 +7,7 @@
 pub(crate) mod call;
 pub(crate) mod clique;
 pub(crate) mod communicator;
+pub(crate) mod connect;
 pub(crate) mod control;
 pub(crate) mod entry;
 pub(crate) mod group;

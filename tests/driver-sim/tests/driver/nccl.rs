@@ -1,6 +1,7 @@
 //! The simulated NCCL.
 
 mod collectives;
+mod connect;
 mod groups;
 mod life;
 mod misuse;
@@ -268,8 +269,31 @@ impl Rank {
     }
 }
 
-/// Ranks on the devices from 0 on that do not block, and have joined.
+/// Ranks on the devices from 0 on that do not block, have joined, and are connected.
 pub(crate) fn ranks<const N: usize>() -> [Rank; N] {
+    let ranks = joined();
+    connect(&ranks);
+    ranks
+}
+
+/// Connects ranks, by a group of all operations that they connect in.
+pub(crate) fn connect(ranks: &[Rank]) {
+    done!(ncclGroupStart());
+    for rank in ranks {
+        let Rank { comm, stream, .. } = *rank;
+        done!(ncclAllReduce(rank.source(), rank.target(), 1, U8, SUM, comm, stream));
+        for peer in 0..ranks.len() {
+            let (to, peer) = (rank.target().wrapping_byte_add(peer), peer as c_int);
+            done!(ncclSend(rank.source(), 1, U8, peer, comm, stream));
+            done!(ncclRecv(to, 1, U8, peer, comm, stream));
+        }
+    }
+    goes!(ranks[0].comm, ncclGroupEnd());
+    ranks.iter().for_each(Rank::wait);
+}
+
+/// Ranks on the devices from 0 on that do not block, and have joined.
+pub(crate) fn joined<const N: usize>() -> [Rank; N] {
     let (id, mut next) = (unique(), 0);
     let ranks = [(); N].map(|()| {
         let context = bind(next);
