@@ -80,6 +80,7 @@ pub(crate) struct ContextInner {
     streams: <Streams as Pocket>::Content,
     /// The context is never destroyed; see [`Context::leave_behind`].
     left_behind: AtomicBool,
+    identity: Arc<()>,
 }
 
 /// What is known of a context's streams.
@@ -91,27 +92,6 @@ enum ContextKind {
     Green(green::RawGreenContext),
     Foreign(ForeignOwner),
     GivenUp,
-}
-
-/// A context that this value recognises and does not keep alive.
-pub(crate) enum WeakContext {
-    Primary(&'static ContextInner),
-    Counted(Weak<ContextInner>),
-}
-
-impl WeakContext {
-    pub(crate) fn is(&self, context: &Context) -> bool {
-        match (self, &context.0) {
-            (Self::Primary(inner), Ref::Primary(other)) => ptr::eq(*inner, *other),
-            // The memory is not given to another context while `self` exists.
-            (Self::Counted(inner), Ref::Counted(other)) => inner.as_ptr() == Arc::as_ptr(other),
-            _ => false,
-        }
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Counted(inner) if inner.strong_count() == 0)
-    }
 }
 
 /// A context's handle.
@@ -264,11 +244,10 @@ impl Context {
         }
     }
 
-    pub(crate) fn downgrade(&self) -> WeakContext {
-        match &self.0 {
-            Ref::Primary(inner) => WeakContext::Primary(inner),
-            Ref::Counted(inner) => WeakContext::Counted(Arc::downgrade(inner)),
-        }
+    /// What recognises the context without keeping it alive, by its address: that is not given to
+    /// another context's while a [`Weak`] of it exists.
+    pub(crate) fn identity(&self) -> &Arc<()> {
+        &self.inner().identity
     }
 
     #[inline]
@@ -352,6 +331,7 @@ impl ContextInner {
             kind,
             streams: Default::default(),
             left_behind: AtomicBool::new(false),
+            identity: Arc::default(),
         }
     }
 }

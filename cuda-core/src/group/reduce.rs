@@ -5,9 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-#[cfg(doc)]
-use crate::nccl::OnStreams;
-use crate::nccl::{Element, Ranks, Reduction};
+use crate::nccl::{Element, OnStreams, Ranks, Reduction};
 use crate::stream::Stream;
 use crate::util::sync::lock;
 
@@ -41,9 +39,7 @@ impl DeviceGroup {
     ) -> Result<()> {
         let sources = self.sources("all_reduce", sources)?;
         let destinations = self.destinations("all_reduce", destinations)?;
-        self.with_ranks(|ranks| {
-            ranks.on(&self.streams)?.all_reduce(sources, destinations, reduction)
-        })
+        self.on_ranks(|ranks| ranks.all_reduce(sources, destinations, reduction))
     }
 
     /// [`all_reduce`](Self::all_reduce) of each buffer into itself: `ncclAllReduce`.
@@ -57,7 +53,7 @@ impl DeviceGroup {
         reduction: Reduction<T>,
     ) -> Result<()> {
         let buffers = self.destinations("all_reduce", buffers)?;
-        self.with_ranks(|ranks| ranks.on(&self.streams)?.all_reduce_in_place(buffers, reduction))
+        self.on_ranks(|ranks| ranks.all_reduce_in_place(buffers, reduction))
     }
 
     /// Combines the elements of all members, and gives each member a part of the result, in their order:
@@ -74,9 +70,7 @@ impl DeviceGroup {
     ) -> Result<()> {
         let sources = self.sources("reduce_scatter", sources)?;
         let destinations = self.destinations("reduce_scatter", destinations)?;
-        self.with_ranks(|ranks| {
-            ranks.on(&self.streams)?.reduce_scatter(sources, destinations, reduction)
-        })
+        self.on_ranks(|ranks| ranks.reduce_scatter(sources, destinations, reduction))
     }
 
     /// Copies the elements of each member to all, one member's behind the other's: destinations are as
@@ -92,12 +86,12 @@ impl DeviceGroup {
     ) -> Result<()> {
         let sources = self.sources("all_gather", sources)?;
         let destinations = self.destinations("all_gather", destinations)?;
-        self.with_ranks(|ranks| ranks.on(&self.streams)?.all_gather(sources, destinations))
+        self.on_ranks(|ranks| ranks.all_gather(sources, destinations))
     }
 
-    /// Calls `f` with the group's communicator, made if there is none. One that has failed was aborted, and
-    /// is made anew next time.
-    fn with_ranks(&self, f: impl FnOnce(&Ranks) -> Result<()>) -> Result<()> {
+    /// Calls `f` with the group's communicator on its streams, made if there is none. One that has
+    /// failed was aborted, and is made anew next time.
+    fn on_ranks(&self, f: impl FnOnce(OnStreams<'_>) -> Result<()>) -> Result<()> {
         let ranks = {
             let mut kept = lock(&self.ranks);
             match &*kept {
@@ -108,7 +102,7 @@ impl DeviceGroup {
                 }
             }
         };
-        let result = f(&ranks);
+        let result = ranks.on(&self.streams).and_then(f);
         if let Err(Error::Nccl(_)) = result {
             let mut kept = lock(&self.ranks);
             let failed = kept.take_if(|kept| Arc::ptr_eq(kept, &ranks));

@@ -1,11 +1,13 @@
 //! The code that kernels and global variables belong to, and its users.
 
+use std::collections::HashMap;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::library::LoadedLibrary;
 use super::{Function, Loaded};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, c_string};
 use crate::process::owned::Owned;
 use crate::timeline::ledger::{Access, Fences, Ledger, Use};
 use crate::timeline::recording::KeptAlive;
@@ -38,6 +40,23 @@ pub(crate) struct Users {
     globals: Mutex<Vec<u64>>,
     /// Work on a global could not be waited for.
     in_use_for_good: AtomicBool,
+}
+
+/// What was found in code, by name.
+pub(super) type ByName<V> = Mutex<HashMap<String, Arc<V>>>;
+
+/// What has that name. `look_up`, which names `op` in errors, finds it the first time.
+pub(super) fn find_once<V>(
+    known: &ByName<V>,
+    op: &'static str,
+    name: &str,
+    look_up: impl FnOnce(&CStr) -> Result<V>,
+) -> Result<Arc<V>> {
+    if let Some(found) = lock(known).get(name) {
+        return Ok(found.clone());
+    }
+    let new = look_up(&c_string(op, name)?)?;
+    Ok(lock(known).entry(name.to_owned()).or_insert_with(|| Arc::new(new)).clone())
 }
 
 /// The one byte that stands for the code in its ledger.

@@ -1,21 +1,19 @@
 //! Kernels of a module: their attributes and settings.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 
-use super::code::{Code, Users};
+use super::code::{Code, Users, find_once};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::error::{Result, asked, c_string, check};
+use crate::error::{Result, asked, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::util::by_parts::{compare_by, debug_by};
-use crate::util::sync::lock;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -63,9 +61,6 @@ pub(super) struct FoundFunction {
 /// The most names that the error for one that is missing lists.
 const LISTED: usize = 8;
 
-/// The functions of a module that were asked for, by name.
-pub(super) type FoundFunctions = Mutex<HashMap<String, Arc<FoundFunction>>>;
-
 /// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
 /// ```no_run
@@ -105,16 +100,8 @@ pub struct FunctionAttributes {
 }
 
 impl FoundFunction {
-    pub(super) fn new(raw: CUfunction, name: &str) -> Arc<Self> {
-        Arc::new(Self { raw: Handle(raw), name: name.to_owned(), limits: OnceLock::new() })
-    }
-}
-
-impl Loaded {
-    /// Keeps a function of the module for the next look-up; returns the one that was kept first.
-    fn found(&self, raw: CUfunction, name: &str) -> Arc<FoundFunction> {
-        let new = || FoundFunction::new(raw, name);
-        lock(&self.functions).entry(name.to_owned()).or_insert_with(new).clone()
+    pub(super) fn new(raw: CUfunction, name: &str) -> Self {
+        Self { raw: Handle(raw), name: name.to_owned(), limits: OnceLock::new() }
     }
 }
 
@@ -136,21 +123,18 @@ impl Function {
     /// The function of a module with that name, which the driver is asked for once.
     pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
         let loaded = module.live()?;
-        let known = lock(&loaded.functions).get(name).cloned();
-        let found = match known {
-            Some(found) => found,
-            None => {
-                let symbol = c_string("cuModuleGetFunction", name)?;
-                let asked = loaded.context.ask("cuModuleGetFunction", ptr::null_mut(), |raw| {
-                    // SAFETY: the call writes one handle, to an exclusive borrow; the name is
-                    // NUL-terminated and read during the call only; the caller holds the module,
-                    // whose context is current.
-                    unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
-                });
-                let names = || Self::names(loaded, LISTED).unwrap_or_default();
-                loaded.found(asked.map_err(|error| error.naming_one_of(name, names))?, name)
-            }
-        };
+        let op = "cuModuleGetFunction";
+        let found = find_once(&loaded.functions, op, name, |symbol| {
+            let asked = loaded.context.ask(op, ptr::null_mut(), |raw| {
+                // SAFETY: the call writes one handle, to an exclusive borrow; the name is
+                // NUL-terminated and read during the call only; the caller holds the module, whose
+                // context is current.
+                unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
+            });
+            let names = || Self::names(loaded, LISTED).unwrap_or_default();
+            let raw = asked.map_err(|error| error.naming_one_of(name, names))?;
+            Ok(FoundFunction::new(raw, name))
+        })?;
         Ok(Self::of(found, &loaded.context, Code::Module(module.clone())))
     }
 

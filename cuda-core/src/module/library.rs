@@ -1,20 +1,19 @@
 //! Libraries: kernels loaded once for all contexts.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use cuda_sys::{CUfunction, CUkernel, CUlibrary, symbol as cu};
 
-use super::code::{Code, Users};
+use super::code::{ByName, Code, Users, find_once};
 use super::function::FoundFunction;
 use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
-use crate::context::{Context, WeakContext};
+use crate::context::Context;
 use crate::error::{Rejected, Result, asked, c_string};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
@@ -58,7 +57,7 @@ pub(crate) struct LoadedLibrary {
     // INVARIANT: a loaded library, unloaded only by `release`.
     raw: Handle<CUlibrary>,
     pub(super) users: Users,
-    kernels: Mutex<HashMap<String, Arc<FoundKernel>>>,
+    kernels: ByName<FoundKernel>,
     outputs: Outputs,
 }
 
@@ -201,7 +200,7 @@ impl Library {
         Ok(Self(Arc::new(Owned::new(LoadedLibrary {
             raw: Handle(raw),
             users: Users::default(),
-            kernels: Mutex::default(),
+            kernels: ByName::default(),
             outputs: Outputs::of(op, code, call)?,
         }))))
     }
@@ -227,22 +226,16 @@ impl Library {
     #[doc(alias("cuLibraryGetKernel", "cudaLibraryGetKernel"))]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
-        let symbol = c_string(op, name)?;
         let loaded = self.0.live()?;
-        let known = lock(&loaded.kernels).get(name).cloned();
-        if let Some(found) = known {
-            return Ok(Kernel { found, library: self.0.clone() });
-        }
-        // SAFETY: the call writes one handle, to an exclusive borrow; the name is NUL-terminated and
-        // read during the call only; the library is loaded.
-        let found = asked(op, ptr::null_mut(), |raw| unsafe {
-            cu::cuLibraryGetKernel(raw, loaded.raw.0, symbol.as_ptr())
-        });
-        let raw = found.map_err(|error| error.naming(name))?;
-        let new =
-            || FoundKernel { raw: Handle(raw), name: name.to_owned(), functions: Mutex::default() };
-        let mut kernels = lock(&loaded.kernels);
-        let found = kernels.entry(name.to_owned()).or_insert_with(|| Arc::new(new())).clone();
+        let found = find_once(&loaded.kernels, op, name, |symbol| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; the name is NUL-terminated
+            // and read during the call only; the library is loaded.
+            let asked = asked(op, ptr::null_mut(), |raw| unsafe {
+                cu::cuLibraryGetKernel(raw, loaded.raw.0, symbol.as_ptr())
+            });
+            let raw = Handle(asked.map_err(|error| error.naming(name))?);
+            Ok(FoundKernel { raw, name: name.to_owned(), functions: Mutex::default() })
+        })?;
         Ok(Kernel { found, library: self.0.clone() })
     }
 
@@ -344,27 +337,28 @@ struct FoundKernel {
     // INVARIANT: a kernel for as long as its library is loaded, which a `Kernel` sees to.
     raw: Handle<CUkernel>,
     name: String,
-    // INVARIANT: of this kernel, each in the context beside it.
-    functions: Mutex<Vec<(WeakContext, Arc<FoundFunction>)>>,
+    // INVARIANT: of this kernel, each in the context with the identity beside it.
+    functions: Mutex<Vec<(Weak<()>, Arc<FoundFunction>)>>,
 }
 
 impl FoundKernel {
     /// The function in that context, if it was found already.
     fn known(&self, context: &Context) -> Option<Arc<FoundFunction>> {
-        let functions = lock(&self.functions);
-        let (_, found) = functions.iter().find(|(of, _)| of.is(context))?;
+        let (functions, identity) = (lock(&self.functions), Arc::as_ptr(context.identity()));
+        let (_, found) = functions.iter().find(|(of, _)| of.as_ptr() == identity)?;
         Some(found.clone())
     }
 
     /// Keeps the function for the next look-up; returns the one that was kept first.
     fn keep(&self, raw: CUfunction, context: &Context) -> Arc<FoundFunction> {
-        let new = FoundFunction::new(raw, &self.name);
+        let new = Arc::new(FoundFunction::new(raw, &self.name));
         let mut functions = lock(&self.functions);
-        functions.retain(|(of, _)| !of.is_gone());
-        if let Some((_, first)) = functions.iter().find(|(of, _)| of.is(context)) {
+        functions.retain(|(of, _)| of.strong_count() > 0);
+        let identity = Arc::downgrade(context.identity());
+        if let Some((_, first)) = functions.iter().find(|(of, _)| of.ptr_eq(&identity)) {
             return first.clone();
         }
-        functions.push((context.downgrade(), new.clone()));
+        functions.push((identity, new.clone()));
         new
     }
 }

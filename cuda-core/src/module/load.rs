@@ -8,8 +8,9 @@ use cuda_sys::symbol as cu;
 
 use crate::context::Context;
 use crate::error::Result;
+use crate::module::code::ByName;
 use crate::module::code::Users;
-use crate::module::function::{FoundFunctions, Function};
+use crate::module::function::Function;
 use crate::module::jit::{JitOptions, Outputs};
 use crate::module::nvrtc::Cubin;
 use crate::module::{Loaded, Module, aligned, ptx_text, read_image};
@@ -233,7 +234,7 @@ impl Module {
             raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
-            functions: FoundFunctions::default(),
+            functions: ByName::default(),
             outputs: Outputs::of(op, code, call)?,
         }))))
     }

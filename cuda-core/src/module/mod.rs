@@ -38,8 +38,8 @@ pub use library::{Kernel, Library};
 pub use linker::{LinkInput, Linker};
 pub use occupancy::BlockSize;
 
-use code::Users;
-use function::FoundFunctions;
+use code::{ByName, Users};
+use function::FoundFunction;
 use jit::Outputs;
 
 /// Kernels and global variables, loaded into a context.
@@ -73,7 +73,7 @@ pub(crate) struct Loaded {
     raw: Handle<CUmodule>,
     context: Context,
     users: Users,
-    functions: FoundFunctions,
+    functions: ByName<FoundFunction>,
     outputs: Outputs,
 }
 

@@ -307,23 +307,11 @@ struct AddressSpace {
     is_foreign: bool,
 }
 
-impl AddressSpace {
-    #[inline]
-    fn of(context: &Context) -> Self {
-        Self { of: context.address_space(), is_foreign: context.is_foreign() }
-    }
-
-    /// Whether the two may be one address space, as far as can be known.
-    #[inline]
-    fn may_be(self, other: Self) -> bool {
-        self.of == other.of || self.is_foreign || other.is_foreign
-    }
-}
-
 impl Confined {
     #[inline]
     pub(crate) fn to_context(context: &Context) -> Self {
-        Self { device: context.device(), space: Some(AddressSpace::of(context)) }
+        let (of, is_foreign) = (context.address_space(), context.is_foreign());
+        Self { device: context.device(), space: Some(AddressSpace { of, is_foreign }) }
     }
 
     #[inline]
@@ -334,7 +322,10 @@ impl Confined {
     /// Whether kernels of the context reach it as their own device's, without being given access.
     #[inline]
     pub(crate) fn is_at_home_in(self, context: &Context) -> bool {
-        let same_space = |space: AddressSpace| space.may_be(AddressSpace::of(context));
+        // As far as can be known.
+        let same_space = |space: AddressSpace| {
+            space.of == context.address_space() || space.is_foreign || context.is_foreign()
+        };
         self.device == context.device() && self.space.is_none_or(same_space)
     }
 }

@@ -87,13 +87,6 @@ impl Counter {
     }
 }
 
-impl Counters {
-    fn take_up(&mut self, inner: Self) {
-        self.bytes.take_up(inner.bytes);
-        self.blocks.take_up(inner.blocks);
-    }
-}
-
 /// An allocator that counts what the inner allocator hands out.
 ///
 /// Bytes are counted as requested, whatever size the inner allocator uses; a block counts from when
@@ -175,7 +168,8 @@ impl<A> Statistics<A> {
             Error::invalid("Statistics::pop", "there are no inner counters to end")
         })?;
         let inner = std::mem::replace(&mut counters.innermost, outer);
-        counters.innermost.take_up(inner);
+        counters.innermost.bytes.take_up(inner.bytes);
+        counters.innermost.blocks.take_up(inner.blocks);
         Ok(inner)
     }
 

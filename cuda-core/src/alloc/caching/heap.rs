@@ -17,6 +17,7 @@ use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
+use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 use crate::wait::PendingMark;
@@ -284,9 +285,6 @@ impl HeapState {
     }
 }
 
-/// A heap to which only waits for its work still refer.
-struct Leaving(Heap);
-
 impl Heap {
     /// Arranges that all memory is given back when all work on it is done. The thread that drops a
     /// stream does not wait for that work, but a thread that waits for deferred drops must wait for
@@ -296,18 +294,16 @@ impl Heap {
         // A second try; what cannot be waited for stays allocated.
         let of = |mark| PendingMark::of(mark).or_else(|_| PendingMark::of(mark));
         let awaited: Vec<_> = marks.iter().filter_map(|mark| of(mark).ok()?).collect();
-        let leaving = Arc::new(Leaving(self));
+        // Called once no wait for its work refers to the heap any more.
+        let release = move || {
+            if !driver::is_gone() {
+                self.release_all();
+            }
+        };
+        let leaving = Arc::new(OnDrop::new(release));
         for awaited in awaited {
             let leaving = Arc::clone(&leaving);
             let _ = awaited.then(Box::new(move |_| drop(leaving)));
-        }
-    }
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        if !driver::is_gone() {
-            self.0.release_all();
         }
     }
 }

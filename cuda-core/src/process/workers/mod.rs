@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ pub(crate) fn with_help<R>(
         panic: Mutex::new(None),
     };
     let value = {
-        let _enlisted = Enlisted::new(&job, helpers.min(MOST));
+        let _enlisted = job.enlist(helpers.min(MOST));
         body(&Help { job: Some(&job), ..alone })
     };
     let panic = lock(&job.panic).take();
@@ -156,27 +157,22 @@ fn wake(wanted: usize) {
     }
 }
 
-/// A job that is listed; no helper is in it after the drop.
-struct Enlisted<'j> {
-    job: &'j HelpJob<'j>,
-}
-
-impl<'j> Enlisted<'j> {
-    fn new(job: &'j HelpJob<'j>, helpers: usize) -> Self {
+impl HelpJob<'_> {
+    /// Lists the job, until what is returned is dropped.
+    fn enlist(&self, helpers: usize) -> OnDrop<impl FnOnce()> {
         let mut team = lock(&TEAM);
         team.start(helpers);
-        team.jobs.push(Listed { job: NonNull::from(job).cast(), helpers });
-        Self { job }
+        team.jobs.push(Listed { job: NonNull::from(self).cast(), helpers });
+        OnDrop::new(|| self.delist())
     }
-}
 
-impl Drop for Enlisted<'_> {
-    fn drop(&mut self) {
-        let address = NonNull::from(self.job).cast();
+    /// Takes the job from the list; no helper is in it afterwards.
+    fn delist(&self) {
+        let address = NonNull::from(self).cast();
         // No helper enters from here on: helpers enter under the lock, and only listed jobs.
         lock(&TEAM).jobs.retain(|listed| listed.job != address);
-        self.job.over.store(true, Ordering::Release);
-        let is_empty = || self.job.inside.load(Ordering::Acquire) == 0;
+        self.over.store(true, Ordering::Release);
+        let is_empty = || self.inside.load(Ordering::Acquire) == 0;
         if linger(is_empty) {
             return;
         }
