@@ -15,15 +15,26 @@
 //! drop(range);
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
+//!
+//! Profilers show the GPU work of a range, too: what is enqueued between its begin and its end. An
+//! [`NvtxEvent`] has a colour, a category and a number; [`Stream::set_name`](crate::Stream::set_name)
+//! names the row of a stream.
+
+mod event;
 
 use std::env;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use cuda_sys::CUstream;
 use cuda_sys::os::{self, LoadOnce};
+
+use event::{EventAttributes, c_name};
+
+pub use event::{NvtxEvent, NvtxPayload};
 
 /// A range of the calling thread; ends when it is dropped. Made by [`range`].
 #[must_use = "dropping it ends the range"]
@@ -34,32 +45,51 @@ pub struct NvtxRange {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Begins a range with that name on the calling thread, within those that have begun there:
-/// `nvtxRangePushA`. The name ends at a NUL.
+/// Begins a range on the calling thread, a name or an [`NvtxEvent`], within those that have begun there:
+/// `nvtxRangePushA`, `nvtxRangePushEx`. The name ends at a NUL.
 ///
 /// ```no_run
 /// let _step = cuda_core::nvtx::range("step");
 /// ```
 #[doc(alias("nvtxRangePush"))]
 #[inline]
-pub fn range(name: &str) -> NvtxRange {
+pub fn range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxRange {
     let begun = is_profiled();
     if begun {
-        push(name);
+        push(&event.into());
     }
     NvtxRange { begun, _not_send: PhantomData }
 }
 
-/// Marks this moment with a name: `nvtxMarkA`. The name ends at a NUL.
+/// Marks this moment with a name or an [`NvtxEvent`]: `nvtxMarkA`, `nvtxMarkEx`. The name ends at a NUL.
 ///
 /// ```no_run
 /// cuda_core::nvtx::mark("the first batch has arrived");
 /// ```
 #[doc(alias("nvtxMark"))]
 #[inline]
-pub fn mark(name: &str) {
+pub fn mark<'a>(event: impl Into<NvtxEvent<'a>>) {
     if is_profiled() {
-        mark_now(name);
+        mark_now(&event.into());
+    }
+}
+
+/// Names a [category](NvtxEvent::category) of events: `nvtxNameCategoryA`.
+///
+/// ```no_run
+/// cuda_core::nvtx::name_category(1, "training");
+/// ```
+#[doc(alias("nvtxNameCategory"))]
+pub fn name_category(category: u32, name: &str) {
+    if is_profiled() {
+        name_category_now(category, name);
+    }
+}
+
+/// Names a stream: `nvtxNameCuStreamA`.
+pub(crate) fn name_stream(stream: CUstream, name: &str) {
+    if is_profiled() {
+        name_stream_now(stream, name);
     }
 }
 
@@ -108,12 +138,17 @@ fn attach(initialize: Initialize) -> bool {
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 const MOST: usize = 16;
 const CORE: usize = 1;
+const MARK_EX: usize = 1;
 const MARK_A: usize = 2;
+const RANGE_PUSH_EX: usize = 8;
 const RANGE_PUSH_A: usize = 9;
 const RANGE_POP: usize = 11;
+const NAME_CATEGORY_A: usize = 12;
+const CUDA: usize = 2;
+const NAME_STREAM_A: usize = 5;
 
 /// The tool's functions by module: a tool expects room for all, and sets those that it has.
-// INVARIANT: those of `CORE` that are not null are functions of NVTX's signatures at their index.
+// INVARIANT: those of `CORE` and `CUDA` that are not null are functions of NVTX's signatures at their index.
 static FUNCTIONS: [[AtomicPtr<c_void>; MOST]; SIZES.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; SIZES.len()];
 
@@ -199,36 +234,69 @@ unsafe extern "C" fn module_functions(
     1
 }
 
-fn function(at: usize) -> *const c_void {
-    FUNCTIONS[CORE][at].load(Ordering::Acquire)
+fn function(module: usize, at: usize) -> *const c_void {
+    FUNCTIONS[module][at].load(Ordering::Acquire)
 }
 
 #[cold]
-fn push(name: &str) {
-    call_with_name(RANGE_PUSH_A, name);
+fn push(event: &NvtxEvent<'_>) {
+    show(event, RANGE_PUSH_A, RANGE_PUSH_EX);
 }
 
 #[cold]
-fn mark_now(name: &str) {
-    call_with_name(MARK_A, name);
+fn mark_now(event: &NvtxEvent<'_>) {
+    show(event, MARK_A, MARK_EX);
 }
 
-/// Calls one of the functions that take a name; what it returns is not looked at.
-fn call_with_name(at: usize, name: &str) {
-    let name = CString::new(name.split('\0').next().unwrap_or_default()).unwrap_or_default();
-    let called = function(at);
-    if !called.is_null() {
+/// Calls the function that takes a name, or, for an event that has more, the one that takes attributes.
+fn show(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
+    let name = event.name();
+    let called = function(CORE, if event.is_plain() { plain } else { extended });
+    if called.is_null() {
+        return;
+    }
+    if event.is_plain() {
         // SAFETY: takes a text, by the invariant; one returns an int, which may be ignored.
         let called =
             unsafe { transmute::<*const c_void, unsafe extern "C" fn(*const c_char)>(called) };
         // SAFETY: a C string that outlives the call.
-        unsafe { called(name.as_ptr()) };
+        return unsafe { called(name.as_ptr()) };
+    }
+    let attributes = event.attributes(&name);
+    // SAFETY: takes attributes, by the invariant; one returns an int, which may be ignored.
+    let called =
+        unsafe { transmute::<*const c_void, unsafe extern "C" fn(*const EventAttributes)>(called) };
+    // SAFETY: attributes with a C string, which outlive the call.
+    unsafe { called(&attributes) };
+}
+
+#[cold]
+fn name_category_now(category: u32, name: &str) {
+    let (called, name) = (function(CORE, NAME_CATEGORY_A), c_name(name));
+    if !called.is_null() {
+        type NameCategory = unsafe extern "C" fn(u32, *const c_char);
+        // SAFETY: takes a number and a text, by the invariant.
+        let called = unsafe { transmute::<*const c_void, NameCategory>(called) };
+        // SAFETY: a C string that outlives the call.
+        unsafe { called(category, name.as_ptr()) };
+    }
+}
+
+#[cold]
+fn name_stream_now(stream: CUstream, name: &str) {
+    let (called, name) = (function(CUDA, NAME_STREAM_A), c_name(name));
+    if !called.is_null() {
+        type NameStream = unsafe extern "C" fn(CUstream, *const c_char);
+        // SAFETY: takes a stream and a text, by the invariant.
+        let called = unsafe { transmute::<*const c_void, NameStream>(called) };
+        // SAFETY: a C string that outlives the call; the handle is live, since its owner calls.
+        unsafe { called(stream, name.as_ptr()) };
     }
 }
 
 #[cold]
 fn pop() {
-    let called = function(RANGE_POP);
+    let called = function(CORE, RANGE_POP);
     if !called.is_null() {
         // SAFETY: takes nothing, by the invariant.
         let called = unsafe { transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(called) };
@@ -263,6 +331,24 @@ mod tests {
         note("mark", name);
     }
 
+    unsafe extern "C" fn with_attributes(event: *const EventAttributes) -> c_int {
+        // SAFETY: attributes, for the length of the call.
+        let event = unsafe { &*event };
+        let EventAttributes { category, color, color_type, payload, payload_type, .. } = *event;
+        assert_eq!((event.version, event.size, event.message_type), (3, 48, 1));
+        let more = format!("{category} {color_type}:{color:x} {payload_type}:{payload:x}");
+        note(&more, event.message);
+        0
+    }
+
+    unsafe extern "C" fn name_category_a(category: u32, name: *const c_char) {
+        note(&format!("category {category}"), name);
+    }
+
+    unsafe extern "C" fn name_stream_a(stream: CUstream, name: *const c_char) {
+        note(&format!("stream {}", stream.addr()), name);
+    }
+
     unsafe extern "C" fn pop_one() -> c_int {
         note("pop", c"".as_ptr());
         0
@@ -277,10 +363,14 @@ mod tests {
         // SAFETY: the table of this id.
         let callbacks = unsafe { &*get(1).cast::<ExportedCallbacks>() };
         assert_eq!(callbacks.size, 16);
-        let own: [(usize, *const ()); 3] = [
-            (MARK_A, mark_a as *const ()),
-            (RANGE_PUSH_A, push_a as *const ()),
-            (RANGE_POP, pop_one as *const ()),
+        let own: [(usize, usize, *const ()); 7] = [
+            (CORE, MARK_EX, with_attributes as *const ()),
+            (CORE, MARK_A, mark_a as *const ()),
+            (CORE, RANGE_PUSH_EX, with_attributes as *const ()),
+            (CORE, RANGE_PUSH_A, push_a as *const ()),
+            (CORE, RANGE_POP, pop_one as *const ()),
+            (CORE, NAME_CATEGORY_A, name_category_a as *const ()),
+            (CUDA, NAME_STREAM_A, name_stream_a as *const ()),
         ];
         for module in -1..9 {
             let (mut table, mut size) = (ptr::null(), 0);
@@ -291,8 +381,8 @@ mod tests {
                 // SAFETY: within the table.
                 let entry = unsafe { table.wrapping_add(at).read() };
                 assert_eq!(entry.is_null(), at == 0);
-                let wanted = own.iter().find(|it| module == 1 && it.0 == at);
-                if let Some((_, function)) = wanted {
+                let wanted = own.iter().find(|it| module == it.0 as c_int && it.1 == at);
+                if let Some((_, _, function)) = wanted {
                     // SAFETY: an entry of the table.
                     unsafe { &*entry }.store(function.cast_mut().cast(), Ordering::Release);
                 }
@@ -307,10 +397,26 @@ mod tests {
         drop(range("unseen"));
         mark("unseen");
         assert!(attach(tool));
-        push("outer");
-        mark_now("a\0b");
+        push(&"outer".into());
+        mark_now(&"a\0b".into());
         pop();
         let seen = SEEN.with_borrow_mut(std::mem::take);
         assert_eq!(seen, ["push outer", "mark a", "pop "]);
+        push(&NvtxEvent::new("colourful").color(0xff00_ff00).category(7));
+        mark_now(&NvtxEvent::new("counted").payload(16u64));
+        mark_now(&NvtxEvent::new("below").payload(-1i64));
+        mark_now(&NvtxEvent::new("half").payload(0.5));
+        name_category_now(7, "seven");
+        name_stream_now(std::ptr::without_provenance_mut(40), "uploads");
+        let seen = SEEN.with_borrow_mut(std::mem::take);
+        let expected = [
+            "7 1:ff00ff00 0:0 colourful",
+            "0 0:0 1:10 counted",
+            "0 0:0 2:ffffffffffffffff below",
+            "0 0:0 3:3fe0000000000000 half",
+            "category 7 seven",
+            "stream 40 uploads",
+        ];
+        assert_eq!(seen, expected);
     }
 }

@@ -317,6 +317,22 @@ impl Stream {
     }
 }
 
+/// # Names
+impl<K: StreamKind> Stream<K> {
+    /// Names the stream for profilers, which show it in place of a number: `nvtxNameCuStreamA`. Without a
+    /// profiler one atomic load; see [`nvtx`](crate::nvtx).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// stream.set_name("uploads");
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("nvtxNameCuStream"))]
+    pub fn set_name(&self, name: &str) {
+        crate::nvtx::name_stream(self.core.raw(), name);
+    }
+}
+
 impl<K: StreamKind> Drop for Stream<K> {
     fn drop(&mut self) {
         self.core.handle_dropped();
