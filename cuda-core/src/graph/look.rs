@@ -110,7 +110,7 @@ impl Graph {
     /// `cuGraphDebugDotPrint`. [`Graph::to_svg`] needs no other program.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a path that is not UTF-8, or to which the driver
+    /// [`Error::Invalid`] for a path that is not UTF-8, or to which the driver
     /// cannot write; the driver's.
     ///
     /// ```no_run
