@@ -129,7 +129,7 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
 fn may_change(op: &'static str) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
-    let why = "called inside `with_allocator`, which decides for now";
+    let why = "the allocator cannot be changed inside `with_allocator`";
     Error::unless(!inside.unwrap_or(false), op, why)
 }
 

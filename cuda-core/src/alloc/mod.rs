@@ -93,8 +93,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     /// enqueued on `stream` from now on.
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()>;
 
-    /// Gives unallocated memory back to its source, until no more than `keep` bytes are kept, and
-    /// returns the bytes given back. Does nothing by default.
+    /// Gives unallocated memory back to its source, until no more than `keep` bytes are reserved, those
+    /// in use included, and returns the bytes given back. Does nothing by default.
     ///
     /// # Errors
     /// Any error; what was not given back is kept.

@@ -356,7 +356,7 @@ fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Box
         if count == Some(len) {
             return Ok(extents);
         }
-        let why = format!("a shape of {shape:?} has not the {len} elements of the memory");
+        let why = format!("shape {shape:?} has another number of elements than the memory ({len})");
         return Err(Error::invalid(NEW, why));
     };
     Error::unless(strides.len() == shape.len(), NEW, "each dimension needs one stride")?;

@@ -122,7 +122,7 @@ impl ImportedTensor {
         if is_shaped && shape().iter().all(|length| *length >= 0) {
             return Ok(Self { raw: take(), tensor, read_only, stream: stream.clone() });
         }
-        Err(Error::invalid(FROM_RAW, "the tensor's shape is none: null, or with negative numbers"))
+        Err(Error::invalid(FROM_RAW, "the tensor's shape is null, or a length in it is negative"))
     }
 
     /// The lengths of the dimensions.

@@ -188,8 +188,8 @@ fn not_in_graphs(op: &str) -> String {
                 .into();
         }
         "cuStreamWaitEvent" => {
-            return "what is captured and what is not cannot wait for each other; outside of \
-                    conditions, `wait_event_each` makes each launch of the graph wait for an event"
+            return "captured work cannot wait for work outside of the capture, nor that for captured work; \
+                    outside of conditions, `wait_event_each` makes each launch of the graph wait"
                 .into();
         }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {

@@ -71,7 +71,7 @@ impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit { what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
-                write!(f, "launch: {what} is zero: only `elements` may be, which launches nothing")
+                write!(f, "launch: {what} is zero; `elements(0)` makes a launch that does nothing")
             }
             Self::Limit { what: NOT_ALLOWED_YET, asked, limit } => write!(
                 f,
@@ -115,7 +115,7 @@ mod tests {
     fn limits_read_alike_for_sizes_and_memory() {
         let limit = |what, asked, limit| LaunchError::Limit { what, asked, limit }.to_string();
         assert!(
-            limit("grid.y", 0, 65_535).ends_with("only `elements` may be, which launches nothing")
+            limit("grid.y", 0, 65_535).ends_with("`elements(0)` makes a launch that does nothing")
         );
         assert_eq!(limit("grid.z", 0, 65_535), "launch: grid.z is zero");
         assert_eq!(

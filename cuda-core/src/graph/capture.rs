@@ -96,10 +96,11 @@ impl Graph {
     /// and on nothing else. So a sequence of calls becomes the widest graph that gives the same
     /// result: `cuStreamUpdateCaptureDependencies`.
     ///
-    /// An operation that uses no memory, as far as this crate knows, comes behind all earlier ones,
-    /// and all later ones come behind it: a host function, a kernel without buffers among its
-    /// arguments. Events have no effect, unless each launch records or awaits them. Work that other code enqueues on the stream comes behind what it conflicts with
-    /// if all that it uses is [noted](crate::Buffer::note_use), before and after.
+    /// An operation of which this crate knows no use of memory, such as a host function, or a kernel
+    /// without buffers among its arguments, is a barrier: it runs after all earlier operations, and
+    /// all later ones run after it. Events have no effect, unless each launch records or awaits them.
+    /// Work that other code enqueues on the stream runs after what it conflicts with if all that it
+    /// uses is [noted](crate::Buffer::note_use), before and after.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].

@@ -140,8 +140,8 @@ impl Graph {
 /// # Launching
 impl GraphExec {
     /// Launches the graph on a stream, asynchronously: `cuGraphLaunch`, one driver call unless the
-    /// stream has to wait for another. It comes behind everything on the stream, behind the launch
-    /// before, and behind what other streams do with the memory that it uses.
+    /// stream has to wait for another. It runs after all earlier work on the stream, after the
+    /// previous launch of this executable, and after other streams' work on the memory that it uses.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the graph uses pinned memory, which must be [lent](Self::lend_mut);

@@ -51,9 +51,9 @@ pub use node::{GraphNode, NodeId, NodeKind};
 ///
 /// # What a graph uses
 /// A graph keeps alive what its operations use: device memory, arrays, textures, surfaces, modules,
-/// functions that the host runs. The same buffers may be used between launches, and each launch is ordered behind other
-/// uses of them, and later uses behind it, without a call of the program; a buffer that is dropped
-/// is freed when the graphs that use it are gone. So the input of a graph is a buffer that is
+/// functions that the host runs. The same buffers may be used between launches: the
+/// library orders each launch after earlier uses of them, and later uses after the launch. A buffer
+/// that is dropped is freed when the graphs that use it are gone. So the input of a graph is a buffer that is
 /// written before a launch, and its result is one that is read after it.
 ///
 /// **Memory that the host can see** is lent at each launch:

@@ -60,7 +60,7 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{DeviceBuffer, Error, Result, Stream, pinned::StableHostMut};
+/// use cuda_core::{DeviceBuffer, Result, Stream, pinned::StableHostMut};
 ///
 /// /// Fills whatever holds bytes.
 /// fn fetch<H>(stream: &Stream, from: &DeviceBuffer<u8>, into: H) -> Result<H>
@@ -68,7 +68,7 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 ///     H: StableHostMut<Element = u8>,
 /// {
 ///     let download = stream.download_owned(from, into)?;
-///     download.wait().map_err(Error::from)
+///     Ok(download.wait()?)
 /// }
 /// let bytes = fetch(&stream, &stream.alloc_zeroed(100)?, vec![1; 100])?;
 /// assert_eq!(bytes, [0; 100]);

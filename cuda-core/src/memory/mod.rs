@@ -165,8 +165,8 @@ impl<M: MemoryKind> Block<M> {
         true
     }
 
-    /// Frees the block, whose buffer was dropped while graphs used it. The last graph goes without
-    /// waiting for what uses the memory.
+    /// Frees the block, whose buffer was dropped while graphs used it. Dropping the last graph does not
+    /// wait for work that uses the memory.
     fn free_from_graphs(self) {
         let uses = self.ledger.last_uses(&self.whole());
         let waits = M::frees_by_waiting(&self) && !uses.are_known_reached();

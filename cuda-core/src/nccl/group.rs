@@ -89,8 +89,8 @@ impl<'a> Group<'a> {
         OnStream::new(communicator, stream, Some(&mut self.calls))
     }
 
-    /// The operations of all ranks of a process, with a stream for each, of which the next is added to the
-    /// group.
+    /// Adds the next operation of all ranks of this process to the group; `streams` has one stream for each
+    /// rank.
     ///
     /// # Errors
     /// As [`Ranks::on`].

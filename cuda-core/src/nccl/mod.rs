@@ -28,14 +28,13 @@
 //! ```
 //!
 //! # Lost ranks
-//! No call of NCCL blocks for longer than the limit of its communicator
-//! ([`CommunicatorOptions::limit`]), nor if another thread calls [`Communicator::abort`], unless that was
-//! given up for faster calls ([`CommunicatorOptions::blocking`]). Work that is
-//! enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for it with
+//! A call of NCCL returns within the limit of its communicator ([`CommunicatorOptions::limit`]), or when
+//! another thread calls [`Communicator::abort`]. Communicators with faster calls
+//! ([`CommunicatorOptions::blocking`]) do not have this guarantee. Work that is enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for it with
 //! one, and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on.
 //!
-//! What another rank waits for before it enqueues its part, such as a message that this one sends, must not
-//! wait for this one's part: if it waits for earlier work on the same stream, call
+//! If another rank enqueues its part of an operation only after a message from this rank, this rank must send
+//! that message without waiting for its own part: if sending waits for earlier work on the same stream, call
 //! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation.
 //!
 //! # Registered memory

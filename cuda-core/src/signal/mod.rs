@@ -36,9 +36,9 @@ use crate::util::sync::lock;
 /// must do none of these before. Nor may it make a call that waits for the whole device, such as
 /// `cuMemFree`, or allocate when the device has no memory left (before it fails, the allocator
 /// waits for memory that is about to be freed), or upload more on the stream than
-/// [`Stream::upload`] stages without waiting. CUDA does not see the dependency: it may queue
-/// the work that would bring the value behind the wait, if both share a hardware queue; so enqueue
-/// the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
+/// [`Stream::upload`] stages without waiting. CUDA does not see the dependency: if both
+/// streams share a hardware queue, it may queue the work that would bring the value after the wait,
+/// and then neither proceeds. So enqueue the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
 ///
 /// Dropping a signal neither waits nor calls the driver. Its place in memory is reused when no
 /// enqueued work uses it any more. If a stream still waits for a value that no code can set any

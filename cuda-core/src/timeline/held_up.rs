@@ -11,10 +11,10 @@
 //! behind work of another, and the rule applies to the whole set:
 //!
 //! * Before one of them is held up, all of them checkpoint.
-//! * Work of the legacy stream behind a blocking stream that is held up is held up too, and so is
-//!   all the set's work behind that. So all of them checkpoint once more before the first such
-//!   work.
-//! * From there on each of them counts as held up, until its first work behind that has completed.
+//! * While a blocking stream is held up, later work of the legacy stream waits for it, and so does
+//!   all later work of the other streams of the set. So all of them checkpoint once more before the
+//!   first such work.
+//! * From there on each of them counts as held up, until its first later work has completed.
 //!
 //! Non-blocking streams are outside the set. This crate does not see work that other libraries
 //! enqueue on the legacy stream: before such work the program itself has to call

@@ -48,6 +48,29 @@ fn h04_merge_both_orders() {
     });
 }
 
+/// `keep` counts what is reserved, of all contexts, as for the driver's pools.
+#[test]
+fn h09_trimming_keeps_reserved_bytes() {
+    run(|_| {
+        let device = Device::get(0)?;
+        let second = Context::new(device, ContextFlags::default())?;
+        let pool = CachingPool::builder().build()?;
+        let streams = [device.create_stream()?, second.create_stream()?];
+        let used = alloc(&streams[0], &pool, U)?;
+        for stream in &streams {
+            drop(alloc(stream, &pool, 16 * U)?);
+            stream.synchronize()?;
+        }
+        assert_eq!(pool.usage(device).reserved, 33 * U);
+        assert_eq!(pool.trim(33 * U)?, 0);
+        assert_eq!(pool.trim(20 * U)?, 16 * U);
+        assert_eq!((pool.trim(U)?, pool.trim(0)?), (16 * U, 0));
+        assert_eq!(pool.usage(device).reserved, U);
+        drop(used);
+        Ok(())
+    });
+}
+
 #[test]
 fn h09_free_all_split() {
     run(|_| {

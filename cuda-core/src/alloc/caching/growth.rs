@@ -317,7 +317,7 @@ impl Heap {
         })
     }
 
-    /// Gives unused segments back until no more than `keep` bytes are free; returns the bytes given
+    /// Gives unused segments back until no more than `keep` bytes are reserved; returns the bytes given
     /// back.
     pub(super) fn release(&self, keep: usize) -> Result<usize> {
         let mut refused = self.with(|state| {
@@ -329,7 +329,7 @@ impl Heap {
         loop {
             let unused = refused.pop().or_else(|| {
                 self.with(|state| {
-                    let more = state.space.free > keep;
+                    let more = state.space.reserved > keep;
                     more.then(|| state.space.take_segment()).flatten()
                 })
             });

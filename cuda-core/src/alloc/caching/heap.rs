@@ -76,6 +76,11 @@ impl Heap {
         })
     }
 
+    /// The bytes of its segments.
+    pub(super) fn reserved(&self) -> usize {
+        self.with(|state| state.space.reserved)
+    }
+
     /// The usage of the heap and the stream caches in front of it.
     pub(super) fn usage(&self) -> PoolUsage {
         let (mut stream_caches, mut free, mut largest) = (BlockCounts::default(), 0, 0);

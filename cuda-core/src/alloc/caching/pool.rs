@@ -216,8 +216,8 @@ impl CachingPool {
     }
 
     /// Gives unused segments back to their device, the largest first, until no more than `keep`
-    /// bytes are free in each context, and returns the bytes given back: `cuMemFree_v2` for each,
-    /// which waits for all work of the device. What other streams still use stays.
+    /// bytes are [reserved](PoolUsage::reserved), and returns the bytes given back: `cuMemFree_v2` for
+    /// each, which waits for all work of the device. What is in use, also by other streams, stays.
     ///
     /// Wait for the work first, as by [`Stream::synchronize`]: a block counts as
     /// [`free`](PoolUsage::free) as soon as its buffer is dropped, but a segment goes back only when
@@ -239,8 +239,15 @@ impl CachingPool {
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         let heaps = self.heaps(|_| true);
-        let trimmed: Vec<_> = heaps.iter().map(|heap| heap.trim(keep)).collect();
-        trimmed.into_iter().sum()
+        let mut reserved: usize = heaps.iter().map(|heap| heap.reserved()).sum();
+        let trimmed = heaps.iter().map(|heap| {
+            let elsewhere = reserved.saturating_sub(heap.reserved());
+            let trimmed = heap.trim(keep.saturating_sub(elsewhere));
+            reserved = elsewhere + heap.reserved();
+            trimmed
+        });
+        // Each is trimmed, also behind one that fails.
+        trimmed.collect::<Vec<_>>().into_iter().sum()
     }
 
     /// The heap of a context, created if needed.

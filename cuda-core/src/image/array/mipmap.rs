@@ -58,7 +58,7 @@ impl<T: Texel> MipmappedArray<T> {
         flags.check(op)?;
         shape.check::<T>(op)?;
         let exist = (1..=shape.most_levels()).contains(&levels);
-        let why = "a mipmap has one level at least, and none behind that of one texel";
+        let why = "a mipmap has at least one level, and its last is that of one texel";
         Error::unless(exist, op, why)?;
         let mut bytes = 0_usize;
         let mut places = Vec::new();

@@ -217,7 +217,7 @@ impl TextureDescriptor {
             (wide, "integers of 32 bits cannot be read as normalised floats"),
             (
                 !reads_floats && !is_float && is_linear,
-                "a mean of integers is read as a normalised float",
+                "linear filtering of integers needs elements that are read as normalised floats",
             ),
             (self.srgb && !is_bytes, "sRGB is an encoding of unsigned bytes"),
             (self.max_anisotropy > 16, "more than 16 samples"),

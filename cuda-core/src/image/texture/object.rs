@@ -92,7 +92,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
 
     /// The argument of work that accesses what the object was created from.
     pub(super) fn bound<'a>(&'a self, made: &Made, touch: Touch<'a>) -> Result<BoundObject<'a, K>> {
-        let why = "made of other memory than it is used with";
+        let why = "the object was created from other memory than the memory given here";
         Error::unless(self.made().is(made), K::NAME, why)?;
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
         let own = Touch::shared(ledger, ONLY_BYTE, Access::Read, InGraphs::Kept);
@@ -176,8 +176,8 @@ impl<K: ObjectKind> Release for LiveObject<K> {
 }
 
 impl<K: ObjectKind> LiveObject<K> {
-    /// Destroys the object, which was dropped while graphs used it. The last graph goes without
-    /// waiting for what uses it.
+    /// Destroys the object, which was dropped while graphs used it. Dropping the last graph does not
+    /// wait for work that uses it.
     fn leave_graphs(self) {
         let done = self.ledger.last_uses(&ONLY_BYTE).are_known_reached();
         let destroy = move || drop(Owned::new(self));

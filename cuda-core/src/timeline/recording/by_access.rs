@@ -45,9 +45,9 @@ struct Earlier {
 }
 
 impl ByAccess {
-    /// Captures an operation behind those that it conflicts with. One that uses no memory, as far
-    /// as this crate knows, is a barrier: it comes behind all earlier ones, and all later ones come
-    /// behind it. Within a step that names what it comes behind, that is all.
+    /// Captures an operation that depends on those that it conflicts with. One that uses no memory, as
+    /// far as this crate knows, is a barrier: it depends on all earlier ones, and all later ones
+    /// depend on it. In a step that lists its dependencies, the operation depends on those alone.
     pub(super) fn record(
         &mut self,
         bound: &Bound<'_>,
