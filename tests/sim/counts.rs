@@ -14,6 +14,7 @@ mod nccl;
 mod ordering;
 mod staged;
 mod streams;
+mod tensors;
 mod transfers;
 mod virtual_memory;
 

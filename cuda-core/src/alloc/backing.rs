@@ -57,6 +57,12 @@ pub(crate) trait MemoryOwner: Send + Sync {
     fn waits_for_others(&self) -> bool {
         false
     }
+
+    /// The point of a timeline, by its id, up to which other code orders its own work before it frees
+    /// the memory: only later work has to be waited for.
+    fn given_at(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 impl DeviceBacking {

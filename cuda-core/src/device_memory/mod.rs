@@ -51,7 +51,7 @@ impl memory::MemoryKind for DeviceMemory {
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
         let home = block.backing.home().map(|home| &**home.timeline());
-        let fences = block.ledger.conflicts(&range, Access::Write, home);
+        let mut fences = block.ledger.conflicts(&range, Access::Write, home);
         match &mut block.backing {
             DeviceBacking::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.
@@ -65,6 +65,7 @@ impl memory::MemoryKind for DeviceMemory {
                 custom::free(allocator, home, block.address, block.bytes, &fences)
             },
             DeviceBacking::Owned { owner, .. } => {
+                owner.given_at().into_iter().for_each(|point| fences.forget(point));
                 fences.wait_host()?;
                 owner.release(block.address)
             }

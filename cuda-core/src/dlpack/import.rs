@@ -1,20 +1,25 @@
 //! Tensors of other libraries.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::slice;
 
+use cuda_sys::CUdeviceptr;
+
 use super::element::TensorElement;
 use super::raw::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
-use crate::device_memory::foreign::kept_by;
+use crate::alloc::backing::MemoryOwner;
+use crate::alloc::plain::owned;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{DeviceBuffer, NOWHERE};
 use crate::memory::shared::SharedSlice;
 use crate::memory::{byte_len, recast};
 use crate::process::driver;
+use crate::process::release::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
 use crate::util::by_parts::debug_by;
-use crate::util::panic::{Contained, contain};
+use crate::util::panic::contain;
 
 /// A managed tensor that another library produced: see the [module](super). Dropping it calls the
 /// producer's deleter.
@@ -167,7 +172,8 @@ impl ImportedTensor {
 
     /// The elements as a buffer in the producer's memory, without a copy. No driver call.
     ///
-    /// Dropping the buffer waits for all work that uses it, then calls the producer's deleter.
+    /// Dropping the buffer waits for all work that uses it since the import, then calls the producer's
+    /// deleter. It makes no driver call if nothing did.
     ///
     /// # Errors
     /// [`Error::Invalid`] for elements of another type, for gaps between them, for memory that is
@@ -213,15 +219,23 @@ impl ImportedTensor {
         };
         // The stream's handles are not kept.
         let Self { raw, stream, .. } = self;
-        let owner = Contained::new(Box::new(raw) as Box<_>);
-        let mut buffer = kept_by(stream.context(), address, bytes, len, owner);
-        if bytes > 0 {
-            let core = stream.core();
-            // A new point: what the producer has enqueued on the stream is not counted here.
-            let timeline = core.timeline();
-            let ledger = Ledger::allocated(0..bytes, timeline, timeline.issue());
-            *buffer.storage.ledger_mut() = ledger;
+        let (context, timeline) = (stream.context(), stream.core().timeline());
+        if bytes == 0 {
+            // The tensor is deleted at once.
+            return Ok(owned(
+                context,
+                address,
+                bytes,
+                TensorOwner { raw: None, given_at: (0, 0) },
+                len,
+            ));
         }
+        // A new point: what the producer has enqueued on the stream is not counted here.
+        let seq = timeline.issue();
+        let owner =
+            TensorOwner { raw: Some(ManuallyDrop::new(raw)), given_at: (timeline.id(), seq) };
+        let mut buffer = owned(context, address, bytes, owner, len);
+        *buffer.storage.ledger_mut() = Ledger::allocated(0..bytes, timeline, seq);
         Ok(buffer)
     }
 
@@ -262,6 +276,25 @@ impl ImportedTensor {
             }
             Some(address) => Ok((address, len, bytes)),
         }
+    }
+}
+
+/// Deletes a tensor when its buffer ends. Leaked unless it is released: deleting it frees the memory,
+/// which work of this crate may use until the host has seen that none does.
+struct TensorOwner {
+    raw: Option<ManuallyDrop<RawTensor>>,
+    /// Where the memory came from the producer, whose own work before that is its own to wait for.
+    given_at: (u64, u64),
+}
+
+impl MemoryOwner for TensorOwner {
+    fn release(&mut self, _: CUdeviceptr) -> std::result::Result<(), FailedRelease> {
+        drop(self.raw.take().map(ManuallyDrop::into_inner));
+        Ok(())
+    }
+
+    fn given_at(&self) -> Option<(u64, u64)> {
+        Some(self.given_at)
     }
 }
 

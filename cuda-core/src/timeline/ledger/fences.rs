@@ -56,6 +56,11 @@ impl Fences {
         self.0.binary_search_by_key(&id, |known| known.timeline.id())
     }
 
+    /// Removes what lies no later than that point of the timeline with this id.
+    pub(crate) fn forget(&mut self, (timeline, seq): (u64, u64)) {
+        self.0.retain(|mark| mark.timeline.id() != timeline || mark.seq > seq);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
