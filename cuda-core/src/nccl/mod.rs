@@ -43,7 +43,8 @@
 //! that is a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) of one
 //! [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) that is shareable as a
 //! [file descriptor](crate::interop::ShareableHandle::PosixFd), of a multiple of the size that
-//! `cuMulticastGetGranularity` recommends: such memory is what `ncclMemAlloc` makes.
+//! `cuMulticastGetGranularity` recommends: such memory is what `ncclMemAlloc` makes. For network cards it
+//! does so by [`PhysicalMemory::for_rdma`](crate::virtual_memory::PhysicalMemory::for_rdma), where the device can.
 //!
 //! # Streams
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.

@@ -14,6 +14,8 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 
+use std::ptr;
+
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
 use crate::device::{Device, mem_location};
@@ -84,24 +86,23 @@ impl Device {
     /// ```
     #[doc(alias("cuMemGetAllocationGranularity"))]
     pub fn virtual_memory_granularity(self, which: Granularity) -> Result<usize> {
-        granularity(self, which, cuda_sys::CU_MEM_HANDLE_TYPE_NONE)
+        granularity(self, which, &properties(self, cuda_sys::CU_MEM_HANDLE_TYPE_NONE))
     }
 }
 
-/// The granularity of memory that can be shared in this way.
+/// The granularity of memory with these properties, which is on `device`.
 fn granularity(
     device: Device,
     which: Granularity,
-    handle_types: CUmemAllocationHandleType,
+    properties: &CUmemAllocationProp,
 ) -> Result<usize> {
     driver::ensure()?;
     let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     device.require(attribute, "virtual memory management")?;
-    let properties = properties(device, handle_types);
-    // SAFETY: the call reads properties, in the layout that it expects, from a local that outlives it,
-    // and writes one size, to an exclusive borrow.
+    // SAFETY: the call reads properties, in the layout that it expects, through a borrow, and writes
+    // one size, to an exclusive one.
     let step = asked("cuMemGetAllocationGranularity", 0, |step| unsafe {
-        cu::cuMemGetAllocationGranularity(step, (&raw const properties).cast(), which.as_raw())
+        cu::cuMemGetAllocationGranularity(step, ptr::from_ref(properties).cast(), which.as_raw())
     })?;
     // A granularity of zero would round every size to zero.
     Ok(step.max(1))

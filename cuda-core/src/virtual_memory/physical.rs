@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 #[cfg(unix)]
 use std::ptr;
 
-use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
+use cuda_sys::{CUmemAllocationProp, CUmemGenericAllocationHandle, symbol as cu};
 
 use super::{Granularity, granularity, properties};
 use crate::context::Context;
@@ -63,16 +63,55 @@ impl PhysicalMemory {
     /// ```
     #[doc(alias("cuMemCreate"))]
     pub fn new(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
+        let properties = properties(context.device(), shareable.as_raw());
+        Self::with_properties(context, bytes, shareable, &properties)
+    }
+
+    /// [`PhysicalMemory::new`] for memory that other devices, such as network cards, read and write
+    /// directly: as `ncclMemAlloc` makes it, for memory that is
+    /// [registered](crate::nccl::Communicator::register).
+    ///
+    /// # Errors
+    /// Those of [`PhysicalMemory::new`]; [`Error::Unsupported`] where the device's
+    /// `GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED` is zero.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
+    ///
+    /// let (bytes, shareable) = (64 << 20, ShareableHandle::PosixFd);
+    /// let memory = match context.device().gpu_direct_rdma_with_cuda_vmm_supported()? {
+    ///     true => PhysicalMemory::for_rdma(&context, bytes, shareable)?,
+    ///     false => PhysicalMemory::new(&context, bytes, shareable)?,
+    /// };
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemCreate", "ncclMemAlloc"))]
+    pub fn for_rdma(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
+        driver::ensure()?;
+        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+        context.device().require(attribute, "GPUDirect RDMA with mapped memory")?;
+        let mut properties = properties(context.device(), shareable.as_raw());
+        properties.allocFlags.gpuDirectRDMACapable = 1;
+        Self::with_properties(context, bytes, shareable, &properties)
+    }
+
+    fn with_properties(
+        context: &Context,
+        bytes: usize,
+        shareable: ShareableHandle,
+        properties: &CUmemAllocationProp,
+    ) -> Result<Self> {
         driver::ensure()?;
         let device = context.device();
-        let step = granularity(device, Granularity::Minimum, shareable.as_raw())?;
+        let step = granularity(device, Granularity::Minimum, properties)?;
         let size = round_up(bytes, step)?;
         if shareable == ShareableHandle::PosixFd {
             let attribute =
                 cuda_sys::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
             device.require(attribute, "sharing memory as a file descriptor")?;
         }
-        Self::create_rounded(context, size, shareable)
+        Self::create(context, size, properties)
     }
 
     /// `size` is a multiple of the granularity.
@@ -81,14 +120,17 @@ impl PhysicalMemory {
         size: usize,
         shareable: ShareableHandle,
     ) -> Result<Self> {
+        Self::create(context, size, &properties(context.device(), shareable.as_raw()))
+    }
+
+    fn create(context: &Context, size: usize, properties: &CUmemAllocationProp) -> Result<Self> {
         if size == 0 {
             return Ok(Self::own(context, 0, 0));
         }
-        let properties = properties(context.device(), shareable.as_raw());
         let handle = context.allocate("cuMemCreate", size, 0, |handle| {
             // SAFETY: the call reads properties and writes one handle, both borrowed for longer than
             // it; flags must be zero.
-            unsafe { cu::cuMemCreate(handle, size, &properties, 0) }
+            unsafe { cu::cuMemCreate(handle, size, properties, 0) }
         })?;
         Ok(Self::own(context, handle, size))
     }

@@ -1,6 +1,9 @@
 //! Growing makes only the calls for the new part.
 
-use cuda_core::virtual_memory::{Granularity, VirtualBuffer};
+use cuda_core::Error;
+use cuda_core::interop::ShareableHandle;
+use cuda_core::virtual_memory::{Granularity, PhysicalMemory, VirtualBuffer};
+use cuda_sys::{CUDA_SUCCESS, CUmemAllocationProp, cuMemGetAllocationPropertiesFromHandle};
 
 use super::*;
 
@@ -50,5 +53,29 @@ fn nothing_costs_nothing() {
         driver.refused(|| buffer.grow_to(1));
         driver.refused(|| VirtualBuffer::<u16>::new(&context, usize::MAX));
         Ok(driver.expect([], || buffer.close())?)
+    });
+}
+
+#[test]
+fn memory_for_rdma_is_marked_and_refused_where_the_device_has_none() {
+    Counted::run(|driver| {
+        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+        let asked = [&[ATTRIBUTE, ATTRIBUTE, GRANULARITY], &guarded(["cuMemCreate"])[..]];
+        let memory = driver.expect(asked.concat(), || {
+            PhysicalMemory::for_rdma(&contexts[0], 1, ShareableHandle::None)
+        })?;
+        let other = PhysicalMemory::new(&contexts[0], 1, ShareableHandle::None)?;
+        for (memory, flag) in [(&memory, 1), (&other, 0)] {
+            let mut properties = CUmemAllocationProp::default();
+            // SAFETY: the memory is live, and the properties have a place.
+            let code =
+                unsafe { cuMemGetAllocationPropertiesFromHandle(&mut properties, memory.as_raw()) };
+            assert_eq!((code, properties.allocFlags.gpuDirectRDMACapable), (CUDA_SUCCESS, flag));
+        }
+        let refused = driver.expect([ATTRIBUTE], || {
+            PhysicalMemory::for_rdma(&contexts[1], 1, ShareableHandle::None)
+        });
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+        Ok(())
     });
 }

@@ -95,7 +95,7 @@ entries! {
         flags: c_ulonglong,
     ) |call| {
         // SAFETY: the caller passes properties.
-        let (device, handle_types) = unsafe { properties_of(call, properties) }?;
+        let (device, handle_types, flags_of_memory) = unsafe { properties_of(call, properties) }?;
         if size == 0 || size % GRANULARITY != 0 || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -108,6 +108,7 @@ entries! {
             device,
             size,
             handle_types,
+            flags: flags_of_memory,
             holders: 1,
             mappings: 0,
             pages: Arc::new(Mutex::new(Pages::new(size))),
@@ -261,7 +262,7 @@ entries! {
             handle_types: physical.handle_types,
             location: Location { kind: LOCATION_DEVICE, id: physical.device as c_int },
             win32_data: std::ptr::null_mut(),
-            flags: [0; 8],
+            flags: physical.flags,
         };
         // SAFETY: the caller passes a place for properties, which have this layout.
         unsafe { put(properties.cast::<Properties>(), value) }
@@ -305,14 +306,14 @@ entries! {
     }
 }
 
-/// The device and the handle types in the properties.
+/// The device, the handle types and the flags in the properties.
 ///
 /// # Safety
 /// `properties` is null or valid for a read.
 unsafe fn properties_of(
     call: &Call,
     properties: *const CUmemAllocationProp,
-) -> Outcome<(usize, u32)> {
+) -> Outcome<(usize, u32, [u8; 8])> {
     if properties.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -321,7 +322,12 @@ unsafe fn properties_of(
     if properties.kind != PINNED || properties.location.kind != LOCATION_DEVICE {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    Ok((call.device(properties.location.id)?, properties.handle_types))
+    let device = call.device(properties.location.id)?;
+    // The second of the flags is `gpuDirectRDMACapable`.
+    if properties.flags[1] != 0 && device % 2 != 0 {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok((device, properties.handle_types, properties.flags))
 }
 
 /// The memory of a handle.

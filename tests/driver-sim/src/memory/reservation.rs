@@ -38,6 +38,8 @@ pub(crate) struct Physical {
     pub(crate) device: usize,
     pub(crate) size: usize,
     pub(crate) handle_types: u32,
+    /// `CUmemAllocationProp::allocFlags`.
+    pub(crate) flags: [u8; 8],
     /// Handles of the memory: the first and those that were imported or retained.
     pub(crate) holders: usize,
     pub(crate) mappings: usize,
