@@ -98,8 +98,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// Those of [`Launch::launch`] that are found before the driver is called;
-    /// [`Error::Invalid`] for a node of another graph than this was
-    /// [instantiated](Graph::instantiate) from; [`Error::NotCapturable`] for arguments that a graph
+    /// [`Error::Invalid`] for a launch of no elements, for a node of another kind, and for one of
+    /// another graph than this was [instantiated](Graph::instantiate) from; [`Error::NotCapturable`] for arguments that a graph
     /// cannot keep; the driver's, with the executable unchanged.
     ///
     /// # Safety
@@ -153,8 +153,8 @@ impl GraphExec {
     /// each launch, instead of what no operation uses any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for ends of different lengths, without bytes, and for a node of another graph
-    /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] for memory of
+    /// [`Error::Invalid`] for ends of different lengths, without bytes, for a node of another kind, and
+    /// for one of another graph than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] for memory of
     /// another device than the graph's; [`Error::NotCapturable`] for memory that a graph cannot keep; the
     /// driver's, with the executable unchanged.
     ///
