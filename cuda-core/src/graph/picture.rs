@@ -9,11 +9,14 @@ use crate::error::Result;
 const NODE: (usize, usize) = (230, 26);
 const GAP: (usize, usize) = (50, 12);
 const MARGIN: usize = 16;
+/// Characters of a text that fit into a node, if most are not wider than half their height.
+const CHARACTERS: usize = 32;
 
 /// # A picture
 impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
-    /// what they do.
+    /// what they do. Texts that are too long for a node, such as long names of kernels, end in "…";
+    /// the whole text is the node's title, which viewers show under the pointer.
     ///
     /// # Errors
     /// Those of [`Graph::nodes`] and [`Graph::edges`].
@@ -61,15 +64,28 @@ fn draw(labels: &[String], edges: &[(usize, usize)]) -> String {
     }
     for (label, (x, y)) in labels.iter().zip(&places) {
         let ((w, h), middle) = (NODE, y + NODE.1 / 2 + 4);
-        let label = label.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let (title, text) = (escaped(label), escaped(&clipped(label)));
         let _ = writeln!(
             svg,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"5\" fill=\"#eef3fb\" \
-             stroke=\"#345\"/><text x=\"{}\" y=\"{middle}\">{label}</text>",
+            "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" \
+             rx=\"5\" fill=\"#eef3fb\" stroke=\"#345\"/>\
+             <text x=\"{}\" y=\"{middle}\">{text}</text></g>",
             x + 8
         );
     }
     svg + "</svg>\n"
+}
+
+/// As much of a text as fits into a node.
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(CHARACTERS) {
+        Some(_) => text.chars().take(CHARACTERS - 1).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The column of each node: one more than the last of those that it depends on.
@@ -93,7 +109,7 @@ fn columns(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{columns, draw};
+    use super::{CHARACTERS, columns, draw};
 
     #[test]
     fn nodes_are_right_of_what_they_depend_on() {
@@ -107,5 +123,20 @@ mod tests {
         assert_eq!(svg.matches("<text").count(), 2);
         assert_eq!(svg.matches("<path").count(), 1);
         assert!(svg.contains("a &lt;b&gt;"));
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_clipped() {
+        let fits = "ä".repeat(CHARACTERS);
+        let long = format!("{}<int> <<<1, 2>>>", "k".repeat(CHARACTERS - 2));
+        let svg = draw(&[fits.clone(), long], &[]);
+        assert!(svg.contains(&format!(">{fits}</text>")), "{svg}");
+        let shown = format!(">{}&lt;…</text>", "k".repeat(CHARACTERS - 2));
+        assert!(svg.contains(&shown), "{svg}");
+        let whole = format!(
+            "{}&lt;int&gt; &lt;&lt;&lt;1, 2&gt;&gt;&gt;</title>",
+            "k".repeat(CHARACTERS - 2)
+        );
+        assert!(svg.contains(&whole), "{svg}");
     }
 }

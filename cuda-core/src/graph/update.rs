@@ -349,6 +349,11 @@ impl GraphExec {
     /// Whether launches from now on run a node, a kernel, a copy or a fill; without it, they do as
     /// if it were an empty one: `cuGraphNodeSetEnabled`.
     ///
+    /// What a node uses that is left out is still the executable's, which may run the node again: it
+    /// keeps the memory alive, each launch is ordered with other uses of that memory, and pinned memory
+    /// must be [lent](Self::lend). To let go of memory, change the node, as by
+    /// [`set_copy`](Self::set_copy).
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph than this was
     /// [instantiated](Graph::instantiate) from; the driver's.
