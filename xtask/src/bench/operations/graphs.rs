@@ -1,5 +1,6 @@
 //! Graphs: captured, instantiated, updated, launched.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -15,13 +16,21 @@ use cuda_sys::{
 use super::SMALL;
 use super::launches::kernel;
 use crate::bench::goal::Goal;
-use crate::bench::measure::Measured;
+use crate::bench::measure::{Measured, pair};
 use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::first_error;
+
+/// Buffers of the larger one of two graphs that are compared.
+const MANY: usize = 70;
+
+/// How many nanoseconds longer a launch may take for each buffer that its graph uses more.
+const EACH_FURTHER: f64 = 8.0;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
         Operation::new("graph launch, 20 kernels, 6 buffers", launch).goal(Goal::More(60.0)),
+        Operation::new("graph launch, 70 buffers, beside 6", more_buffers)
+            .goal(Goal::More(EACH_FURTHER * (MANY - 6) as f64)),
         Operation::new("capture of 100 kernels with 2 buffers", capture).goal(Goal::Ratio(2.0)),
         Operation::new("instantiate 1000 kernels", instantiate).goal(Goal::Ratio(1.1)),
         Operation::new("update of 1000 kernels", update).goal(Goal::Ratio(1.1)),
@@ -30,6 +39,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .goal(Goal::Ratio(1.0 / 3.5)),
         Operation::new("64 kernels by data flow, as a chain", by_access)
             .without_goal("both are this library's"),
+        Operation::new("graph launch, behind another stream", launch_behind_once).calls(3),
         // Last: afterwards the driver launches graphs of many kernels a third more slowly.
         Operation::new("graph launch, kernel of another stream, in turn", launch_behind).calls(6),
     ]
@@ -76,6 +86,64 @@ fn launch(fixture: &Fixture) -> anyhow::Result<Measured> {
         || exec.launch(&fixture.stream),
         // SAFETY: the executable and the stream are live; its kernels access nothing.
         || unsafe { cuGraphLaunch(raw.as_raw(), stream) },
+    )
+}
+
+/// Two graphs of as many kernels, of which one uses more buffers: the driver's part is the same.
+fn more_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let function = kernel(fixture, "bench_six")?;
+    let graph_of = |count: usize| -> cuda_core::Result<Graph> {
+        let mut buffers = Vec::new();
+        for _ in 0..count {
+            buffers.push(fixture.stream.alloc_zeroed::<u8>(SMALL)?);
+        }
+        Graph::capture(&fixture.context, |stream| {
+            (0..20).try_for_each(|step| {
+                let from = (step * 6 % count).min(count - 6);
+                six(stream, &function, &mut buffers[from..from + 6])
+            })
+        })
+    };
+    let (mut many, mut few) = (graph_of(MANY)?.instantiate()?, graph_of(6)?.instantiate()?);
+    let stream = &fixture.stream;
+    fixture.pair(20, || many.launch(stream), || code_of(few.launch(stream)))
+}
+
+/// Only the launch is timed; what it comes behind is enqueued before.
+fn launch_behind_once(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let function = kernel(fixture, "bench_six")?;
+    let buffers = RefCell::new(buffers(&fixture.stream)?);
+    let graph = graph_of(fixture, 20, &function, &mut buffers.borrow_mut())?;
+    let (mut exec, raw) = (graph.instantiate()?, graph.instantiate()?);
+    let other = fixture.context.create_stream()?;
+    let (stream, raw_other) = (fixture.raw_stream(), fixture.context.create_stream()?);
+    let enqueue = || {
+        other.synchronize()?;
+        raw_other.synchronize()?;
+        fixture.settle()?;
+        six(&other, &function, &mut buffers.borrow_mut())?;
+        let mut addresses: Vec<u64> = buffers.borrow().iter().map(DeviceBuffer::as_raw).collect();
+        match raw_six(&function, raw_other.as_raw(), &mut addresses) {
+            CUDA_SUCCESS => Ok(()),
+            _ => raw_other.synchronize(),
+        }
+    };
+    enqueue()?;
+    pair(
+        fixture.effort,
+        1,
+        || exec.launch(&fixture.stream),
+        || {
+            let event = fixture.event.as_raw();
+            // SAFETY: the event and the stream are live and of one context.
+            let recorded = unsafe { cuEventRecord(event, raw_other.as_raw()) };
+            // SAFETY: the stream and the event are live; flags must be zero.
+            let waits = unsafe { cuStreamWaitEvent(stream, event, 0) };
+            // SAFETY: the executable and the stream are live; its kernels access nothing.
+            let graph = unsafe { cuGraphLaunch(raw.as_raw(), stream) };
+            first_error([recorded, waits, graph])
+        },
+        enqueue,
     )
 }
 
@@ -285,9 +353,14 @@ fn by_access(fixture: &Fixture) -> anyhow::Result<Measured> {
         31,
         1,
         || flow.launch(&fixture.stream),
-        || match chain.launch(&other).and_then(|()| other.synchronize()) {
-            Ok(()) => CUDA_SUCCESS,
-            Err(error) => error.code().unwrap_or(cuda_sys::CUDA_ERROR_UNKNOWN),
-        },
+        || code_of(chain.launch(&other).and_then(|()| other.synchronize())),
     )
+}
+
+/// The driver's code, of work of this library that stands in for raw calls.
+fn code_of(done: cuda_core::Result<()>) -> CUresult {
+    match done {
+        Ok(()) => CUDA_SUCCESS,
+        Err(error) => error.code().unwrap_or(cuda_sys::CUDA_ERROR_UNKNOWN),
+    }
 }
