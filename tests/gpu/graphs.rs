@@ -1,12 +1,8 @@
 //! Graphs: captured, kept alive, ordered, launched (chapter L).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{
-    Context, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream, drops,
-};
+use cuda_core::{Context, Device, Error, Event, EventFlags, Graph, PinnedBuffer, Result, Stream};
 use support::{gpu_test, kernels, refusal, stall};
 
 use crate::capture;
@@ -21,9 +17,13 @@ mod events;
 mod kinds;
 mod lending;
 mod order;
+mod owned;
 mod raw;
 mod resources;
+mod rows;
+mod streams;
 mod textures;
+mod waits;
 
 pub(crate) fn context() -> Result<Context> {
     Device::get(0)?.context()
@@ -161,40 +161,6 @@ gpu_test! {
         graph.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&theirs)?, [0; 100]);
         assert_eq!(stream.download_vec(&x)?, [2; 100]);
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1;
-    fn l04_host_functions_run_at_each_launch() -> Result<()> {
-        struct Counted(Arc<AtomicUsize>);
-        impl Drop for Counted {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        let context = context()?;
-        let stream = context.create_stream()?;
-        let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, called) = (Counted(drops.clone()), calls.clone());
-        let graph = Graph::capture(&context, |stream| {
-            stream.launch_host_func_each(move || {
-                let _counted = &counted;
-                called.fetch_add(1, Ordering::SeqCst);
-            })
-        })?;
-        let mut exec = graph.instantiate()?;
-        assert_eq!(calls.load(Ordering::SeqCst), 0, "captured, not called");
-        exec.launch(&stream)?;
-        exec.launch(&stream)?;
-        stream.synchronize()?;
-        assert_eq!(calls.load(Ordering::SeqCst), 2);
-        drop(graph);
-        assert_eq!(drops.load(Ordering::SeqCst), 0, "the executable owns it");
-        drop(exec);
-        drops::flush();
-        assert_eq!(drops.load(Ordering::SeqCst), 1);
         Ok(())
     }
 }
@@ -379,26 +345,6 @@ gpu_test! {
         let mut exec = graph.instantiate()?;
         exec.launch(&other)?;
         assert_eq!(stream.download_vec(&y)?, [2; 1000]);
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1;
-    fn l23_what_a_function_owns_is_dropped_on_a_safe_thread() -> Result<()> {
-        let context = context()?;
-        let stream = context.create_stream()?;
-        let owned = stream.alloc_zeroed::<u32>(1000)?;
-        let graph = Graph::capture(&context, |stream| {
-            stream.launch_host_func_each(move || assert_eq!(owned.len(), 1000))
-        })?;
-        let mut exec = graph.instantiate()?;
-        let stalled = stall(stream.as_raw());
-        exec.launch(&stream)?;
-        drop((exec, graph));
-        stalled.release();
-        stream.synchronize()?;
-        drops::flush();
         Ok(())
     }
 }

@@ -132,7 +132,7 @@ gpu_test! {
 }
 
 /// Resident pages of this process; zero where the system does not report them.
-fn resident_pages() -> usize {
+pub(crate) fn resident_pages() -> usize {
     if cfg!(any(miri, not(target_os = "linux"))) {
         return 0;
     }

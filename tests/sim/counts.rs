@@ -6,6 +6,7 @@
 mod arrays;
 mod asynchronous;
 mod copies;
+mod graphs;
 mod guards;
 mod launches;
 mod many;

@@ -72,6 +72,50 @@ gpu_test! {
 
 gpu_test! {
     needs 1, cuda_12_0;
+    fn l_an_update_says_what_differs() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let [mut x, mut y, mut z] = buffers(&stream)?;
+        let host = PinnedBuffer::from_slice(&context, &[5u32; 100])?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut y, 1)?;
+            stream.copy(&y, &mut z)
+        })?;
+        let mut exec = graph.instantiate()?;
+        let shorter = Graph::capture(&context, |stream| stream.fill(&mut y, 2))?;
+        let beside = Graph::capture_by_access(&context, |stream| {
+            stream.fill(&mut x, 2)?;
+            stream.copy(&y, &mut z)
+        })?;
+        let kinds = Graph::capture(&context, |stream| {
+            stream.fill(&mut y, 2)?;
+            stream.fill(&mut z, 2)
+        })?;
+        let parameters = Graph::capture(&context, |stream| {
+            stream.fill(&mut y, 2)?;
+            stream.upload(&host, &mut z)
+        })?;
+        for (other, expected) in [
+            (&shorter, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED),
+            (&beside, sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED),
+            (&kinds, sys::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED),
+            (&parameters, sys::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED),
+        ] {
+            match exec.update(other) {
+                Err(Error::GraphUpdate { why, .. }) => assert_eq!(why, expected, "{other}"),
+                done => panic!("{done:?}, {other}"),
+            }
+            // It is what it was, and needs nothing lent.
+            stream.fill(&mut z, 0)?;
+            exec.launch(&stream)?;
+            assert_eq!(stream.download_vec(&z)?, [1; 100]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
     fn l_a_kernels_arguments_are_replaced() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

@@ -34,6 +34,34 @@ gpu_test! {
 
 gpu_test! {
     needs 2;
+    fn l_steps_copy_between_devices() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        let mut back = alloc(&streams[0])?;
+        let graph = Graph::build(&contexts[0], |builder| {
+            builder.add(|stream| stream.copy(&near, &mut far))?;
+            builder.add(|stream| stream.copy(far.slice(500..)?, back.slice_mut(..500)?))?;
+            builder.add(|stream| stream.copy(far.slice(..500)?, back.slice_mut(500..)?))?;
+            Ok(())
+        })?;
+        assert_eq!(graph.edge_count()?, 2, "both come behind the first, and not behind each other");
+        let mut exec = graph.instantiate()?;
+        for step in 0..3 {
+            let numbers: Vec<u32> = (1000 * step..).take(1000).collect();
+            streams[0].upload(&numbers, &mut near)?;
+            streams[1].fill(&mut far, 0)?;
+            exec.launch(&streams[step as usize % 2])?;
+            let expected = [&numbers[500..], &numbers[..500]].concat();
+            assert_eq!(streams[0].download_vec(&back)?, expected);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
     fn l_a_copy_between_devices_needs_access() -> Result<()> {
         let devices = [Device::get(0)?, Device::get(1)?];
         let contexts = [devices[0].context()?, devices[1].context()?];

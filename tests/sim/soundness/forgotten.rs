@@ -2,9 +2,9 @@
 
 use std::mem;
 
-use cuda_core::{DeviceSliceMut, Event, EventFlags, Result};
+use cuda_core::{DeviceSliceMut, Event, EventFlags, Graph, Result};
 use cuda_sim::LeakKind;
-use support::context;
+use support::{context, refusal, stall};
 
 use super::{device, leaking, pinned, primary};
 
@@ -111,5 +111,62 @@ fn s23_a_scope_that_never_waits() {
         give_up(&stream, &buffer)?;
         assert!(session.pending_ops() > 0, "the copy has not run yet");
         stream.synchronize()
+    });
+}
+
+/// What was lent is of use at once: a launch that never begins has no memory.
+#[test]
+fn s23_forgotten_lent_launches() {
+    leaking(|session| {
+        let stream = device().create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        let graph = Graph::capture(&primary(), |stream| {
+            stream.fill(&mut x, 9)?;
+            stream.download(&x, &mut host)
+        })?;
+        let mut exec = graph.instantiate()?;
+        mem::forget(exec.lend_mut(&mut host));
+        assert_eq!(host.as_slice()?, [7; 64], "nothing was launched");
+        host.as_mut_slice()?.fill(8);
+        assert!(refusal(exec.launch(&stream)).contains("`lend_mut`"), "lent to no other launch");
+        exec.lend_mut(&mut host).launch(&stream)?;
+        assert_eq!(host.as_slice()?, [9; 64]);
+        drop((exec, graph));
+        session.settle();
+        Ok(())
+    });
+}
+
+/// Its launches go on, in order with other work, and what they use stays for good.
+#[test]
+fn s23_forgotten_executables() {
+    leaking(|session| {
+        let [stream, other] = [device().create_stream()?, device().create_stream()?];
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        let mut sink = other.alloc_zeroed::<u32>(64)?;
+        let address = x.as_raw();
+        let graph = Graph::capture(&primary(), |stream| {
+            stream.fill(&mut x, 9)?;
+            stream.download(&x, &mut host)
+        })?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.lend_mut(&mut host).launch(&stream)?;
+        mem::forget(exec);
+        drop(graph);
+        assert!(host.try_as_slice()?.is_none(), "the launch is pending");
+        other.copy(&x, &mut sink)?; // behind the launch
+        drop(x);
+        let poison = other.alloc_zeroed::<u32>(64)?;
+        assert_ne!(poison.as_raw(), address, "the executable uses it");
+        stalled.release();
+        assert_eq!(host.as_slice()?, [9; 64]);
+        assert_eq!(other.download_vec(&sink)?, [9; 64]);
+        assert_eq!(other.download_vec(&poison)?, [0; 64]);
+        session.settle();
+        assert!(!kinds(session).is_empty(), "it was forgotten");
+        Ok(())
     });
 }

@@ -1,0 +1,114 @@
+//! Streams of one capture, ordered by what the program says, and memory that goes in and out of it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_core::{DeviceBuffer, Event, EventFlags, Graph, Result};
+use support::{freed_behind_a_stall, gpu_test, kernels};
+
+use super::{add_one, context};
+
+gpu_test! {
+    needs 1;
+    fn l05_events_order_the_streams_of_a_capture() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        // Nothing but events orders the fills. Each has its own size, by which its node is found.
+        let alloc = |len| stream.alloc_zeroed::<u32>(len);
+        let mut parts = [alloc(1)?, alloc(2)?, alloc(3)?, alloc(4)?];
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+            let [first, second, third, last] = &mut parts;
+            one.fill(first, 10)?;
+            event.record(one)?;
+            two.wait_event(&event)?;
+            two.fill(second, 20)?; // behind the first
+            one.fill(third, 30)?; // beside the second
+            one.wait_stream(two)?;
+            one.fill(last, 40) // behind both
+        })?;
+        let texts: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
+        let named = |node: usize| texts[node].trim_start_matches("fill of ").to_owned();
+        let edges: BTreeSet<_> =
+            graph.edges()?.into_iter().map(|(from, to)| (named(from), named(to))).collect();
+        let expected = [(4, 8), (4, 12), (8, 16), (12, 16)];
+        let expected = expected.map(|(from, to)| (format!("{from} bytes"), format!("{to} bytes")));
+        assert_eq!(edges, expected.into());
+        let mut exec = graph.instantiate()?;
+        for _ in 0..3 {
+            for part in &mut parts {
+                stream.fill(part, 0)?;
+            }
+            exec.launch(&stream)?;
+            for (part, value) in parts.iter().zip([10, 20, 30, 40]) {
+                assert_eq!(stream.download_vec(part)?, vec![value; part.len()]);
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l05_replays_keep_the_order_of_events() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let note = |number: u32| {
+            let ran = ran.clone();
+            move || ran.lock().unwrap_or_else(PoisonError::into_inner).push(number)
+        };
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let graph = Graph::capture_on([&context, &context], |[one, two]| {
+            one.launch_host_func_each(note(1))?;
+            event.record(one)?;
+            two.wait_event(&event)?;
+            two.launch_host_func_each(note(2))?;
+            one.wait_stream(two)?;
+            one.launch_host_func_each(note(3))
+        })?;
+        let mut exec = graph.instantiate()?;
+        for _ in 0..8 {
+            exec.launch(&stream)?;
+        }
+        stream.synchronize()?;
+        assert_eq!(*ran.lock().unwrap_or_else(PoisonError::into_inner), [1, 2, 3].repeat(8));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l21_memory_is_the_same_inside_and_outside_of_captures() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut outside = freed_behind_a_stall(|| stream.alloc::<u32>(1000))?;
+        stream.fill(&mut outside, 5)?;
+        let mut inside: Option<DeviceBuffer<u32>> = None;
+        let graph = Graph::capture(&context, |captured| {
+            let mut made = captured.alloc::<u32>(1000)?;
+            captured.copy(&outside, &mut made)?;
+            add_one(captured, &function, &mut made)?;
+            inside = Some(made);
+            Ok(())
+        })?;
+        let mut inside = inside.expect("it was captured");
+        // Before a launch, the memory that was allocated in the capture is of use as any other.
+        stream.fill(&mut inside, 1)?;
+        assert_eq!(stream.download_vec(&inside)?, [1; 1000]);
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&inside)?, [6; 1000]);
+        stream.fill(&mut outside, 8)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&inside)?, [9; 1000]);
+        // It outlives the graph, and is then closed as any other.
+        drop(exec);
+        add_one(&stream, &function, &mut inside)?;
+        assert_eq!(stream.download_vec(&inside)?, [10; 1000]);
+        inside.close().map_err(|rejected| rejected.error)?;
+        outside.close().map_err(|rejected| rejected.error)
+    }
+}

@@ -1,0 +1,165 @@
+//! Calls of graphs: a launch is one, and a record and a wait for each stream that it comes behind.
+
+use cuda_core::{Allocator, DeviceBuffer, Graph, PinnedBuffer};
+use support::{kernels, stall};
+
+use super::*;
+
+const LAUNCH: &str = "cuGraphLaunch";
+const FILL: &str = "cuMemsetD32Async";
+
+/// A graph that copies the one to the other.
+fn copying(
+    context: &Context,
+    from: &DeviceBuffer<u32>,
+    to: &mut DeviceBuffer<u32>,
+) -> Result<Graph> {
+    Graph::capture(context, |stream| stream.copy(from, to))
+}
+
+#[test]
+fn l_a_launch_costs_1() {
+    Counted::run(|driver| {
+        let (context, stream, other) = two_streams()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(16)?, stream.alloc_zeroed::<u32>(16)?);
+        stream.synchronize()?;
+        let mut exec = copying(&context, &x, &mut y)?.instantiate()?;
+        driver.expect(["cuGraphUpload"], || exec.upload(&stream))?;
+        for _ in 0..3 {
+            driver.expect([LAUNCH], || exec.launch(&stream))?;
+        }
+        // Work of the same stream on the memory is in order already.
+        driver.expect([FILL], || stream.fill(&mut x, 1))?;
+        driver.expect([LAUNCH], || exec.launch(&stream))?;
+        // Streams reuse their events once those have completed.
+        let idle = || stream.synchronize().and_then(|()| other.synchronize());
+        idle()?;
+        driver.expect([LAUNCH], || exec.launch(&stream))?;
+        driver.expect([RECORD, WAIT, FILL], || other.fill(&mut x, 2))?;
+        driver.expect([FILL], || other.fill(&mut y, 2))?;
+        idle()?;
+        // Both buffers were used by the one other stream.
+        driver.expect([FILL], || other.fill(&mut x, 3))?;
+        driver.expect([FILL], || other.fill(&mut y, 3))?;
+        driver.expect([RECORD, WAIT, LAUNCH], || exec.launch(&stream))?;
+        driver.expect([LAUNCH], || exec.launch(&stream))?;
+        // CUDA orders the launches of one executable.
+        driver.expect([LAUNCH], || exec.launch(&other))?;
+        driver.expect([LAUNCH], || exec.launch(&other))
+    });
+}
+
+#[test]
+fn l_a_lent_launch_costs_as_many() {
+    Counted::run(|driver| {
+        let (context, stream, other) = two_streams()?;
+        let mut x = stream.alloc_zeroed::<u32>(16)?;
+        let input = PinnedBuffer::from_slice(&context, &[1u32; 16])?;
+        let mut output = PinnedBuffer::<u32>::zeroed(&context, 16)?;
+        stream.synchronize()?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.upload(&input, &mut x)?;
+            stream.download(&x, &mut output)
+        })?;
+        let mut exec = graph.instantiate()?;
+        for _ in 0..3 {
+            let lent = driver.expect([], || exec.lend(&input).lend_mut(&mut output));
+            driver.expect([LAUNCH], || lent.launch(&stream))?;
+        }
+        driver.expect([RECORD, WAIT, FILL], || other.fill(&mut x, 2))?;
+        let lent = exec.lend(&input).lend_mut(&mut output);
+        driver.expect([RECORD, WAIT, LAUNCH], || lent.launch(&stream))?;
+        driver.refused(|| exec.launch(&stream));
+        Ok(())
+    });
+}
+
+/// The first change of a node asks what it comes behind, to know what it has used so far: how many
+/// nodes, and which.
+#[test]
+fn l_a_change_costs_1() {
+    const DEPENDENCIES: &str = "cuGraphNodeGetDependencies";
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let function = kernels::get(&context, "add_one")?;
+        let (x, mut y) = (stream.alloc_zeroed::<u32>(16)?, stream.alloc_zeroed::<u32>(16)?);
+        let mut z = stream.alloc_zeroed::<u32>(16)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut y, 1)?;
+            stream.copy(&x, &mut y)?;
+            // SAFETY: 16 elements.
+            unsafe { stream.kernel(&function).elements(16).arg(&mut y).arg(16u32).launch() }
+        })?;
+        let [fill, copy, kernel] = [0, 1, 2].map(|at| graph.nodes().map(|nodes| nodes[at].id()));
+        let (fill, copy, kernel) = (fill?, copy?, kernel?);
+        let mut exec = graph.instantiate()?;
+
+        let set = "cuGraphExecMemsetNodeSetParams";
+        driver.expect([set, DEPENDENCIES], || exec.set_fill(fill, &mut z, 2))?;
+        driver.expect([set], || exec.set_fill(fill, &mut z, 3))?;
+        driver.expect([set], || exec.set_fill(fill, &mut y, 3))?;
+
+        let set = "cuGraphExecMemcpyNodeSetParams";
+        let first = [set, DEPENDENCIES, DEPENDENCIES];
+        driver.expect(first, || exec.set_copy(copy, &x, &mut z))?;
+        driver.expect([set], || exec.set_copy(copy, &x, &mut z))?;
+        driver.expect([set], || exec.set_copy(copy, &x, &mut y))?;
+
+        // What is current is asked for; if it is not the kernel's context, that is entered.
+        let set = "cuGraphExecKernelNodeSetParams_v2";
+        let mut launch = stream.kernel(&function).elements(16).arg(&mut z).arg(16u32);
+        // SAFETY: 16 elements.
+        let mut change = || unsafe { exec.set_kernel(kernel, &mut launch) };
+        let first = entered([set, DEPENDENCIES, DEPENDENCIES]);
+        driver.expect([vec![GET], first].concat(), &mut change)?;
+        driver.expect([vec![GET], entered([set])].concat(), &mut change)?;
+        let current = context.enter()?;
+        driver.expect([GET, set], &mut change)?;
+        drop(current);
+
+        driver.expect(["cuGraphNodeSetEnabled"], || exec.set_enabled(fill, false))?;
+        driver.expect([LAUNCH], || exec.launch(&stream))?;
+        stream.synchronize()
+    });
+}
+
+/// A block that another stream uses, dropped while a graph is captured: the driver is not asked about
+/// that work before the capture has ended, and then the block is of use again.
+#[test]
+fn l22_a_block_dropped_in_a_capture_is_not_asked_about() {
+    Counted::run(|driver| {
+        let (context, stream, other) = two_streams()?;
+        let mut x = stream.alloc_zeroed::<u32>(16)?;
+        // One that the graph uses, and one that it does not.
+        let alloc = || stream.alloc_with::<u32>(&Allocator::cache(), 1 << 12);
+        let (mut used, mut unused) = (alloc()?, alloc()?);
+        let addresses = [used.as_raw(), unused.as_raw()];
+        let stalled = stall(other.as_raw());
+        other.fill(&mut used, 7)?;
+        other.fill(&mut unused, 7)?;
+        let graph = Graph::capture(&context, |captured| {
+            captured.copy(used.slice(..16)?, &mut x)?;
+            // No query of an event, and no wait.
+            driver.expect([], || drop(unused));
+            driver.expect([], || drop(used));
+            driver.expect([FILL, "cuStreamGetCaptureInfo_v2"], || captured.fill(&mut x, 1))
+        })?;
+        // The other stream still writes both.
+        let meanwhile = [alloc()?, alloc()?];
+        let taken = meanwhile.each_ref().map(DeviceBuffer::as_raw);
+        assert!(taken.iter().all(|address| !addresses.contains(address)), "given away too early");
+        stalled.release();
+        other.synchronize()?;
+        drop(graph);
+        drop(meanwhile);
+        cuda_core::drops::flush();
+        let again = [alloc()?, alloc()?, alloc()?, alloc()?];
+        let taken = again.each_ref().map(DeviceBuffer::as_raw);
+        assert!(
+            addresses.iter().all(|address| taken.contains(address)),
+            "{addresses:?}, {taken:?}"
+        );
+        drop((again, x, stream, other));
+        cuda_core::synchronize_and_trim().map(drop)
+    });
+}
