@@ -60,7 +60,7 @@ impl<K: StreamKind> Stream<K> {
     /// Device memory in a new vector: [`Stream::download`], so it blocks.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if the host has no memory for the vector; those of
+    /// [`Error::OutOfHostMemory`] if there is no memory for the vector; those of
     /// [`Stream::download`].
     ///
     /// ```no_run
@@ -77,7 +77,7 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<Vec<T>> {
         let source = source.into();
         at_home("cuMemcpyDtoHAsync", self.core(), &source)?;
-        let mut elements = zeros(source.len(), source.device().ordinal())?;
+        let mut elements = zeros(source.len())?;
         self.download(source, &mut elements)?;
         Ok(elements)
     }
@@ -109,7 +109,7 @@ impl<K: StreamKind> Stream<K> {
 
 /// A vector for a copy of device memory. A large one is not written: the system's fresh pages are
 /// zero.
-fn zeros<T: Pod>(len: usize, device: u32) -> Result<Vec<T>> {
+fn zeros<T: Pod>(len: usize) -> Result<Vec<T>> {
     let layout = Layout::array::<T>(len)
         .map_err(|_| Error::SizeOverflow { len, element_size: size_of::<T>() })?;
     if layout.size() == 0 {
@@ -120,12 +120,7 @@ fn zeros<T: Pod>(len: usize, device: u32) -> Result<Vec<T>> {
     // SAFETY: the layout has bytes.
     let start = unsafe { alloc_zeroed(layout) };
     if start.is_null() {
-        return Err(Error::OutOfMemory {
-            op: "alloc_zeroed",
-            requested: layout.size(),
-            device,
-            memory: None,
-        });
+        return Err(Error::OutOfHostMemory { op: "alloc_zeroed", requested: layout.size() });
     }
     // SAFETY: allocated just now by the global allocator, with the layout of an array of this many
     // elements; all of them are zeros, which are values of a `Pod` type.
@@ -138,17 +133,17 @@ mod tests {
 
     #[test]
     fn zeros_or_why_not() {
-        assert!(zeros::<u16>(0, 0).is_ok_and(|none| none.is_empty()));
-        assert!(zeros::<[u16; 0]>(3, 0).is_ok_and(|empty| empty.len() == 3));
-        assert!(zeros::<u16>(3, 0).is_ok_and(|zeros| zeros == [0; 3]));
-        let too_many = zeros::<u16>(usize::MAX, 0);
+        assert!(zeros::<u16>(0).is_ok_and(|none| none.is_empty()));
+        assert!(zeros::<[u16; 0]>(3).is_ok_and(|empty| empty.len() == 3));
+        assert!(zeros::<u16>(3).is_ok_and(|zeros| zeros == [0; 3]));
+        let too_many = zeros::<u16>(usize::MAX);
         assert!(matches!(too_many, Err(Error::SizeOverflow { .. })));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks for all the memory there is")]
     fn memory_that_the_host_has_not() {
-        let refused = zeros::<u8>(isize::MAX as usize, 0);
+        let refused = zeros::<u8>(isize::MAX as usize);
         assert!(refused.is_err_and(|error| error.is_out_of_memory()));
     }
 }

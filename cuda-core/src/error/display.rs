@@ -21,12 +21,17 @@ impl fmt::Display for Error {
                 if *code == cuda_sys::CUDA_ERROR_NO_DEVICE { visible_devices(f) } else { Ok(()) }
             }
             Self::Invalid { op, reason } => write!(f, "{op}: {reason}"),
-            Self::OutOfMemory { op, requested, device, memory } => write!(
-                f,
-                "{op}: out of memory (requested {}{})",
-                ByteCount(*requested),
-                shortage(memory, *device)
-            ),
+            Self::OutOfHostMemory { op, requested } => {
+                write!(f, "{op}: the host is out of memory (requested {})", ByteCount(*requested))
+            }
+            Self::OutOfMemory { op, requested, device, memory } => {
+                let (asked, left) = (ByteCount(*requested), shortage(memory, *device));
+                write!(f, "{op}: out of memory (requested {asked}{left})")?;
+                match memory.is_some_and(|left| left.free >= *requested) {
+                    true => f.write_str(": the free memory may be in pieces, or reserved by then"),
+                    false => Ok(()),
+                }
+            }
             Self::PoolExhausted { requested, device, usage, memory } => {
                 write!(f, "the caching pool cannot serve {}", ByteCount(*requested))?;
                 // If the device has memory, what is short is the limit.
@@ -221,7 +226,7 @@ fn differs(why: CUgraphExecUpdateResult) -> &'static str {
     }
 }
 
-debug_by_variant! { Error: Driver, Invalid, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
+debug_by_variant! { Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
 debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
 debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize }
 debug_by_variant! { ModuleError: Compile, File, NotFound }

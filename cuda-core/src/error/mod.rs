@@ -87,10 +87,19 @@ pub enum Error {
         reason: Cow<'static, str>,
     },
 
-    /// The device, or the host for pinned memory and vectors, has not enough memory.
+    /// The host has not enough memory for a pinned buffer or a vector.
+    #[non_exhaustive]
+    OutOfHostMemory {
+        /// The driver call, or `alloc_zeroed` of the host.
+        op: &'static str,
+        /// Bytes requested.
+        requested: usize,
+    },
+
+    /// The device has not enough memory.
     #[non_exhaustive]
     OutOfMemory {
-        /// The driver call, or `alloc_zeroed` of the host.
+        /// The driver call.
         op: &'static str,
         /// Bytes requested.
         requested: usize,

@@ -20,7 +20,8 @@ impl Error {
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver { code, .. } => Some(*code),
-            Error::OutOfMemory { .. }
+            Error::OutOfHostMemory { .. }
+            | Error::OutOfMemory { .. }
             | Error::PoolExhausted { .. }
             | Error::Allocator(
                 AllocatorError::LimitExceeded { .. } | AllocatorError::Null { .. },

@@ -176,15 +176,21 @@ mod tests {
 
     #[test]
     fn out_of_memory_says_what_was_asked_and_what_was_left() {
-        let error = Error::OutOfMemory {
-            op: "cuMemAllocAsync",
-            requested: 64 << 30,
-            device: 0,
-            memory: Some(MemoryInfo { free: 12 << 30, total: 139 << 30 }),
+        let text = |requested, free| {
+            let (op, total) = ("cuMemAllocAsync", 139 << 30);
+            let memory = Some(MemoryInfo { free, total });
+            Error::OutOfMemory { op, requested, device: 0, memory }.to_string()
         };
         assert_eq!(
-            error.to_string(),
+            text(64 << 30, 12 << 30),
             "cuMemAllocAsync: out of memory (requested 64 GiB, 12 GiB of 139 GiB free on device 0)"
         );
+        assert!(text(1 << 30, 12 << 30).ends_with(
+            "free on device 0): the free memory may be in \
+                                                   pieces, or reserved by then"
+        ));
+        let host = Error::OutOfHostMemory { op: "cuMemHostAlloc", requested: 4 << 30 };
+        assert_eq!(host.to_string(), "cuMemHostAlloc: the host is out of memory (requested 4 GiB)");
+        assert!(host.is_out_of_memory());
     }
 }

@@ -174,12 +174,7 @@ pub(crate) fn alloc_raw(
     match raw.map(|raw| NonNull::new(raw.cast::<u8>())) {
         Ok(Some(address)) => Ok(HostAddress(address)),
         Err(error) if !error.is_out_of_memory() => Err(error),
-        _ => Err(Error::OutOfMemory {
-            op,
-            requested: bytes,
-            device: context.device().ordinal(),
-            memory: None,
-        }),
+        _ => Err(Error::OutOfHostMemory { op, requested: bytes }),
     }
 }
 
@@ -260,7 +255,7 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::Invalid`] before the driver is asked;
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfHostMemory`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -59,8 +59,8 @@ impl Slabs {
             })
             .map_err(|error| match error {
                 // Reports the size that was requested instead of the slab's.
-                Error::OutOfMemory { op, device, memory, .. } => {
-                    Error::OutOfMemory { op, requested: asked, device, memory }
+                Error::OutOfHostMemory { op, .. } => {
+                    Error::OutOfHostMemory { op, requested: asked }
                 }
                 other => other,
             })?;
