@@ -135,6 +135,7 @@ impl Device {
     /// // Whatever looks at the current context sees the second device from now on.
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
     pub fn set_current(self) -> Result<Current> {
         self.primary()?.set_current()
     }

@@ -58,6 +58,7 @@ impl Context {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuProfilerStart", "cudaProfilerStart"))]
     pub fn profile(&self) -> Result<ProfilerRange> {
         self.start_profiler()?;
         Ok(ProfilerRange(Owned::new(ProfiledContext(self.clone()))))

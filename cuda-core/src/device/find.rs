@@ -44,6 +44,7 @@ impl Device {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuDeviceGetCount", "cudaGetDeviceCount"))]
     pub fn all() -> Result<impl ExactSizeIterator<Item = Device>> {
         Ok(devices()?.iter().map(|state| Self { state }))
     }

@@ -249,6 +249,7 @@ impl Stream {
     /// let plain = stream.alloc_with::<u8>(&Allocator::plain(), 1 << 20)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemAllocFromPoolAsync", "cudaMallocFromPoolAsync"))]
     #[inline]
     pub fn alloc_with<T: Pod>(&self, allocator: &Allocator, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;

@@ -326,6 +326,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// stream.upload(&host, &mut buffer)?; // returns at once
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaMallocHost", "cudaHostAlloc", "cuMemHostAlloc"))]
     pub fn from_slice(context: &Context, elements: &[T]) -> Result<Self> {
         let mut buffer = Self::new(context, elements.len())?;
         buffer.as_mut_slice()?.copy_from_slice(elements);
@@ -344,6 +345,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// assert_eq!(PinnedBuffer::<u32>::zeroed(&context, 2)?.as_slice()?, [0, 0]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaMallocHost", "cudaHostAlloc", "cuMemHostAlloc"))]
     pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
         let buffer = Self::new(context, len)?;
         let block = buffer.storage.block();
