@@ -1,5 +1,6 @@
 //! Allocators as values.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -109,6 +110,19 @@ impl Allocator {
     }
 }
 
+/// Equal if both get memory from the same place; custom ones, if one is a clone of the other.
+impl PartialEq for Allocator {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0, self.pool(), other.pool()) {
+            (Choice::Custom(one), Choice::Custom(other), ..) => Arc::ptr_eq(one, other),
+            (one, other, None, None) => discriminant(one) == discriminant(other),
+            (_, _, one, other) => one == other,
+        }
+    }
+}
+
+impl Eq for Allocator {}
+
 // SAFETY: the inner allocator fulfils the conditions.
 unsafe impl DeviceAllocator for Allocator {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
@@ -135,3 +149,21 @@ unsafe impl DeviceAllocator for Allocator {
 }
 
 debug_by! { [] Allocator: |it| "Allocator"(it.name()) }
+
+#[cfg(test)]
+mod tests {
+    use super::Allocator;
+
+    #[test]
+    fn allocators_are_equal_if_their_memory_has_one_source() {
+        let all = [Allocator::cache(), Allocator::driver_pool(), Allocator::plain()];
+        for (at, one) in all.iter().enumerate() {
+            let equal: Vec<_> = all.iter().map(|other| one == other).collect();
+            assert_eq!(equal, [at == 0, at == 1, at == 2]);
+        }
+        let custom = Allocator::new(Allocator::plain());
+        assert_eq!(custom, custom.clone());
+        assert_ne!(custom, Allocator::new(Allocator::plain()));
+        assert_ne!(custom, Allocator::plain());
+    }
+}
