@@ -114,7 +114,7 @@ const NOT_SWEPT: [(&str, &str); 31] = [
         "where no event can be recorded a per-thread stream is waited for, which waits for the test here",
     ),
     (
-        "graphs::l23_what_a_function_owns_is_dropped_on_a_safe_thread",
+        "graphs::owned::l23_what_a_function_owns_is_dropped_on_a_safe_thread",
         "where a launch cannot be proven complete, the function is leaked with the memory that it owns",
     ),
     (
