@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::ffi::c_void;
+use std::ptr;
 
 use cuda_sys::CUdeviceptr;
 
@@ -399,9 +400,12 @@ impl<'a> Touched<'a> {
 
     #[inline]
     fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
-        let confined = M::confined_to(block);
-        if let Some(far) = confined.filter(|memory| !memory.is_at_home_in(self.context)) {
-            self.far(far);
+        // Most memory is of the stream's own context.
+        if !ptr::eq(M::context_of(&block.backing).inner(), self.context.inner()) {
+            let confined = M::confined_to(block);
+            if let Some(far) = confined.filter(|memory| !memory.is_at_home_in(self.context)) {
+                self.far(far);
+            }
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
             self.fail(error);
