@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::copy::shape::{Geometry, Shape, same_extent};
 use crate::copy::side::Side;
 use crate::copy::{at_one_end, crossing_of};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
@@ -60,8 +60,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The elements in rows: the first row begins where the view does.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if rows or slices are longer than the distance
-    /// between them; [`Error::OutOfBounds`](crate::Error::OutOfBounds), in bytes, if the last row
+    /// [`Error::Invalid`] if rows or slices are longer than the distance
+    /// between them; [`Error::OutOfBounds`], in bytes, if the last row
     /// ends beyond the view.
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
@@ -72,8 +72,8 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::pitched`] for an exclusive view.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) and
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    /// [`Error::Invalid`] and
+    /// [`Error::OutOfBounds`].
     pub fn pitched(self, shape: Shape) -> Result<PitchedMut<'a, T, M>> {
         PitchedMut::over(self.cast()?, shape)
     }
@@ -84,8 +84,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) and
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    /// [`Error::Invalid`] and
+    /// [`Error::OutOfBounds`].
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'_, T, M>> {
         self.as_view().pitched(shape)
     }
@@ -93,8 +93,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows, exclusively: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) and
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+    /// [`Error::Invalid`] and
+    /// [`Error::OutOfBounds`].
     pub fn pitched_mut(&mut self, shape: Shape) -> Result<PitchedMut<'_, T, M>> {
         self.as_view_mut().pitched(shape)
     }
@@ -173,9 +173,9 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemcpy3DPeerAsync` between two devices. The bytes between the rows are not written.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call; the driver's, for
-    /// pitches of 2 GiB and more.
+    /// Before any driver call, [`Error::Invalid`], [`Error::WrongDevice`], and
+    /// [`Error::NotCapturable`] for a copy between two devices in a capture, where [`Stream::copy`] of
+    /// each row works; the driver's, for pitches of 2 GiB and more.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -215,6 +215,10 @@ impl<K: StreamKind> Stream<K> {
         at_one_end(op, core, near, far)?;
         if from.span == 0 {
             return Ok(());
+        }
+        // The driver would end the capture.
+        if peers && core.timeline().recording().is_some() {
+            return Err(Error::NotCapturable { op });
         }
         let (start, end) = (Side::of(source.bytes.place()), Side::of(view.place()));
         // The buffers keep these contexts alive.

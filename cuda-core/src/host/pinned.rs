@@ -226,7 +226,7 @@ impl PinnedFlags {
 /// the device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping
 /// the buffer makes no driver call and does not block; the memory is reused as soon as the copies
 /// that use it are done, for a buffer of about the same size in any context. Allocating that makes
-/// no driver call either. A [`PinnedPool`](crate::PinnedPool) counts, bounds and gives back what is
+/// no driver call either. A [`PinnedPool`] counts, bounds and gives back what is
 /// kept: the shared one, or one of the program's own, which has its own slabs. If no slab can be mapped
 /// or registered, the driver allocates one; with
 /// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.

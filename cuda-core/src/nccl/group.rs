@@ -26,7 +26,7 @@ pub struct Group<'a> {
 ///
 /// # Errors
 /// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of
-/// [`Ranks`]. [`Error::NotCapturable`](crate::Error::NotCapturable)
+/// [`Ranks`]. [`Error::NotCapturable`]
 /// for several streams one of which is captured.
 ///
 /// ```no_run

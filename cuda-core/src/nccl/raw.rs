@@ -7,12 +7,7 @@ use std::ptr;
 /// `ncclComm_t`.
 pub(super) type RawCommunicator = *mut c_void;
 
-/// `ncclUniqueId`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct RawUniqueId {
-    pub(super) internal: [u8; UNIQUE_ID_BYTES],
-}
+pub(super) use cuda_sys::os::NcclUniqueId as RawUniqueId;
 
 /// `NCCL_UNIQUE_ID_BYTES`.
 pub(super) const UNIQUE_ID_BYTES: usize = 128;

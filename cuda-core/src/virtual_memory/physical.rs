@@ -80,7 +80,7 @@ impl PhysicalMemory {
     /// use cuda_core::{interop::ShareableHandle, virtual_memory::PhysicalMemory};
     ///
     /// let (bytes, shareable) = (64 << 20, ShareableHandle::PosixFd);
-    /// let memory = match context.device().gpu_direct_rdma_with_cuda_vmm_supported()? {
+    /// let memory = match context.device().attributes().gpu_direct_rdma_with_cuda_vmm_supported()? {
     ///     true => PhysicalMemory::for_rdma(&context, bytes, shareable)?,
     ///     false => PhysicalMemory::new(&context, bytes, shareable)?,
     /// };

@@ -1,9 +1,9 @@
 //! Graphs of two devices.
 
-use cuda_core::{Allocator, Device, Error, Graph, MemoryPool, Result, Stream, sys};
+use cuda_core::{Allocator, Device, Error, Graph, MemoryPool, Result, Shape, Stream, sys};
 use support::{gpu_test, kernels};
 
-use super::add_one;
+use super::{add_one, not_captured};
 
 gpu_test! {
     needs 2;
@@ -76,6 +76,26 @@ gpu_test! {
             Err(Error::Driver { code, .. }) => assert_eq!(code, sys::CUDA_ERROR_INVALID_VALUE),
             other => panic!("{other:?}"),
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l08_rows_between_devices_are_refused_and_the_capture_survives() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        streams[0].fill(&mut near, 5)?;
+        let rows = Shape::plane(5, 10).with_pitch(40);
+        let graph = Graph::capture(&contexts[0], |stream| {
+            let refused = stream.copy_pitched(near.pitched(rows)?, far.pitched_mut(rows)?);
+            not_captured(refused, "rows between devices");
+            stream.copy(&near, &mut far)
+        })?;
+        graph.instantiate()?.launch(&streams[0])?;
+        assert_eq!(streams[1].download_vec(&far)?, [5; 100]);
         Ok(())
     }
 }

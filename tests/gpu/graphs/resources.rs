@@ -92,8 +92,9 @@ fn tolerance() -> usize {
 /// the tolerance.
 const SCRATCH: usize = 32 << 10;
 
-/// What the process itself may take more: 3.2 KiB for each of the graphs.
-const HOST_TOLERANCE: usize = 32 << 20;
+/// What the process itself may take more, the log of the simulated driver included: 7.4 KiB for each of
+/// the graphs.
+const HOST_TOLERANCE: usize = 72 << 20;
 
 gpu_test! {
     needs 1, heavy;

@@ -56,16 +56,16 @@ fn h09_trimming_keeps_reserved_bytes() {
         let second = Context::new(device, ContextFlags::default())?;
         let pool = CachingPool::builder().build()?;
         let streams = [device.create_stream()?, second.create_stream()?];
-        let used = alloc(&streams[0], &pool, U)?;
+        let used = alloc(&streams[0], &pool, 16 * U)?;
         for stream in &streams {
             drop(alloc(stream, &pool, 16 * U)?);
             stream.synchronize()?;
         }
-        assert_eq!(pool.usage(device).reserved, 33 * U);
-        assert_eq!(pool.trim(33 * U)?, 0);
-        assert_eq!(pool.trim(20 * U)?, 16 * U);
-        assert_eq!((pool.trim(U)?, pool.trim(0)?), (16 * U, 0));
-        assert_eq!(pool.usage(device).reserved, U);
+        assert_eq!(pool.usage(device).reserved, 48 * U);
+        assert_eq!(pool.trim(48 * U)?, 0);
+        assert_eq!(pool.trim(40 * U)?, 16 * U);
+        assert_eq!((pool.trim(16 * U)?, pool.trim(0)?), (16 * U, 0));
+        assert_eq!(pool.usage(device).reserved, 16 * U);
         drop(used);
         Ok(())
     });
