@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cuda_core::nccl::{Communicator, Element, Ranks, Reduction, UniqueId, group};
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream, bf16, f16};
@@ -245,6 +246,15 @@ gpu_test! {
             Ok(())
         });
         assert!(refusal(refused).contains("rank 0 has 1 elements and rank 1 has 2"));
+        let refused = group(|group| {
+            let on = group.on_ranks(&ranks, &streams)?;
+            let first = layers[0].iter_mut().take(1);
+            let endless = first.chain(std::iter::from_fn(|| panic!("on purpose")));
+            let reduce = || on.all_reduce_in_place(endless, Reduction::Sum);
+            assert!(catch_unwind(AssertUnwindSafe(reduce)).is_err());
+            Ok(())
+        });
+        assert!(refusal(refused).contains("not listed to its end"));
         assert_eq!(values(&streams, &layers[0])?, [[3], [3]]);
         Ok(())
     }

@@ -281,7 +281,7 @@ pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
 }
 
 /// The function of a group, as errors name it.
-const GROUP: &str = "ncclGroupEnd";
+pub(super) const GROUP: &str = "ncclGroupEnd";
 
 /// Enqueues operations, none of them without elements, together: `ncclGroupStart`, `ncclGroupEnd`.
 pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Operations that are enqueued together.
 
-use super::call::{Calls, enqueue_together};
+use super::call::{Calls, GROUP, enqueue_together};
 use super::communicator::Communicator;
 use super::on_stream::OnStream;
 use super::ranks::{OnStreams, Ranks};
@@ -102,10 +102,18 @@ impl<'a> Group<'a> {
         ranks.on_in(streams, self)
     }
 
-    /// Refuses the whole group.
-    #[cold]
-    pub(super) fn refuse(&mut self, error: &Error) {
-        self.refused.get_or_insert_with(|| error.clone());
+    /// Adds operations of several ranks, or refuses the whole group: it may have those of some ranks
+    /// then, without those of the others.
+    pub(super) fn add_all_or_refuse(
+        &mut self,
+        operation: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        // Stays if code of the program panics, which lists the memory.
+        let why = "the memory of an operation was not listed to its end";
+        let before = self.refused.replace(Error::invalid(GROUP, why));
+        let added = operation(self);
+        self.refused = before.or_else(|| added.as_ref().err().cloned());
+        added
     }
 
     /// Lets these ranks be aborted if NCCL fails the group.

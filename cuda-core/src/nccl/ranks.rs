@@ -80,8 +80,7 @@ impl<'a> AddTo<'a> for () {
 
 impl<'a> AddTo<'a> for &mut Group<'a> {
     fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()> {
-        // Some ranks' operations may be in the group without those of the others.
-        operation(self).inspect_err(|error| self.refuse(error))
+        self.add_all_or_refuse(operation)
     }
 }
 
