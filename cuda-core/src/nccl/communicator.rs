@@ -1,6 +1,6 @@
 //! A rank of a communicator.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
@@ -199,6 +199,14 @@ impl Communicator {
     #[doc(alias("ncclCommCuDevice"))]
     pub fn context(&self) -> &Context {
         &self.0.context
+    }
+
+    /// NCCL's handle, an `ncclComm_t`, for functions that this crate lacks; null once the communicator was
+    /// aborted. Waits for a call of another thread that is in progress. No call.
+    ///
+    /// A call with it must neither be made while another thread calls the communicator, nor end it.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.0.hold_as_it_is().raw()
     }
 
     /// Whether work has failed that was enqueued before, here or at a rank that this one communicates

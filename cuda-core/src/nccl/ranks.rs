@@ -1,5 +1,7 @@
 //! All ranks of a communicator in one process.
 
+use std::ffi::c_void;
+
 use super::call::{Call, grouped, is_refusal};
 use super::communicator::Communicator;
 use super::element::Element;
@@ -157,6 +159,11 @@ impl Ranks {
     /// The contexts, by rank.
     pub fn contexts(&self) -> impl ExactSizeIterator<Item = &Context> {
         self.0.iter().map(Communicator::context)
+    }
+
+    /// [`Communicator::as_raw`] of each rank, in their order.
+    pub fn as_raw(&self) -> impl ExactSizeIterator<Item = *mut c_void> {
+        self.0.iter().map(Communicator::as_raw)
     }
 
     /// The ranks one by one, for operations that differ among them.

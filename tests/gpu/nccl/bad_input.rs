@@ -159,6 +159,8 @@ gpu_test! {
     fn k_nccl_refuses_after_the_end() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let ranks = Ranks::init_all(&contexts)?;
+        let handles: Vec<_> = ranks.as_raw().collect();
+        assert!(handles[0] != handles[1] && handles.iter().all(|raw| !raw.is_null()), "{handles:?}");
         ranks.finalize()?;
         let mut buffers = buffers(&streams, |_| vec![1u32; 4])?;
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
@@ -166,8 +168,10 @@ gpu_test! {
         ranks.abort()?;
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut buffers, Reduction::Sum);
         assert!(matches!(refused, Err(Error::Nccl(NcclError::Aborted { .. }))), "{refused:?}");
+        assert!(ranks.as_raw().all(|raw| raw.is_null()));
         let pair = apart(&contexts)?;
         pair[0].abort()?;
+        assert!(pair[0].as_raw().is_null() && !pair[1].as_raw().is_null());
         pair[0].abort()?;
         let aborted = |result: Result<()>| assert!(
             matches!(result, Err(Error::Nccl(NcclError::Aborted { rank: 0, .. }))), "{result:?}"

@@ -1,9 +1,10 @@
 //! All-reduces of NCCL on two devices, in one process, beside the same calls of the raw library.
 
 use std::ffi::{CStr, OsString, c_int, c_void};
+use std::sync::Arc;
 use std::{env, mem, ptr};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, Device, DeviceBuffer, NcclError, Stream};
 use cuda_sys::{CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, os};
@@ -35,8 +36,8 @@ pub(super) fn operations() -> Vec<Operation> {
 
 fn enqueue(fixture: &Fixture, blocking: bool) -> anyhow::Result<Measured> {
     let (mut ours, raw) = pairs(fixture, SMALL, blocking)?;
-    let (effort, streams) = (fixture.effort.at_most(101), ours.streams.clone());
-    pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&streams, &raw.streams))
+    let effort = fixture.effort.at_most(101);
+    pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&raw.streams))
 }
 
 fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
@@ -47,11 +48,11 @@ fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
         1,
         || {
             ours.reduce()?;
-            ours.streams.iter().try_for_each(Stream::synchronize)
+            settle(&ours.streams)
         },
         || {
             let reduced = raw.reduce();
-            match settle(&raw.streams, &[]) {
+            match settle(&raw.streams) {
                 Ok(()) => reduced,
                 Err(error) => error.code().unwrap_or(CUDA_ERROR_UNKNOWN),
             }
@@ -61,38 +62,40 @@ fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
     Ok(measured.moving(bytes))
 }
 
-fn settle(some: &[Stream], others: &[Stream]) -> cuda_core::Result<()> {
-    some.iter().chain(others).try_for_each(Stream::synchronize)
+fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
+    streams.iter().try_for_each(Stream::synchronize)
 }
 
-/// The library's ranks, and raw ones on the same devices, each with streams and buffers of their own.
+/// Operations of the library, and raw ones on the same streams, each with buffers of their own. Those of
+/// one communicator, unless that of the library does not block: the first one of a process is slower.
 fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Ours, Raw)> {
     if let Err(cuda_core::Error::Nccl(NcclError::NotFound { .. })) = nccl::version() {
         return Err(refuse("there is no NCCL; CUDA_CORE_NCCL names one to take"));
     }
     let contexts = Device::contexts(Device::all()?.take(RANKS))?;
-    let options = CommunicatorOptions::new().blocking(blocking);
-    let ranks = Ranks::init_all_with(&contexts, &options)?;
-    let (streams, buffers) = memory(&contexts, bytes)?;
-    let ours = Ours { ranks, streams, buffers };
-    let (streams, buffers) = memory(&contexts, bytes)?;
-    let calls = RawCalls::find(fixture.effort == Effort::SIMULATED)?;
-    Ok((ours, Raw::new(calls, streams, buffers)?))
-}
-
-type Memory = (Vec<Stream>, Vec<DeviceBuffer<f32>>);
-
-/// A stream and a buffer of `bytes` for each context.
-fn memory(contexts: &[Context], bytes: usize) -> anyhow::Result<Memory> {
+    let options = CommunicatorOptions::new();
+    let join = |options| Ranks::init_all_with(&contexts, &options).map(Arc::new);
+    let blocks = join(options.blocking(true))?;
+    let ranks = if blocking { blocks.clone() } else { join(options)? };
     let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect::<Result<_, _>>()?;
-    let zeroed = |stream: &Stream| stream.alloc_zeroed::<f32>(bytes / size_of::<f32>());
-    let buffers = streams.iter().map(zeroed).collect::<Result<_, _>>()?;
-    settle(&streams, &[])?;
-    Ok((streams, buffers))
+    let buffers = || -> cuda_core::Result<Vec<DeviceBuffer<f32>>> {
+        let zeroed = |stream: &Stream| stream.alloc_zeroed(bytes / size_of::<f32>());
+        streams.iter().map(zeroed).collect()
+    };
+    let (ours, raw) = (buffers()?, buffers()?);
+    settle(&streams)?;
+    let raw = Raw {
+        calls: RawCalls::find(fixture.effort == Effort::SIMULATED)?,
+        communicators: blocks.as_raw().collect(),
+        streams: streams.clone(),
+        buffers: raw,
+        _ranks: Some(blocks),
+    };
+    Ok((Ours { ranks, streams, buffers: ours }, raw))
 }
 
 struct Ours {
-    ranks: Ranks,
+    ranks: Arc<Ranks>,
     streams: Vec<Stream>,
     buffers: Vec<DeviceBuffer<f32>>,
 }
@@ -105,7 +108,6 @@ impl Ours {
 
 /// Functions of `nccl.h`.
 pub(super) struct RawCalls {
-    init_all: unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> c_int,
     init_rank: unsafe extern "C" fn(*mut *mut c_void, c_int, RawId, c_int) -> c_int,
     all_reduce: unsafe extern "C" fn(
         *const c_void,
@@ -118,7 +120,6 @@ pub(super) struct RawCalls {
     ) -> c_int,
     group_start: unsafe extern "C" fn() -> c_int,
     group_end: unsafe extern "C" fn() -> c_int,
-    destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 /// `ncclFloat32` and `ncclSum`.
@@ -152,12 +153,10 @@ impl RawCalls {
             }};
         }
         Ok(Self {
-            init_all: function!(c"ncclCommInitAll"),
             init_rank: function!(c"ncclCommInitRank"),
             all_reduce: function!(c"ncclAllReduce"),
             group_start: function!(c"ncclGroupStart"),
             group_end: function!(c"ncclGroupEnd"),
-            destroy: function!(c"ncclCommDestroy"),
         })
     }
 
@@ -176,32 +175,18 @@ impl RawCalls {
 #[repr(C)]
 struct RawId([u8; 128]);
 
-/// Communicators of raw NCCL, whose calls block.
+/// Raw calls of NCCL, which block.
 pub(super) struct Raw {
     pub(super) calls: RawCalls,
-    // INVARIANT: live communicators of this process's ranks.
+    // INVARIANT: live communicators of this process's ranks, on whose devices the others are.
     pub(super) communicators: Vec<*mut c_void>,
     pub(super) streams: Vec<Stream>,
     pub(super) buffers: Vec<DeviceBuffer<f32>>,
+    /// Those that the communicators are of, unless they last as long as the process.
+    pub(super) _ranks: Option<Arc<Ranks>>,
 }
 
 impl Raw {
-    fn new(
-        calls: RawCalls,
-        streams: Vec<Stream>,
-        buffers: Vec<DeviceBuffer<f32>>,
-    ) -> anyhow::Result<Self> {
-        let mut communicators = vec![ptr::null_mut(); RANKS];
-        // SAFETY: the call writes as many handles as it is told, to a local that outlives it; without a
-        // list it takes the first devices.
-        let code =
-            unsafe { (calls.init_all)(communicators.as_mut_ptr(), RANKS as c_int, ptr::null()) };
-        match code {
-            0 => Ok(Self { calls, communicators, streams, buffers }),
-            _ => bail!("ncclCommInitAll: error {code}"),
-        }
-    }
-
     pub(super) fn reduce(&self) -> CUresult {
         // SAFETY: no precondition.
         let mut code = unsafe { (self.calls.group_start)() };
@@ -226,14 +211,5 @@ impl Raw {
         // SAFETY: the group was begun above.
         code |= unsafe { (self.calls.group_end)() };
         if code == 0 { CUDA_SUCCESS } else { CUDA_ERROR_UNKNOWN }
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        for communicator in &self.communicators {
-            // SAFETY: live, by the invariant; its work was awaited after each batch.
-            unsafe { (self.calls.destroy)(*communicator) };
-        }
     }
 }

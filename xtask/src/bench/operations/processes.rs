@@ -88,6 +88,7 @@ fn raw(rank: usize, id: &UniqueId) -> anyhow::Result<f64> {
         communicators: vec![communicator],
         streams: vec![stream],
         buffers: vec![buffer],
+        _ranks: None,
     };
     timed(|| {
         let reduced = raw.reduce();
