@@ -105,7 +105,7 @@ impl<'a> LentLaunch<'a> {
     /// Memory that no graph uses is not noted.
     fn add<T: Pod>(&mut self, memory: PinnedSlice<'a, T>, access: Access) {
         let range = memory.range();
-        let ledger = memory.ledger().shared();
+        let ledger = memory.ledger().shared().cloned();
         self.lent.extend(ledger.map(|ledger| Lent { ledger, range, access }));
     }
 

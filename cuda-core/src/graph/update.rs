@@ -20,7 +20,7 @@ use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
-use crate::timeline::ledger::Touch;
+use crate::timeline::ledger::{Touch, key};
 use crate::timeline::recording::{Node, UsedMemory, dependencies};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
@@ -305,7 +305,8 @@ impl GraphExec {
             return false;
         };
         let same = |(touch, known): (&Touch<'_>, &usize)| {
-            touch.ledger.get().shared_key() == Some(*known) && self.uses.covers(*known, touch)
+            let shared = touch.ledger.get().shared();
+            shared.map(key) == Some(*known) && self.uses.covers(*known, touch)
         };
         touches.len() == known.keys.len()
             && touches.iter().zip(&known.keys).all(same)

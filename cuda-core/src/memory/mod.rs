@@ -294,9 +294,9 @@ impl<M: MemoryKind> Drop for Storage<M> {
         if free && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
-        // In a fork's child, a thread that does not exist there may hold the ledger's lock.
-        let shared = if free && !driver::is_gone() { self.block.ledger.shared() } else { None };
-        if let Some(shared) = shared {
+        // In a fork's child, a thread that does not exist there may hold the shared ledger's lock.
+        let shared = self.block.ledger.shared().filter(|_| free && !driver::is_gone());
+        if let Some(shared) = shared.cloned() {
             // SAFETY: the field is not touched after this, which is the end of the drop.
             let block = unsafe { ManuallyDrop::take(&mut self.block) };
             return shared.take_over(OnDrop::new(move || block.free_from_graphs()));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{DeviceBuffer, Result, Stream, drops};
+use cuda_core::{DeviceBuffer, Graph, Result, Stream, drops};
 use cuda_sim::{LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::kernels;
@@ -52,6 +52,25 @@ fn s03_two_readers_then_the_free() {
         assert_eq!(y.as_slice()?, [7; 64]);
         Ok(())
     });
+}
+
+#[test]
+fn s03_a_stream_reads_what_it_wrote_then_another_writes() {
+    for in_a_graph in [false, true] {
+        clean(|_| {
+            let (a, b, home, mut buffer) = two_readers()?;
+            let capture = || Graph::capture(home.context(), |it| it.fill(&mut buffer, 9));
+            let graph = in_a_graph.then(capture).transpose()?;
+            let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
+            a.download(&buffer, &mut x)?;
+            home.download(&buffer, &mut y)?;
+            b.fill(&mut buffer, 8)?;
+            b.synchronize()?;
+            assert_eq!((x.as_slice()?, y.as_slice()?), (&[7; 64][..], &[7; 64][..]));
+            drop(graph);
+            Ok(())
+        });
+    }
 }
 
 #[test]

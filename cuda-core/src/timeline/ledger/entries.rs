@@ -5,20 +5,17 @@ use std::sync::Arc;
 
 use super::fences::is_unordered;
 use super::many::{EntryKey, Many};
-use super::shared::SharedLedger;
-use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, SHARED, Use, key};
+use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::timeline::{Mark, Timeline};
 
-/// A single entry is stored inline: an allocation that one stream uses as a whole needs no heap
-/// memory for its ledger.
+/// An allocation that one stream uses as a whole needs no heap memory for its ledger.
 #[derive(Default)]
 pub(super) enum Entries {
     #[default]
     None,
-    One(LedgerEntry),
+    /// A single entry, and the last point at which its stream has read the same bytes since, or 0.
+    One(LedgerEntry, u64),
     Many(Box<Many>),
-    /// Graphs use the memory: the entries are there.
-    Shared(Arc<SharedLedger>),
 }
 
 pub(super) struct LedgerEntry {
@@ -32,17 +29,13 @@ impl Entries {
     #[inline]
     pub(super) fn take_sole(&mut self, timeline: &Arc<Timeline>) -> Option<Arc<Timeline>> {
         match self {
-            Self::One(entry) if Arc::ptr_eq(&entry.mark.timeline, timeline) => {}
+            Self::One(entry, _) if Arc::ptr_eq(&entry.mark.timeline, timeline) => {}
             _ => return None,
         }
         match mem::take(self) {
-            Self::One(entry) => Some(entry.mark.timeline),
-            Self::None | Self::Many(_) | Self::Shared(_) => None,
+            Self::One(entry, _) => Some(entry.mark.timeline),
+            Self::None | Self::Many(_) => None,
         }
-    }
-
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
     }
 
     pub(super) fn add_conflicts(
@@ -54,10 +47,13 @@ impl Entries {
     ) {
         match self {
             Self::None => {}
-            Self::One(entry) => {
-                let one = access.conflicts(entry.access) && overlap(&entry.range, range);
-                if one {
-                    fences.add_unless_ordered(stream, &entry.mark.timeline, entry.mark.seq);
+            Self::One(LedgerEntry { range: used, access: earlier, mark }, read) => {
+                let seq = match access {
+                    Access::Write => mark.seq.max(*read),
+                    Access::Read => mark.seq,
+                };
+                if access.conflicts(*earlier) && overlap(used, range) {
+                    fences.add_unless_ordered(stream, &mark.timeline, seq);
                 }
             }
             Self::Many(many) => {
@@ -66,7 +62,6 @@ impl Entries {
                     marks.filter(|Mark { timeline, seq }| is_unordered(stream, timeline, *seq)),
                 );
             }
-            Self::Shared(shared) => shared.add_conflicts(range, access, stream, None, fences),
         }
     }
 
@@ -75,9 +70,8 @@ impl Entries {
     pub(super) fn only(&self, reader: Option<&Arc<Timeline>>) -> u64 {
         let id = match self {
             Self::None => NO_STREAM,
-            Self::One(entry) => entry.mark.timeline.id(),
+            Self::One(entry, _) => entry.mark.timeline.id(),
             Self::Many(many) => many.only().unwrap_or(SEVERAL),
-            Self::Shared(shared) => return SHARED | key(shared) as u64,
         };
         match reader.map(|reader| reader.id()) {
             Some(reader) if id == NO_STREAM || id == reader => reader,
@@ -88,11 +82,7 @@ impl Entries {
 
     pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
         *self = match mem::take(self) {
-            Self::None => Self::One(entry),
-            Self::Shared(shared) => {
-                shared.push(entry, spent);
-                Self::Shared(shared)
-            }
+            Self::None => Self::One(entry, 0),
             some => {
                 let mut many = some.into_many(spent);
                 many.put(entry, spent);
@@ -104,12 +94,16 @@ impl Entries {
     fn into_many(self, spent: &mut Vec<Mark>) -> Box<Many> {
         match self {
             Self::Many(many) => many,
-            Self::One(entry) => {
+            Self::One(entry, read) => {
                 let mut many = Box::<Many>::default();
+                if read > 0 {
+                    let (range, mark) = (entry.range.clone(), entry.mark.timeline.at(read));
+                    many.put(LedgerEntry { range, access: Access::Read, mark }, spent);
+                }
                 many.put(entry, spent);
                 many
             }
-            Self::None | Self::Shared(_) => Box::default(),
+            Self::None => Box::default(),
         }
     }
 
@@ -124,26 +118,26 @@ impl Entries {
     }
 
     fn mark_among_others(&mut self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
-        if let Self::Shared(shared) = self {
-            return shared.mark(used, spent);
-        }
         let Use { range, access, stream, seq, fences } = used;
         let key = EntryKey::new(range, access, stream.id());
         // A write supersedes the entries it has waited for, the earlier ones of its own stream, and
         // completed ones.
         let ordered = |mark: &Mark| {
             let own = mark.timeline.id() == stream.id() && mark.seq <= seq;
-            own || has_completed(mark) || fences.covers(mark)
+            own || has_completed(mark) || fences.covers(mark.timeline.id(), mark.seq)
         };
         let superseded = match self {
             Self::None => true,
-            Self::One(entry) => {
-                access == Access::Write && within(&entry.range, range) && ordered(&entry.mark)
+            Self::One(entry, read) => {
+                // All that is ordered comes before this: so does an earlier read.
+                entry.mark.seq = entry.mark.seq.max(*read);
+                let covered = access == Access::Write && within(&entry.range, range);
+                (covered && ordered(&entry.mark)) || has_completed(&entry.mark)
             }
-            Self::Many(_) | Self::Shared(_) => false,
+            Self::Many(_) => false,
         };
         if superseded {
-            if let Self::One(earlier) = mem::replace(self, Self::One(used.into_entry())) {
+            if let Self::One(earlier, _) = mem::replace(self, Self::One(used.into_entry(), 0)) {
                 spent.push(earlier.mark);
             }
             return Some(Vec::new());
@@ -164,22 +158,25 @@ impl Entries {
         (access == Access::Write || !raised).then_some(asked)
     }
 
-    /// The common case: the only entry is this stream's, and the new access covers all that it
-    /// says.
+    /// The common cases: the only entry is this stream's, and the new access covers all that it
+    /// says, or reads what it says is written.
     #[inline]
     pub(super) fn advance(&mut self, Use { range, access, stream, seq, .. }: Use<'_>) -> bool {
-        let Self::One(entry) = self else {
+        let Self::One(entry, read) = self else {
             return false;
         };
-        if entry.mark.timeline.id() != stream.id()
-            || !within(&entry.range, range)
-            || (access == Access::Read && entry.access == Access::Write)
-        {
+        if entry.mark.timeline.id() != stream.id() || !within(&entry.range, range) {
             return false;
+        }
+        if access == Access::Read && entry.access == Access::Write {
+            let same = entry.range == *range;
+            *read = if same { seq.max(*read) } else { *read };
+            return same;
         }
         entry.range = range.clone();
         entry.access = access;
-        entry.mark.seq = entry.mark.seq.max(seq);
+        entry.mark.seq = entry.mark.seq.max(*read).max(seq);
+        *read = 0;
         true
     }
 
@@ -187,30 +184,27 @@ impl Entries {
     pub(super) fn prune(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
         match mem::take(self) {
             Self::None => {}
-            Self::One(entry) if has_completed(&entry.mark) => spent.push(entry.mark),
-            Self::One(entry) => *self = Self::One(entry),
+            Self::One(entry, read) => {
+                let LedgerEntry { mark: Mark { timeline, seq }, .. } = &entry;
+                match timeline.has_completed(read.max(*seq)) {
+                    true => spent.push(entry.mark),
+                    false => *self = Self::One(entry, read),
+                }
+            }
             Self::Many(mut many) => {
                 many.forget(range, spent);
                 *self = many.packed();
-            }
-            Self::Shared(shared) => {
-                shared.change(|entries| entries.prune(range, spent));
-                *self = Self::Shared(shared);
             }
         }
     }
 
     /// Removes the entries of those streams that are known to have completed.
     pub(super) fn prune_of(&mut self, asked: &[Mark], spent: &mut Vec<Mark>) {
-        match self {
-            Self::Many(many) => {
-                for mark in asked {
-                    many.forget_of(mark.timeline.id(), spent);
-                }
-                *self = mem::take(many).packed();
+        if let Self::Many(many) = self {
+            for mark in asked {
+                many.forget_of(mark.timeline.id(), spent);
             }
-            Self::Shared(shared) => shared.change(|entries| entries.prune_of(asked, spent)),
-            Self::None | Self::One(_) => {}
+            *self = mem::take(many).packed();
         }
     }
 }

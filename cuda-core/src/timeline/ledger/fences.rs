@@ -24,7 +24,7 @@ impl Fences {
     }
 
     pub(crate) fn add(&mut self, timeline: &Arc<Timeline>, seq: u64) {
-        match self.place(timeline) {
+        match self.place(timeline.id()) {
             Ok(at) => self.0[at].seq = self.0[at].seq.max(seq),
             Err(at) => self.0.insert(at, timeline.at(seq)),
         }
@@ -50,9 +50,8 @@ impl Fences {
         self.0.dedup_by_key(|mark| mark.timeline.id());
     }
 
-    /// The index of the mark of that timeline, or where it would be inserted.
-    fn place(&self, timeline: &Timeline) -> std::result::Result<usize, usize> {
-        let id = timeline.id();
+    /// The index of the mark of the timeline with this id, or where it would be inserted.
+    fn place(&self, id: u64) -> std::result::Result<usize, usize> {
         self.0.binary_search_by_key(&id, |known| known.timeline.id())
     }
 
@@ -112,8 +111,8 @@ impl Fences {
         self.0.iter().any(held_up)
     }
 
-    pub(super) fn covers(&self, mark: &Mark) -> bool {
-        let known = self.place(&mark.timeline).ok();
-        known.is_some_and(|at| self.0[at].seq >= mark.seq)
+    /// Whether one of them comes no earlier than that point of the timeline with this id.
+    pub(super) fn covers(&self, timeline: u64, seq: u64) -> bool {
+        self.place(timeline).is_ok_and(|at| self.0[at].seq >= seq)
     }
 }

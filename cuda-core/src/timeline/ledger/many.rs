@@ -94,7 +94,7 @@ impl Many {
         match self.entries.pop_first() {
             None => Entries::None,
             Some((key, mark)) => {
-                Entries::One(LedgerEntry { range: key.range(), access: key.access, mark })
+                Entries::One(LedgerEntry { range: key.range(), access: key.access, mark }, 0)
             }
         }
     }

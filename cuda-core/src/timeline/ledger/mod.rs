@@ -10,9 +10,10 @@ mod fences;
 mod many;
 mod shared;
 
+use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
@@ -58,7 +59,7 @@ pub(crate) type Bytes = Range<usize>;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`], or [`SHARED`] with a [`key`].
+    /// The stream that all entries belong to, [`NO_STREAM`], [`SEVERAL`] or [`SHARED`].
     ///
     /// Changed under the lock, read without: an entry that conflicts with an access was made before
     /// the access got its borrow, and stays until it is superseded, so the holder of that borrow
@@ -69,7 +70,10 @@ pub(crate) struct Ledger {
     /// its point without the lock.
     // INVARIANT: once set, it is removed only through `&mut self`, and `only` counts its stream.
     reader: OnceLock<Reader>,
+    // INVARIANT: none, once there is `shared`, which is set under the lock.
     entries: Mutex<Entries>,
+    /// Graphs use the memory: the entries are there.
+    shared: OnceLock<Arc<SharedLedger>>,
 }
 
 /// An entry of reads: the stream, what it read, and up to which point.
@@ -81,16 +85,12 @@ struct Reader {
 
 const NO_STREAM: u64 = 0;
 const SEVERAL: u64 = u64::MAX;
-/// Set, beside its [`key`], where the entries are in a [`SharedLedger`]: a bit that no stream's id has.
-const SHARED: u64 = 1 << 63;
+/// The entries are in a [`SharedLedger`].
+const SHARED: u64 = u64::MAX - 1;
 
 /// What names the ledger that graphs share, for as long as it lives.
 pub(crate) fn key(shared: &Arc<SharedLedger>) -> usize {
     Arc::as_ptr(shared).addr()
-}
-
-fn shared_key(only: u64) -> Option<usize> {
-    (only & SHARED != 0 && only != SEVERAL).then_some((only & !SHARED) as usize)
 }
 
 impl Reader {
@@ -210,7 +210,11 @@ impl Ledger {
         Self {
             only: AtomicU64::new(mark.timeline.id()),
             reader: OnceLock::new(),
-            entries: Mutex::new(Entries::One(LedgerEntry { range, access: Access::Write, mark })),
+            entries: Mutex::new(Entries::One(
+                LedgerEntry { range, access: Access::Write, mark },
+                0,
+            )),
+            shared: OnceLock::new(),
         }
     }
 
@@ -264,7 +268,10 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        lock(&self.entries).add_conflicts(range, access, stream, fences);
+        match self.own_entries() {
+            Ok(entries) => entries.add_conflicts(range, access, stream, fences),
+            Err(shared) => return shared.add_conflicts(range, access, stream, None, fences),
+        }
         let reader = self.reader.get().filter(|_| access == Access::Write);
         if let Some(reader) = reader.filter(|reader| overlap(&reader.range, range)) {
             let seq = reader.seq.load(Ordering::Acquire);
@@ -281,7 +288,14 @@ impl Ledger {
     #[inline]
     fn is_quiet(&self, stream: Option<&Timeline>) -> bool {
         let only = self.only.load(Ordering::Acquire);
-        only == NO_STREAM || stream.is_some_and(|stream| stream.id() == only)
+        only == NO_STREAM
+            || stream.is_some_and(|stream| {
+                stream.id() == only || only == SHARED && self.is_quiet_in_graphs(stream)
+            })
+    }
+
+    fn is_quiet_in_graphs(&self, stream: &Timeline) -> bool {
+        self.shared.get().is_some_and(|shared| shared.is_quiet(stream))
     }
 
     /// Enters an access.
@@ -311,17 +325,20 @@ impl Ledger {
         }
         // The entries of a shared ledger are elsewhere. Either this load sees that they moved, or
         // `share` sees the raised point: it stores and loads in the opposite order.
-        again && shared_key(self.only.load(Ordering::SeqCst)).is_none()
+        again && self.only.load(Ordering::SeqCst) != SHARED
     }
 
     #[cold]
     fn mark_locked(&self, used: Use<'_>) {
         // Dropping the last reference to a timeline calls the driver: not under the lock.
         let mut spent = Vec::new();
-        let mut entries = lock(&self.entries);
+        let mut entries = match self.own_entries() {
+            Ok(entries) => entries,
+            Err(shared) => return shared.mark(used),
+        };
         let Use { range, stream, seq, .. } = used;
         let first_reader = used.access == Access::Read && self.reader.get().is_none();
-        if first_reader && !range.is_empty() && !entries.is_shared() {
+        if first_reader && !range.is_empty() {
             // Counted in `only` before other threads can raise its point. Only the holder of the
             // lock sets it.
             let only = entries.only(Some(stream));
@@ -339,7 +356,9 @@ impl Ledger {
         }
         drop(entries);
         drop(spent);
-        self.thin_out(&marked.unwrap_or_default());
+        if let Some(asked) = marked {
+            self.thin_out(&asked);
+        }
     }
 
     /// Queries the driver about entries, and removes those that have completed.
@@ -371,6 +390,9 @@ impl Ledger {
 
     /// [`Ledger::mark_exclusive`] where not all entries are the stream's own.
     fn mark_among_others(&mut self, used: Use<'_>, read_elsewhere: bool) {
+        if let Some(shared) = self.shared.get() {
+            return shared.mark(used);
+        }
         let entries = self.entries.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut spent = Vec::new();
         if read_elsewhere {
@@ -393,11 +415,23 @@ impl Ledger {
 
     fn forget(&self, f: impl FnOnce(&mut Entries, &mut Vec<Mark>)) {
         let mut spent = Vec::new();
-        let mut entries = lock(&self.entries);
-        f(&mut entries, &mut spent);
-        self.only.store(entries.only(self.reader()), Ordering::Release);
-        drop(entries);
+        match self.own_entries() {
+            Ok(mut entries) => {
+                f(&mut entries, &mut spent);
+                self.only.store(entries.only(self.reader()), Ordering::Release);
+            }
+            Err(shared) => shared.change(|entries| f(entries, &mut spent)),
+        }
         drop(spent);
+    }
+
+    /// The entries, locked, or the ledger that they have moved to.
+    fn own_entries(&self) -> Result<MutexGuard<'_, Entries>, &SharedLedger> {
+        if let Some(shared) = self.shared.get() {
+            return Err(shared);
+        }
+        let entries = lock(&self.entries);
+        self.shared.get().map_or(Ok(entries), |shared| Err(shared))
     }
 
     /// The ledger that graphs share with this one, to which the entries move; and keeps the memory
@@ -405,41 +439,24 @@ impl Ledger {
     pub(crate) fn keep(&self) -> KeptMemory {
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
-        if let Entries::Shared(shared) = &*entries {
-            return KeptMemory::of(shared);
+        let shared = self.shared.get_or_init(|| SharedLedger::new(mem::take(&mut *entries)));
+        if self.only.swap(SHARED, Ordering::SeqCst) != SHARED {
+            if let Some(reader) = self.reader.get() {
+                let mark = reader.timeline.at(reader.seq.load(Ordering::SeqCst));
+                let range = reader.range.clone();
+                shared.push(LedgerEntry { range, access: Access::Read, mark }, &mut spent);
+            }
         }
-        let shared = SharedLedger::new(std::mem::take(&mut *entries));
-        self.only.store(SHARED | key(&shared) as u64, Ordering::SeqCst);
-        if let Some(reader) = self.reader.get() {
-            let mark = reader.timeline.at(reader.seq.load(Ordering::SeqCst));
-            let range = reader.range.clone();
-            shared.push(LedgerEntry { range, access: Access::Read, mark }, &mut spent);
-        }
-        let kept = KeptMemory::of(&shared);
-        *entries = Entries::Shared(shared);
+        let kept = KeptMemory::of(shared);
         drop(entries);
         drop(spent);
         kept
     }
 
-    /// The ledger that graphs share with this one, if there is one.
+    /// The ledger that graphs share with this one, if there is one. Takes no lock.
     #[inline]
-    pub(crate) fn shared(&self) -> Option<Arc<SharedLedger>> {
-        self.shared_key().and_then(|_| self.shared_locked())
-    }
-
-    #[cold]
-    fn shared_locked(&self) -> Option<Arc<SharedLedger>> {
-        match &*lock(&self.entries) {
-            Entries::Shared(shared) => Some(shared.clone()),
-            _ => None,
-        }
-    }
-
-    /// The [`key`] of [`Self::shared`]. Takes no lock.
-    #[inline]
-    pub(crate) fn shared_key(&self) -> Option<usize> {
-        shared_key(self.only.load(Ordering::Acquire))
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedLedger>> {
+        self.shared.get()
     }
 
     /// Whether a graph uses the memory.

@@ -51,6 +51,8 @@ struct LaunchUse {
 #[derive(Default)]
 pub(crate) struct LastLaunch {
     timeline: Mutex<Option<Arc<Timeline>>>,
+    /// The id of that timeline, or [`NO_STREAM`]; changed under the lock.
+    stream: AtomicU64,
     seq: AtomicU64,
 }
 
@@ -64,9 +66,16 @@ impl LastLaunch {
         timeline.as_ref().map(|timeline| timeline.at(self.seq.load(Ordering::Acquire)))
     }
 
-    /// The id of the stream of the last launch, if there was one.
-    fn stream(&self) -> Option<u64> {
-        lock(&self.timeline).as_ref().map(|timeline| timeline.id())
+    /// Adds its point, unless work on `stream` comes after it anyway.
+    fn add_to(&self, stream: Option<&Timeline>, fences: &mut Fences) {
+        let (last, seq) = (self.stream.load(Ordering::Acquire), self.seq.load(Ordering::Acquire));
+        let own = stream.is_some_and(|stream| stream.id() == last);
+        if own || last == NO_STREAM || fences.covers(last, seq) {
+            return;
+        }
+        if let Some(timeline) = &*lock(&self.timeline) {
+            fences.add_unless_ordered(stream, timeline, self.seq.load(Ordering::Acquire));
+        }
     }
 
     /// Notes a launch on the stream of the launch before. One launch at a time is noted.
@@ -79,6 +88,7 @@ impl LastLaunch {
     pub(crate) fn on(&self, timeline: &Arc<Timeline>, seq: u64) {
         let mut last = lock(&self.timeline);
         let before = last.replace(timeline.clone());
+        self.stream.store(timeline.id(), Ordering::Release);
         self.seq.store(seq, Ordering::Release);
         // Dropping the last reference to a timeline calls the driver: not under the lock.
         drop(last);
@@ -115,24 +125,38 @@ impl SharedLedger {
         uses.entries.add_conflicts(range, access, stream, fences);
         for launch in &uses.launches {
             let own = but.is_some_and(|own| Arc::ptr_eq(own, &launch.last));
-            if own || !access.conflicts(launch.access) || !overlap(&launch.range, range) {
-                continue;
-            }
-            if let Some(timeline) = &*lock(&launch.last.timeline) {
-                let seq = launch.last.seq.load(Ordering::Acquire);
-                fences.add_unless_ordered(stream, timeline, seq);
+            if !own && access.conflicts(launch.access) && overlap(&launch.range, range) {
+                launch.last.add_to(stream, fences);
             }
         }
     }
 
-    /// See [`Entries::mark`].
-    pub(super) fn mark(&self, used: Use<'_>, spent: &mut Vec<Mark>) -> Option<Vec<Mark>> {
+    /// See [`Ledger::mark`](super::Ledger::mark).
+    pub(super) fn mark(&self, used: Use<'_>) {
+        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        let mut spent = Vec::new();
         let mut uses = lock(&self.uses);
-        let marked = uses.entries.mark(used, spent);
+        let marked = uses.entries.mark(used, &mut spent);
         if marked.is_some() {
             self.only.store(uses.only(), Ordering::Release);
         }
-        marked
+        drop(uses);
+        drop(spent);
+        if let Some(asked) = marked {
+            self.thin_out(&asked);
+        }
+    }
+
+    /// Queries the driver about entries, and removes those that have completed.
+    fn thin_out(&self, asked: &[Mark]) {
+        if asked.is_empty() {
+            return;
+        }
+        for mark in asked {
+            mark.timeline.peek(mark.seq);
+        }
+        let mut spent = Vec::new();
+        self.change(|entries| entries.prune_of(asked, &mut spent));
     }
 
     pub(super) fn push(&self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
@@ -192,12 +216,8 @@ impl SharedLedger {
         drop(uses);
         drop(spent);
         // So that the entries of streams that are gone do not pile up.
-        if !asked.is_empty() && !deferred::must_not_run_here() {
-            for mark in &asked {
-                mark.timeline.peek(mark.seq);
-            }
-            let mut spent = Vec::new();
-            self.change(|entries| entries.prune_of(&asked, &mut spent));
+        if !deferred::must_not_run_here() {
+            self.thin_out(&asked);
         }
     }
 
@@ -232,12 +252,9 @@ impl Uses {
     fn only(&self) -> u64 {
         let mut only = self.entries.only(None);
         for launch in &self.launches {
-            let Some(stream) = launch.last.stream() else {
-                continue;
-            };
-            only = match only {
-                NO_STREAM => stream,
-                same if same == stream => same,
+            only = match (only, launch.last.stream.load(Ordering::Acquire)) {
+                (NO_STREAM, stream) | (stream, NO_STREAM) => stream,
+                (one, other) if one == other => one,
                 _ => return SEVERAL,
             };
         }

@@ -440,7 +440,7 @@ impl OpenRecording {
     fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
         let ledger = touch.ledger.get();
         // Found first: most operations use memory that earlier ones have used.
-        let known = ledger.shared_key().and_then(|key| self.index.get(&key).copied());
+        let known = ledger.shared().and_then(|shared| self.index.get(&key(shared)).copied());
         if let Some(at) = known {
             let (range, access) = (touch.range.clone(), touch.access);
             return self.place_at(at, range, access);
