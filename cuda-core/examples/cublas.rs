@@ -179,9 +179,9 @@ fn example() -> shared::Result {
         let (a, b) = (stream.upload_new(&left)?, stream.upload_new(&right)?);
         let mut c = stream.alloc::<f32>(rows * columns)?;
         HANDLE.with(stream.context(), |handle| {
-            handle.multiply(stream, (&a, &b), &mut c, SHAPE) // behind the uploads
+            handle.multiply(stream, (&a, &b), &mut c, SHAPE) // after the uploads
         })?;
-        Ok(stream.download_vec(&c)?) // behind the product
+        Ok(stream.download_vec(&c)?) // after the product
     };
     let mut expected = vec![0.0f32; rows * columns];
     for (at, sum) in expected.iter_mut().enumerate() {

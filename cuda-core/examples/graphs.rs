@@ -48,7 +48,7 @@ fn static_inputs(device: Device) -> shared::Result {
     let mut sum = 0.0;
     for input in [1.0f32, 2.0, 3.0] {
         stream.upload(&[input; LEN], &mut x)?;
-        exec.launch(&stream)?; // behind the upload
+        exec.launch(&stream)?; // after the upload
         sum += input * STEPS as f32;
         assert!(stream.download_vec(&y)?.iter().all(|&element| element == sum));
     }

@@ -17,7 +17,7 @@ fn part(stream: &Stream) -> Result<()> {
     for round in 1..=4 {
         let mut scratch = stream.alloc::<u8>(round * MIB)?;
         stream.fill(&mut scratch, 0)?;
-        // Freed behind the fill, and cached, without a wait.
+        // Freed after the fill, and cached, without a wait.
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::once::LoadOnce;
 use crate::os;
 
 // INVARIANT: each pointer of the table is a function with the signature of its symbol, for the life
-// of the process: the library behind it is never unloaded.
+// of the process: the library that they come from is never unloaded.
 /// Filled once and never emptied.
 static TABLE: LoadOnce<Loaded> = LoadOnce::new();
 

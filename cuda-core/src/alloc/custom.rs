@@ -39,7 +39,7 @@ pub(crate) fn allocate(
     Ok((address, ledger))
 }
 
-/// Gives a block back to its allocator, behind all other streams' work on it.
+/// Gives a block back to its allocator, after all other streams' work on it.
 ///
 /// # Safety
 /// The block came from [`allocate`] for this stream, and is given up; `fences` are the points of

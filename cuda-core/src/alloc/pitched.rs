@@ -166,7 +166,7 @@ impl<T: Pod> PitchedBuffer<T> {
         self.bytes.as_view_mut()
     }
 
-    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer: see
+    /// Notes that work that other code enqueues on `stream` uses the buffer: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors

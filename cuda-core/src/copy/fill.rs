@@ -114,7 +114,7 @@ struct FillValue<'a> {
 const SEED: usize = 512;
 
 impl<'a> FillValue<'a> {
-    /// A value whose repetitions begin at multiples of its size behind multiples of what divides
+    /// A value whose repetitions begin at multiples of its size after multiples of what divides
     /// `at`.
     #[inline]
     fn of(bytes: &'a [u8], at: u64) -> Self {

@@ -246,7 +246,7 @@ impl Release for ImportedMemory {
 
 debug_by! { [] ExternalMemory: |it| "ExternalMemory" { size: it.size(), device: it.device() } }
 
-/// The imported memory behind a mapped buffer. Leaked unless it is unmapped: work may use it until
+/// The imported memory of a mapped buffer. Leaked unless it is unmapped: work may use it until
 /// the host has seen that none does.
 struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 

@@ -123,7 +123,7 @@ impl memory::Located for DeviceMemory {
     }
 }
 
-/// `cuMemFreeAsync` on the stream that the block was allocated on, behind all other streams' work.
+/// `cuMemFreeAsync` on the stream that the block was allocated on, after all other streams' work.
 fn free_in_order(
     home: &StreamCore,
     address: CUdeviceptr,

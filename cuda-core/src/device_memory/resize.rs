@@ -121,7 +121,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let mut moved = stream.alloc::<T>(capacity)?;
         stream.copy(&*self, moved.slice_mut(..len)?)?;
         moved.set_len(len);
-        // The old memory is freed behind the copy, by its own ledger.
+        // The old memory is freed after the copy, by its own ledger.
         *self = moved;
         Ok(())
     }

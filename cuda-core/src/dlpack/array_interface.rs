@@ -33,7 +33,7 @@ pub struct ArrayInterface {
     pub data: (u64, bool),
     /// 3.
     pub version: u32,
-    /// What the consumer has to order its work behind: the handle of a stream, 1 for the legacy
+    /// What the consumer has to order its work after: the handle of a stream, 1 for the legacy
     /// default stream, 2 for the per-thread one.
     pub stream: Option<usize>,
 }

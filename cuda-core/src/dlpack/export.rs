@@ -59,17 +59,17 @@ const INTO_RAW: &str = "dlpack::Tensor::into_raw";
 /// let raw = tensor.into_raw(&Consumer::Stream(stream.clone()))?;
 /// // … the consumer enqueues work on `stream`
 /// // SAFETY: the one call of the deleter.
-/// unsafe { raw.as_ref().deleter.unwrap()(raw.as_ptr()) }; // frees behind that work
+/// unsafe { raw.as_ref().deleter.unwrap()(raw.as_ptr()) }; // frees after that work
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Consumer {
     /// On this stream, which waits for the memory now. It is kept until the deleter is called, and
-    /// the memory freed behind what was enqueued on it by then.
+    /// the memory freed after what was enqueued on it by then.
     Stream(Stream),
     /// On the per-thread default stream of the thread that hands the tensor over, which waits for
-    /// the memory now. The memory is freed behind what all blocking streams of the context, this
+    /// the memory now. The memory is freed after what all blocking streams of the context, this
     /// one among them, were given before the deleter is called: it may run on any thread.
     PerThread,
     /// It orders its work itself, and that work has completed when it calls the deleter.
@@ -204,7 +204,7 @@ impl Tensor {
     /// use cuda_core::dlpack::{Consumer, Tensor};
     ///
     /// let tensor = Tensor::new(stream.upload_new(&[1.0f32; 6])?, &[2, 3], None)?;
-    /// let raw = tensor.into_raw(&Consumer::PerThread)?; // behind the upload
+    /// let raw = tensor.into_raw(&Consumer::PerThread)?; // after the upload
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn into_raw(
@@ -299,12 +299,12 @@ impl Tensor {
         unsafe { self.memory.as_view().note_use(stream, self.access()) }
     }
 
-    /// Drops the tensor behind what the consumer has enqueued.
+    /// Drops the tensor after what the consumer has enqueued.
     fn end_use(self, consumer: Consumer) {
-        // A failed note has left a mark as well: the memory is freed behind that.
+        // A failed note has left a mark as well: the memory is freed after that.
         let _ = match consumer {
             Consumer::Stream(stream) => self.note(&stream),
-            // Comes behind the work of all blocking streams, those of other threads too.
+            // Comes after the work of all blocking streams, those of other threads too.
             Consumer::PerThread => {
                 let stream = self.memory.as_view().context().default_stream();
                 stream.and_then(|stream| self.note(&stream))
@@ -332,7 +332,7 @@ struct Handed<M> {
 ///
 /// # Safety
 /// `managed` came from [`Tensor::hand_over`], is passed here once, and the consumer's work on it was
-/// enqueued before, on its stream or behind the scope of that.
+/// enqueued before, on its stream or after the scope of that.
 unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
     // SAFETY: the address of a leaked box of this type, which is taken back once, by this function's
     // contract.

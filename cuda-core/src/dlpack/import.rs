@@ -72,7 +72,7 @@ impl ImportedTensor {
     /// Takes a tensor of DLPack 1.x over, from a capsule named `dltensor_versioned`. No driver call.
     ///
     /// `stream` is the one that the producer was asked to make wait: work that uses the memory comes
-    /// behind what is enqueued on it by now.
+    /// after what is enqueued on it by now.
     ///
     /// # Errors
     /// [`Error::Invalid`] for null, for a major version above 1, and for a shape that is none. The

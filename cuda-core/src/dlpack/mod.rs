@@ -12,7 +12,7 @@
 //!
 //! * **Handing a tensor over:** [`Tensor::into_raw`] is given that stream, as a [`Consumer`], and
 //!   makes it wait for all work that uses the memory. The deleter notes a use on the stream once
-//!   more, so the memory is freed or reused only behind **all that was enqueued on the stream before
+//!   more, so the memory is freed or reused only after **all that was enqueued on the stream before
 //!   the deleter was called**; nothing waits for that work where dropping a buffer does not. What the
 //!   consumer enqueued on other streams, it has ordered before that point itself.
 //! * **Taking a tensor over:** the stream that [`ImportedTensor::from_raw`] is given is the one that

@@ -186,7 +186,7 @@ pub enum Error {
     OutOfBounds {
         /// First element requested.
         start: usize,
-        /// The element behind the last one requested.
+        /// The element after the last one requested.
         end: usize,
         /// The number of elements.
         len: usize,

@@ -73,7 +73,7 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.reduce_scatter(sources, destinations, reduction))
     }
 
-    /// Copies the elements of each member to all, one member's behind the other's: destinations are as
+    /// Copies the elements of each member to all, one member's after the other's: destinations are as
     /// many times as long as there are members: `ncclAllGather`.
     ///
     /// # Errors

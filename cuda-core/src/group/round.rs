@@ -10,7 +10,7 @@ use crate::types::pod::Pod;
 
 /// What copies on several streams have to wait for.
 ///
-/// An event that orders two streams is recorded when one of them has to wait, behind everything
+/// An event that orders two streams is recorded when one of them has to wait, after everything
 /// that was enqueued on the other by then. If each copy waited just before it is enqueued, it would
 /// wait for the copies of its neighbours enqueued before it, too, and a ring of copies would run
 /// one after the other. So all events are recorded before the first copy is enqueued.
@@ -49,7 +49,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Records an event behind the point, unless there is one.
+/// Records an event after the point, unless there is one.
 fn cover(mark: &Mark) -> Result<()> {
     let timeline = &mark.timeline;
     let covered = timeline.has_completed(mark.seq) || timeline.recorded(mark.seq).is_some();

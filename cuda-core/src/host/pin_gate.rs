@@ -9,7 +9,7 @@
 //! make it wait forever, each of them is delayed for the duration that the unregistration
 //! [imposes](Waiting), which doubles when it was not enough: as soon as it is longer than the
 //! copies take, none is left. It is a delay and not a lock, since a thread may have to enqueue
-//! another copy before the awaited one can end: the awaited copy may be behind a signal that the
+//! another copy before the awaited one can end: the awaited copy may come after a signal that the
 //! thread has yet to set.
 
 use std::ops::Range;

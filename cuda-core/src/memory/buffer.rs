@@ -185,7 +185,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view_mut().chunks_mut(len)
     }
 
-    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer.
+    /// Notes that work that other code enqueues on `stream` uses the buffer.
     ///
     /// Call it before the work is enqueued, so that the stream waits for other users of the buffer,
     /// and again after, so that other users wait for the work.
@@ -233,7 +233,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.storage.wait_for(&self.storage.block().whole())
     }
 
-    /// Frees the memory behind all work that uses it. Dropping the buffer does the same, but
+    /// Frees the memory after all work that uses it. Dropping the buffer does the same, but
     /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors

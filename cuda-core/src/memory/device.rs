@@ -23,7 +23,7 @@ pub enum DeviceMemory {}
 ///
 /// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation
 /// and free happen in its order, and the buffer keeps it alive. Dropping the buffer frees the
-/// memory behind all work that uses it. That does not block, unless the memory came from an
+/// memory after all work that uses it. That does not block, unless the memory came from an
 /// [allocator](crate::Allocator) that knows no streams: [`Allocator::plain`],
 /// [`Allocator::from_functions`]. [`Stream::alloc_from`] allocates from a
 /// [`MemoryPool`](crate::MemoryPool).

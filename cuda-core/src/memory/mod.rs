@@ -56,7 +56,7 @@ pub(crate) trait MemoryKind: Copy + 'static {
     /// The address of blocks of no bytes.
     const NOWHERE: Self::Address;
 
-    /// Frees a block behind all work that uses it.
+    /// Frees a block after all work that uses it.
     fn free(block: &mut Block<Self>) -> Result<(), FailedRelease>;
 
     /// Frees a block that only its home stream uses, if that takes no driver call and leaves

@@ -179,7 +179,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok(Slice { storage: self.storage, start: self.start, len, _elements: PhantomData })
     }
 
-    /// Notes that work enqueued on `stream` behind this crate's back uses these elements:
+    /// Notes that work that other code enqueues on `stream` uses these elements:
     /// [`Buffer::note_use`](crate::Buffer::note_use) for a part of a buffer. Work on other parts is
     /// neither waited for nor made to wait.
     ///

@@ -104,7 +104,7 @@ impl<'a, K: StreamKind> LibraryWork<'a, K> {
     /// let work = stream.library_work().write(&mut x);
     /// // SAFETY: the library enqueues a kernel that writes `x`, on the stream that it is given.
     /// unsafe { work.enqueue(|raw| library_scale(raw, address, len)) }?;
-    /// let back = stream.download_vec(&x)?; // behind it
+    /// let back = stream.download_vec(&x)?; // after it
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn enqueue<R>(mut self, work: impl FnOnce(CUstream) -> R) -> Result<R> {

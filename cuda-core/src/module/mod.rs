@@ -131,7 +131,7 @@ fn ptx_text(op: &'static str, ptx: &str) -> Result<CString> {
 }
 
 /// A copy of the image, aligned as required for the headers of an ELF file, with at least one zero
-/// byte behind it.
+/// byte after it.
 fn aligned(image: &[u8]) -> Vec<u64> {
     let mut aligned = vec![0; image.len() / size_of::<u64>() + 1];
     crate::types::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);

@@ -204,7 +204,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// A value that never comes holds up the stream forever, and with it everything that waits for
     /// the stream, dropping the buffer included. CUDA does not see the dependency: it may queue the
-    /// work that would bring the value behind the wait, if both share a hardware queue.
+    /// work that would bring the value after the wait, if both share a hardware queue.
     ///
     /// # Errors
     /// Those of [`Stream::write_value`]; [`Error::Invalid`] for a condition that no value

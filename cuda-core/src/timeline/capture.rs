@@ -14,7 +14,7 @@
 //! can rely on that, too: a private stream that they capture joins no other capture, and no other
 //! code enqueues on it.
 //!
-//! A late record, by which one stream is ordered behind another, asks both before and after:
+//! A late record, by which one stream is ordered after another, asks both before and after:
 //! another thread may begin the capture in between. An event that was recorded into it is not
 //! listed as recorded, so nothing waits for it.
 //!

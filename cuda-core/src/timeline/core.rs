@@ -1,4 +1,4 @@
-//! The driver's stream behind all its handles, and the one place where work is enqueued.
+//! The driver's stream that all its handles share, and the one place where work is enqueued.
 
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
@@ -308,7 +308,7 @@ impl<'a> Bound<'a> {
         (self.count(), check(op, code))
     }
 
-    /// To be called right before something is enqueued, by this crate or behind its back: passes on
+    /// To be called right before something is enqueued, by this crate or by other code: passes on
     /// [what holds the stream up](Timeline::pass_on_hold_ups), and makes sure that the right
     /// context is current.
     #[inline]

@@ -1,14 +1,14 @@
-//! Work that may take any time, and all work behind it: a host function, a wait for a value, a wait
-//! for what is behind one of these.
+//! Work that may take any time, and all work after it: a host function, a wait for a value, a wait
+//! for what is after one of these.
 //!
-//! What was enqueued before such work must not be covered only by an event behind it: the thread
+//! What was enqueued before such work must not be covered only by an event after it: the thread
 //! that waits for that event could be the one that the host function waits for. So the stream
 //! checkpoints first.
 //!
 //! CUDA implicitly orders the legacy stream and the blocking streams of a context: work on the
-//! legacy stream comes behind all earlier work of the blocking streams, and their work behind all
+//! legacy stream comes after all earlier work of the blocking streams, and their work after all
 //! earlier work of the legacy stream. So an event that is recorded late on one of them may come
-//! behind work of another, and the rule applies to the whole set:
+//! after work of another, and the rule applies to the whole set:
 //!
 //! * Before one of them is held up, all of them checkpoint.
 //! * While a blocking stream is held up, later work of the legacy stream waits for it, and so does
@@ -30,7 +30,7 @@ use super::{Flavor, ImplicitOrder, Timeline};
 use crate::context::guard::Entered;
 use crate::error::{Error, Result};
 
-/// Points that may take any time, with all behind them.
+/// Points that may take any time, with all after them.
 #[derive(Default)]
 pub(super) struct HeldUp {
     /// A lower bound of the first such point that is not known to be complete.
@@ -60,8 +60,8 @@ impl Timeline {
         }
     }
 
-    /// To be called before work of the legacy stream. If that comes behind a blocking stream that
-    /// is held up, it is held up with all work behind it, so the set checkpoints first. No driver
+    /// To be called before work of the legacy stream. If that comes after a blocking stream that
+    /// is held up, it is held up with all work after it, so the set checkpoints first. No driver
     /// call if that has been done since the last hold-up, and none on other streams.
     #[inline]
     pub(crate) fn pass_on_hold_ups(&self, entered: Option<&Entered>) -> Result<()> {
@@ -108,7 +108,7 @@ impl Timeline {
             _ => other.id != self.id,
         });
         others.try_for_each(|other| match other.checkpoint(true, entered) {
-            // No event can be recorded there before the capture ends, and then it comes behind this
+            // No event can be recorded there before the capture ends, and then it comes after this
             // stream's work.
             Err(Error::Capturing { .. }) => {
                 other.may_come_late(1);
@@ -136,7 +136,7 @@ impl Timeline {
 
     /// Whether an event that is recorded now may take any time.
     pub(crate) fn is_held_up_now(&self) -> bool {
-        // A stream of the set may be behind the legacy stream's work without having any of its own.
+        // A stream of the set may come after the legacy stream's work without having any of its own.
         self.is_held_up(self.issued() + 1)
     }
 

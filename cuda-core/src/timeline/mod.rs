@@ -158,7 +158,7 @@ impl Timeline {
         Mark { timeline: self.clone(), seq }
     }
 
-    /// The point behind everything that was enqueued so far.
+    /// The point after everything that was enqueued so far.
     pub(crate) fn here(self: &Arc<Self>) -> Mark {
         self.at(self.issued())
     }
@@ -199,7 +199,7 @@ impl Timeline {
         self.issued.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The point behind everything enqueued so far.
+    /// The point after everything enqueued so far.
     #[inline]
     pub(crate) fn issued(&self) -> u64 {
         self.issued.load(Ordering::Acquire)
@@ -250,7 +250,7 @@ impl Timeline {
         events.recorded.iter().find(|r| r.seq >= seq).cloned()
     }
 
-    /// Records an event behind everything issued so far. [`None`]: the stream is gone.
+    /// Records an event after everything issued so far. [`None`]: the stream is gone.
     fn record(&self, barrier: bool, entered: Option<&Entered>) -> Result<Option<Recorded>> {
         let event = match self.spare_event() {
             Some(event) => event,
@@ -271,7 +271,7 @@ impl Timeline {
         Ok(Some(recorded))
     }
 
-    /// Records `event`, which is of the stream's context, behind everything issued so far, and
+    /// Records `event`, which is of the stream's context, after everything issued so far, and
     /// returns that point. [`None`]: the stream is gone.
     ///
     /// A default stream needs its context current: by `entered`, or by a guard made here.

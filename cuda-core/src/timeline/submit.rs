@@ -1,4 +1,4 @@
-//! One operation on a stream: ordered behind what conflicts with it, and marked in the ledgers of
+//! One operation on a stream: ordered after what conflicts with it, and marked in the ledgers of
 //! the memory it uses.
 
 use cuda_sys::{CUresult, CUstream};
@@ -79,8 +79,7 @@ impl Bound<'_> {
     }
 }
 
-/// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
-/// back, and marks that access, even if something failed: it may be enqueued already.
+/// Makes the stream wait for what conflicts with an access that other code enqueues, and marks that access, even if something failed: it may be enqueued already.
 ///
 /// The callers are `unsafe`, and not only because of that access: a write that is noted through a
 /// shared borrow supersedes the marks of what its own stream has read before in the ledger's order.

@@ -95,7 +95,7 @@ impl Context {
 pub(crate) struct HoldUps {
     /// How often a blocking stream was held up.
     blocking: AtomicU64,
-    /// How many of these hold-ups the legacy stream's work has come behind.
+    /// How many of these hold-ups the legacy stream's work has come after.
     passed_on: AtomicU64,
     /// The legacy stream's timeline that was held up last, unless that hold-up is known to be over.
     legacy: Mutex<Option<Weak<Timeline>>>,
@@ -140,14 +140,14 @@ impl HoldUps {
         self.blocking.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The number of hold-ups, if the legacy stream's work has not come behind all of them.
+    /// The number of hold-ups, if the legacy stream's work has not come after all of them.
     #[inline]
     pub(crate) fn to_pass_on(&self) -> Option<u64> {
         let blocking = self.blocking.load(Ordering::Acquire);
         (blocking > self.passed_on.load(Ordering::Acquire)).then_some(blocking)
     }
 
-    /// Notes that the legacy stream's work has come behind `blocking` hold-ups.
+    /// Notes that the legacy stream's work has come after `blocking` hold-ups.
     pub(crate) fn passed_on(&self, blocking: u64) {
         self.passed_on.fetch_max(blocking, Ordering::AcqRel);
     }
@@ -158,7 +158,7 @@ impl HoldUps {
         drop(before);
     }
 
-    /// Whether new streams of the set may be behind a hold-up of the legacy stream. If that
+    /// Whether new streams of the set may come after a hold-up of the legacy stream. If that
     /// timeline is gone, the end of its hold-up cannot be observed.
     pub(crate) fn is_legacy_held_up(&self) -> bool {
         let Some(legacy) = lock(&self.legacy).clone() else {

@@ -1,6 +1,6 @@
 //! `Debug`, `Eq` and `Hash` by what a type chooses to show or compare.
 
-/// Implements `Debug`: named parts, with `; ..` behind them if there are others, one part without a
+/// Implements `Debug`: named parts, with `; ..` after them if there are others, one part without a
 /// name, or a text.
 ///
 /// ```text

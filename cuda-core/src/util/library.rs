@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cuda_sys::os::{self, Library};
 
-/// Defines a table of a library's functions. Those behind `optional` are [`None`] in a library that
+/// Defines a table of a library's functions. Those after `optional` are [`None`] in a library that
 /// lacks them.
 macro_rules! functions {
     (

@@ -8,7 +8,7 @@ pub(crate) const fn class_of(bytes: usize, grain: usize) -> usize {
         return bytes / grain;
     }
     let power = bytes.ilog2();
-    // The three bits behind the most significant one.
+    // The three bits after the most significant one.
     let eighth = (bytes >> (power - 3)) & 7;
     8 * (power - grain.ilog2() - 2) as usize + eighth
 }

@@ -141,7 +141,7 @@ impl<T: Pod> VirtualBuffer<T> {
     }
 
     /// Makes the buffer at most `len` elements long, and releases the chunks of memory that lie
-    /// entirely behind them, once the work that uses those has completed: `cuMemUnmap`,
+    /// entirely after them, once the work that uses those has completed: `cuMemUnmap`,
     /// `cuMemRelease`. Does not wait for work on the elements that stay.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl<T: Pod> VirtualBuffer<T> {
         self.mapping().truncate(bytes)
     }
 
-    /// Maps `memory` behind what is mapped, and makes the buffer as long as there is memory: the
+    /// Maps `memory` after what is mapped, and makes the buffer as long as there is memory: the
     /// elements from the former [`capacity`](Self::capacity) on are in the new memory.
     ///
     /// # Errors

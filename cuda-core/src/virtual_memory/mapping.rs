@@ -118,7 +118,7 @@ impl VirtualMapping {
         self.append(memory)
     }
 
-    /// Maps `memory` behind what is there and opens it. If it fails, nothing changes except that
+    /// Maps `memory` after what is there and opens it. If it fails, nothing changes except that
     /// the memory is released.
     pub(super) fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         self.truncate(self.accessible)?;
@@ -207,7 +207,7 @@ impl VirtualMapping {
         Ok(Some(CUmemAccess_flags(flags as _)))
     }
 
-    /// Unmaps and releases the chunks that begin at `bytes` or behind, which no work uses. A chunk
+    /// Unmaps and releases the chunks that begin at `bytes` or after, which no work uses. A chunk
     /// that could not be unmapped stays, no longer accessible, and is tried again by the next call.
     pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
         if self.chunks.last().is_none_or(|last| last.start < bytes) {

@@ -1,7 +1,7 @@
-//! Addresses reserved apart from the memory behind them: buffers that grow in place.
+//! Addresses reserved apart from the memory that they map: buffers that grow in place.
 //!
 //! A [`VirtualBuffer`] reserves addresses for the most elements that it may have, and maps
-//! [`PhysicalMemory`] behind as many as it has. To grow it costs no copy, and addresses stay what
+//! [`PhysicalMemory`] mapped to as many as it has. To grow it costs no copy, and addresses stay what
 //! they are. Other devices get access to each buffer [by itself](VirtualBuffer::set_access).
 //!
 //! ```no_run

@@ -248,7 +248,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn ready(&self) -> Ready<'static> {
         let core = self.core();
-        // A point of its own, behind work that this crate has not counted.
+        // A point of its own, after work that this crate has not counted.
         let bound = core.bind("cuEventRecord");
         let mark = bound.map(|bound| core.timeline().at(bound.count()));
         match mark {

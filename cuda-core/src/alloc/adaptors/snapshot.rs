@@ -9,7 +9,7 @@ use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment}
 use crate::device::Device;
 use crate::error::Result;
 
-/// The blocks that an allocator has handed out at one moment, and the segments of pools behind it,
+/// The blocks that an allocator has handed out at one moment, and the segments of the pools that it uses,
 /// for tools to read.
 ///
 /// ```no_run

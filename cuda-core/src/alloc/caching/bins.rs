@@ -60,7 +60,7 @@ pub(super) struct Cached {
     pub(super) bytes: usize,
     /// Index of its bin, by [`class::bin`].
     pub(super) bin: usize,
-    /// The point of the home stream's timeline behind which other streams may use it.
+    /// The point of the home stream's timeline after which other streams may use it.
     pub(super) mark: Mark,
     pub(super) home: Arc<StreamCore>,
     /// The heap it was cut from, unless that is the shared pool's.

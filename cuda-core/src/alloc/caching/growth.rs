@@ -164,7 +164,7 @@ impl Request<'_> {
         None
     }
 
-    /// Another stream's range, behind whose work this stream is made to wait.
+    /// Another stream's range, after whose work this stream is made to wait.
     fn take_behind(&self) -> Option<TakenRange> {
         for kind in SegmentKind::both(self.bytes) {
             let mut tried = vec![self.id()];
@@ -245,7 +245,7 @@ impl Request<'_> {
         Ok(None)
     }
 
-    /// Allocates a segment from the upstream allocator. The mark is the point behind which it may
+    /// Allocates a segment from the upstream allocator. The mark is the point after which it may
     /// be used.
     fn obtain(&self, bytes: usize) -> Result<(Segment, Option<Mark>)> {
         let segment = |base, home| Segment { base, bytes, kind: self.kind, home, fate: Fate::Kept };
@@ -259,7 +259,7 @@ impl Request<'_> {
     }
 }
 
-/// Makes the stream wait for all of `marks`; returns the point of its own timeline behind that
+/// Makes the stream wait for all of `marks`; returns the point of its own timeline after that
 /// wait.
 fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
     let bound = core.bind("cuStreamWaitEvent")?;

@@ -1,4 +1,4 @@
-//! One context's address space of a pool, behind its streams' caches.
+//! One context's address space of a pool, below its streams' caches.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -5,7 +5,7 @@
 //! refills it, cost one exchange each of a flag on a cache line of the stream's own, whatever thread
 //! does it; the block carries the references that its next owner needs.
 //!
-//! Behind the bins of all streams of a context there is, for each pool, one [heap]: an [address
+//! Below the bins of all streams of a context there is, for each pool, one [heap]: an [address
 //! space](space) of segments in which free ranges join their neighbours, and from which the
 //! smallest range that fits is cut. A free range remembers the stream and the point whose work it
 //! comes after: that stream uses it at once; others use it when that work is known to be complete,
@@ -90,8 +90,8 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     Block {
         address: cached.address,
         bytes,
-        // Another stream may use it only behind what its home stream did with it before.
-        ledger: Ledger::behind(0..bytes, cached.mark),
+        // Another stream may use it only after what its home stream did with it before.
+        ledger: Ledger::after(0..bytes, cached.mark),
         backing: DeviceBacking::Cached(Home {
             core: ManuallyDrop::new(cached.home),
             branch: cached.branch,

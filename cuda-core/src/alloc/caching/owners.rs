@@ -30,7 +30,7 @@ pub(super) struct RangeOwner {
     pub(super) timeline: Option<Arc<Timeline>>,
     /// Sizes and addresses of its free ranges, by [`SegmentKind`].
     free: [Tree<(usize, CUdeviceptr), ()>; 2],
-    /// The points behind which other streams may use them, with their addresses.
+    /// The points after which other streams may use them, with their addresses.
     points: Tree<(u64, CUdeviceptr), ()>,
 }
 
@@ -65,7 +65,7 @@ impl RangeOwner {
         timeline.has_completed(seq).then_some(address)
     }
 
-    /// The point behind which all its ranges are free.
+    /// The point after which all its ranges are free.
     fn last(&self) -> Option<Mark> {
         Some(Mark { timeline: self.timeline.clone()?, seq: self.points.last()?.0.0 })
     }

@@ -29,7 +29,7 @@ use crate::util::sync::lock;
 ///
 /// Each stream caches the blocks that were freed on it, separately for each pool. [`Stream::alloc`]
 /// and [`Stream::alloc_with`] reuse them with neither a driver call nor a lock that other streams
-/// need, whichever thread freed them; behind an [adaptor](crate::adaptors), and called as a
+/// need, whichever thread freed them; used through an [adaptor](crate::adaptors), and called as a
 /// [`DeviceAllocator`], a pool has one lock for each context.
 ///
 /// A freed block is reused on its own stream at once, and on others when work on it is known to be
@@ -246,7 +246,7 @@ impl CachingPool {
             reserved = elsewhere + heap.reserved();
             trimmed
         });
-        // Each is trimmed, also behind one that fails.
+        // Each is trimmed, also after one that fails.
         trimmed.collect::<Vec<_>>().into_iter().sum()
     }
 

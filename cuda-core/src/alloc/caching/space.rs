@@ -64,7 +64,7 @@ struct Range {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RangeState {
     Taken,
-    /// Usable by the owner at once, by others behind the owner's work up to `seq`.
+    /// Usable by the owner at once, by others after the owner's work up to `seq`.
     Free {
         owner: u64,
         seq: u64,
@@ -87,7 +87,7 @@ pub(super) enum Rest {
 pub(crate) struct TakenRange {
     pub(crate) address: CUdeviceptr,
     pub(crate) bytes: usize,
-    /// The point of the new owner's timeline behind which others may use it.
+    /// The point of the new owner's timeline after which others may use it.
     pub(super) seq: u64,
 }
 
@@ -159,7 +159,7 @@ impl Space {
     }
 
     /// The smallest range with room for `bytes` of one stream outside `tried`, uncut, and the point
-    /// behind which others may use it.
+    /// after which others may use it.
     pub(super) fn take_of_others(
         &mut self,
         tried: &[u64],
@@ -209,7 +209,7 @@ impl Space {
         (range.state == RangeState::Taken).then_some(range.bytes)
     }
 
-    /// Frees a taken range: usable by the mark's stream at once, by others behind the mark; by all
+    /// Frees a taken range: usable by the mark's stream at once, by others after the mark; by all
     /// at once if there is no mark. Joins it with its neighbours, unless they wait for other
     /// streams.
     pub(crate) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {

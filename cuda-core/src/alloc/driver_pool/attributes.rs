@@ -24,7 +24,7 @@ raw_enum! {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     PoolReuse: CUmemPool_attribute {
-        /// When an event orders the allocation behind the free.
+        /// When an event orders the allocation after the free.
         FollowEventDependencies = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
         /// When the free happens to have completed.
         Opportunistic = CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,

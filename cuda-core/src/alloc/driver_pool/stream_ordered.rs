@@ -84,7 +84,7 @@ pub(super) fn enqueue(
 pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), FailedRelease> {
     let _relaxed = RelaxedCaptureMode::enter()?;
     let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
-        // SAFETY: an address of `cuMemAllocAsync`, freed once and behind all other work on it, by
+        // SAFETY: an address of `cuMemAllocAsync`, freed once and after all other work on it, by
         // the caller's promise; the stream is live while it is bound.
         unsafe { cu::cuMemFreeAsync(address, stream) }
     });

@@ -219,7 +219,7 @@ impl CopyDirection for Down<'_, '_> {
         true
     }
 
-    /// Enqueues the copy, and an event behind it.
+    /// Enqueues the copy, and an event after it.
     fn begin(&self, piece: &Piece, region: &Region) -> Result<Option<Arrival>> {
         let DeviceEnd { core, memory } = &self.ends[piece.part];
         let (timeline, device, blame) = (core.timeline(), core.device(), self.blame);

@@ -93,7 +93,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// Enqueues a copy behind what conflicts with it.
+/// Enqueues a copy after what conflicts with it.
 ///
 /// # Safety
 /// Both sides have the copy's extent; `touches` cover all memory that it reads and writes, or it is

@@ -150,7 +150,7 @@ impl<T: Texel, L> TexelArray<T, L> {
         &self.storage
     }
 
-    /// Notes that work enqueued on `stream` behind this crate's back uses the array: see
+    /// Notes that work that other code enqueues on `stream` uses the array: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl Fences {
         }
     }
 
-    /// Adds a point of `timeline`, unless work on `stream` comes behind it anyway.
+    /// Adds a point of `timeline`, unless work on `stream` comes after it anyway.
     pub(super) fn add_unless_ordered(
         &mut self,
         stream: Option<&Timeline>,
@@ -105,7 +105,7 @@ impl Fences {
         self.first_unknown().is_none()
     }
 
-    /// Whether any of them lies behind work that may take arbitrarily long. No driver call.
+    /// Whether any of them comes after work that may take arbitrarily long. No driver call.
     pub(crate) fn are_held_up(&self) -> bool {
         let held_up = |mark: &Mark| mark.timeline.is_held_up(mark.seq);
         self.0.iter().any(held_up)

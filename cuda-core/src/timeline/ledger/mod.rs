@@ -201,12 +201,12 @@ impl<'a> Touch<'a> {
 impl Ledger {
     /// The ledger of an allocation that `stream` makes at `seq`.
     pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
-        Self::behind(range, stream.at(seq))
+        Self::after(range, stream.at(seq))
     }
 
-    /// The ledger of an allocation that other streams may use behind `mark`.
+    /// The ledger of an allocation that other streams may use after `mark`.
     #[inline]
-    pub(crate) fn behind(range: Bytes, mark: Mark) -> Self {
+    pub(crate) fn after(range: Bytes, mark: Mark) -> Self {
         Self {
             only: AtomicU64::new(mark.timeline.id()),
             reader: OnceLock::new(),

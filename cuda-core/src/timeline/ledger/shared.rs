@@ -46,7 +46,7 @@ struct LaunchUse {
     last: Arc<LastLaunch>,
 }
 
-/// The last launch of an executable graph. Later launches come behind it: CUDA orders "each launch
+/// The last launch of an executable graph. Later launches come after it: CUDA orders "each launch
 /// … behind both any previous work in hStream and any previous launches of hGraphExec".
 #[derive(Default)]
 pub(crate) struct LastLaunch {
