@@ -209,6 +209,16 @@ impl Entries {
     }
 }
 
+/// Queries the driver about entries, which `prune` then removes if they have completed.
+pub(super) fn thin_out(asked: &[Mark], prune: impl FnOnce(&[Mark])) {
+    if !asked.is_empty() {
+        for mark in asked {
+            mark.timeline.peek(mark.seq);
+        }
+        prune(asked);
+    }
+}
+
 pub(super) fn has_completed(mark: &Mark) -> bool {
     mark.timeline.has_completed(mark.seq)
 }

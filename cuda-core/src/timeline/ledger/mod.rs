@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
-use entries::{Entries, LedgerEntry};
+use entries::{Entries, LedgerEntry, thin_out};
 
 pub(crate) use entries::{overlap, within};
 pub(crate) use fences::{Fences, NO_FENCES};
@@ -357,18 +357,12 @@ impl Ledger {
         drop(entries);
         drop(spent);
         if let Some(asked) = marked {
-            self.thin_out(&asked);
+            thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
 
-    /// Queries the driver about entries, and removes those that have completed.
-    fn thin_out(&self, asked: &[Mark]) {
-        if asked.is_empty() {
-            return;
-        }
-        for mark in asked {
-            mark.timeline.peek(mark.seq);
-        }
+    /// Removes the entries of these streams that are known to have completed.
+    fn prune_of(&self, asked: &[Mark]) {
         self.forget(|entries, spent| entries.prune_of(asked, spent));
     }
 
@@ -404,7 +398,7 @@ impl Ledger {
         if let Some(asked) = entries.mark(used, &mut spent) {
             *self.only.get_mut() = entries.only(self.reader.get().map(|reader| &reader.timeline));
             drop(spent);
-            self.thin_out(&asked);
+            thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
 

@@ -16,7 +16,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::entries::{Entries, LedgerEntry, has_completed, overlap};
+use super::entries::{Entries, LedgerEntry, has_completed, overlap, thin_out};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::process::{deferred, driver};
 use crate::timeline::{Mark, Timeline};
@@ -143,18 +143,12 @@ impl SharedLedger {
         drop(uses);
         drop(spent);
         if let Some(asked) = marked {
-            self.thin_out(&asked);
+            thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
 
-    /// Queries the driver about entries, and removes those that have completed.
-    fn thin_out(&self, asked: &[Mark]) {
-        if asked.is_empty() {
-            return;
-        }
-        for mark in asked {
-            mark.timeline.peek(mark.seq);
-        }
+    /// Removes the entries of these streams that are known to have completed.
+    fn prune_of(&self, asked: &[Mark]) {
         let mut spent = Vec::new();
         self.change(|entries| entries.prune_of(asked, &mut spent));
     }
@@ -217,7 +211,7 @@ impl SharedLedger {
         drop(spent);
         // So that the entries of streams that are gone do not pile up.
         if !deferred::must_not_run_here() {
-            self.thin_out(&asked);
+            thin_out(&asked, |asked| self.prune_of(asked));
         }
     }
 
