@@ -3,7 +3,8 @@
 //! Each file of `tests/misuse/` begins with the expected error code, `//~ E0277`, and holds the
 //! misuse under `#[cfg(misuse)]` and a twin that compiles under `#[cfg(not(misuse))]`. The two
 //! differ only in the misuse, so the twin proves that the misuse fails for the right reason: a
-//! mistyped or renamed item breaks the twin too.
+//! mistyped or renamed item breaks the twin too. Each further line `//~ says TEXT` is a text that the
+//! compiler's message must contain: where it points at what to write instead.
 //!
 //! This test copies the cases into a scratch crate, as its examples, and runs cargo on it twice.
 
@@ -46,8 +47,22 @@ fn main() {
 }
 "#;
 
-/// The codes of the errors in each example that has errors.
-type Errors = BTreeMap<String, BTreeSet<String>>;
+/// The errors of each example that has errors.
+type Errors = BTreeMap<String, Found>;
+
+/// The errors of one example.
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    codes: BTreeSet<String>,
+    /// What the compiler prints about them.
+    messages: String,
+}
+
+/// What a case expects of the compiler.
+struct Expected {
+    code: String,
+    says: Vec<String>,
+}
 
 #[test]
 #[cfg_attr(miri, ignore = "runs cargo")]
@@ -59,8 +74,8 @@ fn misuse_does_not_compile_and_its_twin_does() {
     let misuses = errors(&check(&["--features", "misuse"]));
     let wrong: Vec<String> = cases
         .iter()
-        .filter_map(|(name, code)| {
-            verdict(code, twins.get(name), misuses.get(name))
+        .filter_map(|(name, expected)| {
+            verdict(expected, twins.get(name), misuses.get(name))
                 .err()
                 .map(|reason| format!("{name}: {reason}"))
         })
@@ -70,24 +85,30 @@ fn misuse_does_not_compile_and_its_twin_does() {
 
 /// What is wrong with a case, if anything, given the errors of its twin and its misuse.
 fn verdict(
-    code: &str,
-    twin: Option<&BTreeSet<String>>,
-    misuse: Option<&BTreeSet<String>>,
+    expected: &Expected,
+    twin: Option<&Found>,
+    misuse: Option<&Found>,
 ) -> Result<(), String> {
-    if let Some(errors) = twin {
-        return Err(format!("the twin does not compile: {errors:?}"));
+    let Expected { code, says } = expected;
+    if let Some(Found { codes, .. }) = twin {
+        return Err(format!("the twin does not compile: {codes:?}"));
     }
-    match misuse {
-        None => Err(format!("the misuse compiles, {code} expected")),
-        Some(errors) if errors.iter().eq([code]) => Ok(()),
-        Some(errors) => Err(format!("the misuse fails with {errors:?}, {code} alone expected")),
+    let Some(Found { codes, messages }) = misuse else {
+        return Err(format!("the misuse compiles, {code} expected"));
+    };
+    if !codes.iter().eq([code]) {
+        return Err(format!("the misuse fails with {codes:?}, {code} alone expected"));
+    }
+    match says.iter().find(|text| !messages.contains(*text)) {
+        Some(text) => Err(format!("the compiler does not say {text:?}, but\n{messages}")),
+        None => Ok(()),
     }
 }
 
-/// Name and expected code of each case.
-fn cases() -> Vec<(String, String)> {
+/// Name and expected errors of each case.
+fn cases() -> Vec<(String, Expected)> {
     let mut cases: Vec<_> = files().iter().map(|path| (name(path), expected(path))).collect();
-    cases.sort();
+    cases.sort_by(|(one, _), (other, _)| one.cmp(other));
     cases
 }
 
@@ -101,15 +122,20 @@ fn name(path: &Path) -> String {
     path.file_stem().expect("a case has a name").to_string_lossy().into_owned()
 }
 
-fn expected(path: &Path) -> String {
+fn expected(path: &Path) -> Expected {
     let text = fs::read_to_string(path).expect("a case is a text file");
-    let code = text.lines().next().and_then(|line| line.strip_prefix("//~ "));
+    let mut marked = text.lines().map_while(|line| line.strip_prefix("//~ "));
+    let code = marked.next();
     let code =
         code.unwrap_or_else(|| panic!("{}: the first line is not `//~ CODE`", path.display()));
     for half in ["#[cfg(misuse)]", "#[cfg(not(misuse))]"] {
         assert!(text.contains(half), "{}: no {half}", path.display());
     }
-    code.trim().to_owned()
+    let says = marked.map(|line| {
+        let text = line.strip_prefix("says ");
+        text.unwrap_or_else(|| panic!("{}: `//~ {line}`", path.display())).to_owned()
+    });
+    Expected { code: code.trim().to_owned(), says: says.collect() }
 }
 
 fn write_scratch_crate() {
@@ -169,7 +195,9 @@ fn errors(messages: &str) -> Errors {
             None => "an error without a code",
         };
         let name = line["target"]["name"].as_str().expect("a target has a name");
-        errors.entry(name.into()).or_default().insert(code.into());
+        let found = errors.entry(name.into()).or_default();
+        found.codes.insert(code.into());
+        found.messages.push_str(message["rendered"].as_str().unwrap_or_default());
     }
     errors
 }
@@ -181,22 +209,38 @@ fn is_summary(message: Option<&str>) -> bool {
 mod mechanism {
     use super::*;
 
-    fn set(codes: &[&str]) -> BTreeSet<String> {
-        codes.iter().map(|&code| code.to_owned()).collect()
+    fn found(codes: &[&str], messages: &str) -> Found {
+        let codes = codes.iter().map(|&code| code.to_owned()).collect();
+        Found { codes, messages: messages.to_owned() }
+    }
+
+    fn wanted(says: &[&str]) -> Expected {
+        let says = says.iter().map(|&text| text.to_owned()).collect();
+        Expected { code: "E0277".to_owned(), says }
     }
 
     #[test]
     fn exactly_the_named_code() {
-        assert_eq!(verdict("E0277", None, Some(&set(&["E0277"]))), Ok(()));
-        assert!(verdict("E0277", None, Some(&set(&["E0277", "E0308"]))).is_err());
-        assert!(verdict("E0277", None, Some(&set(&["E0308"]))).is_err());
+        let verdict = |codes: &[&str]| verdict(&wanted(&[]), None, Some(&found(codes, "")));
+        assert_eq!(verdict(&["E0277"]), Ok(()));
+        assert!(verdict(&["E0277", "E0308"]).is_err());
+        assert!(verdict(&["E0308"]).is_err());
+    }
+
+    #[test]
+    fn every_text_that_is_asked_for() {
+        let misuse = found(&["E0277"], "write `&values`\nor `&mut values`");
+        let verdict = |says: &[&str]| verdict(&wanted(says), None, Some(&misuse));
+        assert_eq!(verdict(&["`&values`", "`&mut values`"]), Ok(()));
+        assert!(verdict(&["`&values`", "values.slice"]).is_err_and(|why| why.contains("slice")));
     }
 
     #[test]
     fn a_misuse_that_compiles_and_a_twin_that_does_not() {
-        assert!(verdict("E0277", None, None).is_err_and(|reason| reason.contains("compiles")));
-        let broken = set(&["E0425"]);
-        assert!(verdict("E0277", Some(&broken), Some(&set(&["E0277"]))).is_err());
+        let wanted = wanted(&[]);
+        assert!(verdict(&wanted, None, None).is_err_and(|reason| reason.contains("compiles")));
+        let (broken, misuse) = (found(&["E0425"], ""), found(&["E0277"], ""));
+        assert!(verdict(&wanted, Some(&broken), Some(&misuse)).is_err());
     }
 
     #[test]
@@ -204,12 +248,13 @@ mod mechanism {
         let message = |level: &str, code: &str| {
             format!(
                 r#"{{"reason":"compiler-message","target":{{"name":"a"}},"message":
-                {{"level":"{level}","message":"text","code":{{"code":"{code}"}}}}}}"#
+                {{"level":"{level}","message":"text","rendered":"{level}!","code":{{"code":"{code}"}}}}}}"#
             )
             .replace('\n', " ")
         };
         let closing = r#"{"reason":"compiler-message","target":{"name":"a"},"message":{"level":"error","message":"aborting due to 1 previous error","code":null}}"#;
         let text = [message("warning", "dead_code"), message("error", "E0277"), closing.into()];
-        assert_eq!(errors(&text.join("\n")), Errors::from([("a".into(), set(&["E0277"]))]));
+        let expected = Errors::from([("a".into(), found(&["E0277"], "error!"))]);
+        assert_eq!(errors(&text.join("\n")), expected);
     }
 }

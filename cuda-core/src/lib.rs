@@ -237,6 +237,7 @@ pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
+pub use memory::into_view::IntoView;
 pub use memory::shared::SharedSlice;
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::{

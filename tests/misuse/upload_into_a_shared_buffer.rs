@@ -1,13 +1,16 @@
 //~ E0277
-use cuda_core::{DeviceBuffer, Result, Stream};
+//~ says cannot be given as `SliceMut<
+//~ says upload(&[1u32, 2, 3], &mut buffer)
+//~ says `&mut memory` to be written
+use cuda_core::{Result, Stream};
 
-#[cfg(misuse)]
-type Destination<'a> = &'a DeviceBuffer<u32>;
-#[cfg(not(misuse))]
-type Destination<'a> = &'a mut DeviceBuffer<u32>;
-
-fn write(stream: &Stream, destination: Destination<'_>) -> Result<()> {
-    stream.upload(&[1, 2, 3], destination)
+fn write(stream: &Stream) -> Result<()> {
+    #[allow(unused_mut, reason = "the misuse does not need it")]
+    let mut buffer = stream.alloc::<u32>(3)?;
+    #[cfg(misuse)]
+    return stream.upload(&[1u32, 2, 3], &buffer);
+    #[cfg(not(misuse))]
+    stream.upload(&[1u32, 2, 3], &mut buffer)
 }
 
 fn main() {}

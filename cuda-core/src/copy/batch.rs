@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::Memory;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
@@ -85,8 +86,8 @@ impl<'a> Batch<'a> {
     /// ```
     pub fn upload<T: Pod>(
         &mut self,
-        source: impl Into<PinnedSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        source: impl IntoView<PinnedSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         self.add(source.into(), destination.into())
     }
@@ -97,8 +98,8 @@ impl<'a> Batch<'a> {
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
     pub fn download<T: Pod>(
         &mut self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<PinnedSliceMut<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<PinnedSliceMut<'a, T>>,
     ) -> Result<()> {
         self.add(source.into(), destination.into())
     }
@@ -109,8 +110,8 @@ impl<'a> Batch<'a> {
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
     pub fn copy<T: Pod>(
         &mut self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         self.add(source.into(), destination.into())
     }

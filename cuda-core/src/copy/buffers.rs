@@ -6,6 +6,7 @@ use crate::copy::host_slice::{HostSlice, HostSliceMut};
 use crate::copy::{borrowed, transfer};
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::view::bounds;
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
@@ -45,8 +46,8 @@ impl<K: StreamKind> Stream<K> {
     #[inline]
     pub fn upload<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<HostSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        source: impl IntoView<HostSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
         match source.into() {
             HostSlice::Pinned(source) => transfer(self.core(), source, destination.into()),
@@ -84,8 +85,8 @@ impl<K: StreamKind> Stream<K> {
     #[inline]
     pub fn download<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<HostSliceMut<'b, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<HostSliceMut<'b, T>>,
     ) -> Result<()> {
         match destination.into() {
             HostSliceMut::Pinned(destination) => transfer(self.core(), source.into(), destination),
@@ -116,8 +117,8 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cudaMemcpy", "cudaMemcpyAsync", "cudaMemcpyPeerAsync"))]
     pub fn copy<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
         transfer(self.core(), source.into(), destination.into())
     }
@@ -141,7 +142,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy_within<'b, T: Pod>(
         &self,
-        buffer: impl Into<DeviceSliceMut<'b, T>>,
+        buffer: impl IntoView<DeviceSliceMut<'b, T>>,
         from: impl RangeBounds<usize>,
         to: usize,
     ) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::copy::pitched::PitchedMut;
 use crate::copy::shape::Geometry;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::{Pod, bytes_of};
 
@@ -240,7 +241,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cudaMemsetAsync"))]
     pub fn fill<'b, T: Pod>(
         &self,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
         value: T,
     ) -> Result<()> {
         let destination = destination.into();
@@ -269,7 +270,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemsetD8Async", "cudaMemset", "cudaMemsetAsync"))]
     pub fn fill_bytes<'b, T: Pod>(
         &self,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
         value: u8,
     ) -> Result<()> {
         self.fill_with(destination.into(), Pattern::D8(value))
@@ -290,7 +291,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemsetD16Async", "cudaMemsetAsync"))]
     pub fn fill_u16<'b, T: Pod>(
         &self,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
         value: u16,
     ) -> Result<()> {
         self.fill_with(destination.into(), Pattern::D16(value))
@@ -311,7 +312,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemsetD32Async", "cudaMemsetAsync"))]
     pub fn fill_u32<'b, T: Pod>(
         &self,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
         value: u32,
     ) -> Result<()> {
         self.fill_with(destination.into(), Pattern::D32(value))

@@ -4,9 +4,9 @@ use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
+use crate::memory::into_view::{IntoView, views};
 use crate::memory::shared::SharedSlice;
 use crate::types::pod::Pod;
-use crate::util::from::from;
 
 /// Host memory to upload: pinned memory, or any slice, vector or array.
 ///
@@ -17,11 +17,11 @@ use crate::util::from::from;
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{DeviceBuffer, HostSlice, Result, Stream};
+/// use cuda_core::{DeviceBuffer, HostSlice, IntoView, Result, Stream};
 ///
 /// fn twice<'a>(
 ///     stream: &Stream,
-///     source: impl Into<HostSlice<'a, f32>>,
+///     source: impl IntoView<HostSlice<'a, f32>>,
 /// ) -> Result<[DeviceBuffer<f32>; 2]> {
 ///     let source = source.into();
 ///     let (mut one, mut other) = (stream.alloc(source.len())?, stream.alloc(source.len())?);
@@ -49,9 +49,9 @@ pub enum HostSlice<'a, T: Pod> {
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{DeviceBuffer, HostSliceMut, Result, Stream};
+/// use cuda_core::{DeviceBuffer, HostSliceMut, IntoView, Result, Stream};
 ///
-/// fn ones<'a>(stream: &Stream, to: impl Into<HostSliceMut<'a, f32>>) -> Result<()> {
+/// fn ones<'a>(stream: &Stream, to: impl IntoView<HostSliceMut<'a, f32>>) -> Result<()> {
 ///     let to = to.into();
 ///     let mut buffer = stream.alloc(to.len())?;
 ///     stream.fill(&mut buffer, 1.0)?;
@@ -95,7 +95,7 @@ either_len! { HostSlice: Pinned, Borrowed; HostSliceMut: Pinned, Borrowed; }
 /// [`HostSlice`], `$of_mut` of a [`HostSliceMut`].
 macro_rules! from_host_memory {
     ($slice:ident: $of:expr, $slice_mut:ident: $of_mut:expr) => {
-        from! {
+        views! {
             ['a, T: Pod] PinnedSlice<'a, T> => $slice<'a, T>: |it| $of(HostSlice::Pinned(it));
             ['a, T: Pod] &PinnedSlice<'a, T> => $slice<'a, T>: |it| $of(HostSlice::Pinned(*it));
             ['a, T: Pod] &'a PinnedSliceMut<'_, T> => $slice<'a, T>:
@@ -132,5 +132,8 @@ macro_rules! from_host_memory {
 }
 
 pub(crate) use {either_len, from_host_memory};
+
+impl<'a, T: Pod> IntoView<HostSlice<'a, T>> for HostSlice<'a, T> {}
+impl<'a, T: Pod> IntoView<HostSliceMut<'a, T>> for HostSliceMut<'a, T> {}
 
 from_host_memory! { HostSlice: std::convert::identity, HostSliceMut: std::convert::identity }

@@ -11,6 +11,7 @@ use crate::error::{Error, Rejected, Result};
 use crate::host::pin_gate::{self, PageHold};
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::{deferred, driver, drop_hook};
@@ -158,7 +159,7 @@ impl<K: StreamKind> Stream<K> {
     pub fn upload_owned<'b, H: StableHost>(
         &self,
         source: H,
-        destination: impl Into<DeviceSliceMut<'b, H::Element>>,
+        destination: impl IntoView<DeviceSliceMut<'b, H::Element>>,
     ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
         let mut destination = destination.into();
         let (flight, from, len) = InFlight::new(source);
@@ -190,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_owned<'a, H: StableHostMut>(
         &self,
-        source: impl Into<DeviceSlice<'a, H::Element>>,
+        source: impl IntoView<DeviceSlice<'a, H::Element>>,
         destination: H,
     ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
         let source = source.into();

@@ -7,6 +7,7 @@ use crate::copy::at_home;
 use crate::error::{Error, Result};
 use crate::host::pinned::PinnedBuffer;
 use crate::memory::device::{DeviceBuffer, DeviceSlice};
+use crate::memory::into_view::IntoView;
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
 
@@ -47,7 +48,7 @@ impl Stream {
     #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy_new<'a, T: Pod>(
         &self,
-        source: impl Into<DeviceSlice<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
     ) -> Result<DeviceBuffer<T>> {
         let source = source.into();
         let mut buffer = self.alloc(source.len())?;
@@ -73,7 +74,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_vec<'a, T: Pod>(
         &self,
-        source: impl Into<DeviceSlice<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
     ) -> Result<Vec<T>> {
         let source = source.into();
         at_home("cuMemcpyDtoHAsync", self.core(), &source)?;
@@ -98,7 +99,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download_pinned<'a, T: Pod>(
         &self,
-        source: impl Into<DeviceSlice<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
     ) -> Result<PinnedBuffer<T>> {
         let source = source.into();
         let mut host = PinnedBuffer::new(self.context(), source.len())?;

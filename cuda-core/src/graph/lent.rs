@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::GraphExec;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, SharedLedger, within};
 use crate::timeline::recording::UsedMemory;
@@ -64,7 +65,10 @@ impl GraphExec {
     /// graph.instantiate()?.lend(&input).launch(&stream)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn lend<'a, T: Pod>(&'a mut self, memory: impl Into<PinnedSlice<'a, T>>) -> LentLaunch<'a> {
+    pub fn lend<'a, T: Pod>(
+        &'a mut self,
+        memory: impl IntoView<PinnedSlice<'a, T>>,
+    ) -> LentLaunch<'a> {
         LentLaunch { exec: self, lent: Vec::new() }.lend(memory)
     }
 
@@ -82,7 +86,7 @@ impl GraphExec {
     /// ```
     pub fn lend_mut<'a, T: Pod>(
         &'a mut self,
-        memory: impl Into<PinnedSliceMut<'a, T>>,
+        memory: impl IntoView<PinnedSliceMut<'a, T>>,
     ) -> LentLaunch<'a> {
         LentLaunch { exec: self, lent: Vec::new() }.lend_mut(memory)
     }
@@ -90,13 +94,13 @@ impl GraphExec {
 
 impl<'a> LentLaunch<'a> {
     /// Lends memory that the graph reads.
-    pub fn lend<T: Pod>(mut self, memory: impl Into<PinnedSlice<'a, T>>) -> Self {
+    pub fn lend<T: Pod>(mut self, memory: impl IntoView<PinnedSlice<'a, T>>) -> Self {
         self.add(memory.into(), Access::Read);
         self
     }
 
     /// Lends memory that the graph writes, or reads and writes.
-    pub fn lend_mut<T: Pod>(mut self, memory: impl Into<PinnedSliceMut<'a, T>>) -> Self {
+    pub fn lend_mut<T: Pod>(mut self, memory: impl IntoView<PinnedSliceMut<'a, T>>) -> Self {
         // Still exclusive: the value is consumed, but its borrow goes on.
         self.add(memory.into().into_view(), Access::Write);
         self

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceSliceMut;
+use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Place};
 use crate::module::Function;
@@ -175,8 +176,8 @@ impl GraphExec {
     pub fn set_copy<'a, T: Pod, A: Memory, B: Memory>(
         &mut self,
         node: NodeId,
-        source: impl Into<Slice<'a, T, A>>,
-        destination: impl Into<SliceMut<'a, T, B>>,
+        source: impl IntoView<Slice<'a, T, A>>,
+        destination: impl IntoView<SliceMut<'a, T, B>>,
     ) -> Result<()> {
         let (op, exec) = ("cuGraphExecMemcpyNodeSetParams", self.node(node)?);
         let (source, mut destination) = (source.into(), destination.into());
@@ -231,7 +232,7 @@ impl GraphExec {
     pub fn set_fill<'a, T: Pod>(
         &mut self,
         node: NodeId,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
         value: T,
     ) -> Result<()> {
         let (op, exec) = ("cuGraphExecMemsetNodeSetParams", self.node(node)?);

@@ -7,6 +7,7 @@ use crate::group::DeviceGroup;
 use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::within;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
@@ -44,7 +45,7 @@ impl DeviceGroup {
     pub fn broadcast<'b, T: Pod>(
         &self,
         root: usize,
-        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "broadcast";
         let mut buffers = self.destinations(op, buffers)?;
@@ -108,8 +109,8 @@ impl DeviceGroup {
     #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn rotate<'a, 'b, T: Pod>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         by: usize,
     ) -> Result<()> {
         let op = "rotate";
@@ -148,8 +149,8 @@ impl DeviceGroup {
     #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn all_to_all<'a, 'b, T: Pod>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "all_to_all";
         let sources = self.sources(op, sources)?;
@@ -185,9 +186,9 @@ impl DeviceGroup {
     #[doc(alias("cuMemcpyPeerAsync", "cudaMemcpyPeerAsync"))]
     pub fn exchange<'a, 'b, T: Pod>(
         &self,
-        sources: impl IntoIterator<Item = impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>>,
+        sources: impl IntoIterator<Item = impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>>,
         destinations: impl IntoIterator<
-            Item = impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+            Item = impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         >,
     ) -> Result<()> {
         let op = "exchange";

@@ -9,6 +9,7 @@ use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
 use crate::group::whole::{Whole, WholeMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
 use crate::stream::Stream;
@@ -41,8 +42,8 @@ impl DeviceGroup {
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload_all<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<HostSlice<'a, T>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        source: impl IntoView<HostSlice<'a, T>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "upload_all";
         let source = source.into();
@@ -85,8 +86,8 @@ impl DeviceGroup {
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn scatter<'a, 'b, T: Pod>(
         &self,
-        source: impl Into<Whole<'a, T>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        source: impl IntoView<Whole<'a, T>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let op = "scatter";
         let source = source.into();
@@ -129,8 +130,8 @@ impl DeviceGroup {
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn gather<'a, 'b, T: Pod>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destination: impl Into<WholeMut<'b, T>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destination: impl IntoView<WholeMut<'b, T>>,
     ) -> Result<()> {
         let op = "gather";
         let destination = destination.into();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::nccl::{Element, OnStreams, Ranks, Reduction};
 use crate::stream::Stream;
 use crate::util::sync::lock;
@@ -33,8 +34,8 @@ impl DeviceGroup {
     #[doc(alias("ncclAllReduce"))]
     pub fn all_reduce<'a, 'b, T: Element>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let sources = self.sources("all_reduce", sources)?;
@@ -49,7 +50,7 @@ impl DeviceGroup {
     #[doc(alias("ncclAllReduce"))]
     pub fn all_reduce_in_place<'b, T: Element>(
         &self,
-        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let buffers = self.destinations("all_reduce", buffers)?;
@@ -64,8 +65,8 @@ impl DeviceGroup {
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter<'a, 'b, T: Element>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let sources = self.sources("reduce_scatter", sources)?;
@@ -81,8 +82,8 @@ impl DeviceGroup {
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather<'a, 'b, T: Element>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<()> {
         let sources = self.sources("all_gather", sources)?;
         let destinations = self.destinations("all_gather", destinations)?;

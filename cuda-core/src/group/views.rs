@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
 use crate::types::pod::Pod;
@@ -13,7 +14,7 @@ impl DeviceGroup {
     pub(super) fn sources<'a, T: Pod>(
         &self,
         op: &'static str,
-        given: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        given: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
     ) -> Result<Vec<DeviceSlice<'a, T>>> {
         self.views(op, given.into_iter().map(Into::into), DeviceSlice::device)
     }
@@ -22,7 +23,7 @@ impl DeviceGroup {
     pub(super) fn destinations<'b, T: Pod>(
         &self,
         op: &'static str,
-        given: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        given: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'b, T>>>,
     ) -> Result<Vec<DeviceSliceMut<'b, T>>> {
         self.views(op, given.into_iter().map(Into::into), DeviceSliceMut::device)
     }

@@ -6,19 +6,19 @@ use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::{IntoView, views};
 use crate::memory::shared::SharedSlice;
 use crate::types::pod::Pod;
-use crate::util::from::from;
 
 /// What [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) distributes: memory of the host, in
 /// every form that [`HostSlice`] lists, or of any device.
 ///
 /// ```no_run
-/// use cuda_core::{DeviceBuffer, DeviceGroup, Result, Whole};
+/// use cuda_core::{DeviceBuffer, DeviceGroup, IntoView, Result, Whole};
 ///
 /// fn shares<'a>(
 ///     group: &DeviceGroup,
-///     batch: impl Into<Whole<'a, f32>>,
+///     batch: impl IntoView<Whole<'a, f32>>,
 /// ) -> Result<Vec<DeviceBuffer<f32>>> {
 ///     let batch = batch.into();
 ///     let mut shares = group.alloc_shares(batch.len())?;
@@ -50,9 +50,12 @@ pub enum WholeMut<'a, T: Pod> {
 
 either_len! { Whole: Device, Host; WholeMut: Device, Host; }
 
+impl<'a, T: Pod> IntoView<Whole<'a, T>> for Whole<'a, T> {}
+impl<'a, T: Pod> IntoView<WholeMut<'a, T>> for WholeMut<'a, T> {}
+
 from_host_memory! { Whole: Whole::Host, WholeMut: WholeMut::Host }
 
-from! {
+views! {
     ['a, T: Pod] HostSlice<'a, T> => Whole<'a, T>: |it| Whole::Host(it);
     ['a, T: Pod] DeviceSlice<'a, T> => Whole<'a, T>: |it| Whole::Device(it);
     ['a, T: Pod] &DeviceSlice<'a, T> => Whole<'a, T>: |it| Whole::Device(*it);

@@ -9,11 +9,11 @@ use crate::host::pinned::{HostAddress, PinnedBacking, PinnedBuffer, PinnedSlice,
 use crate::host::pinning::{REGISTER, pin};
 use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
+use crate::memory::into_view::views;
 use crate::memory::{Block, Storage};
 use crate::process::deferred;
 use crate::util::by_parts::debug_by;
 use crate::util::flags::flags;
-use crate::util::from::from;
 use crate::util::panic::Contained;
 use crate::wait::future::Ready;
 
@@ -249,7 +249,7 @@ impl<H: StableHost> Deref for Registered<H> {
     }
 }
 
-from! {
+views! {
     ['a, H: StableHost] &'a Registered<H> => PinnedSlice<'a, H::Element>: |it| it.as_view();
     ['a, H: StableHostMut] &'a mut Registered<H> => PinnedSliceMut<'a, H::Element>:
         |it| it.as_view_mut();

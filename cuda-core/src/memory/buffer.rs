@@ -6,13 +6,13 @@ use std::ops::RangeBounds;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Rejected, Result};
+use crate::memory::into_view::views;
 use crate::memory::view::{Slice, SliceMut, lengths};
 use crate::memory::{Memory, Storage};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
-use crate::util::from::from;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
@@ -294,7 +294,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     }
 }
 
-from! {
+views! {
     ['a, T: Pod, M: Memory, X] &'a Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
     // For code that has a `&mut` and only reads.
     ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();

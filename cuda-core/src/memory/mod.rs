@@ -16,6 +16,7 @@ use crate::util::on_drop::OnDrop;
 pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
+pub(crate) mod into_view;
 pub(crate) mod shared;
 pub(crate) mod view;
 

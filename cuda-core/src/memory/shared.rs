@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
+use crate::memory::into_view::views;
 use crate::memory::view::{Slice, lengths};
 use crate::memory::{Memory, Storage};
 use crate::types::pod::Pod;
@@ -107,6 +108,9 @@ from! {
         |it| Arc::new(it).into();
     [T: Pod, M: Memory, X: Send + Sync + 'static] &Arc<Buffer<T, M, X>> => SharedSlice<T, M>:
         |it| it.clone().into();
+}
+
+views! {
     ['a, T: Pod, M: Memory] &'a SharedSlice<T, M> => Slice<'a, T, M>: |it| it.as_view();
 }
 

@@ -6,13 +6,13 @@ use std::ops::{Bound, RangeBounds};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::memory::into_view::views;
 use crate::memory::{Block, Memory, Place, Storage, elements};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
-use crate::util::from::from;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
 /// [`PinnedSlice`](crate::PinnedSlice) are aliases of it.
@@ -440,7 +440,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     }
 }
 
-from! {
+views! {
     ['a, T: Pod, M: Memory] &Slice<'a, T, M> => Slice<'a, T, M>: |it| *it;
     ['b, T: Pod, M: Memory] &'b SliceMut<'_, T, M> => Slice<'b, T, M>: |it| it.as_view();
     ['b, T: Pod, M: Memory] &'b mut SliceMut<'_, T, M> => SliceMut<'b, T, M>: |it| it.reborrow();

@@ -12,6 +12,7 @@ use super::reduction::Reduction;
 use crate::copy::at_home;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::{same_len, within};
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
@@ -93,8 +94,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[inline]
     pub fn all_reduce<T: Element>(
         self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
@@ -112,7 +113,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[inline]
     pub fn all_reduce_in_place<T: Element>(
         self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        buffer: impl IntoView<DeviceSliceMut<'a, T>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let buffer = buffer.into();
@@ -139,7 +140,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclReduce"))]
     pub fn reduce<T: Element>(
         self,
-        source: impl Into<DeviceSlice<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
         destination: Option<DeviceSliceMut<'a, T>>,
         root: usize,
         reduction: Reduction<T>,
@@ -163,7 +164,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclReduce"))]
     pub fn reduce_in_place<T: Element>(
         self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        buffer: impl IntoView<DeviceSliceMut<'a, T>>,
         root: usize,
         reduction: Reduction<T>,
     ) -> Result<()> {
@@ -181,7 +182,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     pub fn broadcast<T: Element>(
         self,
         source: Option<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
         let destination = destination.into();
@@ -202,7 +203,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclBroadcast", "ncclBcast"))]
     pub fn broadcast_in_place<T: Element>(
         self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        buffer: impl IntoView<DeviceSliceMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
         let (operation, buffer) = (Operation::Broadcast(self.peer(root)?), buffer.into());
@@ -218,8 +219,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather<T: Element>(
         self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
         let operation = Operation::AllGather;
@@ -235,7 +236,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather_in_place<T: Element>(
         self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        buffer: impl IntoView<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let buffer = buffer.into();
         let part = self.part(Operation::AllGather, buffer.len())?;
@@ -251,8 +252,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter<T: Element>(
         self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
@@ -270,7 +271,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter_in_place<T: Element>(
         self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        buffer: impl IntoView<DeviceSliceMut<'a, T>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let (operation, buffer) = (Operation::ReduceScatter(reduction.raw()), buffer.into());
@@ -287,8 +288,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
     pub fn all_to_all<T: Element>(
         self,
-        source: impl Into<DeviceSlice<'a, T>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
         let operation = Operation::AllToAll;
@@ -303,7 +304,11 @@ impl<'g, 'a> OnStream<'g, 'a> {
     /// # Errors
     /// As all [operations](OnStream).
     #[doc(alias("ncclSend"))]
-    pub fn send<T: Element>(self, source: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
+    pub fn send<T: Element>(
+        self,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        to: usize,
+    ) -> Result<()> {
         let (operation, source) = (Operation::Send(self.peer(to)?), source.into());
         let count = source.len();
         self.apart(operation, count, Some(source), None)
@@ -316,7 +321,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     #[doc(alias("ncclRecv"))]
     pub fn receive<T: Element>(
         self,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
         from: usize,
     ) -> Result<()> {
         let (operation, destination) = (Operation::Receive(self.peer(from)?), destination.into());

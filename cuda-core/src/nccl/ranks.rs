@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
@@ -274,8 +275,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclAllReduce"))]
     pub fn all_reduce<T: Element>(
         self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let mut pairs = self.pairs(sources, destinations)?;
@@ -289,7 +290,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclAllReduce"))]
     pub fn all_reduce_in_place<T: Element>(
         self,
-        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
@@ -304,8 +305,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclReduce"))]
     pub fn reduce<T: Element>(
         self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destination: impl Into<DeviceSliceMut<'a, T>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
         root: usize,
         reduction: Reduction<T>,
     ) -> Result<()> {
@@ -323,7 +324,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclBroadcast", "ncclBcast"))]
     pub fn broadcast_in_place<T: Element>(
         self,
-        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         root: usize,
     ) -> Result<()> {
         self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
@@ -338,8 +339,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather<T: Element>(
         self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
         let mut pairs = self.pairs(sources, destinations)?;
         self.each(taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
@@ -352,8 +353,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter<T: Element>(
         self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
         let mut pairs = self.pairs(sources, destinations)?;
@@ -367,8 +368,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
     pub fn all_to_all<T: Element>(
         self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
         let mut pairs = self.pairs(sources, destinations)?;
         self.each(taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
@@ -378,8 +379,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[inline]
     fn pairs<T: Element>(
         &self,
-        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'a, T>>>,
+        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<PerRank<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
         let (mut sources, mut destinations) = (listed(sources), listed(destinations));
         self.ranks.one_each("nccl", destinations.as_slice().len(), "destination")?;

@@ -8,6 +8,7 @@ use crate::alloc::backing::DeviceBacking;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{StreamCore, same_device};
@@ -178,7 +179,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuStreamWriteValue32", "cuStreamWriteValue64"))]
     pub fn write_value<'b, T: StreamValue>(
         &self,
-        destination: impl Into<DeviceSliceMut<'b, T>>,
+        destination: impl IntoView<DeviceSliceMut<'b, T>>,
         value: T,
     ) -> Result<()> {
         let mut destination = destination.into();
@@ -224,7 +225,7 @@ impl<K: StreamKind> Stream<K> {
     #[doc(alias("cuStreamWaitValue32", "cuStreamWaitValue64"))]
     pub fn wait_value<'a, T: StreamValue>(
         &self,
-        source: impl Into<DeviceSlice<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
         until: WaitValue<T>,
     ) -> Result<()> {
         let source = source.into();

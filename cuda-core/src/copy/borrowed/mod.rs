@@ -9,6 +9,7 @@ use crate::copy::linear::LinearCopy;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
@@ -131,7 +132,7 @@ impl<'env> Scope<'_, 'env> {
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call.
     pub fn download<'a, T: Pod>(
         &mut self,
-        source: impl Into<DeviceSlice<'a, T>>,
+        source: impl IntoView<DeviceSlice<'a, T>>,
         destination: &'env mut [T],
     ) -> Result<()> {
         let source = source.into();
