@@ -95,11 +95,10 @@ gpu_test! {
         stream.synchronize()?;
         for (later, earlier) in [(&recorded, &never), (&never, &recorded), (&never, &never)] {
             let error = later.elapsed_since(earlier).expect_err("one was never recorded");
-            assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE), "{error}");
+            assert!(matches!(error, Error::Invalid { op: "cuEventElapsedTime", .. }), "{error:?}");
         }
         let text = |later: &Event, earlier: &Event| later.elapsed_since(earlier).unwrap_err().to_string();
-        let refused = ": CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
-        let never_recorded = |which| format!("cuEventElapsedTime: the {which} event was never recorded{refused}");
+        let never_recorded = |which| format!("cuEventElapsedTime: the {which} event was never recorded");
         assert_eq!(text(&recorded, &never), never_recorded("earlier"));
         assert_eq!(text(&never, &recorded), never_recorded("later"));
         recorded.elapsed_since(&recorded)?;
@@ -118,11 +117,11 @@ gpu_test! {
         let stall = stall(stream.as_raw());
         e2.record(&stream)?;
         let error = e2.elapsed_since(&e1).expect_err("the stream is stalled");
+        let code = cuda_sys::CUDA_ERROR_NOT_READY;
+        assert_eq!(error, Error::Driver { op: "cuEventElapsedTime", code });
         assert!(error.is_not_ready(), "{error}");
-        assert!(error.to_string().contains("the later event has not happened: "), "{error}");
         let error = e1.elapsed_since(&e2).expect_err("the stream is stalled");
-        assert!(error.is_not_ready(), "{error}");
-        assert!(error.to_string().contains("the earlier event has not happened: "), "{error}");
+        assert_eq!(error, Error::Driver { op: "cuEventElapsedTime", code });
         stall.release();
         stream.synchronize()?;
         e2.elapsed_since(&e1)?;

@@ -78,8 +78,8 @@ pub enum Error {
         code: CUresult,
     },
 
-    /// An argument has no meaning for the operation, as the reason says. Found before the driver
-    /// is called: nothing was done.
+    /// An argument has no meaning for the operation, as the reason says; nothing was done. Found before
+    /// the driver is called, but for an event that was never recorded, which the driver refuses.
     Invalid {
         /// The operation: the driver call that it stands for, if there is one.
         op: &'static str,

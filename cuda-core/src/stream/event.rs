@@ -282,9 +282,9 @@ impl Event {
     /// microsecond. A negative time, if the events are given in the wrong order, is zero.
     ///
     /// # Errors
-    /// [`Error::Invalid`]; the driver's `INVALID_HANDLE` for events never recorded or of different
-    /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]). The text says
-    /// which of the two.
+    /// [`Error::Invalid`] for an event that was never recorded, or that was created with
+    /// [`EventFlags::DISABLE_TIMING`]; the driver's `INVALID_HANDLE` for events of different contexts, and
+    /// `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -308,26 +308,19 @@ impl Event {
         let _relaxed = RelaxedCaptureMode::enter()?;
         let time = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()));
         let milliseconds = time.map_err(|error| {
-            let Error::Driver { code, .. } = error else { return error };
-            // For one event alone, the driver's answer is the same.
-            let is_at_fault =
+            let code = cuda_sys::CUDA_ERROR_INVALID_HANDLE;
+            // The driver gives the same answer for one event alone, if that was never recorded.
+            let unrecorded =
                 |event: &RawEvent| elapsed(&mut 0.0, event.as_raw(), event.as_raw()) == code;
-            let op = match code {
-                cuda_sys::CUDA_ERROR_INVALID_HANDLE if is_at_fault(start) => {
-                    "cuEventElapsedTime: the earlier event was never recorded"
-                }
-                cuda_sys::CUDA_ERROR_INVALID_HANDLE if is_at_fault(end) => {
-                    "cuEventElapsedTime: the later event was never recorded"
-                }
-                cuda_sys::CUDA_ERROR_NOT_READY if is_at_fault(start) => {
-                    "cuEventElapsedTime: the earlier event has not happened"
-                }
-                cuda_sys::CUDA_ERROR_NOT_READY => {
-                    "cuEventElapsedTime: the later event has not happened"
-                }
-                _ => return error,
-            };
-            Error::Driver { op, code }
+            if error.code() != Some(code) {
+                error
+            } else if unrecorded(start) {
+                Error::invalid(op, "the earlier event was never recorded")
+            } else if unrecorded(end) {
+                Error::invalid(op, "the later event was never recorded")
+            } else {
+                error
+            }
         })?;
         let seconds = f64::from(milliseconds).max(0.0) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))

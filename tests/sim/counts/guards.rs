@@ -89,6 +89,14 @@ fn event_operations_cost_1_each_and_waits_are_relaxed() {
         end.elapsed_since(&start)?;
         let names = driver.session.names_since(mark);
         assert!(names.len() == 3 && names[1].starts_with("cuEventElapsedTime"), "{names:?}");
+        // A program that asks until the time is known pays for each question once.
+        let stall = support::stall(stream.as_raw());
+        end.record(&stream)?;
+        let mark = driver.session.mark();
+        let error = end.elapsed_since(&start).expect_err("the stream is stalled");
+        let names = driver.session.names_since(mark);
+        assert!(error.is_not_ready() && names.len() == 3, "{error}, {names:?}");
+        stall.release();
         Ok(())
     });
 }
