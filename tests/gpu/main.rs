@@ -49,6 +49,7 @@ mod readme;
 mod registered;
 mod resize;
 mod runtime;
+mod settings;
 #[cfg(unix)]
 mod shared_memory;
 mod shared_slices;

@@ -12,7 +12,7 @@ use super::node::kind_name;
 use super::{Graph, GraphExec, NodeId};
 use crate::context::Context;
 use crate::copy::fill::fill_node;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, asked, check};
 use crate::memory::device::DeviceSliceMut;
 use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
@@ -379,6 +379,34 @@ impl GraphExec {
         let code = unsafe { cu::cuGraphNodeSetEnabled(exec, node.raw.0, enabled.into()) };
         drop(turn);
         check("cuGraphNodeSetEnabled", code)
+    }
+
+    /// Whether launches run a node, a kernel, a copy or a fill: `cuGraphNodeGetEnabled`. They do until
+    /// [`set_enabled`](Self::set_enabled) leaves it out.
+    ///
+    /// # Errors
+    /// As [`set_enabled`](Self::set_enabled).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let mut x = context.create_stream()?.alloc::<u32>(100)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+    /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// exec.set_enabled(fill, false)?;
+    /// assert!(!exec.is_enabled(fill)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphNodeGetEnabled", "cudaGraphNodeGetEnabled"))]
+    pub fn is_enabled(&self, node: NodeId) -> Result<bool> {
+        let exec = self.node(node)?;
+        let _turn = lock(&self.graph);
+        // SAFETY: the executable is live, and not changed meanwhile: that takes an exclusive borrow. The
+        // node is of the graph that it was made of, which it keeps and whose lock this thread holds. The
+        // call writes one number, to an exclusive borrow.
+        let enabled = asked("cuGraphNodeGetEnabled", 0, |enabled| unsafe {
+            cu::cuGraphNodeGetEnabled(exec, node.raw.0, enabled)
+        })?;
+        Ok(enabled != 0)
     }
 
     /// The driver's handle, for a call about that node.

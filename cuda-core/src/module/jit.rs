@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::time::Duration;
 
-use cuda_sys::{CUjit_option, CUjit_target, CUresult};
+use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option, CUjit_target, CUresult};
 
 use super::compiled;
 use crate::error::{Result, c_text};
@@ -60,6 +60,8 @@ pub enum JitCache {
 /// use cuda_core::jit::{JitCache, JitOptions};
 ///
 /// let options = JitOptions::new().max_registers(64).optimization_level(3).cache(JitCache::All);
+/// assert_eq!((options.get_max_registers(), options.get_cache()), (Some(64), JitCache::All));
+/// assert_eq!(options.get_verbose(), None); // left to the driver
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use]
@@ -136,6 +138,61 @@ impl JitOptions {
             JitCache::All => Some(cuda_sys::CU_JIT_CACHE_OPTION_CA),
         };
         self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.map(|mode| mode.0 as _))
+    }
+
+    fn get(&self, option: CUjit_option) -> Option<u32> {
+        self.pairs.iter().find(|(known, _)| *known == option).map(|(_, value)| *value)
+    }
+
+    /// The [most registers](Self::max_registers) that a thread may use, if set.
+    pub fn get_max_registers(&self) -> Option<u32> {
+        self.get(cuda_sys::CU_JIT_MAX_REGISTERS)
+    }
+
+    /// The [number of threads](Self::threads_per_block) that a block must be able to have, if set.
+    pub fn get_threads_per_block(&self) -> Option<u32> {
+        self.get(cuda_sys::CU_JIT_THREADS_PER_BLOCK)
+    }
+
+    /// How much the compiler [optimises](Self::optimization_level), if set.
+    pub fn get_optimization_level(&self) -> Option<u32> {
+        self.get(cuda_sys::CU_JIT_OPTIMIZATION_LEVEL)
+    }
+
+    /// The [compute capability](Self::target) to compile for, if set.
+    pub fn get_target(&self) -> Option<CUjit_target> {
+        self.get(cuda_sys::CU_JIT_TARGET).map(|target| CUjit_target(target as _))
+    }
+
+    /// What to do [if an image holds no code](Self::fallback) for the device, if set.
+    pub fn get_fallback(&self) -> Option<JitFallback> {
+        let fallback = self.get(cuda_sys::CU_JIT_FALLBACK_STRATEGY)?;
+        JitFallback::from_raw(CUjit_fallback(fallback as _))
+    }
+
+    /// Whether code for a debugger [is generated](Self::debug_info), if set.
+    pub fn get_debug_info(&self) -> Option<bool> {
+        self.get(cuda_sys::CU_JIT_GENERATE_DEBUG_INFO).map(|set| set != 0)
+    }
+
+    /// Whether [line numbers](Self::line_info) are kept, if set.
+    pub fn get_line_info(&self) -> Option<bool> {
+        self.get(cuda_sys::CU_JIT_GENERATE_LINE_INFO).map(|set| set != 0)
+    }
+
+    /// Whether the compiler [logs](Self::verbose) what kernels use, if set.
+    pub fn get_verbose(&self) -> Option<bool> {
+        self.get(cuda_sys::CU_JIT_LOG_VERBOSE).map(|set| set != 0)
+    }
+
+    /// Which [cache](Self::cache) loads prefer.
+    pub fn get_cache(&self) -> JitCache {
+        let mode = self.get(cuda_sys::CU_JIT_CACHE_MODE);
+        match mode.map(|mode| CUjit_cacheMode(mode as _)) {
+            Some(cuda_sys::CU_JIT_CACHE_OPTION_CG) => JitCache::Global,
+            Some(cuda_sys::CU_JIT_CACHE_OPTION_CA) => JitCache::All,
+            _ => JitCache::Default,
+        }
     }
 
     /// The arguments of one call of the compiler.

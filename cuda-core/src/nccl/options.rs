@@ -8,6 +8,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let options = cuda_core::nccl::CommunicatorOptions::new().limit(Duration::from_secs(30));
+/// assert_eq!(options.get_limit(), Duration::from_secs(30));
 /// ```
 #[derive(Debug, Clone, Copy)]
 #[must_use]
@@ -38,6 +39,16 @@ impl CommunicatorOptions {
     pub const fn blocking(mut self, blocking: bool) -> Self {
         self.blocking = blocking;
         self
+    }
+
+    /// The [limit](Self::limit) of a call or a wait.
+    pub const fn get_limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Whether NCCL makes its calls on the [calling thread](Self::blocking).
+    pub const fn is_blocking(&self) -> bool {
+        self.blocking
     }
 }
 

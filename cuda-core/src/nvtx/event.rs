@@ -67,6 +67,26 @@ impl<'a> NvtxEvent<'a> {
         self
     }
 
+    /// Its name, as it was given.
+    pub const fn get_name(&self) -> &'a str {
+        self.name
+    }
+
+    /// Its [colour](Self::color), if it has one.
+    pub const fn get_color(&self) -> Option<u32> {
+        self.color
+    }
+
+    /// Its [category](Self::category); 0 is none.
+    pub const fn get_category(&self) -> u32 {
+        self.category
+    }
+
+    /// The [number](Self::payload) that it shows.
+    pub const fn get_payload(&self) -> NvtxPayload {
+        self.payload
+    }
+
     /// The name, if the event has nothing else.
     pub(super) fn is_plain(&self) -> bool {
         *self == Self::new(self.name)

@@ -115,6 +115,22 @@ impl StreamBuilder<'_> {
         self
     }
 
+    /// The context that the stream is created in.
+    pub fn context(&self) -> &Context {
+        self.context
+    }
+
+    /// Whether the stream is to be [blocking](Self::blocking).
+    pub fn is_blocking(&self) -> bool {
+        self.order == ImplicitOrder::Blocking
+    }
+
+    /// The [priority](Self::priority) as it was given; 0 by default. [`Stream::priority`] is what the
+    /// driver made of it.
+    pub fn get_priority(&self) -> i32 {
+        self.priority
+    }
+
     /// Creates the stream: `cuStreamCreateWithPriority`; `cuGreenCtxStreamCreate` in a green
     /// context, from CUDA 12.5 on.
     ///

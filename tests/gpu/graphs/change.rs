@@ -211,6 +211,7 @@ gpu_test! {
         let refused = unsafe { exec.set_kernel(foreign, &mut copy_words!(stream, &function, &mut y, &x)) };
         assert!(refusal(refused).contains("another graph"));
         assert!(refusal(exec.set_enabled(foreign, false)).contains("another graph"));
+        assert!(refusal(exec.is_enabled(foreign)).contains("another graph"));
         // Pinned memory must be lent from then on.
         let host = PinnedBuffer::from_slice(&context, &[33u32; 100])?;
         let copy = one.nodes()?[0].id();
@@ -235,10 +236,13 @@ gpu_test! {
         })?;
         let second = graph.nodes()?[1].id();
         let mut exec = graph.instantiate()?;
+        assert!(exec.is_enabled(second)?);
         exec.set_enabled(second, false)?;
+        assert!(!exec.is_enabled(second)? && exec.is_enabled(graph.nodes()?[0].id())?);
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [1; 100]);
         exec.set_enabled(second, true)?;
+        assert!(exec.is_enabled(second)?);
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [2; 100]);
         Ok(())

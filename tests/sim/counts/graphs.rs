@@ -118,6 +118,7 @@ fn l_a_change_costs_1() {
         drop(current);
 
         driver.expect(["cuGraphNodeSetEnabled"], || exec.set_enabled(fill, false))?;
+        driver.expect(["cuGraphNodeGetEnabled"], || exec.is_enabled(fill))?;
         driver.expect([LAUNCH], || exec.launch(&stream))?;
         stream.synchronize()
     });

@@ -113,6 +113,11 @@ impl<A> OnFailure<A> {
         self.max_retries = retries;
         self
     }
+
+    /// How often an allocation is [tried again](Self::max_retries) at most.
+    pub fn get_max_retries(&self) -> u32 {
+        self.max_retries
+    }
 }
 
 debug_by! {

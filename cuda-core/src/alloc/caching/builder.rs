@@ -122,6 +122,21 @@ impl CachingPoolBuilder {
         self
     }
 
+    /// The [allocator](Self::upstream) that segments come from.
+    pub fn get_upstream(&self) -> &Allocator {
+        &self.upstream
+    }
+
+    /// The [most](Self::limit) that the pool takes from a device in each context.
+    pub fn get_limit(&self) -> PoolLimit {
+        self.limit
+    }
+
+    /// The size of the [first segment](Self::initial) in bytes, as it was given; 0 by default.
+    pub fn get_initial(&self) -> usize {
+        self.initial
+    }
+
     /// Makes the pool. No driver call.
     ///
     /// # Errors

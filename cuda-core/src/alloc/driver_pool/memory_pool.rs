@@ -127,6 +127,26 @@ impl MemoryPoolBuilder {
         self
     }
 
+    /// The device whose memory the pool is of.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The [most bytes](Self::max_size) that the pool takes, as they were given.
+    pub fn get_max_size(&self) -> Option<usize> {
+        self.max_size
+    }
+
+    /// Whether the pool can be [shared](Self::shareable) with other processes.
+    pub fn get_shareable(&self) -> ShareableHandle {
+        self.shareable
+    }
+
+    /// [Bytes that the pool keeps](Self::release_threshold).
+    pub fn get_release_threshold(&self) -> usize {
+        self.release_threshold
+    }
+
     /// Creates the pool: `cuMemPoolCreate`, `cuMemPoolSetAttribute`. Needs no context.
     ///
     /// # Errors

@@ -60,6 +60,15 @@ impl Attributes {
         self.0.iter().any(|attribute| attribute.id == id)
     }
 
+    /// The first words of an attribute's value, if it is set.
+    fn get(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
+        let attribute = self.0.iter().find(|attribute| attribute.id == id)?;
+        // SAFETY: `set` wrote each attribute by its `pad`, all of it.
+        let pad = unsafe { attribute.value.pad };
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| pad[4 * at + i] as u8));
+        Some([word(0), word(1), word(2)])
+    }
+
     pub(super) fn as_mut_slice(&mut self) -> &mut [CUlaunchAttribute] {
         &mut self.0
     }
@@ -172,5 +181,43 @@ impl<K: StreamKind> Launch<'_, K> {
             .attributes
             .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, [domain.0 as _, 0, 0]);
         self
+    }
+}
+
+/// # Attributes that are set
+impl<K: StreamKind> Launch<'_, K> {
+    /// The size of its [clusters](Launch::cluster), if it has any.
+    pub fn get_cluster(&self) -> Option<Dimensions> {
+        self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).map(Dimensions::from)
+    }
+
+    /// Whether it is [cooperative](Launch::cooperative).
+    pub fn is_cooperative(&self) -> bool {
+        self.prepared.attributes.has(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+    }
+
+    /// Its [priority](Launch::priority), if that is not its stream's.
+    pub fn get_priority(&self) -> Option<i32> {
+        self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY).map(|[priority, ..]| priority as i32)
+    }
+
+    /// Whether it is [programmatic](Launch::programmatic).
+    pub fn is_programmatic(&self) -> bool {
+        let id = cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        self.prepared.attributes.has(id)
+    }
+
+    /// The [domain](Launch::memory_sync_domain) of its fences, if it has one of its own.
+    pub fn get_memory_sync_domain(&self) -> Option<MemorySyncDomain> {
+        let [domain, ..] = self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN)?;
+        let remote: u32 = cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE.0 as _;
+        Some(match domain == remote {
+            true => MemorySyncDomain::Remote,
+            false => MemorySyncDomain::Default,
+        })
+    }
+
+    fn attribute(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
+        self.prepared.attributes.get(id)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::argument::sealed::{PushArgument as _, TouchMemory as _};
 use super::{Argument, DeviceVisible, Dimensions, Launch};
-use crate::stream::StreamKind;
+use crate::stream::{Stream, StreamKind};
 
 /// Threads per block that [`Launch::elements`] and [`Launch::elements_2d`] choose: whole warps, side by
 /// side in a row.
@@ -161,5 +161,40 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             self.prepared.touched.name(None);
         }
         self
+    }
+}
+
+/// # Shape that is set
+impl<K: StreamKind> Launch<'_, K> {
+    /// The stream that it is launched on.
+    pub fn stream(&self) -> &Stream<K> {
+        self.stream
+    }
+
+    /// Blocks, as [`Launch::grid`] or [`Launch::elements`] set them; 1 by default. A launch for no
+    /// elements has none: `0`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// use cuda_core::Dimensions;
+    ///
+    /// let launch = stream.kernel(&function).elements(1000);
+    /// assert_eq!(launch.get_grid(), Dimensions::from(4));
+    /// assert_eq!(launch.get_block(), Dimensions::from(256));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn get_grid(&self) -> Dimensions {
+        if self.prepared.is_empty { Dimensions::from(0) } else { self.prepared.grid }
+    }
+
+    /// Threads per [block](Launch::block); 1 by default.
+    pub fn get_block(&self) -> Dimensions {
+        self.prepared.block
+    }
+
+    /// [Dynamic shared memory](Launch::dynamic_shared) in bytes per block; none by default.
+    pub fn get_dynamic_shared(&self) -> usize {
+        self.prepared.dynamic_shared
     }
 }

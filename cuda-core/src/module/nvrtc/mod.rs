@@ -225,6 +225,55 @@ impl Program {
         self
     }
 
+    /// The source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The program's [name](Self::name).
+    pub fn get_name(&self) -> &str {
+        &self.name
+    }
+
+    /// The [headers](Self::header), each with its name and its text.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+    }
+
+    /// The options: those [given as they are](Self::option), [paths](Self::include_path) and
+    /// [macros](Self::define); without the architecture, which is chosen when it is compiled.
+    ///
+    /// ```
+    /// use cuda_core::nvrtc::Program;
+    ///
+    /// let program = Program::new("").option("-lineinfo").define("N", 32);
+    /// assert!(program.options().eq(["-lineinfo", "--define-macro=N=32"]));
+    /// ```
+    pub fn options(&self) -> impl Iterator<Item = &str> {
+        self.options.iter().map(String::as_str)
+    }
+
+    /// The [expressions](Self::name_expression) whose mangled names will be available.
+    pub fn name_expressions(&self) -> impl Iterator<Item = &str> {
+        self.expressions.iter().map(String::as_str)
+    }
+
+    /// The [compute capability](Self::capability) to compile for, if that was set last.
+    pub fn get_capability(&self) -> Option<u32> {
+        match self.architecture {
+            Architecture::UpTo(capability) => Some(capability),
+            _ => None,
+        }
+    }
+
+    /// The [name of the architecture](Self::architecture) to compile for, if that was set last.
+    pub fn get_architecture(&self) -> Option<&str> {
+        match &self.architecture {
+            Architecture::Named(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Compiles to PTX: `nvrtcCompileProgram`, `nvrtcGetPTX`.
     ///
     /// # Errors
