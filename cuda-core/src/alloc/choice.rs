@@ -235,6 +235,7 @@ impl Device {
 /// drop(buffer); // given back to where it came from
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("using_allocator"))]
 pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
     // A thread whose thread-locals are destroyed uses the defaults.
     let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(allocator.clone()));

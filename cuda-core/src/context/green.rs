@@ -191,6 +191,7 @@ impl Context {
     /// [`Error::Invalid`] for multiprocessors of several devices, and
     /// for none at all; the driver's.
     #[doc(alias("cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuCtxFromGreenCtx"))]
+    #[doc(alias("cudaGreenCtxCreate"))]
     pub fn new_green(resources: &[&SmResource]) -> Result<Context> {
         driver::ensure()?;
         let op = "cuGreenCtxCreate";

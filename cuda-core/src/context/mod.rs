@@ -61,6 +61,7 @@ mod thread;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("CudaContext", "CUcontext"))]
 pub struct Context(Ref);
 
 /// A primary context lives as long as the process and is not counted, so that threads that share it

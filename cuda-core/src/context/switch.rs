@@ -68,6 +68,7 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuCtxGetCurrent", "cuCtxSetCurrent", "cudaGetDevice", "cudaSetDevice"))]
+    #[doc(alias("bind_to_thread"))]
     pub fn set_current(&self) -> Result<Current> {
         let raw = self.live()?;
         let before = current::get()?;

@@ -44,6 +44,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpy", "cudaMemcpyAsync"))]
     #[inline]
+    #[doc(alias("cuMemcpyHtoD", "memcpy_htod", "copy_from_host_async"))]
     pub fn upload<'a, 'b, T: Pod>(
         &self,
         source: impl IntoView<HostSlice<'a, T>>,
@@ -83,6 +84,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpy", "cudaMemcpyAsync"))]
     #[inline]
+    #[doc(alias("cuMemcpyDtoH", "memcpy_dtoh", "copy_to_host_async"))]
     pub fn download<'a, 'b, T: Pod>(
         &self,
         source: impl IntoView<DeviceSlice<'a, T>>,
@@ -115,6 +117,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuMemcpyDtoDAsync", "cuMemcpyPeerAsync"))]
     #[doc(alias("cudaMemcpy", "cudaMemcpyAsync", "cudaMemcpyPeerAsync"))]
+    #[doc(alias("cuMemcpyDtoD", "memcpy_dtod", "copy_from_device_async"))]
     pub fn copy<'a, 'b, T: Pod>(
         &self,
         source: impl IntoView<DeviceSlice<'a, T>>,

@@ -26,6 +26,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
+    #[doc(alias("clone_htod", "asarray"))]
     pub fn upload_new<T: Pod>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(source.len())?;
         self.upload(source, &mut buffer)?;
@@ -46,6 +47,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
+    #[doc(alias("clone_dtod"))]
     pub fn copy_new<'a, T: Pod>(
         &self,
         source: impl IntoView<DeviceSlice<'a, T>>,
@@ -72,6 +74,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
+    #[doc(alias("clone_dtoh", "asnumpy"))]
     pub fn download_vec<'a, T: Pod>(
         &self,
         source: impl IntoView<DeviceSlice<'a, T>>,

@@ -69,6 +69,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("UnownedMemory", "upgrade_device_ptr", "from_raw_parts"))]
     pub unsafe fn from_raw(
         address: CUdeviceptr,
         len: usize,
@@ -114,6 +115,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemFree", "cuMemFreeAsync", "cudaFree", "cudaFreeAsync"))]
+    #[doc(alias("leak"))]
     pub fn into_raw(mut self) -> Result<(CUdeviceptr, usize), Rejected<Self>> {
         match self.disown() {
             Ok(address) => Ok((address, self.len())),

@@ -47,6 +47,7 @@ use crate::util::by_parts::debug_by;
 /// assert_eq!(values.as_slice()?[999], 2.0); // waits
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("UnifiedBuffer", "UnifiedSlice", "malloc_managed"))]
 pub type ManagedBuffer<T> = Buffer<T, DeviceMemory, Managed>;
 
 /// What a [`ManagedBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).

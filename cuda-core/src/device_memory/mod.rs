@@ -277,6 +277,7 @@ impl Stream {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemsetD8Async", "cudaMemset", "cudaMemsetAsync"))]
+    #[doc(alias("alloc_zeros", "zeros"))]
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(len)?;
         self.fill_bytes(&mut buffer, 0)?;

@@ -68,6 +68,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[doc(alias("cudaGetLastError", "cudaPeekAtLastError", "cudaError_t"))]
 #[doc(alias("cuGetErrorName", "cudaGetErrorName", "cuGetErrorString", "cudaGetErrorString"))]
+#[doc(alias("CUresult", "DriverError", "CudaError", "CUDARuntimeError"))]
 pub enum Error {
     /// The driver refused an operation, or reports that earlier asynchronous work failed. Custom
     /// allocators return it too. It holds only the call and its code.

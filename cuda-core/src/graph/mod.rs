@@ -87,6 +87,7 @@ pub use node::{GraphNode, NodeId, NodeKind};
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("CudaGraph", "CUgraph", "cudaGraph_t"))]
 pub struct Graph {
     // Destroyed before what it uses is dropped. The driver's functions for graphs are "not
     // internally synchronized": one thread at a time.

@@ -246,6 +246,7 @@ impl PinnedFlags {
 /// assert_eq!(target.as_slice()?, [1, 2, 3]); // waits
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("LockedBuffer", "PinnedHostSlice", "alloc_pinned_memory"))]
 pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
 /// # Pinned memory

@@ -49,6 +49,7 @@ pub enum DeviceMemory {}
 /// assert_eq!(back, [7; 1024]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("CUdeviceptr", "CudaSlice", "ndarray"))]
 pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 
 /// A shared view of a [`DeviceBuffer`].
@@ -66,6 +67,7 @@ pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 /// assert_eq!(sum(&stream, buffer.slice(..50)?)?, 0.0);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("CudaView", "MemoryPointer"))]
 pub type DeviceSlice<'a, T> = Slice<'a, T, DeviceMemory>;
 
 /// An exclusive view of a [`DeviceBuffer`].
@@ -82,6 +84,7 @@ pub type DeviceSlice<'a, T> = Slice<'a, T, DeviceMemory>;
 /// clear(&stream, buffer.as_view_mut())?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("CudaViewMut"))]
 pub type DeviceSliceMut<'a, T> = SliceMut<'a, T, DeviceMemory>;
 
 /// Alignment of every allocation: "aligned to at least 256 bytes".

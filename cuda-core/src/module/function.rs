@@ -41,6 +41,7 @@ pub type FunctionAttribute = CUfunction_attribute;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("CudaFunction", "CUfunction"))]
 pub struct Function {
     // INVARIANT: of `code` in `context`, which both stay while this value exists.
     found: Arc<FoundFunction>,

@@ -65,6 +65,7 @@ use jit::Outputs;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("CudaModule", "CUmodule", "RawModule"))]
 pub struct Module(Arc<Owned<Loaded>>);
 
 /// A loaded module; unloaded with its last handle.

@@ -136,6 +136,7 @@ impl Function {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuOccupancyMaxPotentialBlockSize", "cudaOccupancyMaxPotentialBlockSize"))]
+    #[doc(alias("suggested_launch_configuration"))]
     pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
         // Without a callback all blocks take `dynamic_shared`.
         self.potential_block_size(None, dynamic_shared, limit)

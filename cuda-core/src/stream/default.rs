@@ -29,6 +29,7 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cudaStreamLegacy"))]
+    #[doc(alias("CU_STREAM_LEGACY"))]
     pub fn default_stream(&self) -> Result<Stream> {
         driver::ensure()?;
         let mut slot = lock(&self.timelines().legacy);
@@ -60,6 +61,7 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cudaStreamPerThread"))]
+    #[doc(alias("CU_STREAM_PER_THREAD"))]
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let (flavor, order) = (Flavor::PerThread, ImplicitOrder::Blocking);

@@ -34,6 +34,7 @@ use crate::util::by_parts::debug_by;
 /// println!("{:?}", end.elapsed_since(&start)?);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("CudaEvent", "CUevent", "cudaEvent_t"))]
 pub struct Event {
     pub(super) raw: RawEvent,
     pub(super) flags: EventFlags,
@@ -298,6 +299,7 @@ impl Event {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuEventElapsedTime", "cudaEventElapsedTime"))]
+    #[doc(alias("get_elapsed_time", "elapsed_ms"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let op = "cuEventElapsedTime";
         let (start, end) = (earlier.outside_captures(op)?, self.outside_captures(op)?);

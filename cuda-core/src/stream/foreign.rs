@@ -59,6 +59,7 @@ impl Stream {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias("ExternalStream", "wrap_borrowed_stream"))]
     pub unsafe fn from_raw(
         raw: CUstream,
         context: &Context,

@@ -111,6 +111,7 @@ mod sealed {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[doc(alias("cudaStream_t", "CUstream"))]
+#[doc(alias("CudaStream"))]
 pub struct Stream<K: StreamKind = AnyThread> {
     core: Arc<StreamCore>,
     _kind: PhantomData<K::Marker>,

@@ -189,6 +189,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuStreamWaitEvent", "cudaStreamWaitEvent"))]
+    #[doc(alias("join"))]
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
         let op = "cuStreamWaitEvent";
         let timeline = other.core.timeline();

@@ -58,6 +58,7 @@ complex! {
     ///     .arg(Complex32::new(0.0, 1.0));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuFloatComplex"))]
     Complex32: f32, 8
 
     /// A complex number of two `f64`, laid out and aligned as CUDA's `cuDoubleComplex` and
@@ -70,5 +71,6 @@ complex! {
     /// assert_eq!(<[f64; 2]>::from(i), [0.0, 1.0]);
     /// assert_eq!(Complex64::from(2.0), Complex64 { re: 2.0, im: 0.0 });
     /// ```
+    #[doc(alias("cuDoubleComplex"))]
     Complex64: f64, 16
 }

@@ -30,6 +30,7 @@
     note = "`Pod` holds for types of which every bit pattern is a value and that have no padding",
     note = "declare a struct of your own by `cuda_core::pod! {{ struct P {{ .. }} }}`"
 )]
+#[doc(alias("DeviceCopy", "DeviceRepr", "ValidAsZeroBits"))]
 pub unsafe trait Pod: Copy + Send + Sync + 'static {}
 
 macro_rules! primitive {

@@ -23,6 +23,15 @@ pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) 
     names
 }
 
+/// Text in backticks in the columns called `header` of a page's tables.
+pub(crate) fn in_column<'p>(page: &'p str, header: &str) -> Vec<&'p str> {
+    let mut names = Vec::new();
+    for_each_cell(page, header, |cell, is_in_column| {
+        names.extend(quoted(cell).filter(|_| is_in_column));
+    });
+    names
+}
+
 /// Words of `source`, without lines that are only a comment.
 pub(crate) fn words_in(source: &str) -> impl Iterator<Item = &str> {
     let code = source.lines().map(str::trim_start);

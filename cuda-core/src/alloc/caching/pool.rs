@@ -127,6 +127,7 @@ impl CachingPool {
     /// assert_eq!(after, before + 1);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("get_default_memory_pool"))]
     pub fn shared() -> Result<Self> {
         shared().cloned()
     }

@@ -209,6 +209,7 @@ impl<T: Texel> CudaArray<T> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuArray3DCreate", "cudaMallocArray", "cudaMalloc3DArray"))]
+    #[doc(alias("cuArrayCreate"))]
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         flags.check(OP)?;
         Self::make(context, shape, flags)

@@ -89,6 +89,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// let launch = stream.kernel(&function).grid(64).block(256).cluster(4);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchKernelEx", "cudaLaunchKernelEx", "cudaLaunchKernelExC"))]
     pub fn cluster(mut self, blocks: impl Into<Dimensions>) -> Self {
         let Dimensions { x, y, z } = blocks.into();
         self.prepared.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
@@ -126,6 +127,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchKernelEx", "cudaLaunchKernelEx", "cudaLaunchKernelExC"))]
     pub fn priority(mut self, priority: i32) -> Self {
         self.prepared
             .attributes
@@ -148,6 +150,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuLaunchKernelEx", "cudaLaunchKernelEx", "cudaLaunchKernelExC"))]
     pub fn programmatic(mut self) -> Self {
         self.prepared
             .attributes

@@ -65,6 +65,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// unsafe { stream.kernel(&function).elements(x.len()).arg(&mut x).arg(1000u32).launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("for_num_elems"))]
     pub fn elements(self, elements: usize) -> Self {
         self.covering(blocks(elements, BLOCK)).block(BLOCK)
     }

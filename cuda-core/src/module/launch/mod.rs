@@ -59,6 +59,7 @@ use attributes::Attributes;
 /// ```
 #[must_use = "nothing is launched until `launch` is called"]
 #[doc(alias("LaunchConfig", "RawKernel"))]
+#[doc(alias("LaunchArgs"))]
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     /// Boxed: every method takes and returns the launch.

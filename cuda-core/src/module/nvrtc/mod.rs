@@ -52,6 +52,7 @@ use program::CreatedProgram;
 /// assert!(error.to_string().contains("oops"));
 /// ```
 #[doc(alias("nvrtcCompileProgram"))]
+#[doc(alias("compile_ptx"))]
 pub fn compile(source: &str) -> Result<Ptx> {
     Program::new(source).compile()
 }

@@ -1,16 +1,23 @@
 //! A public function of `cuda-core` is found by the names of the calls that it stands for.
 //!
 //! The driver's functions that the first paragraph of its documentation names, and what the runtime calls
-//! them, are in its `#[doc(alias(…))]`.
+//! them, are in its `#[doc(alias(…))]`. So are, on any item, all of CUDA's names that the page for users of
+//! other libraries has a counterpart for.
 
 use std::collections::{HashMap, HashSet};
 
 use super::API_SOURCE;
-use crate::ci::named::is_word;
+use crate::ci::named::{in_column, is_word};
 
 /// Lines of a driver's function and the names that the runtime has for it, the usual one first; and what
 /// the runtime alone has.
 const RUNTIME: &str = include_str!("runtime.txt");
+
+/// The page that says what CUDA's names are called here, the heading of its table of what is missing,
+/// and its columns with CUDA's names.
+const COMING_FROM: &str = "docs/coming-from.md";
+const MISSING: &str = "\n## Not here";
+const COLUMNS: [&str; 2] = ["CUDA runtime", "CUDA driver"];
 
 /// The driver's functions.
 const BINDINGS: &str = "cuda-sys/src/bindings/functions.rs";
@@ -19,6 +26,10 @@ const BINDINGS: &str = "cuda-sys/src/bindings/functions.rs";
 pub(super) struct Aliases {
     driver: HashSet<String>,
     found: Vec<Found>,
+    /// Aliases of items of any kind.
+    all: HashSet<String>,
+    /// CUDA's names on the page for users of other libraries.
+    promised: Vec<String>,
 }
 
 /// A public function.
@@ -38,6 +49,11 @@ impl Aliases {
             self.driver.extend(names.map(|name| unversioned(name).to_owned()));
         } else if file.starts_with(API_SOURCE) && file.ends_with(".rs") {
             self.found.extend(functions(file, text));
+            self.all.extend(aliases(text));
+        } else if file == COMING_FROM {
+            let here = text.split(MISSING).next().unwrap_or_default();
+            let names = COLUMNS.iter().flat_map(|column| in_column(here, column));
+            self.promised.extend(names.filter(|name| is_of_cuda(name)).map(str::to_owned));
         }
     }
 
@@ -63,6 +79,8 @@ impl Aliases {
             });
             complaints.extend(invented.map(|alias| format!("{place}: {alias} is no call of CUDA")));
         }
+        let lost = self.promised.iter().filter(|name| !self.all.contains(*name));
+        complaints.extend(lost.map(|name| format!("{COMING_FROM}: no item has the alias {name}")));
         complaints
     }
 }
@@ -77,6 +95,13 @@ fn table() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
 /// A function of the driver: `cuMemAlloc`, not `cuda` or `cudaMalloc`.
 fn is_call(name: &str) -> bool {
     name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+/// One of CUDA's names, of the driver or the runtime: `cuMemAlloc`, `cudaMalloc`, `cuFloatComplex`.
+fn is_of_cuda(name: &str) -> bool {
+    let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
+    let named = rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+    (named || name.starts_with("CU")) && name.chars().all(is_word)
 }
 
 /// `cuMemAlloc` of `cuMemAlloc_v2`.
@@ -155,6 +180,24 @@ mod tests {
         assert_eq!(complaints(half), ["cuda-core/src/a.rs:5: alloc has no alias cudaMalloc"]);
         let invented = "#[doc(alias(\"cudaAlloc\", \"cuAlloc\"))]\npub fn alloc() {}\n";
         assert_eq!(complaints(invented).len(), 2);
+    }
+
+    #[test]
+    fn a_name_of_the_table_without_an_alias_is_a_complaint() {
+        let page = "| Here | CUDA runtime | CUDA driver |\n|---|---|---|\n\
+                    | `alloc` | `cudaMalloc`, `p + 1` | `cuMemAlloc`, `CUdeviceptr` |\n\
+                    \n## Not here\n\n| What | CUDA driver |\n|---|---|\n| A | `cuArrayCreate` |\n";
+        let complaints = |text| {
+            let mut aliases = Aliases::default();
+            aliases.read(COMING_FROM, page);
+            aliases.read("cuda-core/src/a.rs", text);
+            aliases.complaints()
+        };
+        let text = "#[doc(alias(\"cudaMalloc\"))]\npub struct A;\n#[doc(alias(\n\"cuMemAlloc\"\n))]\nmacro!();";
+        assert_eq!(complaints(text), ["docs/coming-from.md: no item has the alias CUdeviceptr"]);
+        assert!(
+            complaints(&format!("{text}\n#[doc(alias(\"CUdeviceptr\"))]\ntype B = u8;")).is_empty()
+        );
     }
 
     #[test]
