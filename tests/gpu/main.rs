@@ -61,6 +61,7 @@ mod stream_pool;
 mod streams;
 mod textures;
 mod threads;
+mod traits;
 mod values;
 mod virtual_memory;
 mod waiters;

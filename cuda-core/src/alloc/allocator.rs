@@ -1,5 +1,6 @@
 //! Allocators as values.
 
+use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 use std::sync::Arc;
 
@@ -122,6 +123,16 @@ impl PartialEq for Allocator {
 }
 
 impl Eq for Allocator {}
+
+impl Hash for Allocator {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match (&self.0, self.pool()) {
+            (Choice::Custom(custom), _) => Arc::as_ptr(custom).cast::<()>().hash(state),
+            (choice, None) => discriminant(choice).hash(state),
+            (_, Some(pool)) => pool.hash(state),
+        }
+    }
+}
 
 // SAFETY: the inner allocator fulfils the conditions.
 unsafe impl DeviceAllocator for Allocator {

@@ -27,7 +27,7 @@ use crate::process::handle::Handle;
 /// assert_eq!(Context::current()?, Some(one));
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Current {
     /// Nothing.
@@ -55,7 +55,7 @@ pub enum Current {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UnknownContext(RawContext);
 
 impl UnknownContext {

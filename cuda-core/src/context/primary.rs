@@ -26,7 +26,7 @@ use crate::util::sync::lock;
 /// println!("in use: {}, with flags {:?}", state.is_active, state.flags);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PrimaryState {
     /// Whether the context exists, created by this crate or by other code.

@@ -126,7 +126,7 @@ impl Advice {
 /// assert!(known.read_mostly && known.preferred_location.is_none());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct ManagedAttributes {
     /// [`Advice::SetReadMostly`].

@@ -21,7 +21,7 @@ use crate::stream::{Stream, StreamKind};
 /// assert_eq!(entries.data, (buffer.as_raw(), true)); // of a shared view: read-only
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[doc(alias("__cuda_array_interface__"))]
 pub struct ArrayInterface {

@@ -62,7 +62,7 @@ const INTO_RAW: &str = "dlpack::Tensor::into_raw";
 /// unsafe { raw.as_ref().deleter.unwrap()(raw.as_ptr()) }; // frees after that work
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consumer {
     /// On this stream, which waits for the memory now. It is kept until the deleter is called, and

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 
 /// `DLPackVersion`: a major version that a consumer does not know has another layout.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct DLPackVersion {
     /// Differs where the layout does.
@@ -14,7 +14,7 @@ pub struct DLPackVersion {
 }
 
 /// `DLDevice`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct DLDevice {
     /// `DLDeviceType`: [`CUDA`](Self::CUDA), [`CUDA_MANAGED`](Self::CUDA_MANAGED), or another
@@ -32,7 +32,7 @@ impl DLDevice {
 }
 
 /// `DLDataType`: the type of an element.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct DLDataType {
     /// `DLDataTypeCode`.

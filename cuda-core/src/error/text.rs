@@ -36,11 +36,7 @@ pub(super) fn on_lines_of_its_own(log: &str) -> String {
 
 pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
     match memory {
-        Some(info) => format!(
-            ", {} of {} free on device {device}",
-            ByteCount(info.free),
-            ByteCount(info.total)
-        ),
+        Some(info) => format!(", {info} on device {device}"),
         None => format!(" on device {device}"),
     }
 }
@@ -49,6 +45,13 @@ pub(super) fn within(limit: Option<usize>) -> String {
     match limit {
         Some(limit) => format!(", limit {}", ByteCount(limit)),
         None => String::new(),
+    }
+}
+
+/// `12 GiB of 139 GiB free`.
+impl fmt::Display for MemoryInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} free", ByteCount(self.free), ByteCount(self.total))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::module::function;
 use crate::module::launch::Dimensions;
 use crate::process::handle::Handle;
 use crate::timeline::recording::Node;
-use crate::util::by_parts::debug_by;
+use crate::util::by_parts::{compare_by, debug_by};
 
 /// The kind of a node, by CUDA's own name: `sys::CU_GRAPH_NODE_TYPE_KERNEL`.
 pub type NodeKind = CUgraphNodeType;
@@ -189,5 +189,7 @@ impl fmt::Display for GraphNode<'_> {
         }
     }
 }
+
+compare_by! { GraphNode<'_>: |it| it.id() }
 
 debug_by! { [] GraphNode<'_>: |it| "GraphNode({it})" }

@@ -15,7 +15,7 @@ use crate::group::DeviceGroup;
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PeerReport {
     unreachable: Vec<(Device, Device)>,
 }

@@ -142,7 +142,7 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 /// stream.upload(host.as_view(), &mut buffer)?; // while others read `shared`
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReadOnly<H>(pub H);
 
 // SAFETY: the elements are `H`'s, which promises that they stay and are not written; moving this

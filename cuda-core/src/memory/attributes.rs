@@ -23,7 +23,7 @@ use crate::process::driver;
 /// assert_eq!(attributes.range_start, buffer.as_raw());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PointerAttributes {
     /// What kind of memory it points to; [`None`]: the driver does not know the address.

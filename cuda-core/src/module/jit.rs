@@ -63,7 +63,7 @@ pub enum JitCache {
 /// assert_eq!((options.get_max_registers(), options.get_cache()), (Some(64), JitCache::All));
 /// assert_eq!(options.get_verbose(), None); // left to the driver
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[must_use]
 pub struct JitOptions {
     // Every option has a value: without one, the driver would read past the end of the array.
@@ -82,6 +82,8 @@ impl JitOptions {
     fn set(mut self, option: CUjit_option, value: impl Into<Option<u32>>) -> Self {
         self.pairs.retain(|(known, _)| *known != option);
         self.pairs.extend(value.into().map(|value| (option, value)));
+        // So that equal options compare equal, in whatever order they were set.
+        self.pairs.sort_by_key(|(option, _)| option.0);
         self
     }
 

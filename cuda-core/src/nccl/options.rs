@@ -10,7 +10,7 @@ use std::time::Duration;
 /// let options = cuda_core::nccl::CommunicatorOptions::new().limit(Duration::from_secs(30));
 /// assert_eq!(options.get_limit(), Duration::from_secs(30));
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct CommunicatorOptions {
     pub(super) limit: Duration,

@@ -18,7 +18,7 @@ use crate::types::pod::bytes_of;
 /// ranks.on(&streams)?.all_reduce_in_place(&mut losses, Reduction::ScaledSum(0.5f32))?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[doc(alias("ncclRedOp_t"))]
 pub enum Reduction<T> {

@@ -49,7 +49,7 @@ impl StreamValue for u64 {}
 /// signal.set(4); // lets it go on
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitValue<T> {
     /// `CU_STREAM_WAIT_VALUE_GEQ`: it has reached this value. The comparison is cyclic: the

@@ -1,5 +1,7 @@
 //! Complex numbers.
 
+use std::fmt;
+
 use crate::types::pod::Pod;
 use crate::util::from::from;
 
@@ -22,6 +24,13 @@ macro_rules! complex {
             /// The number `re` + `im` i.
             pub const fn new(re: $part, im: $part) -> Self {
                 Self { re, im }
+            }
+        }
+
+        /// `1-2i`.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{:+}i", self.re, self.im)
             }
         }
 

@@ -43,6 +43,14 @@ pub struct Origin {
     pub z: usize,
 }
 
+/// `(48, 16, 0)`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { x, y, z } = self;
+        write!(f, "({x}, {y}, {z})")
+    }
+}
+
 impl Extent {
     /// The extent `width` × `height` × `depth`.
     pub const fn new(width: usize, height: usize, depth: usize) -> Self {

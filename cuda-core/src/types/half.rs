@@ -8,7 +8,8 @@ use crate::util::from::from;
 macro_rules! half {
     (
         $(#[$about:meta])*
-        $name:ident: $one:literal, $widen:ident, $narrow:ident
+        $name:ident: $one:literal, $widen:ident, $narrow:ident;
+        max $max:literal, infinity $infinity:literal, epsilon $epsilon:literal, normal $normal:literal
     ) => {
         $(#[$about])*
         #[allow(non_camel_case_types, reason = "named like the primitive floats")]
@@ -21,6 +22,20 @@ macro_rules! half {
             pub const ZERO: Self = Self(0);
             /// One.
             pub const ONE: Self = Self($one);
+            /// The largest finite number.
+            pub const MAX: Self = Self($max);
+            /// The smallest finite number, which is negative.
+            pub const MIN: Self = Self(0x8000 | $max);
+            /// The smallest positive number that is normal.
+            pub const MIN_POSITIVE: Self = Self($normal);
+            /// The difference between one and the next larger number.
+            pub const EPSILON: Self = Self($epsilon);
+            /// Infinity.
+            pub const INFINITY: Self = Self($infinity);
+            /// Negative infinity.
+            pub const NEG_INFINITY: Self = Self(0x8000 | $infinity);
+            /// Not a number: a quiet one, without payload.
+            pub const NAN: Self = Self($infinity | ($infinity >> 1 & !$infinity));
 
             /// The number with these bits.
             pub const fn from_bits(bits: u16) -> Self {
@@ -114,7 +129,8 @@ half! {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("__half", "half2"))]
-    f16: 0x3c00, wide_of_half, half_of_wide
+    f16: 0x3c00, wide_of_half, half_of_wide;
+    max 0x7bff, infinity 0x7c00, epsilon 0x1400, normal 0x0400
 }
 
 half! {
@@ -131,7 +147,8 @@ half! {
     /// assert_eq!(f32::from(bf16::from_f32(1e38)), 9.969_21e37);
     /// ```
     #[doc(alias("__nv_bfloat16"))]
-    bf16: 0x3f80, wide_of_brain, brain_of_wide
+    bf16: 0x3f80, wide_of_brain, brain_of_wide;
+    max 0x7f7f, infinity 0x7f80, epsilon 0x3c00, normal 0x0080
 }
 
 /// Bits of the fraction of an `f32` beyond those of an `f16`.
@@ -248,6 +265,33 @@ mod tests {
         rounds_to_nearest(narrow, widen, 0x7f80);
         assert_eq!(narrow(f32::MAX), 0x7f80);
         assert_eq!(narrow(f32::from_bits(0x7f80_0001)), 0x7fc0, "a NaN of low bits stays one");
+    }
+
+    /// What the constants mean, by the neighbours of each.
+    macro_rules! is_consistent {
+        ($half:ident) => {
+            let next = |half: $half| $half::from_bits(half.to_bits() + 1);
+            assert_eq!(next($half::MAX), $half::INFINITY);
+            assert_eq!($half::MIN.to_f32(), -$half::MAX.to_f32());
+            assert_eq!($half::NEG_INFINITY.to_f32(), f32::NEG_INFINITY);
+            assert_eq!($half::EPSILON.to_f32(), next($half::ONE).to_f32() - 1.0);
+            // Below it numbers are as far apart as above it, so the one before has no leading one.
+            let below = $half::from_bits($half::MIN_POSITIVE.to_bits() - 1);
+            let step = $half::from_bits(1).to_f32();
+            assert_eq!($half::MIN_POSITIVE.to_f32() - below.to_f32(), step);
+            assert_eq!(next($half::MIN_POSITIVE).to_f32() - $half::MIN_POSITIVE.to_f32(), step);
+            assert_eq!($half::MIN_POSITIVE.to_f32().to_bits() & 0x7f_ffff, 0, "a power of two");
+            assert!($half::NAN.is_nan());
+            assert_eq!($half::from_f32(f32::NAN).to_bits(), $half::NAN.to_bits());
+        };
+    }
+
+    #[test]
+    fn constants_are_what_they_are_called() {
+        is_consistent!(f16);
+        is_consistent!(bf16);
+        assert_eq!((f16::MAX.to_f32(), f16::MIN_POSITIVE.to_f32()), (65504.0, f32::powi(2.0, -14)));
+        assert_eq!(bf16::MIN_POSITIVE.to_f32(), f32::MIN_POSITIVE);
     }
 
     #[test]

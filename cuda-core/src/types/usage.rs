@@ -5,10 +5,11 @@
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// let memory = context.memory_info()?;
-/// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
+/// println!("{memory}"); // 12 GiB of 139 GiB free
+/// assert!(memory.free <= memory.total);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MemoryInfo {
     /// Bytes that are free.
@@ -34,7 +35,7 @@ pub struct MemoryInfo {
 /// assert_eq!(usage.used + usage.free + usage.pending, usage.reserved);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct PoolUsage {
     /// Taken from the device or the system: a caching pool takes segments of at least 2 MiB.

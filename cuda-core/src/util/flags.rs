@@ -1,5 +1,7 @@
 //! Sets of flags as CUDA has them: numbers whose bits have names.
 
+use std::fmt;
+
 /// Defines a set of flags. Bits without a name are kept: a newer driver may know them.
 macro_rules! flags {
     (
@@ -9,7 +11,9 @@ macro_rules! flags {
         }
     ) => {
         $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        ///
+        /// `Debug` shows their names.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
         pub struct $name(pub(crate) u32);
 
         impl $name {
@@ -33,6 +37,13 @@ macro_rules! flags {
             }
         }
 
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let named = [$((stringify!($flag), $bits)),*];
+                $crate::util::flags::show(f, stringify!($name), self.0, &named)
+            }
+        }
+
         impl std::ops::BitOr for $name {
             type Output = Self;
             fn bitor(self, other: Self) -> Self {
@@ -49,6 +60,29 @@ macro_rules! flags {
 }
 
 pub(crate) use flags;
+
+/// `Flags(ONE | OTHER | 0x80)`: those with a name, then the bits that have none.
+pub(crate) fn show(
+    f: &mut fmt::Formatter<'_>,
+    set: &str,
+    mut bits: u32,
+    named: &[(&str, u32)],
+) -> fmt::Result {
+    write!(f, "{set}(")?;
+    let mut separator = "";
+    for (name, _) in named.iter().filter(|(_, flag)| *flag != 0 && bits & flag == *flag) {
+        write!(f, "{separator}{name}")?;
+        separator = " | ";
+    }
+    for (_, flag) in named {
+        bits &= !flag;
+    }
+    match (bits, separator) {
+        (0, "") => f.write_str("NONE)"),
+        (0, _) => f.write_str(")"),
+        (bits, _) => write!(f, "{separator}{bits:#x})"),
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -110,5 +144,14 @@ mod tests {
         assert!(flags.contains(EventFlags::NONE));
         assert!(!flags.contains(EventFlags::DISABLE_TIMING | EventFlags::INTERPROCESS));
         assert_eq!(EventFlags::default(), EventFlags::DEFAULT);
+    }
+
+    #[test]
+    fn debug_shows_names() {
+        let shown = |bits| format!("{:?}", EventFlags::from_bits(bits));
+        assert_eq!(shown(0), "EventFlags(NONE)");
+        assert_eq!(shown(2), "EventFlags(DISABLE_TIMING)");
+        assert_eq!(shown(0x85), "EventFlags(BLOCKING_SYNC | INTERPROCESS | 0x80)");
+        assert_eq!(shown(0x80), "EventFlags(0x80)");
     }
 }

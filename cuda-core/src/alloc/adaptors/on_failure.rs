@@ -42,7 +42,7 @@ pub enum Verdict {
 /// }
 /// let allocator = cuda_core::adaptors::OnFailure::new(cuda_core::Allocator::plain(), once_more);
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocationFailure<'a> {
     /// Bytes requested.

@@ -27,7 +27,7 @@ use crate::util::sync::lock;
 /// assert_eq!((bytes.value, bytes.peak, bytes.total), (0, 1000, 3000));
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Counter {
     /// The present amount. Negative if, since [`Statistics::push`], more was freed of what had been
@@ -54,7 +54,7 @@ pub struct Counter {
 /// assert_eq!((counters.blocks.value, counters.bytes.value), (1, 4000));
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Counters {
     /// Bytes, as requested.

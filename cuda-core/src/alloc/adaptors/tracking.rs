@@ -60,7 +60,7 @@ pub struct Outstanding {
 ///     eprintln!("{:#x} has {} bytes, not {}", wrong.address, wrong.allocated, wrong.given);
 /// }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct SizeMismatch {
     /// Its address.

@@ -18,7 +18,7 @@ use crate::device::Device;
 /// println!("{} MiB in {} segments", reserved >> 20, segments.len());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CacheSegment {
     /// The device that it is on.
@@ -43,7 +43,7 @@ pub struct CacheSegment {
 /// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CacheBlock {
     /// Its first address.

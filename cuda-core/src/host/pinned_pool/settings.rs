@@ -11,7 +11,7 @@ use crate::host::pinned::{PinnedBacking, PinnedBuffer};
 use crate::process::driver;
 use crate::types::pod::Pod;
 use crate::types::usage::PoolUsage;
-use crate::util::by_parts::debug_by;
+use crate::util::by_parts::{compare_by, debug_by};
 use crate::util::sync::lock;
 
 /// Pinned memory that is kept for [`PinnedBuffer`]s: the [shared](Self::shared) pool, from which
@@ -181,3 +181,5 @@ impl PinnedPool {
 }
 
 debug_by! { [] PinnedPool: |it| "PinnedPool" { is_shared: it.0.is_none(), limit: it.limit() } }
+
+compare_by! { PinnedPool: |it| it.0.as_ref().map(Arc::as_ptr) }

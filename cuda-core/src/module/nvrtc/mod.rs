@@ -116,7 +116,7 @@ pub fn supported_architectures() -> Result<Vec<u32>> {
 /// let mangled = ptx.lowered_name("scale<float>").expect("asked for");
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Program {
     source: String,
@@ -128,7 +128,7 @@ pub struct Program {
 }
 
 /// What a program is compiled for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Architecture {
     /// NVRTC's default: the oldest that it supports, as PTX.
     Oldest,

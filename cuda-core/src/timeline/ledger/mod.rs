@@ -38,7 +38,7 @@ pub(crate) use shared::{KeptMemory, LastLaunch, SharedLedger};
 /// unsafe { buffer.note_use(&stream, Access::Write) }?; // later users wait for the kernel
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Access {
     /// Reads it: any number of readers may do so at once.
