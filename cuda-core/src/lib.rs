@@ -108,7 +108,7 @@
 //! a fallible `close`.
 //!
 //! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
-//! libraries. `into_raw` hands over to other code, for good, an [`Event`], or a [`DeviceBuffer`] that
+//! libraries, with an owner, any value at all, that is dropped when they are needed no more. `into_raw` hands over to other code, for good, an [`Event`], or a [`DeviceBuffer`] that
 //! [`Context::alloc`] or [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned
 //! memory cannot be handed over: buffers refer to their streams, contexts are shared, functions keep
 //! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other

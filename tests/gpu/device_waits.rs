@@ -100,7 +100,7 @@ gpu_test! {
             let host = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
             stream.upload(&host, &mut buffer)?;
             drop(host);
-            let signal = Signal::new(context.device(), 0_u32)?;
+            let signal = Signal::new(&context, 0_u32)?;
             stream.write_signal(&signal, 1)?;
             drop((signal, buffer, stream));
             context.synchronize()?;

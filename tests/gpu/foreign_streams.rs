@@ -101,7 +101,7 @@ gpu_test! {
         let context = Device::get(0)?.context()?;
         let wrap = |handle: usize| {
             // SAFETY: a default stream lives as long as its context.
-            unsafe { Stream::from_raw(ptr::without_provenance_mut(handle), &context, Arc::new(())) }
+            unsafe { Stream::from_raw(ptr::without_provenance_mut(handle), &context, ()) }
         };
         assert_eq!(wrap(0)?, context.default_stream()?);
         assert_eq!(wrap(1)?, context.default_stream()?);

@@ -90,7 +90,7 @@ gpu_test! {
         assert_eq!(released.load(Ordering::SeqCst), 1);
         // SAFETY: refused.
         let null = unsafe {
-            Event::from_raw(ptr::null_mut(), EventFlags::DEFAULT, &context, Box::new(()))
+            Event::from_raw(ptr::null_mut(), EventFlags::DEFAULT, &context, ())
         };
         assert!(refusal(null).contains("null"));
         Ok(())

@@ -306,7 +306,7 @@ gpu_test! {
         let address = host.device_ptr()?;
         // SAFETY: the pinned memory, which is kept below.
         let mut mapped =
-            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(())) }?;
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, ()) }?;
         let mut copy = stream.alloc::<u8>(4096)?;
         stream.copy(&mapped, &mut copy)?;
         let mut read = vec![0; 4096];

@@ -117,7 +117,7 @@ gpu_test! {
         let owner = Owner { _memory: memory, dropped: dropped.clone() };
         // SAFETY: memory of the owner, which no other code uses.
         let mut buffer =
-            unsafe { DeviceBuffer::<u32>::from_raw(address, 1024, &there.context()?, Box::new(owner)) }?;
+            unsafe { DeviceBuffer::<u32>::from_raw(address, 1024, &there.context()?, owner) }?;
         assert_eq!(buffer.device(), there);
         assert_eq!((buffer.as_raw(), buffer.len()), (address, 1024));
         assert_eq!(PointerAttributes::of_device(buffer.as_raw())?.device, Some(there));
@@ -143,7 +143,7 @@ gpu_test! {
         let context = device.context()?;
         // SAFETY: memory of the owner, which no other code uses.
         let mut buffer =
-            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(owner)) }?;
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, owner) }?;
         stream.fill(&mut buffer, 1)?;
         stream.synchronize()?;
         let stall = support::stall(stream.as_raw());
@@ -193,7 +193,7 @@ gpu_test! {
         let address = host.device_ptr()?;
         // SAFETY: the pinned memory, which is kept below.
         let mut mapped =
-            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(())) }?;
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, ()) }?;
         // The device reads and writes it in place, at its own address.
         let mut copy = stream.alloc::<u8>(4096)?;
         stream.copy(&mapped, &mut copy)?;

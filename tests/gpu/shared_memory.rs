@@ -145,7 +145,7 @@ gpu_test! {
         let address = memory.as_raw();
         // SAFETY: the memory is its own owner, and no other code uses it.
         let foreign =
-            unsafe { DeviceBuffer::<u8>::from_raw(address, 100, &context, Box::new(memory)) }?;
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 100, &context, memory) }?;
         refused(foreign.ipc_handle());
         assert_eq!(IpcMemoryHandle::from_bytes(handle.to_bytes()), handle);
         // SAFETY: nothing is opened.

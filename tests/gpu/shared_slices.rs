@@ -79,7 +79,7 @@ gpu_test! {
         let is_dropped = move || dropped.load(Ordering::Acquire);
         // SAFETY: memory of the owner, which no other code uses.
         let mut buffer =
-            unsafe { DeviceBuffer::<u32>::from_raw(address, 100, &context, Box::new(owner)) }?;
+            unsafe { DeviceBuffer::<u32>::from_raw(address, 100, &context, owner) }?;
         stream.fill(&mut buffer, 7)?;
         let whole = SharedSlice::from(buffer);
         let part = whole.slice(50..)?;

@@ -73,7 +73,7 @@ gpu_test! {
             (0, WaitValue::Nor(u32::MAX - 1)),
         ];
         for (value, until) in holds {
-            let signal = Signal::new(device, value)?;
+            let signal = Signal::new(&device.context()?, value)?;
             stream.wait_signal(&signal, until)?;
             stream.synchronize()?;
         }
@@ -94,7 +94,7 @@ gpu_test! {
             (1, WaitValue::Nor(u32::MAX - 1), 0),
         ];
         for (value, until, then) in held {
-            let signal = Signal::new(device, value)?;
+            let signal = Signal::new(&device.context()?, value)?;
             stream.wait_signal(&signal, until)?;
             for _ in 0..5 {
                 assert!(!stream.query()?, "{until:?} of {value}");
@@ -111,7 +111,7 @@ gpu_test! {
     fn signals_between_host_and_stream() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let (go, done) = (Signal::new(device, 0u32)?, Signal::new(device, 0u64)?);
+        let (go, done) = (Signal::new(&device.context()?, 0u32)?, Signal::new(&device.context()?, 0u64)?);
         for round in 1..=3 {
             stream.wait_signal(&go, WaitValue::Geq(round))?;
             stream.write_signal(&done, u64::from(round) << 33)?;
@@ -131,7 +131,7 @@ gpu_test! {
     fn signals_between_streams() -> Result<()> {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
-        let signal = Signal::new(device, 0u32)?;
+        let signal = Signal::new(&device.context()?, 0u32)?;
         one.wait_signal(&signal, WaitValue::Eq(1))?;
         assert!(!one.query()?);
         two.write_signal(&signal, 1)?;
@@ -145,7 +145,7 @@ gpu_test! {
     fn signals_between_devices() -> Result<()> {
         let (first, second) = (Device::get(0)?, Device::get(1)?);
         let (one, two) = (first.create_stream()?, second.create_stream()?);
-        let signal = Signal::new(first, 0u32)?;
+        let signal = Signal::new(&first.context()?, 0u32)?;
         two.wait_signal(&signal, WaitValue::Eq(1))?;
         assert!(!two.query()?);
         one.write_signal(&signal, 1)?;
@@ -159,7 +159,7 @@ gpu_test! {
     fn signals_in_host_functions() -> Result<()> {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
-        let signal = Arc::new(Signal::new(device, 0u32)?);
+        let signal = Arc::new(Signal::new(&device.context()?, 0u32)?);
         let inside = signal.clone();
         one.launch_host_func(move || inside.set(inside.get() + 1))?;
         two.wait_signal(&signal, WaitValue::Eq(1))?;
@@ -177,7 +177,7 @@ gpu_test! {
     fn signals_on_every_kind_of_stream() -> Result<()> {
         let device = Device::get(0)?;
         let created = Context::new(device, ContextFlags::default())?;
-        let signal = Signal::new(device, 0u32)?;
+        let signal = Signal::new(&device.context()?, 0u32)?;
         for context in [device.context()?, created] {
             let streams = [context.create_stream()?, context.default_stream()?];
             for stream in &streams {
@@ -215,7 +215,7 @@ gpu_test! {
         other.synchronize()?;
         stream.synchronize()?;
 
-        let signal = Signal::new(device, 0u32)?;
+        let signal = Signal::new(&device.context()?, 0u32)?;
         stream.upload(&host, &mut buffer)?;
         stream.wait_signal(&signal, WaitValue::Eq(1))?;
         stream.launch_host_func(|| ())?;
@@ -257,14 +257,14 @@ gpu_test! {
     fn s02_a_signal_dropped_while_a_stream_uses_it() -> Result<()> {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
-        let signal = Signal::new(device, 0u32)?;
+        let signal = Signal::new(&device.context()?, 0u32)?;
         let address = signal.as_raw();
         let stall = stall(two.as_raw());
         two.write_signal(&signal, 1)?;
         one.wait_signal(&signal, WaitValue::Eq(1))?;
         drop(signal);
         // No other signal gets the slot: 0 would stall the stream, and 1 would let it go on.
-        let others: Vec<_> = (0..100).map(|_| Signal::new(device, 0u32)).collect::<Result<_>>()?;
+        let others: Vec<_> = (0..100).map(|_| Signal::new(&device.context()?, 0u32)).collect::<Result<_>>()?;
         assert!(others.iter().all(|other| other.as_raw() != address));
         assert!(!one.query()?);
         stall.release();
@@ -280,7 +280,7 @@ gpu_test! {
     fn waits_that_cannot_end_are_refused() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let (narrow, wide) = (Signal::new(device, 0u32)?, Signal::new(device, 0u64)?);
+        let (narrow, wide) = (Signal::new(&device.context()?, 0u32)?, Signal::new(&device.context()?, 0u64)?);
         let element = zeros::<u32>(&stream, 1)?;
         let refused = [
             stream.wait_signal(&narrow, WaitValue::And(0)),

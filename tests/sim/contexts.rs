@@ -280,7 +280,7 @@ fn a_context_goes_with_its_last_handle_once_its_work_was_waited_for() -> Result<
     stream.upload(&[7; 1000], &mut buffer)?;
     let host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
     stream.upload(&host, &mut buffer)?;
-    let signal = Signal::new(context.device(), 0_u32)?;
+    let signal = Signal::new(&context, 0_u32)?;
     stream.write_signal(&signal, 1)?;
     drop((signal, host, buffer, stream));
     context.synchronize()?;

@@ -134,7 +134,7 @@ fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
             // A part of it: interpreters fill a mebibyte in a second.
             stream.fill(block.slice_mut(..64)?, 1)
         };
-        let go = Signal::new(device(), 0u32)?;
+        let go = Signal::new(&device().context()?, 0u32)?;
         let mut busy = Vec::new();
         for _ in 0..BUSY {
             let stream = device().create_stream()?;

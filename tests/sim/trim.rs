@@ -9,7 +9,7 @@ fn program(stream: &Stream) -> Result<()> {
     let pinned = PinnedBuffer::from_slice(stream.context(), &[7_u32; 1 << 10])?;
     stream.upload(&pinned, buffer.slice_mut(..1 << 10)?)?;
     stream.upload(&vec![7_u32; 1 << 10], buffer.slice_mut(1 << 10..2 << 10)?)?;
-    let signal = Signal::new(stream.device(), 0_u32)?;
+    let signal = Signal::new(stream.context(), 0_u32)?;
     stream.write_signal(&signal, 1)?;
     assert_eq!(stream.download_vec(&buffer)?[..2 << 10], [7; 2 << 10]);
     Ok(())

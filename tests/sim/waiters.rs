@@ -21,7 +21,7 @@ fn threads() -> Option<usize> {
 /// Streams that all wait for the signal.
 fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
     let device = Device::get(0)?;
-    let signal = Signal::new(device, 0_u32)?;
+    let signal = Signal::new(&device.context()?, 0_u32)?;
     let streams: Vec<_> = (0..streams).map(|_| device.create_stream()).collect::<Result<_>>()?;
     streams[0].wait_signal(&signal, WaitValue::Geq(1))?;
     for stream in &streams[1..] {

@@ -347,7 +347,7 @@ fn m13_process_exit_while_a_deferred_drop_waits() -> Result<()> {
     let session = simulated();
     let context = Device::get(0)?.context()?;
     let (held_up, other) = (context.create_stream()?, context.create_stream()?);
-    let never = Signal::new(context.device(), 0u32)?;
+    let never = Signal::new(&context, 0u32)?;
     let mut buffer = context.alloc::<u8>(1 << 20)?;
     held_up.wait_signal(&never, WaitValue::Geq(1))?;
     held_up.fill(&mut buffer, 1)?;

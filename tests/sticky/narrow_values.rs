@@ -16,7 +16,8 @@ fn values_unsupported() -> Result<()> {
     let session = Session::begin();
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
-    let (narrow, wide) = (Signal::new(device, 0u32)?, Signal::new(device, 0u64)?);
+    let (narrow, wide) =
+        (Signal::new(&device.context()?, 0u32)?, Signal::new(&device.context()?, 0u64)?);
     let mut word = stream.context().alloc::<u32>(1)?;
     let mut long = stream.context().alloc::<u64>(1)?;
     let refused = [

@@ -31,7 +31,7 @@ gpu_test! {
         let device = Device::get(0)?;
         for context in [device.context()?, Context::new(device, ContextFlags::default())?] {
             let stream = current(&context)?;
-            let signal = Signal::new(device, 0)?;
+            let signal = Signal::new(&device.context()?, 0)?;
             stream.write_signal(&signal, 1)?;
             stream.wait_signal(&signal, WaitValue::Eq(1))?;
             SIGNALS.lock().expect("no panic").push(signal);
@@ -60,7 +60,7 @@ fn refused(stream: &Stream, signal: Signal<u32>) -> u8 {
         forked(stream.driver_id().err()),
         forked(stream.write_signal(&signal, 1).err()),
         forked(stream.wait_signal(&signal, WaitValue::Eq(1)).err()),
-        forked(Signal::new(stream.device(), 0u32).err()),
+        forked(Signal::new(stream.context(), 0u32).err()),
         forked(StreamPool::new(stream.context(), 1).err()),
     ];
     drop(signal);
@@ -73,7 +73,7 @@ gpu_test! {
     needs 1;
     fn s35_fork_with_a_current_stream_and_signals() -> Result<()> {
         let stream = current(&Device::get(0)?.context()?)?;
-        let (in_child, in_parent) = (Signal::new(stream.device(), 3u32)?, Signal::new(stream.device(), 3u32)?);
+        let (in_child, in_parent) = (Signal::new(stream.context(), 3u32)?, Signal::new(stream.context(), 3u32)?);
         in_child.set(4);
         // SAFETY: the child asks the library under test, then ends without unwinding or handlers.
         let pid = unsafe { libc::fork() };

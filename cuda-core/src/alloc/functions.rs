@@ -94,7 +94,7 @@ impl Allocator {
     ///     fn pool_free(pool: *mut c_void, address: *mut c_void, device: c_int);
     /// }
     ///
-    /// # fn wrap(pool: *mut c_void, library: Box<dyn std::any::Any + Send + Sync>) {
+    /// # fn wrap(pool: *mut c_void, library: std::sync::Arc<str>) {
     /// // SAFETY: any thread may call the two, what the first returns is the caller's, and
     /// // `library` keeps `pool` alive.
     /// let allocator = unsafe { Allocator::from_functions(pool_alloc, pool_free, pool, library) };
@@ -104,9 +104,10 @@ impl Allocator {
         allocate: AllocFunction,
         free: FreeFunction,
         parameter: *mut c_void,
-        owner: Box<dyn Any + Send + Sync>,
+        owner: impl Any + Send + Sync,
     ) -> Self {
-        Self::new(Functions { allocate, free, parameter: Handle(parameter), _owner: owner })
+        let (parameter, owner) = (Handle(parameter), Box::new(owner));
+        Self::new(Functions { allocate, free, parameter, _owner: owner })
     }
 }
 

@@ -44,8 +44,8 @@ pub enum Current {
 /// alive:
 ///
 /// ```no_run
-/// # use std::{any::Any, sync::Arc};
-/// # type Library = dyn Any + Send + Sync;
+/// # use std::sync::Arc;
+/// # struct Library;
 /// # fn take_in(raw: cuda_core::sys::CUcontext, library: Arc<Library>) -> cuda_core::Result<()> {
 /// use cuda_core::Context;
 ///

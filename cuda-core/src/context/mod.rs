@@ -156,17 +156,17 @@ impl Context {
 
     /// Creates an object for a foreign context, with the owner that keeps it alive.
     ///
-    /// If this crate knows the context already, the known object is returned and `owner` dropped.
+    /// If this crate knows the context already, the known object is returned and `owner` dropped: an
+    /// owner that others need, too, is given as a clone of an [`Arc`].
     /// There is an example at [`UnknownContext`](crate::UnknownContext).
     ///
     /// # Errors
     /// The driver's, when asked for the context's device.
     ///
     /// # Safety
-    /// `raw` is a context of this process, and stays one for as long as `owner` or a clone of it
-    /// lives.
-    pub unsafe fn from_raw(raw: CUcontext, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
-        let owner = Contained::new(owner);
+    /// `raw` is a context of this process, and stays one until `owner` is dropped.
+    pub unsafe fn from_raw(raw: CUcontext, owner: impl Any + Send + Sync) -> Result<Self> {
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
         driver::ensure()?;
         if let Some(context) = known(Handle(raw)) {
             return Ok(context);

@@ -15,11 +15,11 @@ use crate::memory::{byte_len, recast};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
-use crate::util::panic::Contained;
+use crate::util::panic::{Contained, ForeignOwner};
 
 /// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
 /// which work of this crate may use until the host has seen that none does.
-struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
+struct Foreign(Option<ManuallyDrop<ForeignOwner>>);
 
 /// A buffer of `len` elements, which have these bytes, in memory that `owner` keeps allocated. The
 /// owner of an empty one is dropped at once.
@@ -28,7 +28,7 @@ pub(crate) fn kept_by<T: Pod>(
     address: CUdeviceptr,
     bytes: usize,
     len: usize,
-    owner: Contained<Box<dyn Any + Send + Sync>>,
+    owner: ForeignOwner,
 ) -> DeviceBuffer<T> {
     let owner = (bytes > 0).then(|| ManuallyDrop::new(owner));
     owned(context, address, bytes, Foreign(owner), len)
@@ -65,7 +65,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # fn wrap(context: &Context, tensor: Tensor) -> Result<()> {
     /// let (address, len) = (tensor.address, tensor.len);
     /// // SAFETY: the tensor's memory, which it frees when it is dropped, and which no other owner has.
-    /// let buffer = unsafe { DeviceBuffer::<f32>::from_raw(address, len, context, Box::new(tensor)) }?;
+    /// let buffer = unsafe { DeviceBuffer::<f32>::from_raw(address, len, context, tensor) }?;
     /// # Ok(())
     /// # }
     /// ```
@@ -74,9 +74,9 @@ impl<T: Pod> DeviceBuffer<T> {
         address: CUdeviceptr,
         len: usize,
         context: &Context,
-        owner: Box<dyn Any + Send + Sync>,
+        owner: impl Any + Send + Sync,
     ) -> Result<Self> {
-        let owner = Contained::new(owner);
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
         driver::ensure()?;
         let bytes = byte_len::<T>(len, usize::MAX)?;
         if bytes == 0 {

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use super::element::TensorElement;
 use super::raw::{
@@ -91,11 +90,10 @@ impl Consumer {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use std::sync::Arc;
     /// use cuda_core::dlpack::Consumer;
     ///
     /// // SAFETY: PyTorch never destroys its streams.
-    /// let consumer = |stream| unsafe { Consumer::of_protocol(stream, &context, Arc::new(())) };
+    /// let consumer = |stream| unsafe { Consumer::of_protocol(stream, &context, ()) };
     /// assert!(matches!(consumer(Some(2))?, Consumer::PerThread));
     /// assert!(consumer(Some(0)).is_err());
     /// # Ok::<(), cuda_core::Error>(())
@@ -103,7 +101,7 @@ impl Consumer {
     pub unsafe fn of_protocol(
         stream: Option<i64>,
         context: &Context,
-        owner: Arc<dyn Any + Send + Sync>,
+        owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         match stream {
             None | Some(1) => context.default_stream().map(Self::Stream),

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::context::kept;
+use crate::context::{Context, kept};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
@@ -47,9 +47,9 @@ use crate::util::sync::lock;
 /// ```no_run
 /// use cuda_core::{Device, Signal, WaitValue};
 ///
-/// let device = Device::get(0)?;
-/// let stream = device.create_stream()?;
-/// let (go, done) = (Signal::new(device, 0u32)?, Signal::new(device, 0u32)?);
+/// let context = Device::get(0)?.context()?;
+/// let stream = context.create_stream()?;
+/// let (go, done) = (Signal::new(&context, 0u32)?, Signal::new(&context, 0u32)?);
 /// stream.wait_signal(&go, WaitValue::Geq(1))?;
 /// stream.write_signal(&done, 1)?;
 /// go.set(1); // now the stream goes on
@@ -109,24 +109,26 @@ static POOL: Mutex<SignalPool> =
 const LOOKED_AT: usize = 8;
 
 impl<T: StreamValue> Signal<T> {
-    /// A new signal with that value, for streams of every device. Makes no driver call if a slab of
-    /// pinned memory has room; a new slab is allocated in the primary context of `device`.
+    /// A new signal with that value, for streams of every device and context. Makes no driver call if a
+    /// slab of pinned memory has room; a new slab is allocated in the primary context of the context's
+    /// device, and outlives both.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of [`Device::context`].
     ///
     /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
+    /// # let context = cuda_core::Device::get(0)?.context()?;
     /// use cuda_core::{Signal, WaitValue};
     ///
-    /// let (stream, go) = (device.create_stream()?, Signal::new(device, 0u32)?);
+    /// let (stream, go) = (context.create_stream()?, Signal::new(&context, 0u32)?);
     /// stream.wait_signal(&go, WaitValue::Geq(1))?;
     /// go.set(1); // the stream goes on
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn new(device: Device, value: T) -> Result<Self> {
+    pub fn new(context: &Context, value: T) -> Result<Self> {
         driver::ensure()?;
-        let signal = Self { word: take(device)?, ledger: Ledger::default(), initial: value };
+        let signal =
+            Self { word: take(context.device())?, ledger: Ledger::default(), initial: value };
         signal.set(value);
         Ok(signal)
     }
@@ -178,7 +180,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
     /// # let stream = device.create_stream()?;
-    /// let done = cuda_core::Signal::new(device, 0u32)?;
+    /// let done = cuda_core::Signal::new(stream.context(), 0u32)?;
     /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
     /// stream.fill(&mut buffer, 7)?;
     /// stream.write_signal(&done, 1)?;
@@ -209,7 +211,7 @@ impl<K: StreamKind> Stream<K> {
     /// use cuda_core::{Signal, WaitValue};
     ///
     /// let other = device.create_stream()?;
-    /// let go = Signal::new(device, 0u64)?;
+    /// let go = Signal::new(stream.context(), 0u64)?;
     /// other.wait_signal(&go, WaitValue::Eq(1))?;
     /// stream.write_signal(&go, 1)?; // the host has no part in it
     /// other.synchronize()?;

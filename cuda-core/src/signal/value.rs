@@ -21,13 +21,14 @@ use crate::util::tree::Tree;
 /// Sealed.
 ///
 /// ```no_run
-/// use cuda_core::{Device, Result, Signal, StreamValue};
+/// use cuda_core::{Context, Device, Result, Signal, StreamValue};
 ///
-/// fn signals<T: StreamValue>(device: Device, zero: T) -> Result<[Signal<T>; 2]> {
-///     Ok([Signal::new(device, zero)?, Signal::new(device, zero)?])
+/// fn signals<T: StreamValue>(context: &Context, zero: T) -> Result<[Signal<T>; 2]> {
+///     Ok([Signal::new(context, zero)?, Signal::new(context, zero)?])
 /// }
-/// let narrow = signals(Device::get(0)?, 0u32)?;
-/// let wide = signals(Device::get(0)?, 0u64)?;
+/// let context = Device::get(0)?.context()?;
+/// let narrow = signals(&context, 0u32)?;
+/// let wide = signals(&context, 0u64)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub trait StreamValue: Pod + sealed::Value {}
@@ -39,11 +40,10 @@ impl StreamValue for u64 {}
 /// `cuStreamWaitValue`.
 ///
 /// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// # let stream = device.create_stream()?;
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use cuda_core::{Signal, WaitValue};
 ///
-/// let signal = Signal::new(device, 0u32)?;
+/// let signal = Signal::new(stream.context(), 0u32)?;
 /// stream.wait_signal(&signal, WaitValue::Geq(3))?;
 /// stream.launch_host_func(|| println!("three or more"))?;
 /// signal.set(4); // lets it go on

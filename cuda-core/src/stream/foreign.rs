@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::ptr;
-use std::sync::Arc;
 
 use cuda_sys::{CUevent, CUstream, symbol as cu};
 
@@ -16,7 +15,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, capture};
-use crate::util::panic::Contained;
+use crate::util::panic::{Contained, ForeignOwner};
 
 /// # Streams of other code
 impl Stream {
@@ -38,7 +37,7 @@ impl Stream {
     /// `cuStreamIsCapturing`; the driver's.
     ///
     /// # Safety
-    /// `raw` is a stream, and stays one for as long as `owner` or a clone of it lives.
+    /// `raw` is a stream, and stays one until `owner` is dropped.
     ///
     /// It may be captured by raw calls: while it is, operations of this crate that would enqueue on
     /// it, or would have to wait for earlier work on it, are refused with [`Error::Capturing`], and
@@ -47,8 +46,8 @@ impl Stream {
     /// accident would count as done when the stream goes on.
     ///
     /// ```no_run
-    /// # use std::{any::Any, sync::Arc};
-    /// # type Library = dyn Any + Send + Sync;
+    /// # use std::sync::Arc;
+    /// # struct Library;
     /// # fn take_in(raw: cuda_core::sys::CUstream, library: Arc<Library>) -> cuda_core::Result<()> {
     /// use cuda_core::{Device, Stream};
     ///
@@ -63,9 +62,9 @@ impl Stream {
     pub unsafe fn from_raw(
         raw: CUstream,
         context: &Context,
-        owner: Arc<dyn Any + Send + Sync>,
+        owner: impl Any + Send + Sync,
     ) -> Result<Self> {
-        let owner = Contained::new(owner);
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
         driver::ensure()?;
         if raw.is_null() || raw == legacy_handle() {
             return context.default_stream();
@@ -116,7 +115,7 @@ impl Event {
     /// let context = Device::get(0)?.context()?;
     /// let (raw, flags) = (theirs.0, EventFlags::DISABLE_TIMING);
     /// // SAFETY: `theirs` destroys its event when it is dropped.
-    /// let event = unsafe { Event::from_raw(raw, flags, &context, Box::new(theirs)) }?;
+    /// let event = unsafe { Event::from_raw(raw, flags, &context, theirs) }?;
     /// context.create_stream()?.wait_event(&event)?;
     /// # Ok(())
     /// # }
@@ -125,9 +124,9 @@ impl Event {
         raw: CUevent,
         flags: EventFlags,
         context: &Context,
-        owner: Box<dyn Any + Send + Sync>,
+        owner: impl Any + Send + Sync,
     ) -> Result<Self> {
-        let owner = Contained::new(owner);
+        let owner: ForeignOwner = Contained::new(Box::new(owner));
         driver::ensure()?;
         Error::unless(!raw.is_null(), "Event::from_raw", "null is no event")?;
         // SAFETY: the caller's promise is the same.

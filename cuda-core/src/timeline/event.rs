@@ -1,6 +1,5 @@
 //! Events of the driver: shared by the bookkeeping of streams and the caller's events.
 
-use std::any::Any;
 use std::ptr;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
@@ -13,7 +12,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
-use crate::util::panic::Contained;
+use crate::util::panic::ForeignOwner;
 
 flags! {
     /// Flags of an [`Event`](crate::Event): `cuEventCreate`'s.
@@ -50,12 +49,10 @@ pub(crate) struct LiveEvent {
     pub(crate) raw: Handle<CUevent>,
     pub(crate) context: Context,
     /// [`None`] for an event that this crate created.
-    pub(crate) owner: Option<EventOwner>,
+    pub(crate) owner: Option<ForeignOwner>,
 }
 
 /// What keeps an event alive that other code created.
-type EventOwner = Contained<Box<dyn Any + Send + Sync>>;
-
 impl RawEvent {
     pub(crate) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
         let raw = context.ask("cuEventCreate", ptr::null_mut(), |raw| {
@@ -74,7 +71,7 @@ impl RawEvent {
 
     /// # Safety
     /// `raw` is an event of `context`, and stays one until `owner` is dropped.
-    pub(crate) unsafe fn kept_by(owner: EventOwner, raw: CUevent, context: &Context) -> Self {
+    pub(crate) unsafe fn kept_by(owner: ForeignOwner, raw: CUevent, context: &Context) -> Self {
         let (context, owner) = (context.clone(), Some(owner));
         Self::new(LiveEvent { raw: Handle(raw), context, owner })
     }

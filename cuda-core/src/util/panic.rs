@@ -4,7 +4,6 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 /// Runs `f` and catches its panic.
 pub(crate) fn contain(f: impl FnOnce()) {
@@ -47,5 +46,5 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// What keeps a context or a stream alive that other code made.
-pub(crate) type ForeignOwner = Contained<Arc<dyn Any + Send + Sync>>;
+/// What keeps something alive that other code made: a context, a stream, an event, memory.
+pub(crate) type ForeignOwner = Contained<Box<dyn Any + Send + Sync>>;

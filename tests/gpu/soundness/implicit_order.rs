@@ -101,7 +101,7 @@ gpu_test! {
         for (copies, held) in [(0, 1), (1, 0)] {
             let set = set(&fresh()?)?;
             let (copies, held) = (&set[copies], &set[held]);
-            let signal = Signal::new(device()?, 0u32)?;
+            let signal = Signal::new(&device()?.context()?, 0u32)?;
             let mut copy = Copy::new(copies)?;
             copy.enqueue(copies)?;
             held.wait_signal(&signal, WaitValue::Geq(1))?;

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_core::{
@@ -74,7 +73,7 @@ gpu_test! {
             contained(&format!("memory, {len} at {address}"), || {
                 // SAFETY: the bytes are allocated, and nothing else uses them meanwhile.
                 let buffer = unsafe {
-                    DeviceBuffer::<u32>::from_raw(address, len, &context, Box::new(Panics))
+                    DeviceBuffer::<u32>::from_raw(address, len, &context, Panics)
                 };
                 drop(buffer);
                 Ok(())
@@ -82,11 +81,11 @@ gpu_test! {
         }
         contained("a stream that the library knows", || {
             // SAFETY: the stream outlives the value.
-            unsafe { Stream::from_raw(stream.as_raw(), &context, Arc::new(Panics)) }.map(drop)
+            unsafe { Stream::from_raw(stream.as_raw(), &context, Panics) }.map(drop)
         })?;
         contained("a context that the library knows", || {
             // SAFETY: the context outlives the value.
-            unsafe { Context::from_raw(context.as_raw(), Arc::new(Panics)) }.map(drop)
+            unsafe { Context::from_raw(context.as_raw(), Panics) }.map(drop)
         })?;
         let event = stream.record_event(EventFlags::DEFAULT)?;
         for raw in [event.as_raw(), std::ptr::null_mut()] {
@@ -132,7 +131,7 @@ gpu_test! {
         let memory = context.alloc::<u32>(16)?;
         let wrap = |address, len| {
             // SAFETY: where it is not refused, the memory is allocated, and no other code uses it.
-            unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, Box::new(())) }
+            unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, ()) }
         };
         assert!(refusal(wrap(0, 16)).contains("given"));
         assert!(refusal(wrap(memory.as_raw() + 2, 8)).contains("whole number"));

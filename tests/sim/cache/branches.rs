@@ -88,7 +88,7 @@ fn a_pool_goes_while_blocks_are_in_use() {
         for while_there_is_a_pool in [true, false] {
             let before = session.calls("cuMemFree_v2");
             let pool = CachingPool::new();
-            let go = Signal::new(device, 0u32)?;
+            let go = Signal::new(&device.context()?, 0u32)?;
             let (kept, mut elsewhere) = (alloc(&home, &pool, 1000)?, alloc(&home, &pool, 1000)?);
             drop(alloc(&home, &pool, 1000)?);
             other.wait_signal(&go, WaitValue::Geq(1))?;

@@ -185,7 +185,7 @@ fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
         let device = Device::get(0)?;
         let [one, two, three] = [(); 3].map(|()| device.create_stream());
         let (one, two, three) = (one?, two?, three?);
-        let go = Signal::new(device, 0u32)?;
+        let go = Signal::new(&device.context()?, 0u32)?;
         let (pool, place) = freed(&one)?;
         let mut whole = alloc(&one, &pool, 4 * U)?;
         one.wait_signal(&go, WaitValue::Geq(1))?;
@@ -263,7 +263,7 @@ fn contexts_take_their_memory_along() {
 fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
     run(|_| {
         let device = Device::get(0)?;
-        let go = Signal::new(device, 0u32)?;
+        let go = Signal::new(&device.context()?, 0u32)?;
         let context = Context::new(device, ContextFlags::default())?;
         let stream = context.create_stream()?;
         let mut buffer = alloc(&stream, &CachingPool::shared()?, 1000)?;
@@ -281,7 +281,8 @@ fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
 fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     run(|session| {
         let device = Device::get(0)?;
-        let gates = [Signal::new(device, 0u32)?, Signal::new(device, 0u32)?];
+        let gates =
+            [Signal::new(&device.context()?, 0u32)?, Signal::new(&device.context()?, 0u32)?];
         for round in 1..=if cfg!(miri) { 2 } else { 20 } {
             let context = Context::new(device, ContextFlags::default())?;
             let streams = [context.create_stream()?, context.create_stream()?];
@@ -375,7 +376,7 @@ fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
         let device = Device::get(0)?;
         let [home, user, other] = [(); 3].map(|()| device.create_stream());
         let (home, user, other) = (home?, user?, other?);
-        let go = Signal::new(device, 0u32)?;
+        let go = Signal::new(&device.context()?, 0u32)?;
         for pool in [CachingPool::new(), CachingPool::shared()?] {
             let allocator = pool.allocator();
             go.set(0);

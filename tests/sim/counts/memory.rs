@@ -219,7 +219,7 @@ fn memory_of_others_costs_nothing_to_take_in() {
         let address = memory.as_raw();
         let mut buffer = driver.expect([], || {
             // SAFETY: the memory is its own owner, and no other code uses it.
-            unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &context, Box::new(memory)) }
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &context, memory) }
         })?;
         driver.expect(["cuMemsetD8Async"], || stream.fill(&mut buffer, 1))?;
         stream.synchronize()?;

@@ -102,7 +102,7 @@ fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
         let (_, own, _) = two_streams()?;
         let slice = vec![1; 400 << 10];
         let mut buffer = own.alloc::<u8>(slice.len())?;
-        let signal = Signal::new(Device::get(0)?, 0_u32)?;
+        let signal = Signal::new(&Device::get(0)?.context()?, 0_u32)?;
         let mut others = Vec::new();
         for _ in 0..5 {
             let stream = Device::get(0)?.create_stream()?;

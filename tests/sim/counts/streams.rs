@@ -96,7 +96,7 @@ fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
         let per_thread = std::ptr::without_provenance_mut(2);
         driver.refused(|| {
             // SAFETY: the handle means no stream that could be destroyed.
-            unsafe { Stream::from_raw(per_thread, &context, Arc::new(())) }
+            unsafe { Stream::from_raw(per_thread, &context, ()) }
         });
         Ok(())
     });
@@ -148,11 +148,11 @@ fn signals_share_an_allocation_and_cost_the_host_nothing() {
     Counted::run(|driver| {
         let (_, s, t) = two_streams()?;
         let device = s.device();
-        let first = Signal::new(device, 0u32)?;
+        let first = Signal::new(&device.context()?, 0u32)?;
         // The device's abilities are queried once.
-        s.write_signal(&Signal::new(device, 0u64)?, 1)?;
+        s.write_signal(&Signal::new(&device.context()?, 0u64)?, 1)?;
         s.synchronize()?;
-        let signal = driver.expect([], || Signal::new(device, 7u64))?;
+        let signal = driver.expect([], || Signal::new(&device.context()?, 7u64))?;
         driver.expect([], || {
             signal.set(signal.get() + 1);
         });

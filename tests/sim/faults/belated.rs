@@ -410,7 +410,7 @@ fn pinned_slabs_are_not_used_once_they_may_be_gone() {
         let (device, context) = first()?;
         let mut trimmed = Ok(());
         for value in 1..4_u8 {
-            let signal = Signal::new(device, 0_u32)?;
+            let signal = Signal::new(&device.context()?, 0_u32)?;
             let mut host = PinnedBuffer::<u8>::zeroed(&context, 64)?;
             signal.set(value.into());
             host.as_mut_slice()?.fill(value);

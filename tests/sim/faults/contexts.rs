@@ -1,7 +1,5 @@
 //! Devices, contexts, guards and the stack.
 
-use std::sync::Arc;
-
 use cuda_core::{Context, ContextFlags, ContextLocal, Device, Error};
 
 use super::harness::{again, first, foreign, pop, sweep};
@@ -173,13 +171,13 @@ fn foreign_context() {
     sweep(|| {
         let raw = foreign().handle();
         // SAFETY: the context lives as long as the process.
-        let context = unsafe { Context::from_raw(raw, Arc::new(())) }?;
+        let context = unsafe { Context::from_raw(raw, ()) }?;
         let stream = context.create_stream()?;
         let guard = context.enter()?;
         drop(stream.alloc_zeroed::<u8>(16)?);
         guard.restore()?;
         // SAFETY: the context lives as long as the process.
-        assert_eq!(unsafe { Context::from_raw(raw, Arc::new(())) }?, context);
+        assert_eq!(unsafe { Context::from_raw(raw, ()) }?, context);
         Ok(())
     });
 }

@@ -137,8 +137,7 @@ fn foreign_memory() {
         let memory = context.alloc::<u32>(16)?;
         let address = memory.as_raw();
         // SAFETY: the memory is its own owner, and no other code uses it.
-        let mut buffer =
-            unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &context, Box::new(memory)) }?;
+        let mut buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &context, memory) }?;
         stream.fill(&mut buffer, 8)?;
         let mut back = [0; 16];
         stream.download(&buffer, &mut back)?;

@@ -81,7 +81,8 @@ fn signals() {
     sweep(|| {
         let (device, context) = first()?;
         let (s, t) = (context.create_stream()?, context.create_stream()?);
-        let (one, two) = (Signal::new(device, 0u32)?, Signal::new(device, 0u64)?);
+        let (one, two) =
+            (Signal::new(&device.context()?, 0u32)?, Signal::new(&device.context()?, 0u64)?);
         s.write_signal(&one, 1)?;
         // A failed write may not have happened: the code below ends all waits for it.
         let waits = t.wait_signal(&one, WaitValue::Eq(1));
@@ -94,7 +95,7 @@ fn signals() {
         // The slot of a signal that work still uses is not handed out.
         s.write_signal(&two, 3)?;
         drop(two);
-        let other = Signal::new(device, 0u64)?;
+        let other = Signal::new(&device.context()?, 0u64)?;
         s.synchronize()?;
         assert_eq!(other.get(), 0);
         Ok(())

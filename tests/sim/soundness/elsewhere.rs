@@ -45,9 +45,8 @@ fn a_texture_is_not_bound_to_memory_elsewhere() {
         let (here, there) = (primary(), Device::get(1)?.context()?);
         let memory = here.alloc::<f32>(1024)?;
         // SAFETY: memory that outlives both buffers; no work uses it.
-        let at = |context| unsafe {
-            DeviceBuffer::<f32>::from_raw(memory.as_raw(), 1024, context, Box::new(()))
-        };
+        let at =
+            |context| unsafe { DeviceBuffer::<f32>::from_raw(memory.as_raw(), 1024, context, ()) };
         let first = at(&here)?;
         let texture = Texture::new(&first, &TextureDescriptor::default())?;
         drop(first);

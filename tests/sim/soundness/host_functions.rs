@@ -432,7 +432,8 @@ fn s31_no_thread_of_the_crate_waits_for_another() {
         let [using, dropping, awaited] = streams.map(|stream| stream.expect("a stream"));
         let mut buffer = primary().alloc::<u8>(16)?;
         // A deferred drop waits for a stream …
-        let (go, wake) = (Signal::new(device(), 0u32)?, Signal::new(device(), 0u32)?);
+        let (go, wake) =
+            (Signal::new(&device().context()?, 0u32)?, Signal::new(&device().context()?, 0u32)?);
         using.wait_signal(&go, WaitValue::Geq(1))?;
         using.fill(&mut buffer, 1)?;
         dropping.launch_host_func(move || drop(buffer))?;

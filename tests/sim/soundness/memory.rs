@@ -212,8 +212,7 @@ fn s17_foreign_memory_outlives_its_work() {
         let memory = primary().alloc::<u8>(64)?;
         let address = memory.as_raw();
         // SAFETY: the memory is its own owner, and no other code uses it.
-        let mut buffer =
-            unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &primary(), Box::new(memory)) }?;
+        let mut buffer = unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &primary(), memory) }?;
         stream.fill(&mut buffer, 1)?;
         drop(stream);
         drop(buffer);
@@ -272,7 +271,7 @@ fn s02_c_functions_free_behind_uncounted_work() {
         let freed = Freed { stream: stream.as_raw(), busy: AtomicUsize::new(0) };
         let parameter = (&raw const freed).cast_mut().cast();
         // SAFETY: the functions fulfil the contract, on any thread; `freed` outlives all blocks.
-        let inner = unsafe { Allocator::from_functions(allocate, free, parameter, Box::new(())) };
+        let inner = unsafe { Allocator::from_functions(allocate, free, parameter, ()) };
         let same = inner.clone();
         let wipes = move |stream: &Stream, address, bytes| {
             // SAFETY: the block is this allocator's again, and kept until the stream is done.

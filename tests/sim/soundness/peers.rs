@@ -470,7 +470,7 @@ fn s27_memory_of_a_foreign_context_is_not_refused() {
         let primary = device().context()?;
         let raw = context::Foreign::create(0);
         // SAFETY: the context lives until the end of the test.
-        let foreign = unsafe { Context::from_raw(raw.handle(), Arc::new(())) }?;
+        let foreign = unsafe { Context::from_raw(raw.handle(), ()) }?;
         let mut memory = cached(&foreign)?;
         launched(&primary, &mut memory)
     });

@@ -15,11 +15,12 @@ use crate::staged_large::Staged;
 fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
     clean(|session| {
         let stream = device().create_stream()?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         let place = signal.as_raw();
         stream.write_signal(&signal, 1)?;
         drop(signal);
-        let taken: Vec<_> = (0..70).map(|_| Signal::new(device(), 0u32)).collect::<Result<_>>()?;
+        let taken: Vec<_> =
+            (0..70).map(|_| Signal::new(&device().context()?, 0u32)).collect::<Result<_>>()?;
         assert!(taken.iter().all(|other| other.as_raw() != place));
         let distinct: HashSet<_> = taken.iter().map(Signal::as_raw).collect();
         assert_eq!(distinct.len(), taken.len());
@@ -36,13 +37,13 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
 fn s02_a_wait_that_cannot_end_keeps_its_slot_and_blocks_nothing() {
     leaking(|session| {
         let stream = device().create_stream()?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         let place = signal.as_raw();
         stream.wait_signal(&signal, WaitValue::Eq(1))?;
         drop((signal, stream));
         for _ in 0..10 {
             let others: Vec<_> =
-                (0..64).map(|_| Signal::new(device(), 1u32)).collect::<Result<_>>()?;
+                (0..64).map(|_| Signal::new(&device().context()?, 1u32)).collect::<Result<_>>()?;
             assert!(others.iter().all(|other| other.as_raw() != place));
         }
         assert_ne!(session.pending_ops(), 0, "it waits still");
@@ -61,7 +62,7 @@ fn s17_a_signal_and_a_context_that_goes_first() {
     clean(|_| {
         let created = Context::new(device(), ContextFlags::default())?;
         let stream = created.create_stream()?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         stream.write_signal(&signal, 1)?;
         drop((stream, created));
         assert!(signal.get() <= 1);
@@ -74,7 +75,7 @@ fn s17_a_signal_and_a_context_that_goes_first() {
 fn s23_a_forgotten_signal_is_leaked_and_no_more() {
     leaking(|_| {
         let stream = device().create_stream()?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         stream.write_signal(&signal, 1)?;
         std::mem::forget(signal);
         stream.synchronize()
@@ -88,7 +89,7 @@ fn s41_another_stream_does_not_wait_for_the_signal() {
         let mut buffer = a.alloc::<u32>(64)?;
         let mut host = pinned(&[7; 64])?;
         a.upload(&host, &mut buffer)?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         a.wait_signal(&signal, WaitValue::Eq(1))?;
         for _ in 0..20 {
             // Later events must not replace the one before the wait.
@@ -111,7 +112,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_small_copies_of_another() {
         let [a, b] = [device().create_stream()?, device().create_stream()?];
         let data = vec![7_u8; 400 << 10];
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
         // Two copies fit a chunk: the first chunk is returned, and waits for the signal there.
         (0..3).try_for_each(|_| a.upload(&data, &mut x))?;
@@ -136,7 +137,7 @@ fn s41_small_copies_of_a_stream_that_is_held_up_wait_for_nothing() {
         let [a, b] = [device().create_stream()?, device().create_stream()?];
         let data = vec![7_u8; 400 << 10];
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
         // More than the number of chunks from which on a stream waits for its own.
         (0..520).try_for_each(|_| a.upload(&data, &mut x))?;
@@ -157,7 +158,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
         // Too large for the chunks of small copies; only the used part of a chunk is touched.
         let data = vec![7_u8; 5 << 20];
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
         // More than the number of chunks from which on a stream waits for its own.
         (0..5).try_for_each(|_| a.upload(&data, &mut x))?;
@@ -181,7 +182,7 @@ fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
         let stream = device().create_stream()?;
         let data = vec![7_u8; 6 * CHUNK + CHUNK / 2];
         let mut buffer = stream.alloc::<u8>(data.len())?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
         // More than the number of chunks from which on a stream waits for its own.
         let part = 5 << 20;
@@ -224,7 +225,7 @@ fn chunks_that_were_too_many_are_given_back() {
         let stream = device().create_stream()?;
         let data = vec![7_u8; 400 << 10];
         let mut buffer = stream.alloc::<u8>(data.len())?;
-        let signal = Signal::new(device(), 0u32)?;
+        let signal = Signal::new(&device().context()?, 0u32)?;
         let (idle, used) = (256 << 20, || PinnedPool::shared().usage().map(|usage| usage.used));
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
         (0..540).try_for_each(|_| stream.upload(&data, &mut buffer))?;
@@ -242,7 +243,8 @@ fn chunks_that_were_too_many_are_given_back() {
 fn s15_threads_hand_memory_over_by_a_signal() {
     clean(|_| {
         let (one, two) = (device().create_stream()?, Device::get(1)?.create_stream()?);
-        let (ping, pong) = (Signal::new(device(), 0u32)?, Signal::new(device(), 0u32)?);
+        let (ping, pong) =
+            (Signal::new(&device().context()?, 0u32)?, Signal::new(&device().context()?, 0u32)?);
         let rounds = if cfg!(miri) { 3 } else { 20 };
         std::thread::scope(|scope| {
             let answer = scope.spawn(|| -> Result<()> {

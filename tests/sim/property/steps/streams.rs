@@ -70,7 +70,7 @@ impl World {
             StreamOp::CreateSignal { device } => {
                 if self.signals.len() < MOST {
                     let device = Device::get(u32::from(device))?;
-                    self.signals.push(Signal::new(device, 0)?);
+                    self.signals.push(Signal::new(&device.context()?, 0)?);
                 }
             }
             StreamOp::DropSignal { signal } => drop(take(&mut self.signals, signal)),
