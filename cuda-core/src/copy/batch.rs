@@ -96,6 +96,21 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Batch, PinnedBuffer};
+    ///
+    /// let (a, b) = (stream.alloc_zeroed::<f32>(100)?, stream.alloc_zeroed::<f32>(50)?);
+    /// let mut host = PinnedBuffer::new(stream.context(), 150)?;
+    /// let (first, second) = host.split_at_mut(100)?;
+    /// let mut batch = Batch::new();
+    /// batch.download(&a, first)?;
+    /// batch.download(&b, second)?;
+    /// stream.enqueue(batch)?;
+    /// assert_eq!(host.as_slice()?, [0.0; 150]); // waits
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn download<T: Pod>(
         &mut self,
         source: impl IntoView<DeviceSlice<'a, T>>,

@@ -118,6 +118,21 @@ impl<'a> LentLaunch<'a> {
     /// # Errors
     /// [`Error::Invalid`] if the graph uses pinned memory that was not lent, or writes what was
     /// lent by [`lend`](Self::lend); those of [`GraphExec::launch`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Graph, PinnedBuffer};
+    ///
+    /// let mut host = PinnedBuffer::from_slice(&context, &[1u32; 256])?;
+    /// let mut x = stream.alloc(256)?;
+    /// let mut exec = Graph::capture(&context, |stream| stream.upload(&host, &mut x))?.instantiate()?;
+    /// exec.lend(&host).launch(&stream)?;
+    /// host.as_mut_slice()?.fill(2); // waits for the launch
+    /// exec.lend(&host).launch(&stream)?;
+    /// assert_eq!(stream.download_vec(&x)?, [2; 256]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuGraphLaunch", "cudaGraphLaunch"))]
     pub fn launch<K: StreamKind>(self, stream: &Stream<K>) -> Result<()> {
         check(self.exec, &self.lent)?;

@@ -140,6 +140,12 @@ impl DeviceGroup {
     }
 
     /// The number of members; at least one.
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::new(cuda_core::Device::all()?)?;
+    /// assert_eq!(group.len(), cuda_core::Device::count()? as usize);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.streams.len()
@@ -198,6 +204,13 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// Those of [`Stream::alloc_zeroed`], as [`Error::OnDevice`].
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let counters = group.alloc_zeroed::<u32>(16)?; // sixteen on each device
+    /// assert_eq!(group.streams()[0].download_vec(&counters[0])?, [0; 16]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
         self.each(|stream| stream.alloc_zeroed(len))
     }

@@ -47,6 +47,16 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
+    ///
+    /// ```no_run
+    /// use cuda_core::DeviceGroup;
+    /// use cuda_core::nccl::Reduction;
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let mut gradients = group.alloc_zeroed::<f32>(1 << 20)?; // and a kernel that computes them
+    /// group.all_reduce_in_place(&mut gradients, Reduction::Average)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclAllReduce"))]
     pub fn all_reduce_in_place<'b, T: Element>(
         &self,
@@ -62,6 +72,17 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
+    ///
+    /// ```no_run
+    /// use cuda_core::DeviceGroup;
+    /// use cuda_core::nccl::Reduction;
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let gradients = group.alloc_zeroed::<f32>(1000 * group.len())?;
+    /// let mut parts = group.alloc(1000)?; // the sums that each member updates its weights by
+    /// group.reduce_scatter(&gradients, &mut parts, Reduction::Sum)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter<'a, 'b, T: Element>(
         &self,
@@ -79,6 +100,14 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce).
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let parts = group.alloc_zeroed::<f32>(1000)?;
+    /// let mut weights = group.alloc(1000 * group.len())?;
+    /// group.all_gather(&parts, &mut weights)?; // every member has all parts
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather<'a, 'b, T: Element>(
         &self,

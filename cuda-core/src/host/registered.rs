@@ -105,6 +105,18 @@ impl<H: StableHost> Registered<H> {
     /// # Errors
     /// [`Error::Invalid`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
     /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Registered, pinned::RegisterFlags};
+    ///
+    /// let values = vec![1.0f32; 1 << 20]; // in memory as any other
+    /// let registered = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)?;
+    /// let mut buffer = stream.alloc(registered.len())?;
+    /// stream.upload(&registered, &mut buffer)?; // asynchronous
+    /// let values: Vec<f32> = registered.into_inner()?; // waits for the copy
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemHostRegister", "cudaHostRegister"))]
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
@@ -145,6 +157,17 @@ impl<H: StableHost> Registered<H> {
     /// Those of the wait, with the value unchanged; the driver's of the call that unregisters it,
     /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its
     /// memory may stay pinned permanently.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Registered, pinned::RegisterFlags};
+    ///
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let mut back = Registered::new(stream.context(), vec![1u32; 1000], RegisterFlags::NONE)?;
+    /// stream.download(&buffer, &mut back)?;
+    /// assert_eq!(back.into_inner()?, [0; 1000]); // the vector, as any other again
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn into_inner(mut self) -> Result<H, Rejected<Self>> {
         if let Err(error) = self.parts.buffer.free() {
@@ -174,6 +197,19 @@ impl<H: StableHostMut> Registered<H> {
     ///
     /// # Errors
     /// The driver's errors about those copies.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Registered, pinned::RegisterFlags};
+    ///
+    /// let mut input = Registered::new(stream.context(), vec![0u32; 100], RegisterFlags::NONE)?;
+    /// let mut buffer = stream.alloc(100)?;
+    /// for step in 0..3 {
+    ///     input.as_mut_slice()?.fill(step); // waits for the copy before
+    ///     stream.upload(&input, &mut buffer)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_mut_slice(&mut self) -> Result<&mut [H::Element]> {
         self.parts.buffer.as_mut_slice()
     }

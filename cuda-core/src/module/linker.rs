@@ -88,6 +88,17 @@ impl Linker {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = ".version 7.0 .target sm_70 .address_size 64 .visible .entry scale() { ret; }";
+    /// use cuda_core::{Module, jit::Linker};
+    ///
+    /// let mut linker = Linker::new(&context)?;
+    /// linker.add_ptx(PTX)?;
+    /// let scale = Module::from_cubin(&context, &linker.complete()?)?.function("scale")?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuLinkCreate"))]
     pub fn new(context: &Context) -> Result<Self> {
         Self::new_with(context, &JitOptions::new())
@@ -157,6 +168,22 @@ impl Linker {
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile), among others for a binary of another
     /// architecture.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::nvrtc::Program;
+    /// use cuda_core::{Module, jit::Linker};
+    ///
+    /// let part = |text: &str| {
+    ///     let program = Program::new(text).option("--relocatable-device-code=true");
+    ///     program.device(context.device())?.compile_cubin()
+    /// };
+    /// let mut linker = Linker::new(&context)?;
+    /// linker.add_cubin(&part("__device__ int twice(int x) { return 2 * x; }")?)?;
+    /// linker.add_cubin(&part("__device__ int twice(int); __global__ void f(int *x) { *x = twice(*x); }")?)?;
+    /// let module = Module::from_cubin(&context, &linker.complete()?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuLinkAddData"))]
     pub fn add_cubin(&mut self, cubin: &Cubin) -> Result<&mut Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
@@ -264,6 +291,21 @@ impl Linker {
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions
     /// that are defined nowhere or twice, among others. A failure to destroy the linker is reported
     /// to the hook of [`drops::set_hook`](crate::drops::set_hook).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = ".version 7.0 .target sm_70 .address_size 64 .visible .entry scale() { ret; }";
+    /// use cuda_core::{Device, Module, jit::Linker};
+    ///
+    /// let mut linker = Linker::new(&context)?;
+    /// linker.add_ptx(PTX)?;
+    /// let cubin = linker.complete()?;
+    /// println!("{}", cubin.log());
+    /// for device in Device::all()? {
+    ///     let module = Module::from_cubin(&device.context()?, &cubin)?; // of the same architecture
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuLinkComplete", "cuLinkDestroy"))]
     pub fn complete(mut self) -> Result<Cubin> {
         let op = "cuLinkComplete";

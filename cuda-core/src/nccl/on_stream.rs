@@ -90,6 +90,18 @@ impl<'g, 'a> OnStream<'g, 'a> {
     ///
     /// # Errors
     /// As all [operations](OnStream).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let ranks = cuda_core::nccl::Ranks::init_all([stream.context()])?;
+    /// # // SAFETY: there is one rank, whose operations match.
+    /// # let communicator = &unsafe { ranks.into_communicators() }[0];
+    /// use cuda_core::nccl::Reduction;
+    ///
+    /// let (gradients, mut mean) = (stream.upload_new(&[1.0f32; 100])?, stream.alloc(100)?);
+    /// communicator.on(&stream)?.all_reduce(&gradients, &mut mean, Reduction::Average)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclAllReduce"))]
     #[inline]
     pub fn all_reduce<T: Element>(
@@ -178,6 +190,18 @@ impl<'g, 'a> OnStream<'g, 'a> {
     ///
     /// # Errors
     /// As all [operations](OnStream); [`Error::Invalid`] for a root without source.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let ranks = cuda_core::nccl::Ranks::init_all([stream.context()])?;
+    /// # // SAFETY: there is one rank, whose operations match.
+    /// # let communicator = &unsafe { ranks.into_communicators() }[0];
+    /// let weights = stream.upload_new(&[0.5f32; 100])?; // of use at the root alone
+    /// let mut same = stream.alloc(100)?;
+    /// let source = (communicator.rank() == 0).then(|| weights.as_view());
+    /// communicator.on(&stream)?.broadcast(source, &mut same, 0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclBroadcast"))]
     pub fn broadcast<T: Element>(
         self,
@@ -216,6 +240,17 @@ impl<'g, 'a> OnStream<'g, 'a> {
     ///
     /// # Errors
     /// As all [operations](OnStream).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let ranks = cuda_core::nccl::Ranks::init_all([stream.context()])?;
+    /// # // SAFETY: there is one rank, whose operations match.
+    /// # let communicator = &unsafe { ranks.into_communicators() }[0];
+    /// let own = stream.upload_new(&[communicator.rank() as u32; 10])?;
+    /// let mut all = stream.alloc(10 * communicator.size())?;
+    /// communicator.on(&stream)?.all_gather(&own, &mut all)?; // ten zeroes, ten ones, and so on
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather<T: Element>(
         self,
@@ -249,6 +284,19 @@ impl<'g, 'a> OnStream<'g, 'a> {
     ///
     /// # Errors
     /// As all [operations](OnStream).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let ranks = cuda_core::nccl::Ranks::init_all([stream.context()])?;
+    /// # // SAFETY: there is one rank, whose operations match.
+    /// # let communicator = &unsafe { ranks.into_communicators() }[0];
+    /// use cuda_core::nccl::Reduction;
+    ///
+    /// let gradients = stream.alloc_zeroed::<f32>(10 * communicator.size())?;
+    /// let mut own = stream.alloc(10)?; // ten sums for each rank
+    /// communicator.on(&stream)?.reduce_scatter(&gradients, &mut own, Reduction::Sum)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter<T: Element>(
         self,

@@ -272,6 +272,16 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     ///
     /// # Errors
     /// As all [operations](OnStreams).
+    ///
+    /// ```no_run
+    /// # use cuda_core::nccl::{Ranks, Reduction};
+    /// # let group = cuda_core::DeviceGroup::all()?;
+    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
+    /// let parts = group.alloc_zeroed::<f32>(100)?;
+    /// let mut sums = group.alloc(100)?;
+    /// ranks.on(streams)?.all_reduce(&parts, &mut sums, Reduction::Sum)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclAllReduce"))]
     pub fn all_reduce<T: Element>(
         self,
@@ -321,6 +331,16 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     ///
     /// # Errors
     /// As all [operations](OnStreams).
+    ///
+    /// ```no_run
+    /// # use cuda_core::nccl::Ranks;
+    /// # let group = cuda_core::DeviceGroup::all()?;
+    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
+    /// let mut weights = group.alloc_zeroed::<f32>(100)?;
+    /// streams[0].fill(&mut weights[0], 0.5)?;
+    /// ranks.on(streams)?.broadcast_in_place(&mut weights, 0)?; // a half everywhere
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclBroadcast", "ncclBcast"))]
     pub fn broadcast_in_place<T: Element>(
         self,
@@ -336,6 +356,16 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     ///
     /// # Errors
     /// As all [operations](OnStreams).
+    ///
+    /// ```no_run
+    /// # use cuda_core::nccl::Ranks;
+    /// # let group = cuda_core::DeviceGroup::all()?;
+    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
+    /// let parts = group.alloc_zeroed::<f32>(10)?;
+    /// let mut wholes = group.alloc(10 * ranks.len())?;
+    /// ranks.on(streams)?.all_gather(&parts, &mut wholes)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclAllGather"))]
     pub fn all_gather<T: Element>(
         self,
@@ -350,6 +380,16 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     ///
     /// # Errors
     /// As all [operations](OnStreams).
+    ///
+    /// ```no_run
+    /// # use cuda_core::nccl::{Ranks, Reduction};
+    /// # let group = cuda_core::DeviceGroup::all()?;
+    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
+    /// let wholes = group.alloc_zeroed::<f32>(10 * ranks.len())?;
+    /// let mut parts = group.alloc(10)?;
+    /// ranks.on(streams)?.reduce_scatter(&wholes, &mut parts, Reduction::Sum)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("ncclReduceScatter"))]
     pub fn reduce_scatter<T: Element>(
         self,

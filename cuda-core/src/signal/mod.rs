@@ -147,6 +147,18 @@ impl<T: StreamValue> Signal<T> {
 
     /// Changes the value: work that waits for it goes on, and sees what was done before
     /// (`Ordering::Release`). Does nothing when [`Signal::get`] cannot see the value.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Signal, WaitValue};
+    ///
+    /// let ready = Signal::new(stream.context(), 0u32)?;
+    /// stream.wait_signal(&ready, WaitValue::Eq(1))?;
+    /// assert!(!stream.query()?);
+    /// ready.set(1);
+    /// stream.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn set(&self, value: T) {
         if driver::is_gone() {
             return;

@@ -37,6 +37,16 @@ impl StreamPool {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) if `len` is zero; the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::StreamPool;
+    ///
+    /// let pool = StreamPool::new(&context, 2)?;
+    /// let ids: Vec<_> = (0..4).map(|_| pool.next_stream().id()).collect();
+    /// assert!(ids[0] != ids[1] && ids[..2] == ids[2..]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         context.stream_builder().build_pool(len)
     }

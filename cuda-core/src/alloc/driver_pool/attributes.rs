@@ -121,6 +121,15 @@ impl MemoryPool {
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's: one peak may then have been reset
     /// and the other not.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let pool = stream.device().default_memory_pool()?;
+    /// pool.reset_peaks()?;
+    /// drop(stream.alloc_from::<u8>(&pool, 1 << 20)?);
+    /// assert!(pool.usage()?.used_peak >= 1 << 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemPoolSetAttribute", "cudaMemPoolSetAttribute"))]
     pub fn reset_peaks(&self) -> Result<()> {
         self.live()?;

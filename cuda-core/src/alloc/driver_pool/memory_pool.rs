@@ -109,6 +109,16 @@ pub struct MemoryPoolBuilder {
 impl MemoryPoolBuilder {
     /// The most bytes that the pool takes from the device; the driver rounds them up. Needs a
     /// driver of CUDA 12.2. [`None`], which is the default, and zero leave the limit to the driver.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::MemoryPool;
+    ///
+    /// let pool = MemoryPool::builder(device).max_size(64 << 20).build()?;
+    /// let all = device.create_stream()?.alloc_from::<u8>(&pool, 1 << 30);
+    /// assert!(all.is_err_and(|error| error.is_out_of_memory()));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn max_size(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_size = bytes.into();
         self
@@ -152,6 +162,16 @@ impl MemoryPoolBuilder {
     /// # Errors
     /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
     /// requested; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let pool = cuda_core::MemoryPool::builder(device).release_threshold(0).build()?;
+    /// let stream = device.create_stream()?;
+    /// drop(stream.alloc_from::<f32>(&pool, 1000)?); // freed in the order of the stream
+    /// stream.synchronize()?; // what is free goes back to the device
+    /// assert_eq!(pool.usage()?.used, 0);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuMemPoolCreate", "cuMemPoolSetAttribute"))]
     #[doc(alias("cudaMemPoolCreate", "cudaMemPoolSetAttribute"))]
     pub fn build(self) -> Result<MemoryPool> {
@@ -211,6 +231,12 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::default_memory_pool`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// assert_eq!(device.memory_pool()?, Some(device.default_memory_pool()?)); // unless another was set
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuDeviceGetMemPool", "cudaDeviceGetMemPool"))]
     pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
         let default = self.default_memory_pool()?;
