@@ -5,7 +5,8 @@
 //! that bindgen made of that header alone, which are then compared with the bundled ones. Without a
 //! header or a compiler, the report says so and the test counts as not run.
 //!
-//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs.
+//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs, and
+//! `tests/sim/readme.rs` with a compiler of its own in place of NVRTC.
 
 use std::env;
 use std::fs;
@@ -55,6 +56,8 @@ fn main() {
     write("nccl_report.txt", &format!("{verdict}\n{details}"));
     for (number, example) in (1..).zip(readme_examples()) {
         write(&format!("readme_{number}.rs"), &example);
+        let example = example.replace(", nvrtc}", "}").replace("nvrtc::compile(", "compile(");
+        write(&format!("readme_{number}_without_nvrtc.rs"), &example);
     }
 }
 

@@ -21,6 +21,7 @@ mod memory_errors;
 mod owners;
 mod pinned_cache;
 mod property;
+mod readme;
 mod soundness;
 mod staged_groups;
 mod staged_large;
