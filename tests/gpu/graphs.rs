@@ -16,6 +16,7 @@ mod devices;
 mod events;
 mod kinds;
 mod lending;
+mod memory;
 mod order;
 mod owned;
 mod raw;

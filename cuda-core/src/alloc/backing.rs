@@ -47,6 +47,12 @@ pub(crate) trait MemoryOwner: Send + Sync {
         self.is_plain()
     }
 
+    /// Whether work that uses the memory frees it, so that nothing is to be freed here, and no work has to
+    /// be waited for.
+    fn is_freed_by_work(&self) -> bool {
+        false
+    }
+
     /// Whether it is registered with the communicator of NCCL at this address.
     fn is_registered_with(&self, communicator: usize) -> bool {
         let _ = communicator;

@@ -64,6 +64,7 @@ impl memory::MemoryKind for DeviceMemory {
             DeviceBacking::Served { home, allocator } => unsafe {
                 custom::free(allocator, home, block.address, block.bytes, &fences)
             },
+            DeviceBacking::Owned { owner, .. } if owner.is_freed_by_work() => Ok(()),
             DeviceBacking::Owned { owner, .. } => {
                 owner.given_at().into_iter().for_each(|point| fences.forget(point));
                 fences.wait_host()?;
@@ -73,7 +74,11 @@ impl memory::MemoryKind for DeviceMemory {
     }
 
     fn frees_by_waiting(block: &Block<Self>) -> bool {
-        !matches!(block.backing, DeviceBacking::Cached(_) | DeviceBacking::Home(_))
+        match &block.backing {
+            DeviceBacking::Cached(_) | DeviceBacking::Home(_) => false,
+            DeviceBacking::Served { .. } => true,
+            DeviceBacking::Owned { owner, .. } => !owner.is_freed_by_work(),
+        }
     }
 
     fn waits_for_others(block: &Block<Self>) -> bool {

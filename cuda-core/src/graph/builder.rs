@@ -173,7 +173,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`]: launch an
-    /// [executable](Graph::instantiate) there; [`Error::NotCapturable`] for a graph with host functions
+    /// [executable](Graph::instantiate) there; for a graph that [allocates](Stream::alloc_in_graph) memory; [`Error::NotCapturable`] for a graph with host functions
     /// or events within what runs on a [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in
     /// which operations depend on conditions.
     ///
@@ -203,6 +203,8 @@ impl Graph {
             (bound.count(), added)
         };
         let KeptUses { memory, owners, traits, .. } = &self.uses;
+        let why = "the graph allocates memory, so it can be no part of another";
+        Error::unless(!traits.has_memory, op, why)?;
         recording.include(op, &bound, memory, owners, *traits, add)
     }
 }

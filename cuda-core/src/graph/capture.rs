@@ -25,7 +25,8 @@ impl Graph {
     /// `work` can be any code that takes a [`Stream`]: copies, fills, launches,
     /// functions of the host by [`Stream::launch_host_func_each`], work of other libraries that is
     /// [noted](crate::Buffer::note_use). Memory that it allocates is allocated now, once, and
-    /// belongs to the graph as soon as an operation uses it. What cannot be part of a graph returns
+    /// belongs to the graph as soon as an operation uses it; [`Stream::alloc_in_graph`] makes each launch
+    /// allocate. What cannot be part of a graph returns
     /// [`Error::NotCapturable`], and the capture goes on: what waits or asks, as
     /// [`Stream::synchronize`] and [`Buffer::ready`](crate::DeviceBuffer::ready) do; copies of
     /// slices, of which a graph has no copy of its own, so use [`PinnedBuffer`](crate::PinnedBuffer);
@@ -188,6 +189,7 @@ impl<const N: usize> Capture<N> {
         for other in &self.streams[1..] {
             bound.wait_for(&other.core().timeline().here())?;
         }
+        self.recording.free_all(&bound)?;
         drop(bound);
         let (raw, uses) = self.end();
         let raw = Owned::new(raw?);
@@ -244,8 +246,12 @@ impl Capture<1> {
         capture.ended = false;
         let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
         driver::ensure()?;
+        // What was captured stays in the graph, also if `work` failed. Without the frees it is broken.
+        let bound = capture.origin().core().bind_work("cuStreamEndCapture");
+        let freed = bound.and_then(|bound| capture.recording.free_all(&bound));
         let (ended, uses) = capture.end();
         note(uses);
+        let ended = freed.and(ended);
         let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
         // The driver returns this very graph.
         worked.and(ended.map(|_same| ()))

@@ -92,7 +92,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which cannot be
-    /// [lent](GraphExec::lend) any more; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
+    /// [lent](GraphExec::lend) any more, and if there is an executable of a graph that
+    /// [allocates](Stream::alloc_in_graph) memory; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
     /// the graph, and operations depend on [conditions](crate::Condition).
     ///
     /// ```no_run
@@ -110,6 +111,9 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec> {
         let op = "cuGraphInstantiate";
         super::lent::require_lendable(self.uses.memory.iter(), op)?;
+        let is_free = !self.uses.traits.has_memory || Arc::strong_count(&self.executables) == 1;
+        let why = "the graph allocates memory, so there is one executable of it at a time";
+        Error::unless(is_free, op, why)?;
         let mut exec: CUgraphExec = ptr::null_mut();
         let flags = match self.uses.traits.has_priorities {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),

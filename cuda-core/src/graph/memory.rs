@@ -15,8 +15,10 @@ use crate::types::usage::PoolUsage;
 /// # Memory of graphs
 impl Device {
     /// What allocations within graphs use, and what the driver keeps reserved for them:
-    /// `cuDeviceGetGraphMemAttribute`. Only [graphs of other code](crate::Graph::from_raw) have such
-    /// allocations: what is allocated in a capture of this crate is memory of its allocators.
+    /// `cuDeviceGetGraphMemAttribute`. Such are those of
+    /// [`Stream::alloc_in_graph`](crate::Stream::alloc_in_graph) and of
+    /// [graphs of other code](crate::Graph::from_raw); what [`Stream::alloc`](crate::Stream::alloc)
+    /// allocates in a capture is memory of the allocators.
     ///
     /// # Errors
     /// The driver's.

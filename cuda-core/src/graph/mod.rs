@@ -21,6 +21,8 @@ mod capture;
 
 mod builder;
 
+mod allocate;
+
 mod condition;
 
 mod extend;

@@ -42,7 +42,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::GraphUpdate`], with the reason, if the graphs differ in more than what operations
-    /// act on: this executable is then unchanged, and can be launched; the driver's.
+    /// act on: this executable is then unchanged, and can be launched; [`Error::Invalid`] for another
+    /// graph that [allocates](crate::Stream::alloc_in_graph) memory; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -63,6 +64,8 @@ impl GraphExec {
     #[doc(alias("cuGraphExecUpdate", "cudaGraphExecUpdate"))]
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let exec = self.raw()?;
+        let why = "the graph allocates memory, so only its own executable can: instantiate it";
+        Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
         let mut info = CUgraphExecUpdateResultInfo::default();
         let code = graph.with_raw(|graph| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
@@ -154,8 +157,8 @@ impl GraphExec {
     /// each launch, instead of what no operation uses any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for ends of different lengths, without bytes, for a node of another kind, and
-    /// for one of another graph than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] for memory of
+    /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
+    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] for memory of
     /// another device than the graph's; [`Error::NotCapturable`] for memory that a graph cannot keep; the
     /// driver's, with the executable unchanged.
     ///
@@ -272,6 +275,9 @@ impl GraphExec {
             let _turn = lock(&self.graph);
             return Ok(attempt(op, call()).map_err(|failed| of_another_kind(op, node, failed))?);
         }
+        let mut shared = touches.iter().filter_map(|touch| touch.ledger.get().shared());
+        let why = "memory that a graph allocates does not replace what an operation uses";
+        Error::unless(!shared.any(|ledger| ledger.is_of_a_graph()), op, why)?;
         let memory: Option<Vec<_>> = touches.iter().map(UsedMemory::keep).collect();
         let memory = memory.ok_or(Error::NotCapturable { op })?;
         let turn = lock(&self.graph);

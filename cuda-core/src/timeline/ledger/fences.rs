@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
 use crate::timeline::{Mark, Timeline};
 
@@ -12,21 +12,29 @@ pub(super) fn is_unordered(stream: Option<&Timeline>, timeline: &Timeline, seq: 
     stream.is_none_or(|stream| stream.id() != timeline.id()) && !timeline.has_completed(seq)
 }
 
+/// Why memory that a graph allocates is refused elsewhere.
+pub(crate) const ONLY_IN_ITS_GRAPH: &str = "the memory exists only while its graph runs: use it in the capture that allocates it, before it is \
+     freed there";
+
 /// Marks of other streams that an access has to wait for.
-// INVARIANT: sorted by the ids of their timelines, at most one mark each.
-pub(crate) struct Fences(Vec<Mark>);
+pub(crate) struct Fences {
+    // INVARIANT: sorted by the ids of their timelines, at most one mark each.
+    marks: Vec<Mark>,
+    /// Some of the memory exists only while a graph runs, so no stream may use it.
+    is_refused: bool,
+}
 
 pub(crate) static NO_FENCES: Fences = Fences::none();
 
 impl Fences {
     pub(crate) const fn none() -> Self {
-        Self(Vec::new())
+        Self { marks: Vec::new(), is_refused: false }
     }
 
     pub(crate) fn add(&mut self, timeline: &Arc<Timeline>, seq: u64) {
         match self.place(timeline.id()) {
-            Ok(at) => self.0[at].seq = self.0[at].seq.max(seq),
-            Err(at) => self.0.insert(at, timeline.at(seq)),
+            Ok(at) => self.marks[at].seq = self.marks[at].seq.max(seq),
+            Err(at) => self.marks.insert(at, timeline.at(seq)),
         }
     }
 
@@ -44,33 +52,39 @@ impl Fences {
 
     /// [`Fences::add`] for many marks, at no more than logarithmic cost for each.
     pub(super) fn extend<'a>(&mut self, marks: impl Iterator<Item = &'a Mark>) {
-        self.0.extend(marks.cloned());
+        self.marks.extend(marks.cloned());
         // The later point of a timeline comes first, so `dedup` keeps it.
-        self.0.sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
-        self.0.dedup_by_key(|mark| mark.timeline.id());
+        self.marks.sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
+        self.marks.dedup_by_key(|mark| mark.timeline.id());
     }
 
     /// The index of the mark of the timeline with this id, or where it would be inserted.
     fn place(&self, id: u64) -> std::result::Result<usize, usize> {
-        self.0.binary_search_by_key(&id, |known| known.timeline.id())
+        self.marks.binary_search_by_key(&id, |known| known.timeline.id())
     }
 
     /// Removes what lies no later than that point of the timeline with this id.
     pub(crate) fn forget(&mut self, (timeline, seq): (u64, u64)) {
-        self.0.retain(|mark| mark.timeline.id() != timeline || mark.seq > seq);
+        self.marks.retain(|mark| mark.timeline.id() != timeline || mark.seq > seq);
+    }
+
+    /// Notes that no stream may use the memory.
+    pub(super) fn refuse(&mut self) {
+        self.is_refused = true;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.marks.is_empty() && !self.is_refused
     }
 
     pub(crate) fn marks(&self) -> &[Mark] {
-        &self.0
+        &self.marks
     }
 
     /// Makes the stream wait for all of them.
     pub(crate) fn wait_on(&self, stream: &Bound<'_>) -> Result<()> {
-        self.0.iter().try_for_each(|mark| stream.wait_for(mark))
+        Error::unless(!self.is_refused, "alloc_in_graph", ONLY_IN_ITS_GRAPH)?;
+        self.marks.iter().try_for_each(|mark| stream.wait_for(mark))
     }
 
     /// [`wait_on`](Self::wait_on); if the stream cannot be made to wait, the calling thread waits.
@@ -81,12 +95,12 @@ impl Fences {
     /// Blocks the calling thread until all of them have been reached.
     pub(crate) fn wait_host(&self) -> Result<()> {
         let wait = |mark: &Mark| mark.timeline.wait_host(mark.seq);
-        self.0.iter().try_for_each(wait)
+        self.marks.iter().try_for_each(wait)
     }
 
     /// Whether all of them have been reached.
     pub(crate) fn query(&self) -> Result<bool> {
-        for mark in &self.0 {
+        for mark in &self.marks {
             if !mark.timeline.query(mark.seq)? {
                 return Ok(false);
             }
@@ -97,7 +111,7 @@ impl Fences {
     /// The first of them that is not known to have been reached. No driver call.
     pub(crate) fn first_unknown(&self) -> Option<&Mark> {
         let unknown = |mark: &&Mark| !mark.timeline.has_completed(mark.seq);
-        self.0.iter().find(unknown)
+        self.marks.iter().find(unknown)
     }
 
     /// Whether all of them are known to have been reached. No driver call.
@@ -108,11 +122,11 @@ impl Fences {
     /// Whether any of them comes after work that may take arbitrarily long. No driver call.
     pub(crate) fn are_held_up(&self) -> bool {
         let held_up = |mark: &Mark| mark.timeline.is_held_up(mark.seq);
-        self.0.iter().any(held_up)
+        self.marks.iter().any(held_up)
     }
 
     /// Whether one of them comes no earlier than that point of the timeline with this id.
     pub(super) fn covers(&self, timeline: u64, seq: u64) -> bool {
-        self.place(timeline).is_ok_and(|at| self.0[at].seq >= seq)
+        self.place(timeline).is_ok_and(|at| self.marks[at].seq >= seq)
     }
 }

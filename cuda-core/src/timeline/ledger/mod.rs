@@ -20,7 +20,7 @@ use crate::util::sync::lock;
 use entries::{Entries, LedgerEntry, thin_out};
 
 pub(crate) use entries::{overlap, within};
-pub(crate) use fences::{Fences, NO_FENCES};
+pub(crate) use fences::{Fences, NO_FENCES, ONLY_IN_ITS_GRAPH};
 pub(crate) use shared::{KeptMemory, LastLaunch, SharedLedger};
 
 /// What an operation does to memory.
@@ -202,6 +202,13 @@ impl Ledger {
     /// The ledger of an allocation that `stream` makes at `seq`.
     pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
         Self::after(range, stream.at(seq))
+    }
+
+    /// The ledger of memory that the graph of that capture allocates: only its operations may use it.
+    /// No stream finds that there is nothing to wait for.
+    pub(crate) fn within(capture: u64) -> Self {
+        let shared = OnceLock::from(SharedLedger::within(capture));
+        Self { only: AtomicU64::new(SEVERAL), shared, ..Self::default() }
     }
 
     /// The ledger of an allocation that other streams may use after `mark`.
@@ -431,6 +438,9 @@ impl Ledger {
     /// The ledger that graphs share with this one, to which the entries move; and keeps the memory
     /// allocated. The caller knows that this is the ledger of what a graph can keep.
     pub(crate) fn keep(&self) -> KeptMemory {
+        if let Some(shared) = self.shared().filter(|shared| shared.is_of_a_graph()) {
+            return KeptMemory::of(shared);
+        }
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
         let shared = self.shared.get_or_init(|| SharedLedger::new(mem::take(&mut *entries)));

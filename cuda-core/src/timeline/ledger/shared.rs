@@ -26,8 +26,16 @@ use crate::util::sync::lock;
 pub(crate) struct SharedLedger {
     /// The stream that all entries belong to, [`NO_STREAM`] or [`SEVERAL`]; changed under the lock.
     only: AtomicU64,
+    /// The id of the capture whose graph allocates the memory, [`FREED`] once that frees it, or
+    /// [`NO_GRAPH`].
+    graph: AtomicU64,
     uses: Mutex<Uses>,
 }
+
+/// No capture has this id: the memory is allocated by other means.
+const NO_GRAPH: u64 = 0;
+/// No capture has this id either.
+const FREED: u64 = u64::MAX;
 
 struct Uses {
     entries: Entries,
@@ -101,7 +109,29 @@ impl SharedLedger {
     pub(super) fn new(entries: Entries) -> Arc<Self> {
         let only = AtomicU64::new(entries.only(None));
         let uses = Uses { entries, launches: Vec::new(), keepers: 0, left: None };
-        Arc::new(Self { only, uses: Mutex::new(uses) })
+        Arc::new(Self { only, graph: AtomicU64::new(NO_GRAPH), uses: Mutex::new(uses) })
+    }
+
+    /// The ledger of memory that the graph of that capture allocates.
+    pub(super) fn within(capture: u64) -> Arc<Self> {
+        let shared = Self::new(Entries::None);
+        shared.graph.store(capture, Ordering::Relaxed);
+        shared
+    }
+
+    /// Whether operations of that capture may use the memory.
+    pub(crate) fn is_for(&self, capture: u64) -> bool {
+        [NO_GRAPH, capture].contains(&self.graph.load(Ordering::Relaxed))
+    }
+
+    /// Whether a graph allocates the memory.
+    pub(crate) fn is_of_a_graph(&self) -> bool {
+        self.graph.load(Ordering::Relaxed) != NO_GRAPH
+    }
+
+    /// Notes that the graph frees the memory, which no later operation may use.
+    pub(crate) fn freed_by_graph(&self) {
+        self.graph.store(FREED, Ordering::Relaxed);
     }
 
     /// Whether no stream but `stream` uses the memory.
@@ -121,6 +151,9 @@ impl SharedLedger {
         but: Option<&Arc<LastLaunch>>,
         fences: &mut Fences,
     ) {
+        if stream.is_some() && but.is_none() && self.is_of_a_graph() {
+            fences.refuse();
+        }
         let uses = lock(&self.uses);
         uses.entries.add_conflicts(range, access, stream, fences);
         for launch in &uses.launches {

@@ -20,13 +20,14 @@ use crate::error::{Error, Result};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, Touch, Use, key,
+    Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, ONLY_IN_ITS_GRAPH, Touch, Use, key,
 };
 use crate::util::sync::lock;
 
 mod by_access;
 mod condition;
 mod dependencies;
+mod memory;
 mod uses;
 
 pub use condition::Condition;
@@ -35,6 +36,7 @@ pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, joi
 pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory};
 
 use by_access::ByAccess;
+use memory::Allocated;
 
 /// A capture. Its streams refer to it, also when it has ended.
 pub(crate) struct Recording {
@@ -86,6 +88,8 @@ struct OpenRecording {
     order: CaptureOrder,
     /// The operations that have [begun](Recording::begin) and are not finished.
     unfinished: usize,
+    /// What the graph allocates, and does not free so far.
+    allocated: Vec<Allocated>,
 }
 
 enum CaptureOrder {
@@ -121,6 +125,7 @@ impl Recording {
             code: BTreeSet::new(),
             order,
             unfinished: 0,
+            allocated: Vec::new(),
         };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
@@ -156,10 +161,17 @@ impl Recording {
         touches: &[Touch<'_>],
         recorded: &'g mut Option<OpenRecording>,
     ) -> Result<&'g mut OpenRecording> {
-        match touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused) {
-            true => Err(Error::NotCapturable { op }),
-            false => self.open(op, recorded),
+        if touches.iter().any(|touch| touch.in_graphs == InGraphs::Refused) {
+            return Err(Error::NotCapturable { op });
         }
+        let recorded = self.open(op, recorded)?;
+        for shared in touches.iter().filter_map(|touch| touch.ledger.get().shared()) {
+            // Most operations use memory that earlier ones have used.
+            let known = recorded.index.contains_key(&key(shared));
+            let is_usable = known || shared.is_for(self.outermost().id());
+            Error::unless(is_usable, op, ONLY_IN_ITS_GRAPH)?;
+        }
+        Ok(recorded)
     }
 
     /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
@@ -376,8 +388,9 @@ impl Recording {
         let recorded = guard.take();
         // Dropping the capture's ledgers may destroy events: not under the lock.
         drop(guard);
-        let uses = recorded.map(|OpenRecording { mut uses, unfinished, .. }| {
+        let uses = recorded.map(|OpenRecording { mut uses, unfinished, allocated, .. }| {
             uses.is_broken |= unfinished > 0;
+            uses.is_broken |= !allocated.is_empty();
             uses
         });
         (result, uses.unwrap_or_default())

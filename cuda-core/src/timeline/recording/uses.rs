@@ -32,20 +32,30 @@ pub(crate) struct GraphTraits {
     pub(crate) is_not_for_bodies: bool,
     /// A kernel has a priority of its own.
     pub(crate) has_priorities: bool,
+    /// Memory is allocated: there is one executable at a time, and the graph is not part of another.
+    pub(crate) has_memory: bool,
 }
 
 impl GraphTraits {
     /// Host functions, and waits for what is recorded outside of the graph.
     pub(crate) const MAY_TAKE_LONG: Self = Self { may_take_long: true, ..Self::EVENT };
 
-    pub(crate) const EVENT: Self =
-        Self { may_take_long: false, is_not_for_bodies: true, has_priorities: false };
+    pub(crate) const EVENT: Self = Self {
+        may_take_long: false,
+        is_not_for_bodies: true,
+        has_priorities: false,
+        has_memory: false,
+    };
+
+    /// Allocations and frees.
+    pub(crate) const MEMORY: Self = Self { has_memory: true, ..Self::EVENT };
 
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             may_take_long: self.may_take_long || other.may_take_long,
             is_not_for_bodies: self.is_not_for_bodies || other.is_not_for_bodies,
             has_priorities: self.has_priorities || other.has_priorities,
+            has_memory: self.has_memory || other.has_memory,
         }
     }
 }

@@ -1,0 +1,152 @@
+//! Memory that a graph allocates while it runs.
+
+use cuda_sys::CUdeviceptr;
+
+use super::GraphBuilder;
+use crate::alloc::backing::{DeviceBacking, MemoryOwner};
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::{Block, Storage, byte_len};
+use crate::process::release::FailedRelease;
+use crate::stream::Stream;
+use crate::timeline::ledger::Ledger;
+use crate::types::pod::Pod;
+
+/// The graph frees it.
+struct OfGraph;
+
+impl MemoryOwner for OfGraph {
+    fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
+        Ok(())
+    }
+
+    fn is_freed_by_work(&self) -> bool {
+        true
+    }
+}
+
+const NOT_CAPTURED: &str = "the stream is not captured: use `alloc`, and drop the buffer";
+
+/// # Memory that a graph allocates
+impl Stream {
+    /// `len` elements of unspecified value that each launch of the graph allocates, as an operation
+    /// of it, and frees when the last operation that uses them is done, or where
+    /// [`free_in_graph`](Self::free_in_graph) says so: `cuMemAllocAsync` and `cuMemFreeAsync` on a
+    /// stream that is captured, which become nodes.
+    ///
+    /// For what only the graph needs: graphs that do not run at the same time share such memory,
+    /// and [`Device::trim_graph_memory`](crate::Device::trim_graph_memory) gives it back between launches. What
+    /// [`Stream::alloc`] allocates in a capture is allocated at once, stays allocated, and can be
+    /// used outside of the graph, too.
+    ///
+    /// Only operations of this capture can use the buffer: all others return [`Error::Invalid`]. It
+    /// may be dropped at any time. A graph with such memory has one
+    /// [executable](crate::Graph::instantiate) at a time, and is no part of another graph.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`]; [`Error::Invalid`] for a stream that is not captured by
+    /// [`Graph::capture`](crate::Graph::capture); [`Error::NotCapturable`] within what runs on a
+    /// [`Condition`](crate::Condition); the driver's, after which the capture fails, too.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # let x = stream.alloc_zeroed::<u32>(100)?;
+    /// # let mut y = stream.alloc_zeroed::<u32>(100)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| {
+    ///     let mut scratch = stream.alloc_in_graph::<u32>(100)?;
+    ///     stream.copy(&x, &mut scratch)?;
+    ///     stream.copy(&scratch, &mut y)
+    /// })?;
+    /// let kinds: Vec<_> = graph.nodes()?.iter().map(ToString::to_string).collect();
+    /// assert_eq!(kinds, ["allocation", "copy of 400 bytes", "copy of 400 bytes", "free"]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphAddMemAllocNode", "cudaGraphAddMemAllocNode"))]
+    #[doc(alias("cuMemAllocAsync", "cuMemFreeAsync", "cudaMallocAsync", "cudaFreeAsync"))]
+    pub fn alloc_in_graph<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let op = "cuMemAllocAsync";
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let recording = self.core().timeline().recording();
+        let recording = recording.ok_or_else(|| Error::invalid(op, NOT_CAPTURED))?;
+        let bound = self.core().bind_work(op)?;
+        let (address, ledger) = match bytes {
+            0 => (NOWHERE, Ledger::default()),
+            _ => recording.allocate(&bound, bytes)?,
+        };
+        let context = self.context().clone();
+        let backing = DeviceBacking::Owned { context, owner: Box::new(OfGraph) };
+        Ok(Buffer::from_storage(Storage::new(Block { address, bytes, ledger, backing }), len))
+    }
+
+    /// Makes the graph free memory of [`alloc_in_graph`](Self::alloc_in_graph) at this point, behind
+    /// all operations that use it, so that later allocations of the graph can have it:
+    /// `cuMemFreeAsync`. Otherwise it is freed at the end.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for other memory, which is dropped, and for a stream that is not captured;
+    /// the driver's, after which the capture fails, too.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| {
+    ///     for _ in 0..10 {
+    ///         let mut scratch = stream.alloc_in_graph::<u8>(1 << 20)?;
+    ///         stream.fill(&mut scratch, 1)?;
+    ///         stream.free_in_graph(scratch)?; // the next one may be at the same place
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphAddMemFreeNode", "cudaGraphAddMemFreeNode"))]
+    #[doc(alias("cuMemFreeAsync", "cudaFreeAsync"))]
+    pub fn free_in_graph<T: Pod>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
+        let op = "cuMemFreeAsync";
+        let recording = self.core().timeline().recording();
+        let recording = recording.ok_or_else(|| Error::invalid(op, NOT_CAPTURED))?;
+        let bound = self.core().bind_work(op)?;
+        match buffer.byte_len() {
+            0 => Ok(()),
+            _ => recording.free(&bound, buffer.as_view().ledger()),
+        }
+    }
+}
+
+/// # Memory of the graph
+impl GraphBuilder<'_> {
+    /// A step that is [`Stream::alloc_in_graph`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc_in_graph`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let graph = cuda_core::Graph::build(&context, |builder| {
+    ///     let mut scratch = builder.alloc::<u32>(100)?;
+    ///     builder.add(|stream| stream.fill(&mut scratch, 1))?; // behind the allocation
+    ///     builder.free(scratch)?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphAddMemAllocNode", "cudaGraphAddMemAllocNode"))]
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let mut made = None;
+        self.add(|stream| {
+            made = Some(stream.alloc_in_graph(len)?);
+            Ok(())
+        })?;
+        made.ok_or(Error::LostStream)
+    }
+
+    /// A step that is [`Stream::free_in_graph`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::free_in_graph`].
+    #[doc(alias("cuGraphAddMemFreeNode", "cudaGraphAddMemFreeNode"))]
+    pub fn free<T: Pod>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
+        self.add(|stream| stream.free_in_graph(buffer)).map(drop)
+    }
+}

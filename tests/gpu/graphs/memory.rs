@@ -1,0 +1,230 @@
+//! Memory that graphs allocate and free while they run.
+
+use cuda_core::{Access, Condition, Context, DeviceBuffer, Error, Graph, Result, Stream};
+use support::{gpu_test, kernels, refusal};
+
+use super::{add_one, context, not_captured};
+
+const LEN: usize = 1000;
+
+/// What uses of the memory elsewhere are refused with.
+const ELSEWHERE: &str = "exists only while its graph runs";
+
+/// The texts of a graph's nodes, sorted.
+fn texts(graph: &Graph) -> Result<Vec<String>> {
+    let mut texts: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
+    texts.sort();
+    Ok(texts)
+}
+
+/// A graph that copies `x` to `y` through memory of its own, to which it adds one.
+fn through_scratch(
+    context: &Context,
+    x: &DeviceBuffer<u32>,
+    y: &mut DeviceBuffer<u32>,
+) -> Result<Graph> {
+    let function = kernels::get(context, "add_one")?;
+    Graph::capture(context, |stream| {
+        let mut scratch = stream.alloc_in_graph::<u32>(LEN)?;
+        stream.copy(x, &mut scratch)?;
+        add_one(stream, &function, &mut scratch)?;
+        stream.copy(&scratch, y)
+    })
+}
+
+gpu_test! {
+    needs 1;
+    fn l_memory_is_allocated_and_freed_at_each_launch() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
+        let graph = through_scratch(&context, &x, &mut y)?;
+        let nodes: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
+        let [first, .., last] = &nodes[..] else { panic!("{nodes:?}") };
+        assert_eq!((&**first, &**last, nodes.len()), ("allocation", "free", 5));
+        let mut exec = graph.instantiate()?;
+        for step in 0..4 {
+            stream.upload(&[step; LEN], &mut x)?;
+            exec.launch(&stream)?;
+            assert_eq!(stream.download_vec(&y)?, [step + 1; LEN]);
+        }
+        // What is reserved for it can be given back, and is reserved again.
+        stream.synchronize()?;
+        context.device().trim_graph_memory()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [4; LEN]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_steps_allocate_and_free() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let x = stream.alloc_zeroed::<u32>(LEN)?;
+        let mut parts = [stream.alloc_zeroed::<u32>(LEN)?, stream.alloc_zeroed::<u32>(LEN)?];
+        let graph = Graph::build(&context, |builder| {
+            for (part, value) in parts.iter_mut().zip(1..) {
+                let mut scratch = builder.alloc::<u32>(LEN)?;
+                builder.add(|stream| stream.copy(&x, &mut scratch))?;
+                builder.add(|stream| stream.fill(scratch.slice_mut(..500)?, value))?;
+                builder.add(|stream| stream.copy(&scratch, part))?;
+                builder.free(scratch)?;
+            }
+            // Freed at the end, though nothing uses it, and though the buffer is dropped before.
+            drop(builder.alloc::<u32>(LEN)?);
+            assert!(refusal(builder.free(stream.alloc::<u32>(LEN)?)).contains("not allocated by the graph"));
+            assert_eq!(builder.alloc::<u32>(0)?.len(), 0);
+            Ok(())
+        })?;
+        let texts = texts(&graph)?;
+        let count = |text: &str| texts.iter().filter(|known| *known == text).count();
+        assert_eq!((count("allocation"), count("free"), count("copy of 4000 bytes")), (3, 3, 4));
+        // Beside each other: each of the two copies through its own, and there is the third.
+        let empty = count("empty node");
+        assert_eq!((graph.node_count()? - empty, graph.edge_count()?), (12, 15), "{texts:?}");
+        let mut exec = graph.instantiate()?;
+        for _ in 0..4 {
+            exec.launch(&stream)?;
+            for (part, value) in parts.iter().zip(1..) {
+                let expected = [[value; 500], [0; 500]].concat();
+                assert_eq!(stream.download_vec(part)?, expected);
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_memory_of_a_graph_is_of_no_use_elsewhere() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(LEN)?;
+        assert!(refusal(stream.alloc_in_graph::<u32>(1)).contains("not captured"));
+        let mut kept = None;
+        let graph = Graph::capture(&context, |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(LEN)?;
+            stream.fill(&mut scratch, 3)?;
+            stream.copy(&scratch, &mut x)?;
+            kept = Some(scratch);
+            Ok(())
+        })?;
+        let mut kept = kept.expect("it was captured");
+        let refused = |done: Result<()>| {
+            let why = refusal(done);
+            assert!(why.contains(ELSEWHERE), "{why}");
+        };
+        let elsewhere = |stream: &Stream, kept: &mut DeviceBuffer<u32>, x: &mut DeviceBuffer<u32>| {
+            refused(stream.fill(&mut *kept, 1));
+            refused(stream.copy(&*kept, &mut *x));
+            refused(stream.copy(&*x, &mut *kept));
+            refused(add_one(stream, &function, kept));
+            // SAFETY: nothing is enqueued.
+            refused(unsafe { kept.note_use(stream, Access::Read) });
+        };
+        elsewhere(&stream, &mut kept, &mut x);
+        refused(stream.download_vec(&kept).map(drop));
+        let other = Graph::capture(&context, |stream| {
+            elsewhere(stream, &mut kept, &mut x);
+            stream.fill(&mut x, 4)
+        })?;
+        assert_eq!(other.node_count()?, 1, "the capture goes on");
+        let (mut exec, copy) = (other.instantiate()?, other.nodes()?[0].id());
+        let why = refusal(exec.set_fill(copy, &mut kept, 1));
+        assert!(why.contains("a graph allocates"), "{why}");
+        exec.launch(&stream)?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [3; LEN]);
+        drop((exec, graph));
+        refused(stream.fill(&mut kept, 1));
+        kept.close().map_err(|rejected| rejected.error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_graph_that_allocates_has_one_executable() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (x, mut y) = (stream.alloc_zeroed::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
+        let graph = through_scratch(&context, &x, &mut y)?;
+        let other = through_scratch(&context, &x, &mut y)?;
+        let mut exec = graph.instantiate()?;
+        assert!(refusal(graph.instantiate()).contains("one executable"));
+        assert!(refusal(exec.update(&other)).contains("its own executable"));
+        let whole = Graph::capture(&context, |stream| {
+            assert!(refusal(graph.include(stream)).contains("no part of another"));
+            Ok(())
+        })?;
+        assert_eq!(whole.node_count()?, 0);
+        exec.launch(&stream)?;
+        stream.synchronize()?;
+        drop(exec);
+        let mut exec = graph.instantiate()?;
+        stream.fill(&mut y, 0)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [1; LEN]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_capture_that_allocates_fails() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut kept = None;
+        let failed = Graph::capture(&context, |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(LEN)?;
+            stream.fill(&mut scratch, 1)?;
+            kept = Some(scratch);
+            stream.synchronize()
+        });
+        not_captured(failed, "a wait");
+        let mut kept = kept.expect("it was captured");
+        assert!(refusal(stream.fill(&mut kept, 1)).contains(ELSEWHERE));
+        let free = Graph::capture(&context, |stream| {
+            stream.free_in_graph(kept)
+        });
+        assert!(refusal(free).contains("not allocated by the graph"));
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_graph_is_extended_by_what_allocates() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(LEN)?;
+        let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 7))?;
+        let fill = graph.nodes()?[0].id();
+        let mut y = stream.alloc_zeroed::<u32>(LEN)?;
+        graph.extend(&[fill], |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(LEN)?;
+            stream.copy(&x, &mut scratch)?;
+            stream.copy(&scratch, &mut y)
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (5, 4));
+        let mut exec = graph.instantiate()?;
+        for _ in 0..3 {
+            exec.launch(&stream)?;
+        }
+        assert_eq!(stream.download_vec(&y)?, [7; LEN]);
+        let refused = Graph::capture(&context, |stream| {
+            let condition = Condition::new(stream, 1)?;
+            condition.if_then(stream, |body| {
+                let refused = body.alloc_in_graph::<u32>(LEN);
+                assert!(matches!(refused, Err(Error::NotCapturable { .. })), "{refused:?}");
+                body.fill(&mut y, 8)
+            })
+        })?;
+        refused.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&y)?, [8; LEN]);
+        Ok(())
+    }
+}
