@@ -1,13 +1,14 @@
 //! Graphs that are built step by step.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::capture::Capture;
 use super::{Graph, KeptUses, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::timeline::recording::{Condition, Node, Order, add_child};
+use crate::timeline::recording::{Condition, Node, Order, Recording, add_child};
 use crate::util::by_parts::debug_by;
 
 /// What [`Graph::build`] builds a graph with.
@@ -25,7 +26,8 @@ use crate::util::by_parts::debug_by;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct GraphBuilder<'a> {
-    capture: &'a Capture<1>,
+    stream: &'a Stream,
+    recording: &'a Arc<Recording>,
     /// Steps are added one after the other.
     _one_thread: PhantomData<*const ()>,
 }
@@ -59,8 +61,39 @@ impl Graph {
         context: &Context,
         work: impl FnOnce(&GraphBuilder<'_>) -> Result<()>,
     ) -> Result<Self> {
-        let capture = Capture::begin([context], Order::Access)?;
-        work(&GraphBuilder { capture: &capture, _one_thread: PhantomData })?;
+        Self::build_on([context], |[builder]| work(builder))
+    }
+
+    /// [`Graph::build`] with a builder for each of the contexts, which may belong to different devices:
+    /// what is added to a builder runs on its device, and may come behind nodes of the others.
+    ///
+    /// # Errors
+    /// Those of [`Graph::capture`].
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Device, Graph};
+    /// let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+    /// # let (mut near, mut far) = (contexts[0].alloc::<f32>(1000)?, contexts[1].alloc::<f32>(1000)?);
+    /// let graph = Graph::build_on(contexts.each_ref(), |[here, there]| {
+    ///     let fill = here.add(|stream| stream.fill(&mut near, 1.0))?;
+    ///     there.add_after(&[fill], |stream| stream.fill(&mut far, 2.0))?;
+    ///     here.add(|stream| stream.copy(&near, &mut far))?; // behind both
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphCreate", "cudaGraphCreate"))]
+    pub fn build_on<const N: usize>(
+        contexts: [&Context; N],
+        work: impl FnOnce([&GraphBuilder<'_>; N]) -> Result<()>,
+    ) -> Result<Self> {
+        Capture::of_some(&contexts)?;
+        let capture = Capture::begin(contexts, Order::Access)?;
+        let recording = &capture.recording;
+        let builders = capture.streams.each_ref();
+        let builders =
+            builders.map(|stream| GraphBuilder { stream, recording, _one_thread: PhantomData });
+        work(builders.each_ref())?;
         capture.into_graph()
     }
 }
@@ -120,7 +153,7 @@ impl GraphBuilder<'_> {
         after: &[NodeId],
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<NodeId> {
-        let graph = self.capture.recording.id();
+        let graph = self.recording.id();
         let own = after.iter().all(|node| node.graph == graph);
         Error::unless(own, "GraphBuilder::add_after", "a node of another graph")?;
         let after: Vec<_> = after.iter().map(|node| node.raw).collect();
@@ -150,7 +183,7 @@ impl GraphBuilder<'_> {
     /// ```
     #[doc(alias("cuGraphConditionalHandleCreate", "cudaGraphConditionalHandleCreate"))]
     pub fn condition(&self, initial: u32) -> Result<Condition> {
-        Condition::new(self.capture.origin(), initial)
+        Condition::new(self.stream, initial)
     }
 
     fn step(
@@ -158,7 +191,7 @@ impl GraphBuilder<'_> {
         after: Option<&[Node]>,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<NodeId> {
-        let (stream, recording) = (self.capture.origin(), &self.capture.recording);
+        let (stream, recording) = (self.stream, self.recording);
         let bound = stream.core().bind_work("GraphBuilder::add")?;
         let raw = recording.step(&bound, after, || work(stream))?;
         Ok(NodeId { graph: recording.id(), raw })
@@ -209,4 +242,4 @@ impl Graph {
     }
 }
 
-debug_by! { [] GraphBuilder<'_>: |it| "GraphBuilder of {:?}", it.capture.origin() }
+debug_by! { [] GraphBuilder<'_>: |it| "GraphBuilder of {:?}", it.stream }

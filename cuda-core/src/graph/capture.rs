@@ -36,7 +36,8 @@ impl Graph {
     ///
     /// Meanwhile [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
     /// the capture. The stream is private: no other code's work gets into the graph, and whatever `work` does on
-    /// other streams happens as always. The stream, and clones of it, are of no use afterwards. If
+    /// other streams happens as always, streams that it creates included: these cannot wait for captured
+    /// work, and several streams of one graph are those of [`Graph::capture_on`]. The stream, and clones of it, are of no use afterwards. If
     /// `work` fails or panics, the capture ends, and nothing is left of it.
     ///
     /// # Errors
@@ -88,7 +89,7 @@ impl Graph {
         contexts: [&Context; N],
         work: impl FnOnce([&Stream; N]) -> Result<()>,
     ) -> Result<Self> {
-        Error::unless(N > 0, BEGIN, "a capture needs at least one stream")?;
+        Capture::of_some(&contexts)?;
         Capture::run(contexts, Order::Streams, work)
     }
 
@@ -127,20 +128,52 @@ impl Graph {
         context: &Context,
         work: impl FnOnce(&Stream) -> Result<()>,
     ) -> Result<Self> {
-        Capture::run([context], Order::Access, |[stream]| work(stream))
+        Self::capture_by_access_on([context], |[stream]| work(stream))
+    }
+
+    /// [`Graph::capture_by_access`] of work on several streams, one in each of the contexts, which may
+    /// belong to different devices, as for [`Graph::capture_on`]. The streams say on which device an
+    /// operation runs, and nothing of the order: that comes from the memory alone, across devices
+    /// too, so waits for [streams](Stream::wait_stream) have no effect.
+    ///
+    /// # Errors
+    /// Those of [`Graph::capture`].
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Device, Graph};
+    /// let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+    /// # let (mut near, mut far) = (contexts[0].alloc::<f32>(1000)?, contexts[1].alloc::<f32>(1000)?);
+    /// let graph = Graph::capture_by_access_on(contexts.each_ref(), |[here, there]| {
+    ///     here.fill(&mut near, 1.0)?;
+    ///     there.fill(&mut far, 2.0)?; // beside the other fill
+    ///     here.copy(&near, &mut far) // behind both
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuStreamUpdateCaptureDependencies", "cudaStreamUpdateCaptureDependencies"))]
+    pub fn capture_by_access_on<const N: usize>(
+        contexts: [&Context; N],
+        work: impl FnOnce([&Stream; N]) -> Result<()>,
+    ) -> Result<Self> {
+        Capture::of_some(&contexts)?;
+        Capture::run(contexts, Order::Access, work)
     }
 }
 
 /// A capture; ended when dropped.
 pub(super) struct Capture<const N: usize> {
     /// The capture began on the first one.
-    streams: [Stream; N],
+    pub(super) streams: [Stream; N],
     pub(super) recording: Arc<Recording>,
     /// It has ended, or not begun.
     ended: bool,
 }
 
 impl<const N: usize> Capture<N> {
+    pub(super) fn of_some(_: &[&Context; N]) -> Result<()> {
+        Error::unless(N > 0, BEGIN, "a capture needs at least one stream")
+    }
+
     fn run(
         contexts: [&Context; N],
         order: Order,

@@ -1,7 +1,7 @@
 //! Graphs of two devices.
 
-use cuda_core::{Allocator, Device, Error, Graph, MemoryPool, Result, Shape, Stream, sys};
-use support::{gpu_test, kernels};
+use cuda_core::{Allocator, Context, Device, Error, Graph, MemoryPool, Result, Shape, Stream, sys};
+use support::{gpu_test, kernels, refusal};
 
 use super::{add_one, not_captured};
 
@@ -56,6 +56,79 @@ gpu_test! {
             let expected = [&numbers[500..], &numbers[..500]].concat();
             assert_eq!(streams[0].download_vec(&back)?, expected);
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_several_devices_by_data_flow() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let functions =
+            [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        let (mut lone, mut back) = (alloc(&streams[1])?, alloc(&streams[0])?);
+        for (buffer, stream) in [(&mut near, &streams[0]), (&mut lone, &streams[1])] {
+            stream.fill(buffer, 0)?;
+        }
+        let graph = Graph::capture_by_access_on(contexts.each_ref(), |[here, there]| {
+            add_one(here, &functions[0], &mut near)?;
+            add_one(there, &functions[1], &mut lone)?; // beside it
+            there.copy(&near, &mut far)?; // behind the kernel of the other device
+            add_one(there, &functions[1], &mut far)?;
+            here.copy(&far, &mut back)?; // behind that of this one
+            there.copy(lone.slice(..500)?, far.slice_mut(..500)?) // behind what reads it
+        })?;
+        assert_eq!(graph.node_count()?, 6);
+        let mut exec = graph.instantiate()?;
+        for step in 1..5 {
+            exec.launch(&streams[step as usize % 2])?;
+            assert_eq!(streams[0].download_vec(&back)?, [step + 1; 1000]);
+            assert_eq!(streams[1].download_vec(&lone)?, [step; 1000]);
+            let expected = [[step; 500], [step + 1; 500]].concat();
+            assert_eq!(streams[1].download_vec(&far)?, expected);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_steps_on_several_devices() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let functions =
+            [kernels::get(&contexts[0], "add_one")?, kernels::get(&contexts[1], "add_one")?];
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 1000);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        let mut back = alloc(&streams[0])?;
+        let graph = Graph::build_on(contexts.each_ref(), |[here, there]| {
+            let fill = here.add(|stream| stream.fill(&mut near, 3))?;
+            there.add_after(&[fill], |stream| stream.fill(&mut far, 10))?;
+            there.add(|stream| add_one(stream, &functions[1], &mut far))?;
+            here.add(|stream| add_one(stream, &functions[0], &mut near))?;
+            there.add(|stream| stream.copy(far.slice(..500)?, near.slice_mut(..500)?))?;
+            here.add(|stream| stream.copy(&near, &mut back))?;
+            Ok(())
+        })?;
+        // Of the copies, one comes behind a kernel of each device, and what that is behind of, too.
+        assert_eq!(graph.node_count()?, 6);
+        let edges = graph.edges()?;
+        let behind = |node: usize| edges.iter().filter(|(_, to)| *to == node).count();
+        let counts: Vec<usize> = (0..6).map(behind).collect();
+        assert_eq!(counts, [0, 1, 1, 1, 2, 2], "{edges:?}");
+        let mut exec = graph.instantiate()?;
+        for step in 0..3 {
+            streams[0].fill(&mut back, 0)?;
+            exec.launch(&streams[step % 2])?;
+            let expected = [[11; 500], [4; 500]].concat();
+            assert_eq!(streams[0].download_vec(&back)?, expected);
+        }
+        let none: [&Context; 0] = [];
+        assert!(refusal(Graph::build_on(none, |_| Ok(()))).contains("at least one stream"));
+        assert!(refusal(Graph::capture_by_access_on(none, |_| Ok(()))).contains("at least one stream"));
         Ok(())
     }
 }

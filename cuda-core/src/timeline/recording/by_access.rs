@@ -1,7 +1,8 @@
 //! The order of a capture's operations by what they do to memory.
 //!
-//! Before each operation, the stream's dependencies are set to the nodes that it conflicts with;
-//! after it, they are its own node.
+//! Before each operation, its stream's dependencies are set to the nodes that it conflicts with;
+//! after it, they are its own node. So it makes no difference which of the capture's streams, of whatever
+//! devices, the operations are on.
 
 use std::collections::HashMap;
 use std::mem;
@@ -21,13 +22,20 @@ pub(super) struct ByAccess {
     barrier: Nodes,
     /// The nodes on which none depends so far.
     leaves: Nodes,
-    /// What the stream's dependencies were when this value saw them last.
-    current: Nodes,
-    /// Uses by other code's work were noted since the last operation.
-    noting: bool,
+    /// By the id of the stream.
+    streams: HashMap<u64, OnStream>,
     step: Option<Step>,
     /// The driver did not say which node an operation has.
     pub(super) is_broken: bool,
+}
+
+/// What is known of a stream of the capture.
+#[derive(Default)]
+struct OnStream {
+    /// What its dependencies were when [`ByAccess`] saw them last.
+    current: Nodes,
+    /// Uses by other code's work were noted since the last operation on it.
+    noting: bool,
 }
 
 /// What the operations of a step come behind, and their nodes.
@@ -54,7 +62,7 @@ impl ByAccess {
         uses: &[PlacedUse],
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        self.noting = false;
+        let stream = bound.timeline().id();
         let is_barrier = uses.is_empty() && self.named().is_none();
         let mut before = match (is_barrier, uses.is_empty()) {
             (true, _) => self.leaves.clone(),
@@ -75,6 +83,7 @@ impl ByAccess {
             }
         };
         self.follow(&before, &nodes);
+        self.streams.insert(stream, OnStream { current: nodes.clone(), noting: false });
         if let Some(step) = self.step.as_mut().filter(|_| nodes != before) {
             step.made.extend(&nodes);
         }
@@ -121,19 +130,25 @@ impl ByAccess {
     /// work comes behind what it conflicts with, for all that is noted before it.
     pub(super) fn note(&mut self, bound: &Bound<'_>, used: &PlacedUse) -> Result<()> {
         let (_, now) = state(bound.raw())?;
-        let follows = self.noting || now != self.current;
+        let OnStream { current, noting } = self.on(bound);
+        let is_new = now != *current;
+        let follows = *noting || is_new;
+        let before = mem::take(current);
         let mut nodes = if follows { now.clone() } else { self.barrier.clone() };
         nodes.extend(self.named().into_iter().flatten());
-        if now != self.current {
-            let before = mem::take(&mut self.current);
+        if is_new {
             self.follow(&before, &now);
             self.step.iter_mut().for_each(|step| step.made.extend(&now));
         }
         self.add_conflicting(used, &mut nodes);
         set_dependencies(bound.raw(), &nodes)?;
         self.enter(used, &nodes);
-        (self.current, self.noting) = (nodes, true);
+        *self.on(bound) = OnStream { current: nodes, noting: true };
         Ok(())
+    }
+
+    fn on(&mut self, bound: &Bound<'_>) -> &mut OnStream {
+        self.streams.entry(bound.timeline().id()).or_default()
     }
 
     /// Adds the nodes of earlier operations that conflict with a use.
@@ -148,7 +163,6 @@ impl ByAccess {
             self.leaves.retain(|leaf| !before.contains(leaf));
             self.leaves.extend(nodes);
         }
-        self.current.clone_from(nodes);
     }
 
     /// Notes an access. A write supersedes what it covers, since it came behind all of that.
