@@ -61,7 +61,7 @@ impl Graph {
         let part = (raw.live()?.0.0, &*after);
         let note = |mut used: GraphUses| {
             // An operation without a node would stand for one of these, which may be one of several.
-            used.by_node.retain(|(node, _)| !after.contains(&node.0));
+            used.by_node.retain(|known| !after.contains(&known.node.0));
             if used.is_broken {
                 // Its operations may use what is not kept.
                 let _ = raw.release().or_else(|_| raw.disown().map(drop));

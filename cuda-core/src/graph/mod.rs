@@ -124,7 +124,13 @@ impl KeptUses {
         let mut owners = GraphOwners::default();
         let all = self.owners.iter().chain(other.owners.iter());
         all.for_each(|owner| owners.push(owner.clone()));
-        let by_node = self.by_node.iter().chain(&*other.by_node).cloned().collect();
+        // Streams of another capture.
+        let captures = self.by_node.iter().map(|known| known.on.stream.0 + 1).max().unwrap_or(0);
+        let later = other.by_node.iter().cloned().map(|mut known| {
+            known.on.stream.0 += captures;
+            known
+        });
+        let by_node = self.by_node.iter().cloned().chain(later).collect();
         let traits = self.traits.or(other.traits);
         let mut both = Self { memory: self.memory.clone(), by_node, owners: owners.into(), traits };
         other.memory.iter().for_each(|memory| both.add(memory));

@@ -1,21 +1,31 @@
 //! A picture of a graph.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::Graph;
 use crate::error::Result;
+use crate::timeline::recording::CapturedOn;
 
 /// Size of a node, and of the gaps between columns and rows, in pixels.
 const NODE: (usize, usize) = (230, 26);
 const GAP: (usize, usize) = (50, 12);
 const MARGIN: usize = 16;
+/// Height of a line of the legend.
+const LINE: usize = 20;
 /// Characters of a text that fit into a node, if most are not wider than half their height.
 const CHARACTERS: usize = 32;
+/// Colours of the streams, in turn, and of nodes of which no stream is known.
+const COLOURS: [&str; 8] =
+    ["#dbe8fb", "#fbe3c8", "#d5f0d8", "#f6d5e5", "#e6def7", "#f7f1bf", "#cdeff0", "#e3e0d8"];
+const UNKNOWN: &str = "#f5f5f5";
 
 /// # A picture
 impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
-    /// what they do. Texts that are too long for a node, such as long names of kernels, end in "…";
+    /// what they do, in the colours of the streams that they were captured on. A legend names the
+    /// streams, by number, and their devices; a node of [another](Graph::include) graph is that of the
+    /// stream that it was included on. Texts that are too long for a node, such as long names of kernels, end in "…";
     /// the whole text is the node's title, which viewers show under the pointer.
     ///
     /// # Errors
@@ -28,12 +38,43 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn to_svg(&self) -> Result<String> {
-        let labels: Vec<String> = self.nodes()?.iter().map(ToString::to_string).collect();
-        Ok(draw(&labels, &self.edges()?))
+        let nodes = self.nodes()?;
+        let labels: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        let edges = self.edges()?;
+        let known: BTreeMap<_, _> =
+            self.uses.by_node.iter().map(|known| (known.node, known.on)).collect();
+        let mut on: Vec<_> = nodes.iter().map(|node| known.get(&node.id().raw).copied()).collect();
+        spread(&mut on, &edges);
+        Ok(draw(&labels, &edges, &on))
     }
 }
 
-fn draw(labels: &[String], edges: &[(usize, usize)]) -> String {
+/// Gives a node of which no stream is known, as those before the last one of an operation are, the
+/// stream of one behind it.
+fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
+    let mut moved = true;
+    while std::mem::take(&mut moved) {
+        for &(from, to) in edges {
+            if on[from].is_none() && on[to].is_some() {
+                on[from] = on[to];
+                moved = true;
+            }
+        }
+    }
+}
+
+/// The colour and the name of each stream.
+fn legend(on: &[Option<CapturedOn>]) -> BTreeMap<CapturedOn, (&'static str, String)> {
+    let streams: BTreeSet<_> = on.iter().flatten().map(|on| (on.stream, *on)).collect();
+    let named = streams.into_iter().zip(COLOURS.into_iter().cycle()).zip(1..);
+    let named = named.map(|(((_, on), colour), number)| {
+        (on, (colour, format!("stream {number}, device {}", on.device)))
+    });
+    named.collect()
+}
+
+fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) -> String {
+    let legend = legend(on);
     let columns = columns(labels.len(), edges);
     let mut heights = Vec::new();
     let mut places = Vec::with_capacity(labels.len());
@@ -44,8 +85,9 @@ fn draw(labels: &[String], edges: &[(usize, usize)]) -> String {
         heights[column] += 1;
     }
     let rows = heights.iter().copied().max().unwrap_or(0);
-    let width = 2 * MARGIN + heights.len() * (NODE.0 + GAP.0);
-    let height = 2 * MARGIN + rows * (NODE.1 + GAP.1);
+    let width = 2 * MARGIN + heights.len().max(1) * (NODE.0 + GAP.0);
+    let below = MARGIN + rows * (NODE.1 + GAP.1);
+    let height = below + MARGIN + legend.len() * LINE;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -62,15 +104,32 @@ fn draw(labels: &[String], edges: &[(usize, usize)]) -> String {
              stroke=\"#888\"/>"
         );
     }
-    for (label, (x, y)) in labels.iter().zip(&places) {
+    for ((label, (x, y)), on) in labels.iter().zip(&places).zip(on) {
         let ((w, h), middle) = (NODE, y + NODE.1 / 2 + 4);
-        let (title, text) = (escaped(label), escaped(&clipped(label)));
+        let (mut title, text) = (escaped(label), escaped(&clipped(label)));
+        let known = on.and_then(|on| legend.get(&on));
+        let colour = known.map_or(UNKNOWN, |(colour, _)| colour);
+        if let Some((_, name)) = known {
+            title = format!("{title} ({name})");
+        }
         let _ = writeln!(
             svg,
             "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" \
-             rx=\"5\" fill=\"#eef3fb\" stroke=\"#345\"/>\
+             rx=\"5\" fill=\"{colour}\" stroke=\"#345\"/>\
              <text x=\"{}\" y=\"{middle}\">{text}</text></g>",
             x + 8
+        );
+    }
+    let mut lines: Vec<_> = legend.values().collect();
+    lines.sort_by_key(|(_, name)| (name.len(), name));
+    for ((colour, name), line) in lines.into_iter().zip(0..) {
+        let y = below + line * LINE;
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{MARGIN}\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#345\"/>\
+             <text x=\"{}\" y=\"{}\">{name}</text>",
+            MARGIN + 22,
+            y + 11
         );
     }
     svg + "</svg>\n"
@@ -109,7 +168,7 @@ fn columns(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHARACTERS, columns, draw};
+    use super::{CHARACTERS, COLOURS, CapturedOn, UNKNOWN, columns, draw, spread};
 
     #[test]
     fn nodes_are_right_of_what_they_depend_on() {
@@ -119,17 +178,34 @@ mod tests {
 
     #[test]
     fn a_picture_has_each_node_and_edge() {
-        let svg = draw(&["a <b>".into(), "c".into()], &[(0, 1)]);
+        let svg = draw(&["a <b>".into(), "c".into()], &[(0, 1)], &[None; 2]);
         assert_eq!(svg.matches("<text").count(), 2);
         assert_eq!(svg.matches("<path").count(), 1);
         assert!(svg.contains("a &lt;b&gt;"));
     }
 
     #[test]
+    fn nodes_have_the_colours_of_their_streams() {
+        let on = |device, stream| Some(CapturedOn { device, stream: (0, stream) });
+        let labels: Vec<String> = ["a", "b", "c", "d"].map(String::from).into();
+        // The second is the first node of the third's operation.
+        let edges = [(0, 1), (1, 2)];
+        let mut streams = [on(7, 1), None, on(3, 0), None];
+        spread(&mut streams, &edges);
+        let svg = draw(&labels, &edges, &streams);
+        assert_eq!(svg.matches(COLOURS[0]).count(), 3, "two nodes, and the legend: {svg}");
+        assert_eq!(svg.matches(COLOURS[1]).count(), 2, "{svg}");
+        assert_eq!(svg.matches(UNKNOWN).count(), 1, "{svg}");
+        let first = svg.find(">stream 1, device 3<").expect("the legend");
+        assert!(first < svg.find(">stream 2, device 7<").expect("the legend"), "{svg}");
+        assert!(svg.contains("<title>a (stream 2, device 7)</title>"), "{svg}");
+    }
+
+    #[test]
     fn a_text_that_is_too_long_is_clipped() {
         let fits = "ä".repeat(CHARACTERS);
         let long = format!("{}<int> <<<1, 2>>>", "k".repeat(CHARACTERS - 2));
-        let svg = draw(&[fits.clone(), long], &[]);
+        let svg = draw(&[fits.clone(), long], &[], &[None; 2]);
         assert!(svg.contains(&format!(">{fits}</text>")), "{svg}");
         let shown = format!(">{}&lt;…</text>", "k".repeat(CHARACTERS - 2));
         assert!(svg.contains(&shown), "{svg}");

@@ -22,7 +22,7 @@ use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
 use crate::timeline::ledger::{Touch, key};
-use crate::timeline::recording::{Node, UsedMemory, dependencies};
+use crate::timeline::recording::{Node, NodeUses, UsedMemory, dependencies};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
@@ -324,12 +324,12 @@ impl GraphExec {
     /// nodes, which go on using it: those come before its last one, and are not known by themselves.
     /// The caller holds the graph's lock.
     fn used_before(&self, node: Node) -> ChangedNode {
-        let known = |node: Node| self.uses.by_node.iter().find(|(known, _)| *known == node);
+        let known = |node: Node| self.uses.by_node.iter().find(|known| known.node == node);
         if let Some(changed) = self.changed.get(&node) {
             return changed.clone();
         }
         match (known(node), dependencies(node)) {
-            (Some((_, keys)), Ok(before)) if before.iter().all(|node| known(*node).is_some()) => {
+            (Some(NodeUses { keys, .. }), Ok(before)) if before.iter().all(|node| known(*node).is_some()) => {
                 ChangedNode { keys: keys.to_vec(), code: Vec::new() }
             }
             _ => ChangedNode::default(),

@@ -172,6 +172,17 @@ gpu_test! {
         let picture = graph.to_svg()?;
         assert!(picture.contains("add_one &lt;&lt;&lt;1"), "{picture}");
         assert_eq!(picture.matches("<path").count(), 2);
+        assert!(picture.contains(">stream 1, device 0<"), "{picture}");
+        assert!(picture.contains("copy of 256 bytes (stream 1, device 0)</title>"), "{picture}");
+        assert!(!picture.contains("stream 2"), "{picture}");
+        let picture = Graph::capture_on([&context, &context], |[one, two]| {
+            two.fill(&mut x, 1)?;
+            two.fill(stream.alloc::<u64>(1000)?.as_view_mut(), 1)?; // of several nodes
+            one.fill(&mut y, 1)
+        })?;
+        let picture = picture.to_svg()?;
+        let count = |number: u32| picture.matches(&format!("(stream {number}, device 0)")).count();
+        assert!(count(1) > 2 && count(2) == 1, "{picture}");
         let file = std::env::temp_dir().join(format!("graph-{}.dot", std::process::id()));
         graph.debug_dot(&file)?;
         let dot = std::fs::read_to_string(&file).expect("the driver wrote it");

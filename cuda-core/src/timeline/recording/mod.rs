@@ -27,13 +27,16 @@ use crate::util::sync::lock;
 mod by_access;
 mod condition;
 mod dependencies;
+mod keep;
 mod memory;
 mod uses;
 
 pub use condition::Condition;
 use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
-pub(crate) use uses::{GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory};
+pub(crate) use uses::{
+    CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
+};
 
 use by_access::ByAccess;
 use memory::Allocated;
@@ -292,8 +295,9 @@ impl Recording {
         let ended = self.with_order(|by_access, uses| {
             let node = by_access.end_step(bound)?;
             // Unless it is that of the last operation, it does nothing.
-            if uses.by_node.last().is_none_or(|(last, _)| *last != node) {
-                uses.by_node.push((node, Box::default()));
+            if uses.by_node.last().is_none_or(|last| last.node != node) {
+                let on = uses.captured_on(bound);
+                uses.by_node.push(NodeUses { node, keys: Box::default(), on });
             }
             Ok(node)
         })?;
@@ -339,46 +343,6 @@ impl Recording {
         let mut guard = lock(&self.recorded);
         self.open(op, &mut guard)?;
         calls()
-    }
-
-    /// Keeps a function of the host, or an event, for as long as the graph may run.
-    pub(crate) fn keep_owner(
-        &self,
-        op: &'static str,
-        owner: Arc<dyn KeptAlive>,
-        traits: GraphTraits,
-    ) -> Result<()> {
-        let mut guard = lock(&self.recorded);
-        let uses = &mut self.open(op, &mut guard)?.uses;
-        if !self.can_hold(traits) {
-            return Err(Error::NotCapturable { op });
-        }
-        uses.owners.push(owner);
-        uses.traits = uses.traits.or(traits);
-        Ok(())
-    }
-
-    fn can_hold(&self, traits: GraphTraits) -> bool {
-        !traits.is_not_for_bodies || self.outer.is_none()
-    }
-
-    /// Notes that a kernel has a priority of its own.
-    pub(crate) fn note_priority(&self) {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
-            recorded.uses.traits.has_priorities = true;
-        }
-    }
-
-    /// Keeps a value for as long as the graph may run: one for each key.
-    pub(crate) fn keep_once<T>(&self, key: usize, owner: impl FnOnce() -> T)
-    where
-        T: KeptAlive + 'static,
-    {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
-            if recorded.code.insert(key) {
-                recorded.uses.owners.push(Arc::new(owner()));
-            }
-        }
     }
 
     /// Ends the recording: `end` makes the driver's calls, before which nothing more is captured.
@@ -441,7 +405,9 @@ impl OpenRecording {
     fn note_node(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) {
         if let Some(node) = last_node(bound.raw()) {
             let key = |used: &PlacedUse| self.uses.memory[used.at].key();
-            self.uses.by_node.push((node, uses.iter().map(key).collect()));
+            let keys = uses.iter().map(key).collect();
+            let on = self.uses.captured_on(bound);
+            self.uses.by_node.push(NodeUses { node, keys, on });
         }
     }
 

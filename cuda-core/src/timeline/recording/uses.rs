@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Node;
 use crate::process::driver;
+use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
 };
@@ -18,9 +19,24 @@ pub(crate) struct GraphUses {
     pub(crate) by_node: Vec<NodeUses>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
+    /// The ids of the capture's streams, in the order of their first operations.
+    pub(crate) streams: Vec<u64>,
     /// What an operation depends on is unknown, since the driver did not say, or an operation is not
     /// complete.
     pub(crate) is_broken: bool,
+}
+
+impl GraphUses {
+    /// The stream that an operation is captured on.
+    pub(super) fn captured_on(&mut self, bound: &Bound<'_>) -> CapturedOn {
+        let id = bound.timeline().id();
+        let known = self.streams.iter().position(|known| *known == id);
+        let at = known.unwrap_or_else(|| {
+            self.streams.push(id);
+            self.streams.len() - 1
+        });
+        CapturedOn { device: bound.core().device().ordinal(), stream: (0, at as u32) }
+    }
 }
 
 /// What some operation of a graph makes its launches.
@@ -98,9 +114,26 @@ pub(crate) trait KeptAlive: Send + Sync {
     }
 }
 
-/// The last node of an operation, and the [keys](UsedMemory::key) of the memory that it uses, one for
-/// each use. None if what it uses is unknown.
-pub(crate) type NodeUses = (Node, Box<[usize]>);
+/// What is known of an operation.
+#[derive(Clone)]
+pub(crate) struct NodeUses {
+    /// Its last node.
+    pub(crate) node: Node,
+    /// The [keys](UsedMemory::key) of the memory that it uses, one for each use. None if what it uses
+    /// is unknown.
+    pub(crate) keys: Box<[usize]>,
+    pub(crate) on: CapturedOn,
+}
+
+/// The stream that an operation was captured on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CapturedOn {
+    /// The ordinal of its device.
+    pub(crate) device: u32,
+    /// Which of the graph's captures it was, and which of the streams of that, in the order of their
+    /// first operations.
+    pub(crate) stream: (u32, u32),
+}
 
 /// An allocation that a graph uses.
 #[derive(Clone)]
