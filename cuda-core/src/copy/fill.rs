@@ -416,14 +416,15 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// The fill of `bytes` bytes as the node of a graph; [`None`] for a value that takes several.
+/// The fill of `rows` rows of `row` bytes, which begin `pitch` bytes apart, as the node of a graph;
+/// [`None`] for a value that takes several.
 pub(crate) fn fill_node<T: Pod>(
     to: CUdeviceptr,
-    bytes: usize,
+    (row, pitch, rows): (usize, usize, usize),
     value: T,
 ) -> Option<CUDA_MEMSET_NODE_PARAMS> {
     let value = [value];
-    let pattern = FillValue::of(bytes_of(&value), to).pattern()?;
+    let pattern = FillValue::of(bytes_of(&value), to | pitch as u64).pattern()?;
     let ((width, ..), value) = (
         pattern.parts(),
         match pattern {
@@ -432,14 +433,14 @@ pub(crate) fn fill_node<T: Pod>(
             Pattern::D32(value) => value,
         },
     );
-    let (element, width) = (width as u32, bytes / width);
+    let (element, width) = (width as u32, row / width);
     Some(CUDA_MEMSET_NODE_PARAMS {
         dst: to,
-        pitch: 0,
+        pitch,
         value,
         elementSize: element,
         width,
-        height: 1,
+        height: rows,
     })
 }
 

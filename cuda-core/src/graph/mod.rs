@@ -35,6 +35,8 @@ mod memory;
 
 mod update;
 
+mod rows;
+
 mod look;
 
 mod node;

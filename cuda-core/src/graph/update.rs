@@ -9,7 +9,7 @@ use cuda_sys::{
 };
 
 use super::node::kind_name;
-use super::{Graph, GraphExec, NodeId};
+use super::{Graph, GraphExec, NodeId, rows};
 use crate::context::Context;
 use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, asked, check};
@@ -150,8 +150,9 @@ impl GraphExec {
         })
     }
 
-    /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
-    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are
+    /// Replaces both ends of a copy, in launches from now on: of a copy without rows
+    /// ([`set_copy_pitched`](Self::set_copy_pitched) is for those), by one of the same kinds of memory, of
+    /// any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are
     /// pending are not affected. The graph's dependencies stay: an operation that uses the new memory
     /// is ordered with the copy only if it was before. New pinned memory must be [lent](Self::lend) to
     /// each launch, instead of what no operation uses any more.
@@ -214,7 +215,8 @@ impl GraphExec {
         })
     }
 
-    /// Replaces the memory and the value of a fill without rows, in launches from now on, as
+    /// Replaces the memory and the value of a fill without rows
+    /// ([`set_fill_pitched`](Self::set_fill_pitched) is for those), in launches from now on, as
     /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
     ///
     /// # Errors
@@ -243,7 +245,7 @@ impl GraphExec {
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
         self.at_home(op, destination.as_view().owner())?;
         Error::unless(bytes > 0, op, "there is nothing to fill")?;
-        let fill = fill_node(to, bytes, value);
+        let fill = fill_node(to, (bytes, 0, 1), value);
         let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
         let (touches, context) = ([destination.write()], self.context().as_raw());
         self.set(op, node.raw, &touches, None, || {
@@ -253,7 +255,7 @@ impl GraphExec {
     }
 
     /// Refuses memory of another device.
-    fn at_home(&self, op: &'static str, owner: Option<&Context>) -> Result<()> {
+    pub(super) fn at_home(&self, op: &'static str, owner: Option<&Context>) -> Result<()> {
         let (own, other) = (self.device(), owner.map_or(self.device(), Context::device));
         match own == other {
             true => Ok(()),
@@ -263,7 +265,7 @@ impl GraphExec {
 
     /// Changes what a node does by `call`. What it uses from then on is kept before the driver knows
     /// of it.
-    fn set(
+    pub(super) fn set(
         &mut self,
         op: &'static str,
         node: Node,
@@ -329,7 +331,9 @@ impl GraphExec {
             return changed.clone();
         }
         match (known(node), dependencies(node)) {
-            (Some(NodeUses { keys, .. }), Ok(before)) if before.iter().all(|node| known(*node).is_some()) => {
+            (Some(NodeUses { keys, .. }), Ok(before))
+                if before.iter().all(|node| known(*node).is_some()) =>
+            {
                 ChangedNode { keys: keys.to_vec(), code: Vec::new() }
             }
             _ => ChangedNode::default(),
@@ -416,7 +420,7 @@ impl GraphExec {
     }
 
     /// The driver's handle, for a call about that node.
-    fn node(&self, node: NodeId) -> Result<CUgraphExec> {
+    pub(super) fn node(&self, node: NodeId) -> Result<CUgraphExec> {
         let own = node.graph == self.id;
         let why = "the node is of another graph than the executable was instantiated from";
         Error::unless(own, "GraphExec", why)?;
@@ -443,6 +447,7 @@ fn of_another_kind(op: &'static str, node: Node, failed: Failed) -> Failed {
                 format!("`{setter}` changes a {own}, and the node is of another kind: {found}");
             Failed::Refused(Error::invalid(op, reason))
         }
+        Failed::Refused(error) => Failed::Refused(rows::explain(op, node, error)),
         failed => failed,
     }
 }

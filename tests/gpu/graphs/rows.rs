@@ -1,7 +1,7 @@
 //! Copies of rows and of slices of rows in graphs.
 
-use cuda_core::{DeviceBuffer, Graph, PinnedBuffer, Result, Shape, Stream, sys};
-use support::gpu_test;
+use cuda_core::{DeviceBuffer, Error, Graph, PinnedBuffer, Result, Shape, Stream, sys};
+use support::{Driver, gpu_test, refusal, report};
 
 use super::context;
 
@@ -104,6 +104,98 @@ gpu_test! {
             exec.lend(&input).lend_mut(&mut output).launch(&stream)?;
             assert_eq!(output.as_slice()?, copied(&[step; LEN], ROWS));
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_copies_of_rows_are_replaced() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let numbers: Vec<u32> = (1000..).take(2 * LEN).collect();
+        let mut from = [stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?];
+        for (buffer, numbers) in from.iter_mut().zip(numbers.chunks(LEN)) {
+            stream.upload(numbers, buffer)?;
+        }
+        let (mut to, mut other) = (stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
+        let graph = Graph::capture(&context, |stream| copy(stream, &from[0], &mut to, ROWS))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        let (size, near, far) = ROWS;
+        // The other memory, and other distances.
+        let (source, rows) = (from[1].pitched(shape(size, far))?, shape(size, near));
+        let expected = match exec.set_copy_pitched(node, source, other.pitched_mut(rows)?) {
+            Ok(()) => copied(&numbers[LEN..], (size, far, near)),
+            // Documented for copies without rows alone.
+            Err(Error::Invalid { reason, .. }) if Driver::selected() == Driver::Loaded => {
+                report!("rows of copies are not changed: {reason}");
+                stream.fill(&mut other, UNTOUCHED)?;
+                vec![UNTOUCHED; LEN]
+            }
+            other => panic!("{other:?}"),
+        };
+        let changed = expected[0] != UNTOUCHED;
+        for buffer in [&mut to, &mut other] {
+            stream.fill(buffer, UNTOUCHED)?;
+        }
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&other)?, expected);
+        let before = match changed {
+            true => vec![UNTOUCHED; LEN],
+            false => copied(&numbers[..LEN], ROWS),
+        };
+        assert_eq!(stream.download_vec(&to)?, before);
+        // What is refused leaves the executable as it is.
+        let fewer = shape([size[0], size[1] - 1, 1], near);
+        let refused =
+            exec.set_copy_pitched(node, from[0].pitched(fewer)?, to.pitched_mut(fewer)?);
+        assert!(refusal(refused).contains("as many and as long"));
+        let refused = exec.set_copy_pitched(node, from[0].pitched(rows)?, to.pitched_mut(fewer)?);
+        assert!(refused.is_err());
+        assert!(refusal(exec.set_copy(node, &from[0], &mut to)).contains("`set_copy_pitched`"));
+        let nothing = shape([0, 5, 1], near);
+        let refused =
+            exec.set_copy_pitched(node, from[0].pitched(nothing)?, to.pitched_mut(nothing)?);
+        assert!(refusal(refused).contains("nothing"));
+        stream.fill(&mut other, UNTOUCHED)?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&other)?, expected);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_fills_of_rows_are_replaced() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc::<u32>(LEN)?, stream.alloc::<u32>(LEN)?);
+        let rows = shape([7, 5, 1], [10, 5]);
+        let graph = Graph::capture(&context, |stream| stream.fill_pitched(x.pitched_mut(rows)?, 1))?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        exec.set_fill_pitched(node, y.slice_mut(3..)?.pitched(rows)?, 0xAB_CDEF)?;
+        for buffer in [&mut x, &mut y] {
+            stream.fill(buffer, UNTOUCHED)?;
+        }
+        exec.launch(&stream)?;
+        let mut expected = vec![UNTOUCHED; LEN];
+        (0..5).for_each(|row| expected[3 + 10 * row..][..7].fill(0xAB_CDEF));
+        assert_eq!(stream.download_vec(&y)?, expected);
+        assert_eq!(stream.download_vec(&x)?, [UNTOUCHED; LEN]);
+        let fewer = shape([7, 4, 1], [10, 5]);
+        let refused = exec.set_fill_pitched(node, x.pitched_mut(fewer)?, 1);
+        assert!(refusal(refused).contains("as many and as long"));
+        let gaps = shape([3, 4, 2], [5, 6]);
+        let refused = exec.set_fill_pitched(node, x.pitched_mut(gaps)?, 1);
+        assert!(refusal(refused).contains("several fills"));
+        let mut wide = stream.alloc::<[u64; 2]>(LEN)?;
+        let refused = exec.set_fill_pitched(node, wide.pitched_mut(Shape::plane(7, 5))?, [1, 2]);
+        assert!(refusal(refused).contains("several fills"));
+        assert!(refusal(exec.set_fill(node, &mut x, 1)).contains("`set_fill_pitched`"));
+        exec.launch(&stream)?; // as before
+        assert_eq!(stream.download_vec(&x)?, [UNTOUCHED; LEN]);
         Ok(())
     }
 }
