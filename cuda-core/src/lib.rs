@@ -240,6 +240,7 @@ pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut
 pub use memory::into_view::IntoView;
 pub use memory::shared::SharedSlice;
 pub use memory::view::{Slice, SliceMut};
+pub use module::host_work::HostWork;
 pub use module::launch::{
     Argument, DeviceVisible, Dimensions, Launch, Launchable, MemorySyncDomain,
 };

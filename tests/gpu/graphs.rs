@@ -19,6 +19,7 @@ mod lending;
 mod memory;
 mod order;
 mod owned;
+mod programs;
 mod raw;
 mod resources;
 mod rows;

@@ -122,7 +122,7 @@ const NOT_SWEPT: [(&str, &str); 32] = [
         "promises in unsafe code that what raw nodes use stays, but frees it when it ends early",
     ),
     (
-        "graphs::access::l_random_programs_give_the_same_result_all_ways",
+        "graphs::programs::l_random_programs_give_the_same_result_all_ways",
         "thousands of calls; other tests make each of them",
     ),
     (

@@ -23,6 +23,7 @@ mod load;
 mod code;
 pub(crate) mod function;
 mod global;
+pub(crate) mod host_work;
 mod jit;
 pub mod kernel;
 pub(crate) mod launch;

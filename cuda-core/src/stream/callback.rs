@@ -11,12 +11,13 @@ use crate::process::driver::CallbackScope;
 use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
+use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, KeptAlive};
 use crate::types::resource::Resource;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
 
-type HostFunction = Box<dyn FnOnce() + Send>;
+pub(crate) type HostFunction = Box<dyn FnOnce() + Send>;
 
 /// What the driver's thread calls.
 struct HostCall {
@@ -56,16 +57,25 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuLaunchHostFunc", "cudaStreamAddCallback", "cudaLaunchHostFunc"))]
     pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.launch_host_func_with(Box::new(f), &mut [])
+    }
+
+    /// [`Self::launch_host_func`], as an operation that uses the memory.
+    pub(crate) fn launch_host_func_with(
+        &self,
+        f: HostFunction,
+        touches: &mut [Touch<'_>],
+    ) -> Result<()> {
         let core = self.core();
         let stream = core.bind("cuLaunchHostFunc")?;
         core.timeline().hold_up(stream.entered())?;
         let call = Arc::new(HostCall {
-            function: Mutex::new(Some(Box::new(f))),
+            function: Mutex::new(Some(f)),
             timeline: Arc::downgrade(core.timeline()),
             // What is counted later need not be enqueued before the function.
             before: core.timeline().issued(),
         });
-        let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
+        let (seq, launched) = stream.submit("cuLaunchHostFunc", touches, |stream| {
             let data = Arc::into_raw(Arc::clone(&call)).cast_mut();
             // SAFETY: `run` has the type that the driver calls, and takes back the count of this
             // very call the one time that it is called.
@@ -96,7 +106,9 @@ impl<K: StreamKind> Stream<K> {
     /// that is captured, it becomes an operation of the graph, which owns it: each launch calls it.
     /// On other streams it is called once, and dropped.
     ///
-    /// Launches of different executables of one graph may call it at the same time. It is dropped
+    /// In a graph [by data flow](crate::Graph::capture_by_access) it is a barrier; [`Stream::host_work`]
+    /// names the memory that a function uses. Launches of different executables of one graph may
+    /// call it at the same time. It is dropped
     /// once the graph and its executables are dropped and the last launch has completed: on a thread
     /// of this crate's, if that comes last.
     ///
@@ -118,12 +130,21 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("cuLaunchHostFunc", "cudaLaunchHostFunc"))]
     pub fn launch_host_func_each(&self, f: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        self.launch_host_func_each_with(Box::new(f), &mut [])
+    }
+
+    /// [`Self::launch_host_func_each`], as an operation that uses the memory.
+    pub(crate) fn launch_host_func_each_with(
+        &self,
+        f: Box<dyn Fn() + Send + Sync>,
+        touches: &mut [Touch<'_>],
+    ) -> Result<()> {
         let op = "cuLaunchHostFunc";
         let Some(recording) = self.core().timeline().recording() else {
-            return self.launch_host_func(f);
+            return self.launch_host_func_with(f, touches);
         };
         let bound = self.core().bind_work(op)?;
-        let function = Arc::new(SharedFunction(Box::new(f)));
+        let function = Arc::new(SharedFunction(f));
         let data = Arc::as_ptr(&function).cast_mut();
         // Kept before the driver knows of it.
         recording.keep_owner(op, function, GraphTraits::MAY_TAKE_LONG)?;
@@ -132,7 +153,7 @@ impl<K: StreamKind> Stream<K> {
             // keep the function until their last launch has completed.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run_each), data.cast()) }
         };
-        bound.submit(op, &mut [], call).1
+        bound.submit(op, touches, call).1
     }
 }
 

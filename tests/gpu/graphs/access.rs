@@ -1,88 +1,17 @@
 //! Graphs by data flow.
 
-use cuda_core::{Access, Context, DeviceBuffer, Graph, Result, Stream};
-use support::{gpu_test, kernels};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{add_one, context};
+use cuda_core::{Access, DeviceBuffer, Graph, PinnedBuffer, Result, Stream};
+use support::{gpu_test, refusal, stall};
+
+use super::context;
 
 const LEN: usize = 64;
 
-/// A small generator, so that a failure is repeated by its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-}
-
-/// Enqueues a random program on `buffers`, the same for the same seed.
-fn program(
-    stream: &Stream,
-    function: &cuda_core::Function,
-    buffers: &mut [DeviceBuffer<u32>],
-    seed: u64,
-) -> Result<()> {
-    let mut random = Random(seed);
-    for _ in 0..24 {
-        let (from, to) = (random.below(buffers.len()), random.below(buffers.len()));
-        let (start, len) = (random.below(LEN / 2), 1 + random.below(LEN / 2));
-        match random.below(4) {
-            0 => stream.fill(buffers[to].slice_mut(start..start + len)?, random.below(9) as u32)?,
-            1 => add_one(stream, function, &mut buffers[to])?,
-            2 if from != to => {
-                let (low, high) = buffers.split_at_mut(from.max(to));
-                let (from, to) = match from < to {
-                    true => (&mut low[from], &mut high[0]),
-                    false => (&mut high[0], &mut low[to]),
-                };
-                let shift = random.below(LEN - len);
-                stream.copy(from.slice(start..start + len)?, to.slice_mut(shift..shift + len)?)?;
-            }
-            _ => stream.copy_within(&mut buffers[to], 0..8, 16 + random.below(40))?,
-        }
-    }
-    Ok(())
-}
-
 fn buffers(stream: &Stream) -> Result<Vec<DeviceBuffer<u32>>> {
     (0..4).map(|_| stream.alloc_zeroed::<u32>(LEN)).collect()
-}
-
-fn contents(stream: &Stream, buffers: &[DeviceBuffer<u32>]) -> Result<Vec<Vec<u32>>> {
-    buffers.iter().map(|buffer| stream.download_vec(buffer)).collect()
-}
-
-fn same_all_ways(context: &Context, seed: u64) -> Result<()> {
-    let stream = context.create_stream()?;
-    let function = kernels::get(context, "add_one")?;
-    let mut plain = buffers(&stream)?;
-    program(&stream, &function, &mut plain, seed)?;
-    program(&stream, &function, &mut plain, seed)?;
-    let expected = contents(&stream, &plain)?;
-    let mut chained = buffers(&stream)?;
-    let chain = Graph::capture(context, |stream| program(stream, &function, &mut chained, seed))?;
-    let mut flowing = buffers(&stream)?;
-    let flow =
-        Graph::capture_by_access(context, |stream| program(stream, &function, &mut flowing, seed))?;
-    let (mut chain, mut flow) = (chain.instantiate()?, flow.instantiate()?);
-    for exec in [&mut chain, &mut flow] {
-        exec.launch(&stream)?;
-        exec.launch(&stream)?;
-    }
-    assert_eq!(contents(&stream, &chained)?, expected, "as a chain, seed {seed}");
-    assert_eq!(contents(&stream, &flowing)?, expected, "by data flow, seed {seed}");
-    Ok(())
-}
-
-gpu_test! {
-    needs 1;
-    fn l_random_programs_give_the_same_result_all_ways() -> Result<()> {
-        let context = context()?;
-        (0..12).try_for_each(|seed| same_all_ways(&context, seed))
-    }
 }
 
 gpu_test! {
@@ -128,6 +57,72 @@ gpu_test! {
         assert_eq!((graph.node_count()?, graph.edge_count()?), (9, 8));
         graph.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&parts[3])?, [2; LEN]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_host_functions_that_name_memory_are_no_barriers() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut parts = buffers(&stream)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, LEN)?;
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = || {
+            let calls = calls.clone();
+            move || assert!(calls.fetch_add(1, Ordering::SeqCst) < 1000)
+        };
+        let graph = Graph::capture_by_access(&context, |stream| {
+            let [first, second, third, _] = &mut parts[..] else { panic!("four") };
+            stream.fill(&mut *first, 1)?;
+            stream.fill(&mut *second, 2)?;
+            stream.download(&*first, &mut host)?;
+            stream.host_work().read(&host).launch_each(called())?; // behind the download
+            stream.host_work().read(&host).write(second.slice_mut(..8)?).launch_each(called())?; // and a fill
+            stream.fill(&mut *third, 3)?;
+            stream.copy(&*second, third) // behind the second function and two fills
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (7, 7));
+        let mut exec = graph.instantiate()?;
+        assert!(refusal(exec.launch(&stream)).contains("`lend_mut`"));
+        for step in 1..4 {
+            exec.lend_mut(&mut host).launch(&stream)?;
+            assert_eq!(host.as_slice()?, [1; LEN]);
+            assert_eq!(stream.download_vec(&parts[2])?, [2; LEN]);
+            assert_eq!(calls.load(Ordering::SeqCst), 2 * step);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn c_host_functions_are_ordered_by_the_memory_that_they_name() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, LEN)?;
+        let x = other.alloc_zeroed::<u32>(LEN)?;
+        let called = Arc::new(AtomicBool::new(false));
+        let call = || {
+            let called = called.clone();
+            move || called.store(true, Ordering::SeqCst)
+        };
+        context.synchronize()?;
+        let stalled = stall(other.as_raw());
+        other.download(&x, &mut host)?;
+        stream.host_work().read(&host).launch(call())?;
+        assert!(!stream.query()? && !called.load(Ordering::SeqCst), "it waits for the download");
+        stalled.release();
+        assert_eq!(host.as_mut_slice()?.len(), LEN);
+        assert!(called.swap(false, Ordering::SeqCst), "the host waited for it");
+        let stalled = stall(stream.as_raw());
+        stream.host_work().write(&mut host).launch_each(call())?;
+        other.download(&x, &mut host)?;
+        assert!(!other.query()? && !called.load(Ordering::SeqCst), "the download waits for it");
+        stalled.release();
+        other.synchronize()?;
+        assert!(called.load(Ordering::SeqCst));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cuda_core::{DeviceBuffer, Event, EventFlags, Graph, Result};
 use support::{freed_behind_a_stall, gpu_test, kernels};
 
-use super::{add_one, context};
+use super::{add_one, context, not_captured};
 
 gpu_test! {
     needs 1;
@@ -110,5 +110,39 @@ gpu_test! {
         assert_eq!(stream.download_vec(&inside)?, [10; 1000]);
         inside.close().map_err(|rejected| rejected.error)?;
         outside.close().map_err(|rejected| rejected.error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s40_streams_made_in_a_capture_stay_outside_of_it() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
+        let mut made = None;
+        let graph = Graph::capture(&context, |captured| {
+            let side = captured.context().create_stream()?;
+            captured.fill(&mut x, 1)?;
+            // Neither joins the other, by what the program says.
+            not_captured(side.wait_stream(captured), "a wait for captured work");
+            not_captured(captured.wait_stream(&side), "a wait for other work");
+            let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+            event.record(captured)?;
+            not_captured(side.wait_event(&event), "a wait for an event of the capture");
+            assert!(!side.is_capturing()?);
+            // What is enqueued on it happens now.
+            side.fill(&mut y, 2)?;
+            assert_eq!(side.download_vec(&y)?, [2; 10]);
+            assert_eq!(side.download_vec(&x)?, [0; 10], "captured, and not done");
+            captured.copy(&y, &mut x)?;
+            made = Some(side);
+            Ok(())
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
+        let side = made.expect("it was captured");
+        side.fill(&mut y, 3)?;
+        graph.instantiate()?.launch(&stream)?; // behind it
+        assert_eq!(side.download_vec(&x)?, [3; 10]);
+        Ok(())
     }
 }
