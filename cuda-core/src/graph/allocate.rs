@@ -80,7 +80,7 @@ impl Stream {
         Ok(Buffer::from_storage(Storage::new(Block { address, bytes, ledger, backing }), len))
     }
 
-    /// Makes the graph free memory of [`alloc_in_graph`](Self::alloc_in_graph) at this point, behind
+    /// Makes the graph free memory of [`alloc_in_graph`](Self::alloc_in_graph) at this point, after
     /// all operations that use it, so that later allocations of the graph can have it:
     /// `cuMemFreeAsync`. Otherwise it is freed at the end.
     ///
@@ -125,7 +125,7 @@ impl GraphBuilder<'_> {
     /// # let context = cuda_core::Device::get(0)?.context()?;
     /// let graph = cuda_core::Graph::build(&context, |builder| {
     ///     let mut scratch = builder.alloc::<u32>(100)?;
-    ///     builder.add(|stream| stream.fill(&mut scratch, 1))?; // behind the allocation
+    ///     builder.add(|stream| stream.fill(&mut scratch, 1))?; // after the allocation
     ///     builder.free(scratch)?;
     ///     Ok(())
     /// })?;

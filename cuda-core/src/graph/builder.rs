@@ -65,7 +65,7 @@ impl Graph {
     }
 
     /// [`Graph::build`] with a builder for each of the contexts, which may belong to different devices:
-    /// what is added to a builder runs on its device, and may come behind nodes of the others.
+    /// what is added to a builder runs on its device, and may come after nodes of the others.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].
@@ -77,7 +77,7 @@ impl Graph {
     /// let graph = Graph::build_on(contexts.each_ref(), |[here, there]| {
     ///     let fill = here.add(|stream| stream.fill(&mut near, 1.0))?;
     ///     there.add_after(&[fill], |stream| stream.fill(&mut far, 2.0))?;
-    ///     here.add(|stream| stream.copy(&near, &mut far))?; // behind both
+    ///     here.add(|stream| stream.copy(&near, &mut far))?; // after both
     ///     Ok(())
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())

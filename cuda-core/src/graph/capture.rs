@@ -146,7 +146,7 @@ impl Graph {
     /// let graph = Graph::capture_by_access_on(contexts.each_ref(), |[here, there]| {
     ///     here.fill(&mut near, 1.0)?;
     ///     there.fill(&mut far, 2.0)?; // beside the other fill
-    ///     here.copy(&near, &mut far) // behind both
+    ///     here.copy(&near, &mut far) // after both
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

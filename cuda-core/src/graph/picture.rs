@@ -50,7 +50,7 @@ impl Graph {
 }
 
 /// Gives a node of which no stream is known, as those before the last one of an operation are, the
-/// stream of one behind it.
+/// stream of one after it.
 fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
     let mut moved = true;
     while std::mem::take(&mut moved) {

@@ -20,9 +20,9 @@ pub struct HostWork<'a, K: StreamKind> {
 /// # Host functions that use memory
 impl<K: StreamKind> Stream<K> {
     /// Begins a function of the host that uses memory: name what it reads and writes, then
-    /// [launch](HostWork::launch) it. It comes behind what other streams do with the memory, and they
+    /// [launch](HostWork::launch) it. It comes after what other streams do with the memory, and they
     /// wait for it, as for a copy; the accessors of pinned memory wait for it, too. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) it comes behind what it conflicts with, and is
+    /// [by data flow](crate::Graph::capture_by_access) it comes after what it conflicts with, and is
     /// no barrier.
     ///
     /// Naming memory orders the function; it gives it no access. How it gets at the

@@ -76,10 +76,10 @@ gpu_test! {
         let graph = Graph::capture_by_access_on(contexts.each_ref(), |[here, there]| {
             add_one(here, &functions[0], &mut near)?;
             add_one(there, &functions[1], &mut lone)?; // beside it
-            there.copy(&near, &mut far)?; // behind the kernel of the other device
+            there.copy(&near, &mut far)?; // after the kernel of the other device
             add_one(there, &functions[1], &mut far)?;
-            here.copy(&far, &mut back)?; // behind that of this one
-            there.copy(lone.slice(..500)?, far.slice_mut(..500)?) // behind what reads it
+            here.copy(&far, &mut back)?; // after that of this one
+            there.copy(lone.slice(..500)?, far.slice_mut(..500)?) // after what reads it
         })?;
         assert_eq!(graph.node_count()?, 6);
         let mut exec = graph.instantiate()?;
@@ -113,7 +113,7 @@ gpu_test! {
             here.add(|stream| stream.copy(&near, &mut back))?;
             Ok(())
         })?;
-        // Of the copies, one comes behind a kernel of each device, and what that is behind of, too.
+        // Of the copies, one comes after a kernel of each device, and what that comes after, too.
         assert_eq!(graph.node_count()?, 6);
         let edges = graph.edges()?;
         let behind = |node: usize| edges.iter().filter(|(_, to)| *to == node).count();

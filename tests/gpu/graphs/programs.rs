@@ -17,7 +17,7 @@ const PART: usize = 64;
 /// The rows of copies and of fills. No other operation has as many bytes.
 const ROWS: Shape = Shape::plane(37, 3).with_pitch(4 * 50);
 const FILLED: Shape = Shape::plane(29, 3).with_pitch(4 * 40);
-/// How far later rows begin behind the first ones.
+/// How far later rows begin after the first ones.
 const MOVED: usize = 20;
 
 /// A small generator, so that a failure is repeated by its seed.
@@ -99,7 +99,7 @@ impl World {
         let range = part * PART..(part + 1) * PART;
         let Self { buffers, host, numbers, function, .. } = self;
         let (source, destination) = two(buffers, from, to);
-        match random.below(15) {
+        match random.below(18) {
             0 | 1 => stream.fill(destination.slice_mut(start..start + len)?, value),
             2 => add_one(stream, function, destination),
             3 | 4 => {
@@ -109,7 +109,7 @@ impl World {
             5 => stream.copy_within(destination, 0..8, 16 + random.below(40)),
             6 => stream.upload(host.slice(range.clone())?, destination.slice_mut(range)?),
             7 => stream.download(source.slice(range.clone())?, host.slice_mut(range)?),
-            8 => {
+            8 | 14..=16 => {
                 let to = host.slice_mut(range)?;
                 let numbers = numbers.clone();
                 stream
@@ -195,12 +195,13 @@ impl World {
     }
 
     /// All that the program has changed.
-    fn contents(&self, stream: &Stream) -> Result<(Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
-        let buffers = self.buffers.iter().map(|buffer| stream.download_vec(buffer));
-        let buffers = buffers.collect::<Result<_>>()?;
+    fn contents(&self, stream: &Stream) -> Result<Vec<Vec<u32>>> {
+        let all = self.buffers.iter().map(|buffer| stream.download_vec(buffer));
+        let mut all = all.collect::<Result<Vec<_>>>()?;
         stream.synchronize()?;
-        let numbers = self.numbers.iter().map(|number| number.load(Ordering::SeqCst)).collect();
-        Ok((buffers, self.host.as_slice()?.to_vec(), numbers))
+        let numbers = self.numbers.iter().map(|number| number.load(Ordering::SeqCst));
+        all.extend([self.host.as_slice()?.to_vec(), numbers.collect()]);
+        Ok(all)
     }
 }
 

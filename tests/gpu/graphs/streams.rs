@@ -141,7 +141,7 @@ gpu_test! {
         assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
         let side = made.expect("it was captured");
         side.fill(&mut y, 3)?;
-        graph.instantiate()?.launch(&stream)?; // behind it
+        graph.instantiate()?.launch(&stream)?; // after it
         assert_eq!(side.download_vec(&x)?, [3; 10]);
         Ok(())
     }

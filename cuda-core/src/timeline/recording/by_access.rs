@@ -23,7 +23,7 @@ pub(super) struct ByAccess {
     /// The nodes on which none depends so far.
     leaves: Nodes,
     /// By the id of the stream.
-    streams: HashMap<u64, OnStream>,
+    streams: HashMap<u64, Followed>,
     step: Option<Step>,
     /// The driver did not say which node an operation has.
     pub(super) is_broken: bool,
@@ -31,7 +31,7 @@ pub(super) struct ByAccess {
 
 /// What is known of a stream of the capture.
 #[derive(Default)]
-struct OnStream {
+struct Followed {
     /// What its dependencies were when [`ByAccess`] saw them last.
     current: Nodes,
     /// Uses by other code's work were noted since the last operation on it.
@@ -83,7 +83,7 @@ impl ByAccess {
             }
         };
         self.follow(&before, &nodes);
-        self.streams.insert(stream, OnStream { current: nodes.clone(), noting: false });
+        self.streams.insert(stream, Followed { current: nodes.clone(), noting: false });
         if let Some(step) = self.step.as_mut().filter(|_| nodes != before) {
             step.made.extend(&nodes);
         }
@@ -130,7 +130,7 @@ impl ByAccess {
     /// work comes behind what it conflicts with, for all that is noted before it.
     pub(super) fn note(&mut self, bound: &Bound<'_>, used: &PlacedUse) -> Result<()> {
         let (_, now) = state(bound.raw())?;
-        let OnStream { current, noting } = self.on(bound);
+        let Followed { current, noting } = self.on(bound);
         let is_new = now != *current;
         let follows = *noting || is_new;
         let before = mem::take(current);
@@ -143,11 +143,11 @@ impl ByAccess {
         self.add_conflicting(used, &mut nodes);
         set_dependencies(bound.raw(), &nodes)?;
         self.enter(used, &nodes);
-        *self.on(bound) = OnStream { current: nodes, noting: true };
+        *self.on(bound) = Followed { current: nodes, noting: true };
         Ok(())
     }
 
-    fn on(&mut self, bound: &Bound<'_>) -> &mut OnStream {
+    fn on(&mut self, bound: &Bound<'_>) -> &mut Followed {
         self.streams.entry(bound.timeline().id()).or_default()
     }
 

@@ -48,7 +48,7 @@ impl Recording {
         Ok((address, ledger))
     }
 
-    /// Captures the free of memory that the graph allocates, behind all that uses it.
+    /// Captures the free of memory that the graph allocates, after all that uses it.
     pub(crate) fn free(&self, bound: &Bound<'_>, ledger: &Ledger) -> Result<()> {
         let mut guard = lock(&self.recorded);
         let recorded = self.open(FREE, &mut guard)?;
@@ -80,7 +80,7 @@ impl OpenRecording {
         let used = self.place_at(at, 0..bytes, Access::Write);
         self.change_memory(bound, FREE, used, |stream| {
             // SAFETY: allocated by an operation of this capture, and freed once; the operation comes
-            // behind all that use the memory, and no later one is captured that does.
+            // after all that use the memory, and no later one is captured that does.
             unsafe { cu::cuMemFreeAsync(address, stream) }
         })
     }
