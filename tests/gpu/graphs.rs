@@ -8,6 +8,7 @@ use support::{gpu_test, kernels, refusal, stall};
 use crate::capture;
 
 mod access;
+mod alone;
 mod build;
 mod change;
 mod conditions;

@@ -8,7 +8,7 @@ use super::{Graph, KeptUses, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::timeline::recording::{Condition, Node, Order, Recording, add_child};
+use crate::timeline::recording::{Condition, Included, Node, Order, Recording, add_child};
 use crate::util::by_parts::debug_by;
 
 /// What [`Graph::build`] builds a graph with.
@@ -238,7 +238,8 @@ impl Graph {
         let KeptUses { memory, owners, traits, .. } = &self.uses;
         let why = "the graph allocates memory, so it can be no part of another";
         Error::unless(!traits.has_memory, op, why)?;
-        recording.include(op, &bound, memory, owners, *traits, add)
+        let child = Included { memory, owners, traits: *traits };
+        recording.include(op, &bound, child, add)
     }
 }
 

@@ -40,6 +40,10 @@ impl Graph {
     /// work, and several streams of one graph are those of [`Graph::capture_on`]. The stream, and clones of it, are of no use afterwards. If
     /// `work` fails or panics, the capture ends, and nothing is left of it.
     ///
+    /// The capture ends when `work` has returned and no other thread is capturing
+    /// [work of a library](Stream::library_work) or what runs on a [`Condition`](crate::Condition):
+    /// until these have ended, it waits, and refuses other operations with [`Error::Invalid`].
+    ///
     /// # Errors
     /// Those of `work`; the driver's, `STREAM_CAPTURE_INVALIDATED` among them, after a call failed
     /// in a way that ended the capture.
@@ -217,6 +221,7 @@ impl<const N: usize> Capture<N> {
     }
 
     pub(super) fn into_graph(mut self) -> Result<Graph> {
+        self.recording.wait_for_others();
         let origin = self.origin().core();
         let bound = origin.bind_work("cuStreamEndCapture")?;
         for other in &self.streams[1..] {
@@ -229,8 +234,7 @@ impl<const N: usize> Capture<N> {
         let why =
             "an operation is not complete, or the driver did not say where in the graph it is";
         Error::unless(!uses.is_broken, "cuStreamEndCapture", why)?;
-        let unused = self.recording.has_unused_conditions();
-        Error::unless(!unused, "Graph::capture", "no operation depends on a condition")?;
+        self.recording.require_used_conditions("Graph::capture")?;
         Ok(Graph {
             raw: Arc::new(Mutex::new(raw)),
             id: self.recording.id(),
@@ -279,6 +283,7 @@ impl Capture<1> {
         capture.ended = false;
         let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
         driver::ensure()?;
+        capture.recording.wait_for_others();
         // What was captured stays in the graph, also if `work` failed. Without the frees it is broken.
         let bound = capture.origin().core().bind_work("cuStreamEndCapture");
         let freed = bound.and_then(|bound| capture.recording.free_all(&bound));

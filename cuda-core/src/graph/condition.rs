@@ -17,7 +17,7 @@ use crate::process::driver::driver_version;
 use crate::process::handle::Handle;
 use crate::stream::Stream;
 use crate::timeline::recording::{
-    Condition, GraphUses, Node, Recording, UsedMemory, captured_graph, join,
+    Condition, GraphUses, Included, Node, Recording, UsedMemory, captured_graph, join,
 };
 use crate::types::version::Version;
 
@@ -230,7 +230,6 @@ impl Condition {
                 Capture::extend(context, inner, (graph, &[]), work, |part| parts.push(part))
             }?;
         }
-        drop(open);
         let is_broken = parts.iter().any(|part| part.is_broken);
         let own = UsedMemory::keep(&self.touch()).into_iter().collect();
         let own = KeptUses::from(GraphUses { memory: own, ..GraphUses::default() });
@@ -240,11 +239,12 @@ impl Condition {
             let joined = join(bound.raw(), node);
             (bound.count(), joined)
         };
-        recording.include(ADD, &bound, &all.memory, &all.owners, all.traits, join)?;
-        if !is_broken {
-            recording.finish();
+        let child = Included { memory: &all.memory, owners: &all.owners, traits: all.traits };
+        match is_broken {
+            // The capture has an operation that is not finished.
+            true => Ok(()),
+            false => recording.finish(ADD, open, &bound, child, join),
         }
-        Ok(())
     }
 
     /// A node that depends on no other, and the graphs of its bodies, which are empty.

@@ -68,9 +68,15 @@ impl Graph {
             }
             *uses = uses.with(&used.into());
         };
+        let recording = Recording::new(Order::Chain);
         // SAFETY: the graph is live and has these nodes, and no other code uses it: there is no
         // executable, and `self` is borrowed exclusively.
-        unsafe { Capture::extend(context, Recording::new(Order::Chain), part, work, note) }
+        let extended = unsafe { Capture::extend(context, recording.clone(), part, work, note) };
+        let complete = recording.require_used_conditions(OP);
+        if complete.is_err() {
+            let _ = raw.release().or_else(|_| raw.disown().map(drop));
+        }
+        extended.and(complete)
     }
 
     /// Takes over a graph of other code, which this destroys; `owner` is dropped afterwards, once

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::memory::Memory;
+use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
@@ -60,7 +61,7 @@ impl<'a, K: StreamKind> HostWork<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[inline]
-    pub fn read<T: Pod, M: Memory>(mut self, memory: impl Into<Slice<'a, T, M>>) -> Self {
+    pub fn read<T: Pod, M: Memory>(mut self, memory: impl IntoView<Slice<'a, T, M>>) -> Self {
         self.touches.push(|| memory.into().read());
         self
     }
@@ -74,7 +75,7 @@ impl<'a, K: StreamKind> HostWork<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[inline]
-    pub fn write<T: Pod, M: Memory>(mut self, memory: impl Into<SliceMut<'a, T, M>>) -> Self {
+    pub fn write<T: Pod, M: Memory>(mut self, memory: impl IntoView<SliceMut<'a, T, M>>) -> Self {
         self.touches.push(|| memory.into().into_touch());
         self
     }

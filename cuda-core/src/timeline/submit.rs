@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, NO_FENCES, Touch, Use};
+use crate::timeline::recording::CapturedAlone;
 
 impl Bound<'_> {
     /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -126,6 +127,8 @@ pub(crate) struct LibraryUse<'a, 'b> {
     core: &'a StreamCore,
     touches: &'a mut [Touch<'b>],
     fences: Fences,
+    /// In a capture, which goes on and has no other operation until this ends.
+    captured: Option<CapturedAlone<'a>>,
 }
 
 const LIBRARY_WORK: &str = "library_work";
@@ -135,27 +138,34 @@ impl<'a, 'b> LibraryUse<'a, 'b> {
     /// that the library may change what is.
     #[inline]
     pub(crate) fn begin(core: &'a StreamCore, touches: &'a mut [Touch<'b>]) -> Result<Self> {
-        let timeline = core.timeline();
-        if timeline.recording().is_some() {
-            note_captured(core, touches)?;
-            return Ok(Self { core, touches, fences: Fences::none() });
+        let (timeline, mut fences) = (core.timeline(), Fences::none());
+        if let Some(recording) = timeline.recording() {
+            let bound = core.bind_work(LIBRARY_WORK)?;
+            let captured = Some(recording.begin_library(LIBRARY_WORK, &bound, touches)?);
+            return Ok(Self { core, touches, fences, captured });
         }
         let bound = core.bind(LIBRARY_WORK)?;
-        let mut fences = Fences::none();
         touches.iter().for_each(|touch| touch.add_conflicts(timeline, &mut fences));
         fences.wait_on(&bound)?;
         bound.prepare()?;
         drop(bound);
-        Ok(Self { core, touches, fences })
+        Ok(Self { core, touches, fences, captured: None })
     }
 
     /// Notes that the work is enqueued.
     #[inline]
-    pub(crate) fn end(self) -> Result<()> {
-        match self.core.timeline().recording() {
-            Some(_) => note_captured(self.core, self.touches),
-            None => Ok(()),
-        }
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.end_captured()
+    }
+
+    #[inline]
+    fn end_captured(&mut self) -> Result<()> {
+        let (Some(_alone), Some(recording)) =
+            (self.captured.take(), self.core.timeline().recording())
+        else {
+            return Ok(());
+        };
+        recording.end_library(self.core.bind_work(LIBRARY_WORK), self.touches)
     }
 }
 
@@ -164,18 +174,15 @@ impl Drop for LibraryUse<'_, '_> {
     fn drop(&mut self) {
         let timeline = self.core.timeline();
         // In a fork's child a thread that does not exist there may hold a ledger's lock.
-        if timeline.recording().is_some() || driver::is_gone() {
+        if driver::is_gone() {
+            return;
+        }
+        if timeline.recording().is_some() {
+            // Left only by a panic; a graph without the note is broken.
+            let _ = self.end_captured();
             return;
         }
         let seq = self.core.reach().map_or_else(|_| timeline.issue(), |bound| bound.count());
         self.touches.iter_mut().for_each(|touch| touch.mark(timeline, seq, &self.fences));
     }
-}
-
-/// Notes in the capture that work before or after this call uses all of `touches`.
-#[cold]
-fn note_captured(core: &StreamCore, touches: &[Touch<'_>]) -> Result<()> {
-    let bound = core.bind_work(LIBRARY_WORK)?;
-    let recording = core.timeline().recording();
-    recording.map_or(Ok(()), |recording| recording.note(LIBRARY_WORK, &bound, touches))
 }

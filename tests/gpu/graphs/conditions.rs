@@ -228,7 +228,7 @@ gpu_test! {
         let other = Graph::capture(&context, |captured| {
             let kept = kept.take().expect("it was made");
             let refused = refusal(kept.if_then(captured, |_| Ok(())));
-            assert_eq!(refused, "the condition is of another graph");
+            assert!(refused.starts_with("the condition is of another graph"), "{refused}");
             Ok(())
         })?;
         assert_eq!(other.node_count()?, 0);

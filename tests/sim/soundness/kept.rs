@@ -55,7 +55,10 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
     let leaks = session.leaks();
     assert!(leaks.iter().any(|leak| leak.kind == LeakKind::Context));
     judge::compare(&leaks, &reported, false, |_| false).expect("what stays is what was reported");
-    judge::take_away(leaks);
+    // The library goes on knowing the context, so it stays.
+    let (_context, memory): (Vec<_>, Vec<_>) =
+        leaks.into_iter().partition(|leak| leak.kind == LeakKind::Context);
+    judge::take_away(memory);
 }
 
 #[test]

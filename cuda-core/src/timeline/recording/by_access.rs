@@ -34,8 +34,18 @@ pub(super) struct ByAccess {
 struct Followed {
     /// What its dependencies were when [`ByAccess`] saw them last.
     current: Nodes,
-    /// Uses by other code's work were noted since the last operation on it.
-    noting: bool,
+    noted: Noted,
+}
+
+/// Whether uses by other code's work were noted since the last operation on a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Noted {
+    #[default]
+    None,
+    /// The work may not be enqueued yet.
+    Before,
+    /// It is enqueued.
+    After,
 }
 
 /// What the operations of a step come behind, and their nodes.
@@ -63,7 +73,7 @@ impl ByAccess {
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
         let stream = bound.timeline().id();
-        let is_barrier = uses.is_empty() && self.named().is_none();
+        let is_barrier = self.is_barrier(uses);
         let mut before = match (is_barrier, uses.is_empty()) {
             (true, _) => self.leaves.clone(),
             (false, true) => Nodes::new(),
@@ -71,6 +81,18 @@ impl ByAccess {
         };
         before.extend(self.named().into_iter().flatten());
         uses.iter().for_each(|used| self.add_conflicting(used, &mut before));
+        let noted = match self.on(bound).noted {
+            Noted::None | Noted::After => Noted::None,
+            Noted::Before => {
+                // Work that comes after this operation then comes after what it conflicts with, too;
+                // and this operation comes after work that is enqueued already.
+                match self.look(bound) {
+                    Ok(now) => before.extend(now),
+                    Err(error) => return (0, Err(error)),
+                }
+                Noted::Before
+            }
+        };
         if let Err(error) = set_dependencies(bound.raw(), &before) {
             return (0, Err(error));
         }
@@ -83,17 +105,17 @@ impl ByAccess {
             }
         };
         self.follow(&before, &nodes);
-        self.streams.insert(stream, Followed { current: nodes.clone(), noting: false });
+        self.streams.insert(stream, Followed { current: nodes.clone(), noted });
         if let Some(step) = self.step.as_mut().filter(|_| nodes != before) {
             step.made.extend(&nodes);
         }
-        if is_barrier {
-            self.memory.clear();
-            self.barrier = nodes;
-        } else {
-            uses.iter().for_each(|used| self.enter(used, &nodes));
-        }
+        self.enter_all(uses, is_barrier, &nodes);
         (seq, result)
+    }
+
+    /// Whether an operation with these uses is one.
+    fn is_barrier(&self, uses: &[PlacedUse]) -> bool {
+        uses.is_empty() && self.named().is_none()
     }
 
     /// What the operations of the step come behind besides what they conflict with.
@@ -126,25 +148,42 @@ impl ByAccess {
         Ok(node)
     }
 
-    /// Notes a use by work that other code enqueues after this call, or has enqueued before it: that
-    /// work comes behind what it conflicts with, for all that is noted before it.
-    pub(super) fn note(&mut self, bound: &Bound<'_>, used: &PlacedUse) -> Result<()> {
-        let (_, now) = state(bound.raw())?;
-        let Followed { current, noting } = self.on(bound);
-        let is_new = now != *current;
-        let follows = *noting || is_new;
-        let before = mem::take(current);
-        let mut nodes = if follows { now.clone() } else { self.barrier.clone() };
+    /// Notes uses by work that other code enqueues after this call, or has enqueued before it: that
+    /// work comes after what it conflicts with, for all that is noted before it. Work without uses is
+    /// a barrier, as an operation is. `ended`: all of it is enqueued.
+    pub(super) fn note(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        ended: bool,
+    ) -> Result<()> {
+        let Followed { current, noted } = self.on(bound);
+        let (before, noted) = (current.clone(), *noted);
+        let now = self.look(bound)?;
+        let is_new = now != before;
+        let is_barrier = self.is_barrier(uses);
+        let mut nodes = if noted != Noted::None || is_new { now } else { self.barrier.clone() };
         nodes.extend(self.named().into_iter().flatten());
-        if is_new {
+        nodes.extend(self.leaves.iter().filter(|_| is_barrier));
+        uses.iter().for_each(|used| self.add_conflicting(used, &mut nodes));
+        set_dependencies(bound.raw(), &nodes)?;
+        self.enter_all(uses, is_barrier, &nodes);
+        let is_enqueued = ended || is_new || noted == Noted::After;
+        let noted = if is_enqueued { Noted::After } else { Noted::Before };
+        *self.on(bound) = Followed { current: nodes, noted };
+        Ok(())
+    }
+
+    /// What the next operation on the stream depends on now, and notes what other code has captured
+    /// since the last look.
+    fn look(&mut self, bound: &Bound<'_>) -> Result<Nodes> {
+        let (_, now) = state(bound.raw())?;
+        let before = mem::replace(&mut self.on(bound).current, now.clone());
+        if now != before {
             self.follow(&before, &now);
             self.step.iter_mut().for_each(|step| step.made.extend(&now));
         }
-        self.add_conflicting(used, &mut nodes);
-        set_dependencies(bound.raw(), &nodes)?;
-        self.enter(used, &nodes);
-        *self.on(bound) = Followed { current: nodes, noting: true };
-        Ok(())
+        Ok(now)
     }
 
     fn on(&mut self, bound: &Bound<'_>) -> &mut Followed {
@@ -163,6 +202,15 @@ impl ByAccess {
             self.leaves.retain(|leaf| !before.contains(leaf));
             self.leaves.extend(nodes);
         }
+    }
+
+    /// Notes the accesses of an operation, or that it is a barrier.
+    fn enter_all(&mut self, uses: &[PlacedUse], is_barrier: bool, nodes: &Nodes) {
+        if is_barrier {
+            self.memory.clear();
+            self.barrier = nodes.clone();
+        }
+        uses.iter().for_each(|used| self.enter(used, nodes));
     }
 
     /// Notes an access. A write supersedes what it covers, since it came behind all of that.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{OpenBody, Order, Recording};
+use super::{CapturedAlone, Order, Recording};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
@@ -41,7 +41,7 @@ pub struct Condition {
     raw: u64,
     /// No other condition of the process ever has it.
     id: u64,
-    /// That of the capture.
+    /// That of the capture that it was made in.
     capture: u64,
     context: Context,
     /// What orders the operations that set it and the one that depends on it.
@@ -59,7 +59,7 @@ impl Condition {
         let raw = recording.during(op, create)?;
         let id = super::next_id();
         lock(&recording.outermost().conditions).push(id);
-        let (capture, context) = (recording.outermost().id(), context.clone());
+        let (capture, context) = (recording.id(), context.clone());
         Ok(Self { raw, id, capture, context, ledger: Ledger::default() })
     }
 
@@ -86,11 +86,10 @@ impl Condition {
         recording: &'r Arc<Recording>,
         op: &'static str,
         begin: impl FnOnce() -> Result<R>,
-    ) -> Result<(R, Order, OpenBody<'r>)> {
-        let outermost = recording.outermost();
-        let is_own = self.capture == outermost.id();
-        Error::unless(is_own, op, "the condition is of another graph")?;
-        let mut unused = lock(&outermost.conditions);
+    ) -> Result<(R, Order, CapturedAlone<'r>)> {
+        let why = "the condition is of another graph, or of what runs on another condition";
+        Error::unless(recording.is_within(self.capture), op, why)?;
+        let mut unused = lock(&recording.outermost().conditions);
         let known = unused.iter().position(|id| *id == self.id);
         let why = "an operation depends on the condition already: make another condition";
         let known = known.ok_or_else(|| Error::invalid(op, why))?;

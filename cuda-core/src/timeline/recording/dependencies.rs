@@ -50,7 +50,8 @@ fn with_state<R>(stream: CUstream, f: impl FnOnce(CUgraph, &[CUgraphNode]) -> R)
         return Ok(f(graph, &[]));
     }
     // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on
-    // the stream or until the capture is terminated", both of which the caller's lock excludes.
+    // the stream or until the capture is terminated". Both take the recording's lock, which the
+    // caller holds, except work of another library, which is captured alone.
     let nodes = unsafe { slice::from_raw_parts(first, count) };
     Ok(f(graph, nodes))
 }

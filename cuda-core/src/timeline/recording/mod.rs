@@ -12,8 +12,8 @@
 //!   else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -24,6 +24,7 @@ use crate::timeline::ledger::{
 };
 use crate::util::sync::lock;
 
+mod alone;
 mod by_access;
 mod condition;
 mod dependencies;
@@ -31,6 +32,8 @@ mod keep;
 mod memory;
 mod uses;
 
+use alone::Alone;
+pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
 use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
@@ -53,17 +56,8 @@ pub(crate) struct Recording {
     outer: Option<Arc<Recording>>,
     /// The conditions on which no operation depends so far; those of captures within this one, too.
     conditions: Mutex<Vec<u64>>,
-    /// What runs on a condition is being captured: nothing else is meanwhile.
-    has_body: AtomicBool,
-}
-
-/// For as long as this exists, nothing is captured but what runs on a condition.
-pub(crate) struct OpenBody<'a>(&'a Recording);
-
-impl Drop for OpenBody<'_> {
-    fn drop(&mut self) {
-        self.0.has_body.store(false, Relaxed);
-    }
+    /// Notified when [`OpenRecording::alone`] is none again.
+    resumed: Condvar,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -91,6 +85,7 @@ struct OpenRecording {
     order: CaptureOrder,
     /// The operations that have [begun](Recording::begin) and are not finished.
     unfinished: usize,
+    alone: Option<Alone>,
     /// What the graph allocates, and does not free so far.
     allocated: Vec<Allocated>,
 }
@@ -128,12 +123,13 @@ impl Recording {
             code: BTreeSet::new(),
             order,
             unfinished: 0,
+            alone: None,
             allocated: Vec::new(),
         };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
-        let has_body = AtomicBool::new(false);
-        Arc::new(Self { recorded, id, homes, outer, conditions, has_body })
+        let resumed = Condvar::new();
+        Arc::new(Self { recorded, id, homes, outer, conditions, resumed })
     }
 
     /// The capture that this one is a part of, or else this one.
@@ -141,9 +137,16 @@ impl Recording {
         self.outer.as_ref().map_or(self, |outer| outer.outermost())
     }
 
-    /// Whether there are conditions on which no operation depends.
-    pub(crate) fn has_unused_conditions(&self) -> bool {
-        !lock(&self.conditions).is_empty()
+    /// Whether the capture with that id is this one, or one that this one is a part of.
+    fn is_within(&self, capture: u64) -> bool {
+        let outer = || self.outer.as_ref().is_some_and(|outer| outer.is_within(capture));
+        self.id == capture || outer()
+    }
+
+    /// Refuses a graph with conditions on which no operation depends: it could not be instantiated.
+    pub(crate) fn require_used_conditions(&self, op: &'static str) -> Result<()> {
+        let all_are_used = lock(&self.conditions).is_empty();
+        Error::unless(all_are_used, op, "no operation depends on a condition")
     }
 
     /// What is recorded, for `op` on one of the capture's streams.
@@ -152,9 +155,11 @@ impl Recording {
         op: &'static str,
         recorded: &'g mut Option<OpenRecording>,
     ) -> Result<&'g mut OpenRecording> {
-        let why = "what runs on a condition is being captured: use the stream that it was passed";
-        Error::unless(!self.has_body.load(Relaxed), op, why)?;
-        recorded.as_mut().ok_or_else(|| ended(op))
+        let recorded = recorded.as_mut().ok_or_else(|| ended(op))?;
+        match recorded.alone {
+            Some(alone) => Err(Error::invalid(op, alone.reason())),
+            None => Ok(recorded),
+        }
     }
 
     /// [`Self::open`], unless a graph cannot keep some of the memory.
@@ -175,29 +180,6 @@ impl Recording {
             Error::unless(is_usable, op, ONLY_IN_ITS_GRAPH)?;
         }
         Ok(recorded)
-    }
-
-    /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
-    /// the driver's calls. There is no graph unless it is [finished](Self::finish).
-    fn begin<R>(
-        &self,
-        op: &'static str,
-        begin: impl FnOnce() -> Result<R>,
-    ) -> Result<(R, Order, OpenBody<'_>)> {
-        let mut guard = lock(&self.recorded);
-        let recorded = self.open(op, &mut guard)?;
-        let begun = begin()?;
-        recorded.unfinished += 1;
-        self.has_body.store(true, Relaxed);
-        let by_access = matches!(recorded.order, CaptureOrder::Access(_));
-        Ok((begun, if by_access { Order::Access } else { Order::Chain }, OpenBody(self)))
-    }
-
-    /// Notes that an operation that has begun is captured.
-    pub(crate) fn finish(&self) {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
-            recorded.unfinished -= 1;
-        }
     }
 
     /// Whether the capture has ended. While an operation is captured, it has not.
@@ -258,28 +240,15 @@ impl Recording {
         &self,
         op: &'static str,
         bound: &Bound<'_>,
-        memory: &[UsedMemory],
-        owners: &GraphOwners,
-        traits: GraphTraits,
+        child: Included<'_>,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
         let recorded = self.open(op, &mut guard)?;
-        if !self.can_hold(traits) {
+        if !self.can_hold(child.traits) {
             return Err(Error::NotCapturable { op });
         }
-        // Kept before the driver knows of it.
-        owners.iter().for_each(|owner| recorded.uses.owners.push(owner.clone()));
-        recorded.uses.traits = recorded.uses.traits.or(traits);
-        let mut uses = Vec::new();
-        for memory in memory {
-            for (range, access) in &memory.uses {
-                uses.push(recorded.place(&memory.kept, memory.lent, range.clone(), *access));
-            }
-        }
-        recorded.record(bound, &uses, enqueue).1?;
-        recorded.note_node(bound, &[]);
-        Ok(())
+        recorded.include(bound, child, enqueue)
     }
 
     /// Captures a step: what `work` enqueues, behind `after` and what it conflicts with. Returns a
@@ -322,16 +291,7 @@ impl Recording {
         touches: &[Touch<'_>],
     ) -> Result<()> {
         let mut guard = lock(&self.recorded);
-        let recorded = self.open_for(op, touches, &mut guard)?;
-        let uses = recorded.place_all(touches);
-        match &mut recorded.order {
-            CaptureOrder::Access(by_access) => {
-                uses.iter().try_for_each(|used| by_access.note(bound, used))
-            }
-            _ => recorded.record(bound, &uses, || (bound.count(), Ok(()))).1,
-        }?;
-        recorded.note_node(bound, &[]);
-        Ok(())
+        self.open_for(op, touches, &mut guard)?.note(bound, touches, false)
     }
 
     /// Runs `calls`, during which no operation is captured, and the capture does not end.
@@ -347,7 +307,7 @@ impl Recording {
 
     /// Ends the recording: `end` makes the driver's calls, before which nothing more is captured.
     pub(crate) fn end<R>(&self, end: impl FnOnce() -> R) -> (R, GraphUses) {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.wait_until_resumed(lock(&self.recorded));
         let result = end();
         let recorded = guard.take();
         // Dropping the capture's ledgers may destroy events: not under the lock.
@@ -367,7 +327,34 @@ fn ended(op: &'static str) -> Error {
     Error::invalid(op, why)
 }
 
+/// A graph that is captured as one operation.
+pub(crate) struct Included<'a> {
+    pub(crate) memory: &'a [UsedMemory],
+    pub(crate) owners: &'a GraphOwners,
+    pub(crate) traits: GraphTraits,
+}
+
 impl OpenRecording {
+    fn include(
+        &mut self,
+        bound: &Bound<'_>,
+        child: Included<'_>,
+        enqueue: impl FnOnce() -> (u64, Result<()>),
+    ) -> Result<()> {
+        // Kept before the driver knows of it.
+        child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
+        self.uses.traits = self.uses.traits.or(child.traits);
+        let mut uses = Vec::new();
+        for memory in child.memory {
+            for (range, access) in &memory.uses {
+                uses.push(self.place(&memory.kept, memory.lent, range.clone(), *access));
+            }
+        }
+        self.record(bound, &uses, enqueue).1?;
+        self.note_node(bound, &[]);
+        Ok(())
+    }
+
     fn record(
         &mut self,
         bound: &Bound<'_>,
@@ -398,6 +385,18 @@ impl OpenRecording {
                 (seq, result)
             }
         }
+    }
+
+    /// Notes that work of other code, before or after this call, uses `touches`. `ended`: all of it is
+    /// enqueued.
+    fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
+        let uses = self.place_all(touches);
+        match &mut self.order {
+            CaptureOrder::Access(by_access) => by_access.note(bound, &uses, ended),
+            _ => self.record(bound, &uses, || (bound.count(), Ok(()))).1,
+        }?;
+        self.note_node(bound, &[]);
+        Ok(())
     }
 
     /// Notes what the operation uses that was captured last on the stream, by its last node, unless

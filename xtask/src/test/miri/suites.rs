@@ -30,7 +30,7 @@ impl Provenance {
 
 /// Tests whose host code accesses memory by an address that the driver returned: the beginnings of
 /// their paths.
-const BY_ADDRESS: &str = "counts::memory::managed_ faults::managed:: managed:: \
+const BY_ADDRESS: &str = "counts::memory::managed_ counts::tensors:: faults::managed:: managed:: \
     pinned_cache::f09_cached_memory_is_mapped:: pointers::f09_mapped:: soundness::managed::";
 
 /// The arguments that select tests for cargo, and the samples that have a share of them.

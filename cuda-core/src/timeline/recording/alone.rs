@@ -1,0 +1,142 @@
+//! What is captured alone: by code that does not hold the recording's lock meanwhile. Until it has ended,
+//! other operations are refused, and the capture does not end.
+
+use std::mem;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::{CaptureOrder, Included, OpenRecording, Order, Recording};
+use crate::error::Result;
+use crate::process::driver;
+use crate::timeline::core::Bound;
+use crate::timeline::ledger::Touch;
+use crate::util::sync::lock;
+
+/// What is captured so.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alone {
+    /// What runs on a condition.
+    Body,
+    /// What another library enqueues.
+    Library,
+}
+
+impl Alone {
+    /// Why other operations are refused meanwhile.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Body => {
+                "what runs on a condition is being captured: use the stream that it was passed"
+            }
+            Self::Library => "work of another library is being captured: `library_work`",
+        }
+    }
+}
+
+/// For as long as this exists, nothing else is captured, and the capture does not end.
+pub(crate) struct CapturedAlone<'a>(&'a Recording);
+
+impl CapturedAlone<'_> {
+    /// Ends it under the recording's lock, which the caller has.
+    fn release(self, recorded: &mut Option<OpenRecording>) {
+        if let Some(recorded) = recorded {
+            recorded.alone = None;
+        }
+        self.0.resumed.notify_all();
+        mem::forget(self);
+    }
+}
+
+impl Drop for CapturedAlone<'_> {
+    fn drop(&mut self) {
+        // In a fork's child, the lock may be held by a thread that does not exist there.
+        if driver::is_gone() {
+            return;
+        }
+        if let Some(recorded) = lock(&self.0.recorded).as_mut() {
+            recorded.alone = None;
+        }
+        self.0.resumed.notify_all();
+    }
+}
+
+impl Recording {
+    /// Waits until nothing is [captured alone](Alone), by other threads.
+    pub(super) fn wait_until_resumed<'g>(
+        &'g self,
+        guard: MutexGuard<'g, Option<OpenRecording>>,
+    ) -> MutexGuard<'g, Option<OpenRecording>> {
+        let is_alone = |recorded: &mut Option<OpenRecording>| {
+            recorded.as_ref().is_some_and(|recorded| recorded.alone.is_some())
+        };
+        self.resumed.wait_while(guard, is_alone).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what other threads [capture alone](Alone), which began before the capture was to end.
+    pub(crate) fn wait_for_others(&self) {
+        drop(self.wait_until_resumed(lock(&self.recorded)));
+    }
+
+    /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
+    /// the driver's calls. There is no graph unless it is [finished](Self::finish).
+    pub(super) fn begin<R>(
+        &self,
+        op: &'static str,
+        begin: impl FnOnce() -> Result<R>,
+    ) -> Result<(R, Order, CapturedAlone<'_>)> {
+        let mut guard = lock(&self.recorded);
+        let recorded = self.open(op, &mut guard)?;
+        let begun = begin()?;
+        recorded.unfinished += 1;
+        recorded.alone = Some(Alone::Body);
+        let by_access = matches!(recorded.order, CaptureOrder::Access(_));
+        let order = if by_access { Order::Access } else { Order::Chain };
+        Ok((begun, order, CapturedAlone(self)))
+    }
+
+    /// [`Self::include`] of what runs on a condition, the operation that has [begun](Self::begin).
+    /// There is no graph if this fails, or is not called.
+    pub(crate) fn finish(
+        &self,
+        op: &'static str,
+        body: CapturedAlone<'_>,
+        bound: &Bound<'_>,
+        child: Included<'_>,
+        enqueue: impl FnOnce() -> (u64, Result<()>),
+    ) -> Result<()> {
+        let mut guard = lock(&self.recorded);
+        body.release(&mut guard);
+        let recorded = self.open(op, &mut guard)?;
+        recorded.include(bound, child, enqueue)?;
+        recorded.unfinished -= 1;
+        Ok(())
+    }
+
+    /// [`Self::note`] before work that is enqueued while what this returns exists.
+    pub(crate) fn begin_library(
+        &self,
+        op: &'static str,
+        bound: &Bound<'_>,
+        touches: &[Touch<'_>],
+    ) -> Result<CapturedAlone<'_>> {
+        let mut guard = lock(&self.recorded);
+        let recorded = self.open_for(op, touches, &mut guard)?;
+        recorded.note(bound, touches, false)?;
+        recorded.alone = Some(Alone::Library);
+        Ok(CapturedAlone(self))
+    }
+
+    /// [`Self::note`] after that work; the graph is broken without it.
+    pub(crate) fn end_library(
+        &self,
+        bound: Result<Bound<'_>>,
+        touches: &[Touch<'_>],
+    ) -> Result<()> {
+        let mut guard = lock(&self.recorded);
+        let Some(recorded) = guard.as_mut() else {
+            return Ok(());
+        };
+        let noted = bound.and_then(|bound| recorded.note(&bound, touches, true));
+        recorded.uses.is_broken |= noted.is_err();
+        noted
+    }
+}
