@@ -20,6 +20,8 @@ use support::{check, gpu_test, refusal, stall};
 
 use crate::foreign_streams::Raw;
 
+mod captured;
+
 type Versioned = NonNull<DLManagedTensorVersioned>;
 
 /// A tensor that was handed over, as its consumer has it. Dropping it calls the deleter.

@@ -75,8 +75,9 @@ impl ImportedTensor {
     /// after what is enqueued on it by now.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for null, for a major version above 1, and for a shape that is none. The
-    /// tensor then stays the caller's.
+    /// [`Error::Invalid`] for null, for a major version above 1, and for a shape that is none;
+    /// [`Error::NotCapturable`] for a stream of [`Graph::capture`](crate::Graph::capture). The tensor then
+    /// stays the caller's.
     ///
     /// # Safety
     /// Unless null, `raw` is a live managed tensor as DLPack describes it, which is this value's from
@@ -122,6 +123,10 @@ impl ImportedTensor {
         stream: &Stream,
         take: impl FnOnce() -> RawTensor,
     ) -> Result<Self> {
+        // A use by another stream would wait for a point of the capture, and so join it.
+        if let Some(recording) = stream.core().timeline().recording() {
+            return Err(recording.refusal(FROM_RAW));
+        }
         let is_shaped = tensor.ndim == 0 || (tensor.ndim > 0 && !tensor.shape.is_null());
         let shape = || numbers(&tensor, tensor.shape);
         if is_shaped && shape().iter().all(|length| *length >= 0) {

@@ -1,0 +1,40 @@
+//! Tensors and streams that are captured.
+
+use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
+use cuda_core::{Error, Graph, Result};
+use support::gpu_test;
+
+use super::{HandedOver, first};
+
+// Work of other streams on the memory would wait for a point of the capture, and so join it.
+gpu_test! {
+    needs 1;
+    fn l08_tensors_are_not_taken_in_the_order_of_a_captured_stream() -> Result<()> {
+        let (context, stream) = first()?;
+        let other = context.create_stream()?;
+        let tensor = Tensor::new(stream.alloc_zeroed::<u32>(64)?, &[64], None)?;
+        stream.synchronize()?;
+        let raw = HandedOver::new(tensor, &Consumer::Synchronized)?;
+        let old = Tensor::new(stream.alloc::<u32>(64)?, &[64], None)?;
+        let old = old.into_raw_unversioned(&Consumer::Synchronized)?;
+        Graph::capture(&context, |captured| {
+            // SAFETY: a live tensor, which no work uses; it is refused, and so stays the test's.
+            let refused = unsafe { ImportedTensor::from_raw(raw.0.as_ptr(), captured) };
+            let refused = refused.map(std::mem::forget);
+            assert!(matches!(refused, Err(Error::NotCapturable { .. })), "{refused:?}");
+            // SAFETY: as above.
+            let refused = unsafe { ImportedTensor::from_raw_unversioned(old.as_ptr(), captured) };
+            let refused = refused.map(std::mem::forget);
+            assert!(matches!(refused, Err(Error::NotCapturable { .. })), "{refused:?}");
+            Ok(())
+        })?;
+        // SAFETY: a live tensor, which no work uses.
+        drop(unsafe { ImportedTensor::from_raw_unversioned(old.as_ptr(), &stream) }?);
+        // SAFETY: as above.
+        let imported = unsafe { ImportedTensor::from_raw(raw.give(), &stream) }?;
+        let mut buffer = imported.into_buffer::<u32>()?;
+        other.fill(&mut buffer, 5)?;
+        assert_eq!(other.download_vec(&buffer)?, [5; 64]);
+        Ok(())
+    }
+}
