@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Rejected, Result,
-    Stream, default_allocator, set_default_allocator, with_allocator,
+    Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Graph, Rejected,
+    Result, Stream, default_allocator, set_default_allocator, with_allocator,
 };
 use cuda_sys::symbol as cu;
 use support::{check, gpu_test};
@@ -317,5 +317,40 @@ gpu_test! {
         buffer.close()?;
         assert_eq!(freed.load(Ordering::Relaxed), 2);
         stream.synchronize()
+    }
+}
+
+// The pool's other streams would ask the driver about events of the capture, which ends it.
+gpu_test! {
+    needs 1;
+    fn l22_pools_do_not_serve_captured_streams_themselves() -> Result<()> {
+        const BYTES: usize = 4 << 20;
+        fn refused<R>(result: Result<R>) {
+            assert!(matches!(result, Err(Error::NotCapturable { .. })), "{:?}", result.err());
+        }
+        let context = Device::get(0)?.context()?;
+        let (device, other) = (context.device(), context.create_stream()?);
+        let pool = CachingPool::new();
+        Graph::capture(&context, |captured| {
+            refused(pool.allocate(captured, BYTES));
+            refused(Allocator::cache().allocate(captured, BYTES));
+            refused(Allocator::driver_pool().allocate(captured, BYTES));
+            let address = pool.allocate(&other, BYTES)?;
+            // SAFETY: it is refused, so the block stays allocated.
+            refused(unsafe { pool.deallocate(captured, address, BYTES) });
+            assert_eq!(pool.usage(device).used, BYTES);
+            // SAFETY: allocated for this stream, and not used.
+            unsafe { pool.deallocate(&other, address, BYTES) }?;
+            // Memory for the capture's operations comes from the pool all the same.
+            let mut scratch = captured.alloc_with::<u8>(&pool.allocator(), BYTES)?;
+            captured.fill(&mut scratch, 1)?;
+            drop(other.alloc_with::<u8>(&pool.allocator(), BYTES)?);
+            Ok(())
+        })?;
+        other.synchronize()?;
+        assert_eq!(pool.usage(device).used, 0);
+        pool.trim(0)?;
+        assert_eq!(pool.usage(device).reserved, 0, "no block was lost");
+        Ok(())
     }
 }

@@ -349,12 +349,20 @@ debug_by! {
    }
 }
 
+/// Refuses a stream of a capture: where a block of it is needed elsewhere, the pool would ask the driver
+/// about an event of the capture, which ends that. What operations of a capture use is allocated on
+/// another stream.
+fn require_uncaptured(core: &StreamCore, op: &'static str) -> Result<()> {
+    core.timeline().recording().map_or(Ok(()), |recording| Err(recording.refusal(op)))
+}
+
 // SAFETY: blocks are cut from segments, at multiples of 256 bytes, and each is allocated to one
 // owner until it comes back; other streams' work on it is complete, or the stream waits for it.
 unsafe impl DeviceAllocator for CachingPool {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let core = stream.core();
         core.ensure()?;
+        require_uncaptured(core, "CachingPool::allocate")?;
         if bytes > isize::MAX as usize {
             return Err(Error::SizeOverflow { len: bytes, element_size: 1 });
         }
@@ -370,6 +378,7 @@ unsafe impl DeviceAllocator for CachingPool {
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         let core = stream.core();
+        require_uncaptured(core, "CachingPool::deallocate")?;
         let heap = self.heap_of(core);
         // A new point: events recorded before do not cover what the caller may have made the stream
         // wait for since.
