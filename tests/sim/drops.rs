@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, Guard, PinnedBuffer,
-    Rejected, Resource, Result, Stream, drops,
+    Condition, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, Graph, Guard,
+    PinnedBuffer, Rejected, Resource, Result, Stream, drops,
 };
 use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
@@ -336,6 +336,38 @@ fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     while context::pop().is_some() {}
     drop((buffer, stream, raw));
     assert_eq!(leaked(&session), [], "the event went with its context");
+    assert_eq!(session.violations(), []);
+    Ok(())
+}
+
+/// A hook may use the capture whose operation it comes up in: no lock of the capture is held then.
+#[test]
+fn m15_a_hook_may_use_the_capture_that_it_comes_up_in() -> Result<()> {
+    let session = simulator();
+    let home = Device::get(0)?.context()?;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    // What was current does not come back, nor at the second attempt.
+    let fail = |nth| Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent").nth(nth);
+    let graph = Graph::capture(&home, |captured| {
+        let (own, sees) = (captured.clone(), seen.clone());
+        drops::set_hook(move |failure| {
+            let added = own.launch_host_func_each(|| ());
+            sees.lock().expect("no panic").push((failure.resource, added.is_ok()));
+        });
+        [2, 3].into_iter().for_each(|nth| session.inject(fail(nth)));
+        let condition = Condition::new(captured, 1)?;
+        while context::pop().is_some() {}
+        [2, 3].into_iter().for_each(|nth| session.inject(fail(nth)));
+        condition.if_then(captured, |_| Ok(()))
+    });
+    drops::take_hook();
+    session.clear_faults();
+    while context::pop().is_some() {}
+    drop(graph?);
+    let seen = seen.lock().expect("no panic");
+    // The capture's streams rest while a body is captured.
+    assert_eq!(*seen, [(Resource::Current, true), (Resource::Current, false)]);
+    assert_eq!(leaked(&session), []);
     assert_eq!(session.violations(), []);
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::KeptUses;
 use super::capture::Capture;
 use crate::error::{Error, Result, check};
 use crate::process::driver::driver_version;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::stream::Stream;
 use crate::timeline::recording::{
@@ -50,6 +51,8 @@ impl Condition {
     pub fn new(stream: &Stream, initial: u32) -> Result<Self> {
         let (recording, context) = (captured(stream, CREATE)?, stream.context());
         let bound = stream.core().bind_work(CREATE)?;
+        // Runs when the capture is not locked any more: a drop hook may use it.
+        let _quiet = DeferForeignCode::begin();
         Self::create(recording, context, CREATE, || {
             let graph = captured_graph(bound.raw())?;
             let (mut raw, flags) = (0, CU_GRAPH_COND_ASSIGN_DEFAULT);
@@ -217,7 +220,11 @@ impl Condition {
         let (recording, context) = (captured(stream, ADD)?, stream.context());
         let bound = stream.core().bind_work(ADD)?;
         let add = || self.add(bound.raw(), kind, count);
-        let ((node, bodies), order, open) = self.begin(recording, ADD, add)?;
+        // As in `new`; it runs before the bodies.
+        let quiet = DeferForeignCode::begin();
+        let begun = self.begin(recording, ADD, add);
+        drop(quiet);
+        let ((node, bodies), order, open) = begun?;
         let mut parts: Vec<GraphUses> = Vec::new();
         for (&graph, case) in bodies.iter().zip(0..) {
             let (inner, work) =
