@@ -61,7 +61,14 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     for (&id, object) in state.graphs.objects.from(baseline) {
         leak(id, LeakKind::UserObject, object.handle as u64, 0, "cuUserObjectCreate");
     }
+    // Until a split is over, its communicator belongs to the one that is split.
+    let all = state.nccl.communicators.iter();
+    let split_off: Vec<usize> =
+        all.filter_map(|(_, comm)| comm.split_off.map(|(_, handle)| handle)).collect();
     for (&id, comm) in state.nccl.communicators.from(baseline) {
+        if split_off.contains(&comm.handle) {
+            continue;
+        }
         leak(id, LeakKind::Communicator, comm.handle as u64, 0, comm.call);
     }
     for (&id, registered) in state.nccl.registered.from(baseline) {

@@ -285,3 +285,28 @@ fn the_version_and_the_symbols() {
     assert!(cuda_sim::symbol(c"ncclNothing").is_null());
     session.assert_clean();
 }
+
+#[test]
+fn a_communicator_whose_split_is_in_progress_is_no_leak() {
+    let session = begin();
+    let ranks = ranks::<2>();
+    let left = || {
+        let leaks = session.leaks();
+        leaks.iter().filter(|leak| leak.kind == LeakKind::Communicator).count()
+    };
+    let mut children = [null_mut(); 2];
+    for (own, child) in ranks.iter().zip(&mut children) {
+        assert_eq!(left(), 2, "the program has no other handle");
+        done!(ncclCommSplit(own.comm, 0, 0, child, null_mut()));
+    }
+    ranks.iter().for_each(|own| assert_eq!(settled(own.comm), SUCCESS));
+    assert_eq!(left(), 4, "it has been given those of the children");
+    children.into_iter().for_each(|child| done!(ncclCommAbort(child)));
+    let mut child = null_mut();
+    done!(ncclCommSplit(ranks[0].comm, 0, 0, &mut child, null_mut()));
+    // The child ends with it.
+    done!(ncclCommAbort(ranks[0].comm));
+    assert_eq!(left(), 1);
+    done!(ncclCommAbort(ranks[1].comm));
+    assert_eq!(left(), 0);
+}
