@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, CUstream};
 
-use super::joined::{Joined, LockedRank, await_all};
+use super::joined::{HeldRanks, Joined, LockedRank, await_all, hold_all};
 use super::library::Nccl;
 use super::polling::NcclScope;
 use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
-use crate::util::inline_vec::{InlineVec, OwningInlineVec};
+use crate::util::inline_vec::InlineVec;
 
 /// An operation of one rank.
 pub(super) struct Call<'a> {
@@ -302,7 +302,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     }
     let _scope = NcclScope::enter(&joined.context)?;
     let mut held = HeldRanks::new();
-    hold_all(calls, &mut held)?;
+    hold_all(GROUP, calls.iter().map(|call| call.joined), &mut held)?;
     let all = held.as_mut_slice();
     if captured {
         return capture_together(core, calls, all);
@@ -318,39 +318,6 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
         call.joined.note_use(timeline, seq);
     }
     result
-}
-
-/// Communicators that a group has locked.
-type HeldRanks<'a> = OwningInlineVec<LockedRank<'a>, 8>;
-
-/// Locks the communicators, in an order that all threads follow: that of their addresses.
-#[inline]
-fn hold_all<'a>(calls: &[Call<'a>], held: &mut HeldRanks<'a>) -> Result<()> {
-    let mut last = ptr::null();
-    for &Call { joined, .. } in calls {
-        let next = Arc::as_ptr(joined);
-        if next < last {
-            *held = HeldRanks::new();
-            return hold_sorted(calls, held);
-        }
-        if next != last {
-            held.push(joined.hold(GROUP)?);
-        }
-        last = next;
-    }
-    Ok(())
-}
-
-/// [`hold_all`] for calls in another order.
-#[cold]
-fn hold_sorted<'a>(calls: &[Call<'a>], held: &mut HeldRanks<'a>) -> Result<()> {
-    let mut all: Vec<_> = calls.iter().map(|call| call.joined).collect();
-    all.sort_unstable_by_key(|joined| Arc::as_ptr(joined));
-    all.dedup_by_key(|joined| Arc::as_ptr(joined));
-    for joined in all {
-        held.push(joined.hold(GROUP)?);
-    }
-    Ok(())
 }
 
 /// Makes the streams wait for what conflicts with the operations. Returns that for each.

@@ -111,8 +111,9 @@ impl Communicator {
         size: usize,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        Self::finish(vec![Joined::begin(context, id, (rank, size), options)?])
-            .map(|mut it| it.remove(0))
+        let mut begun = Vec::new();
+        Joined::begin(context, id, (rank, size), options, &mut begun)?;
+        Self::finish(begun).map(|mut it| it.remove(0))
     }
 
     /// Waits until ranks that began to join have joined.

@@ -29,7 +29,7 @@ use crate::timeline::ledger::{Access, Fences, Ledger, NO_FENCES, Use};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
-use crate::util::inline_vec::InlineVec;
+use crate::util::inline_vec::{InlineVec, OwningInlineVec};
 use crate::util::sync::lock;
 use crate::wait::when_all_reached;
 
@@ -69,17 +69,25 @@ pub(super) struct LockedRank<'a> {
 }
 
 impl Joined {
-    /// Begins to join, which is in progress afterwards.
+    /// Refuses a context that NCCL cannot work in.
+    pub(super) fn require_primary(context: &Context) -> Result<()> {
+        let reason = "NCCL works in the primary context of a device; another was given";
+        Error::unless(context.is_primary(), INIT_RANK, reason)
+    }
+
+    /// Begins to join, which is in progress afterwards. Adds the rank to `begun`, also one that a failed
+    /// call has made: the caller drops it, after the group that this may be called in, since it must not
+    /// be freed inside.
     pub(super) fn begin(
         context: &Context,
         id: &UniqueId,
         (rank, size): (usize, usize),
         options: &CommunicatorOptions,
-    ) -> Result<Self> {
+        begun: &mut Vec<Self>,
+    ) -> Result<()> {
         let op = INIT_RANK;
         let nccl = nccl()?;
-        let reason = "NCCL works in the primary context of a device; another was given";
-        Error::unless(context.is_primary(), op, reason)?;
+        Self::require_primary(context)?;
         let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
         let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
         within(rank, size)?;
@@ -90,12 +98,11 @@ impl Joined {
         // to locals that outlive it; what it leaves in progress uses neither.
         let code = unsafe { (nccl.init_rank)(&mut raw, count, id.raw(), number, &mut config) };
         drop(scope);
-        // Dropped, if the call has failed after making it.
-        let joined = Self::new(nccl, context, (rank, size), *options, raw);
-        if code != IN_PROGRESS {
-            check(op, nccl, code, (raw, Some(rank)))?;
+        begun.push(Self::new(nccl, context, (rank, size), *options, raw));
+        match code {
+            IN_PROGRESS => Ok(()),
+            code => check(op, nccl, code, (raw, Some(rank))),
         }
-        Ok(joined)
     }
 
     /// A rank of this process, whose handle is known only here, and live or null.
@@ -253,6 +260,49 @@ fn report(raw: Handle<RawCommunicator>, error: &Error) {
 
 /// The result of calls that are in progress together. If one fails, if they take longer than the limit,
 /// or if another thread is waiting to abort one, those that are still in progress are aborted.
+/// Communicators that are locked together.
+pub(super) type HeldRanks<'a> = OwningInlineVec<LockedRank<'a>, 8>;
+
+/// Locks communicators, each once, in an order that all threads follow: that of their addresses.
+///
+/// # Errors
+/// Those of [`Joined::hold`].
+#[inline]
+pub(super) fn hold_all<'a>(
+    op: &'static str,
+    all: impl Iterator<Item = &'a Arc<Joined>> + Clone,
+    held: &mut HeldRanks<'a>,
+) -> Result<()> {
+    let mut last = ptr::null();
+    for joined in all.clone() {
+        let next = Arc::as_ptr(joined);
+        if next < last {
+            *held = HeldRanks::new();
+            return hold_sorted(op, all.collect(), held);
+        }
+        if next != last {
+            held.push(joined.hold(op)?);
+        }
+        last = next;
+    }
+    Ok(())
+}
+
+/// [`hold_all`] for communicators that come in another order.
+#[cold]
+fn hold_sorted<'a>(
+    op: &'static str,
+    mut all: Vec<&'a Arc<Joined>>,
+    held: &mut HeldRanks<'a>,
+) -> Result<()> {
+    all.sort_unstable_by_key(|joined| Arc::as_ptr(joined));
+    all.dedup_by_key(|joined| Arc::as_ptr(joined));
+    for joined in all {
+        held.push(joined.hold(op)?);
+    }
+    Ok(())
+}
+
 pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<()> {
     let Some(limit) = all.iter().map(|held| held.joined.options.limit).min() else {
         return Ok(());
@@ -364,17 +414,19 @@ pub(super) fn finalize_all(ranks: &[&Arc<Joined>]) -> Result<()> {
         return Ok(());
     };
     let _scope = NcclScope::relaxed(&first.context)?;
-    let mut all = ranks.iter().map(|joined| joined.hold(op)).collect::<Result<Vec<_>>>()?;
+    let mut held = HeldRanks::new();
+    hold_all(op, ranks.iter().copied(), &mut held)?;
+    let all = held.as_mut_slice();
     let mut result = Ok(());
     // Before any of them is waited for.
-    for held in &all {
+    for held in all.iter() {
         // SAFETY: the communicator is live and locked.
         let code = unsafe { (held.joined.nccl.finalize)(held.raw()) };
         if code != IN_PROGRESS {
             result = result.and(held.check(op, code));
         }
     }
-    let result = result.and_then(|()| await_all(op, &mut all));
+    let result = result.and_then(|()| await_all(op, all));
     all.iter_mut().for_each(|held| held.state.finalized = result.is_ok());
     result
 }

@@ -132,18 +132,21 @@ impl Ranks {
         for (rank, context) in contexts.iter().enumerate() {
             let anew = contexts[..rank].iter().all(|other| other.device() != context.device());
             Error::unless(anew, INIT_ALL, "a device was given twice")?;
+            Joined::require_primary(context)?;
         }
         let id = UniqueId::new()?;
         let size = contexts.len();
-        let mut all = Ok(Vec::new());
+        // Outside of the group, so that ranks that are given up are freed after it.
+        let (mut all, mut begun) = (Vec::new(), Ok(()));
         // The end of a group of calls that block leaves another context current.
         let _scope = NcclScope::relaxed(contexts[0])?;
         let code = grouped(nccl, || {
-            let begin = |(rank, context)| Joined::begin(context, &id, (rank, size), options);
-            all = contexts.into_iter().enumerate().map(begin).collect::<Result<_>>();
+            begun = contexts.iter().enumerate().try_for_each(|(rank, context)| {
+                Joined::begin(context, &id, (rank, size), options, &mut all)
+            });
             SUCCESS
         });
-        let all = all?;
+        begun?;
         if is_refusal(code) {
             checked(INIT_RANK, nccl, code)?;
         }

@@ -1,9 +1,11 @@
 //! What NCCL is asked, and the driver beside it.
 
+use std::thread;
 use std::time::Duration;
 
 use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{Error, NcclError};
+use cuda_sim::Fault;
 
 use super::*;
 
@@ -96,5 +98,86 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
         assert_eq!(driver.session.calls("ncclCommAbort"), 1);
         // Nothing was left on the stream.
         streams[0].synchronize()
+    });
+}
+
+#[test]
+fn ranks_that_cannot_all_join_are_freed_after_the_group() {
+    const JOIN: &str = "ncclCommInitRankConfig";
+    Counted::run(|driver| {
+        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+        let other = Context::new(Device::get(1)?, Default::default())?;
+        let (names, _, refused) =
+            counted(driver, || Ranks::init_all([&contexts[0], &other]).map(drop));
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
+        assert!(!names.contains(&"ncclGroupStart"), "not even begun: {names:?}");
+        // The second rank is refused, or joins with an error.
+        let refuses = || Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function(JOIN).nth(2);
+        for (fault, freed) in [(refuses(), 1), (refuses().takes_effect(), 2)] {
+            driver.session.inject(fault);
+            let (names, _, refused) = counted(driver, || Ranks::init_all(&contexts).map(drop));
+            assert!(matches!(refused, Err(Error::Nccl(_))), "{refused:?}");
+            let of_nccl = names.into_iter().filter(|name| {
+                ["ncclGroupStart", JOIN, "ncclGroupEnd", "ncclCommAbort"].contains(name)
+            });
+            let mut expected = vec!["ncclGroupStart", JOIN, JOIN, "ncclGroupEnd"];
+            expected.extend(std::iter::repeat_n("ncclCommAbort", freed));
+            assert_eq!(of_nccl.collect::<Vec<_>>(), expected);
+        }
+        Ok(())
+    });
+}
+
+/// Two threads that lock the same ranks in different orders wait for each other.
+#[test]
+fn finalizing_beside_an_operation_of_another_thread_ends() {
+    Counted::run(|driver| {
+        // One question for each rank.
+        driver.session.set_mode(Mode::Eager);
+        let contexts = Device::contexts((0..3).map(Device::get).collect::<Result<Vec<_>>>()?)?;
+        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let zeroed = |stream: &Stream| stream.alloc_zeroed::<u32>(100);
+        let mut sums = streams.iter().map(zeroed).collect::<Result<Vec<_>>>()?;
+        for order in [[1, 3, 5], [1, 5, 3], [3, 1, 5], [3, 5, 1], [5, 1, 3], [5, 3, 1]] {
+            // The heap returns blocks in the order in which they were freed, or in the opposite one: the
+            // ranks lie in memory in some other order in each round.
+            let alone = |_| Ranks::init_all(&contexts[..1]).map(Some);
+            let mut others = (0..7).map(alone).collect::<Result<Vec<_>>>()?;
+            order.into_iter().for_each(|at| drop(others[at].take()));
+            let ranks = Ranks::init_all(&contexts)?;
+            let mut reduce = || ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum);
+            reduce()?;
+            streams.iter().try_for_each(|stream| stream.synchronize())?;
+            let before = driver.session.calls(SET);
+            // Until so many more threads have entered a context, and then come to a lock.
+            let entered = |threads: u64| {
+                while driver.session.calls(SET) < before + threads {
+                    thread::yield_now();
+                }
+                (0..100).for_each(|_| thread::yield_now());
+            };
+            let (first, polls) = (driver.session.hold(POLL), driver.session.calls(POLL));
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| ranks.wait(&streams));
+                first.await_call();
+                let second = driver.session.hold(POLL);
+                second.await_call();
+                let third = driver.session.hold(POLL);
+                third.await_call();
+                assert_eq!(driver.session.calls(POLL), polls + 3, "the last rank is locked");
+                let reducing = scope.spawn(|| reduce());
+                entered(1);
+                let finalizing = scope.spawn(|| ranks.finalize());
+                entered(2);
+                drop((first, second, third));
+                let [waited, reduced] = [waiting, reducing].map(|it| it.join().expect("no panic"));
+                // The operation comes too late, perhaps; then the ranks are aborted.
+                for result in [waited, reduced] {
+                    assert!(matches!(result, Ok(()) | Err(Error::Nccl(_))), "{result:?}");
+                }
+                finalizing.join().expect("no panic")
+            })?;
+        }
+        Ok(())
     });
 }
