@@ -48,7 +48,7 @@ pub enum NcclError {
     /// since a call did not complete within its time limit.
     #[non_exhaustive]
     Aborted {
-        /// The function of NCCL, or `wait`.
+        /// The function of NCCL, `wait`, or `cuGraphLaunch`.
         op: &'static str,
         /// The rank of this process in it.
         rank: usize,

@@ -149,7 +149,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the graph uses pinned memory, which must be [lent](Self::lend_mut);
-    /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; the driver's.
+    /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; [`Error::Nccl`] if a communicator that
+    /// the graph uses was aborted; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -180,6 +181,9 @@ impl GraphExec {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
+        if self.uses.traits.may_be_refused {
+            self.require_launchable()?;
+        }
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }
@@ -200,6 +204,14 @@ impl GraphExec {
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
         }
         launched
+    }
+
+    /// Refuses a launch if what the graph keeps alive was ended all the same: a communicator that was
+    /// aborted. One that is aborted after this is as if it were aborted after the launch.
+    #[cold]
+    fn require_launchable(&self) -> Result<()> {
+        let asked = self.uses.owners.iter().filter_map(|owner| owner.refuses_launch(OP));
+        asked.fold(Ok(()), Result::and)
     }
 
     /// Makes the stream wait for what conflicts with a launch.

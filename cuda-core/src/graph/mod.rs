@@ -115,7 +115,8 @@ struct KeptUses {
 
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
-        let GraphUses { memory, by_node, owners, traits, .. } = uses;
+        let GraphUses { memory, by_node, owners, mut traits, .. } = uses;
+        traits.may_be_refused |= owners.iter().any(|owner| owner.refuses_launch("").is_some());
         Self { memory, by_node: by_node.into(), owners: Arc::new(owners), traits }
     }
 }

@@ -278,7 +278,9 @@ impl Communicator {
 
     /// Ends all work of the communicator, pending or in progress, at this rank, and frees it:
     /// `ncclCommAbort`. Streams go on; what the work would have written is unspecified. A call in
-    /// progress on another thread, and every later one, returns [`NcclError::Aborted`].
+    /// progress on another thread, and every later one, returns [`NcclError::Aborted`], and so does every
+    /// later launch of a graph that uses the communicator. NCCL frees what such graphs use when they are
+    /// gone; where calls [block](CommunicatorOptions::blocking), this one waits for that.
     ///
     /// # Errors
     /// [`Error::Nccl`]; the communicator is not used any more then either.

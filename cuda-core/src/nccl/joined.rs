@@ -45,7 +45,7 @@ pub(super) struct Joined {
     pub(super) size: usize,
     pub(super) options: CommunicatorOptions,
     state: Mutex<State>,
-    /// A thread waits to abort: calls in progress are to end.
+    /// It was aborted, or a thread waits to do so: calls in progress are to end, no others to begin.
     stop: AtomicBool,
     /// Operations, as reads of one byte.
     uses: Ledger,
@@ -235,6 +235,8 @@ impl LockedRank<'_> {
     /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
     /// it may be left. Nothing if that was done before.
     pub(super) fn abort(&mut self) -> Result<()> {
+        // Read by launches of graphs, which must not wait for calls in progress.
+        self.joined.stop();
         let raw = mem::replace(&mut self.state.raw, Handle(ptr::null_mut()));
         if raw.0.is_null() {
             return Ok(());
@@ -258,8 +260,6 @@ fn report(raw: Handle<RawCommunicator>, error: &Error) {
     drop_hook::report(Resource::Communicator, raw.number(), 0, Some(error.clone()));
 }
 
-/// The result of calls that are in progress together. If one fails, if they take longer than the limit,
-/// or if another thread is waiting to abort one, those that are still in progress are aborted.
 /// Communicators that are locked together.
 pub(super) type HeldRanks<'a> = OwningInlineVec<LockedRank<'a>, 8>;
 
@@ -303,6 +303,8 @@ fn hold_sorted<'a>(
     Ok(())
 }
 
+/// The result of calls that are in progress together. If one fails, if they take longer than the limit,
+/// or if another thread is waiting to abort one, those that are still in progress are aborted.
 pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<()> {
     let Some(limit) = all.iter().map(|held| held.joined.options.limit).min() else {
         return Ok(());
@@ -403,6 +405,16 @@ impl KeptAlive for Arc<Joined> {
     fn note_last_launch(&self, mark: &Mark) -> bool {
         self.note_use(&mark.timeline, mark.seq);
         true
+    }
+
+    /// Without the lock: a launch may block until work has ended that waits for a lost rank, and it is by
+    /// aborting that this work ends. So another thread may abort between this answer and the launch.
+    /// The launch then uses nothing that is freed: NCCL polls "until all CUDA graphs referencing the
+    /// communicator are destroyed" before it frees what they use, also after an abort, which "prevents
+    /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
+    fn refuses_launch(&self, op: &'static str) -> Option<Result<()>> {
+        let aborted = NcclError::Aborted { op, rank: self.rank };
+        Some(if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(()) })
     }
 }
 

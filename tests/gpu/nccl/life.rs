@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
-use cuda_core::{Context, Error, NcclError, Result};
+use cuda_core::{Context, Error, Graph, NcclError, Result};
 use support::{Driver, gpu_test, stall};
 
 use super::{Apart, apart, buffers, devices, values};
@@ -170,6 +170,35 @@ gpu_test! {
             assert_eq!(support::context::current(), before);
             drop(guard);
         }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, nccl;
+    fn k_nccl_graphs_are_not_launched_after_an_abort() -> Result<()> {
+        let (contexts, streams) = devices(1)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![3u32; 100])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let graph = Graph::capture(&contexts[0], |captured| {
+            ranks.on([captured])?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let within = Graph::capture(&contexts[0], |captured| graph.include(captured))?;
+        let mut execs = [graph.instantiate()?, within.instantiate()?];
+        execs.iter_mut().try_for_each(|exec| exec.launch(&streams[0]))?;
+        streams[0].synchronize()?;
+        ranks.abort()?;
+        for exec in &mut execs {
+            let refused = exec.launch(&streams[0]);
+            let expected = matches!(
+                refused, Err(Error::Nccl(NcclError::Aborted { op: "cuGraphLaunch", rank: 0, .. }))
+            );
+            assert!(expected, "{refused:?}");
+        }
+        // The stream and the memory go on.
+        streams[0].fill(&mut sums[0], 7)?;
+        assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
         Ok(())
     }
 }

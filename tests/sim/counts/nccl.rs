@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::nccl::{CommunicatorOptions, Ranks, Reduction};
-use cuda_core::{Error, NcclError};
+use cuda_core::{Error, Graph, NcclError};
 use cuda_sim::Fault;
 
 use super::*;
@@ -98,6 +98,34 @@ fn a_thread_that_calls_the_ranks_one_by_one_gets_an_error_within_the_limit() {
         assert_eq!(driver.session.calls("ncclCommAbort"), 1);
         // Nothing was left on the stream.
         streams[0].synchronize()
+    });
+}
+
+#[test]
+fn a_graph_is_not_launched_after_a_call_that_took_too_long() {
+    Counted::run(|driver| {
+        let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+        let streams = contexts.iter().map(Context::create_stream).collect::<Result<Vec<_>>>()?;
+        let options = CommunicatorOptions::new().limit(Duration::from_millis(20));
+        let ranks = Ranks::init_all_with(&contexts, &options)?;
+        let zeroed = |stream: &Stream| stream.alloc_zeroed::<u32>(100);
+        let mut sums = streams.iter().map(zeroed).collect::<Result<Vec<_>>>()?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        // SAFETY: what is captured is not launched, and the other rank is not used.
+        let ranks = unsafe { ranks.into_communicators() };
+        let graph = Graph::capture(&contexts[0], |captured| {
+            ranks[0].on(captured)?.all_reduce_in_place(&mut sums[0], Reduction::Sum)
+        })?;
+        let mut exec = graph.instantiate()?;
+        // The other rank does not split. The communicator is aborted then.
+        let split = ranks[0].split(Some(0), 0);
+        assert!(matches!(split, Err(Error::Nccl(NcclError::TimedOut { .. }))), "{split:?}");
+        let (names, _, refused) = counted(driver, || exec.launch(&streams[0]));
+        let expected = matches!(refused, Err(Error::Nccl(NcclError::Aborted { rank: 0, .. })));
+        assert!(expected, "{refused:?}");
+        assert!(names.is_empty(), "{names:?}");
+        Ok(())
     });
 }
 

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::Node;
+use crate::error::Result;
 use crate::process::driver;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
@@ -50,6 +51,8 @@ pub(crate) struct GraphTraits {
     pub(crate) has_priorities: bool,
     /// Memory is allocated: there is one executable at a time, and the graph is not part of another.
     pub(crate) has_memory: bool,
+    /// What is kept alive may [refuse a launch](KeptAlive::refuses_launch).
+    pub(crate) may_be_refused: bool,
 }
 
 impl GraphTraits {
@@ -61,6 +64,7 @@ impl GraphTraits {
         is_not_for_bodies: true,
         has_priorities: false,
         has_memory: false,
+        may_be_refused: false,
     };
 
     /// Allocations and frees.
@@ -72,6 +76,7 @@ impl GraphTraits {
             is_not_for_bodies: self.is_not_for_bodies || other.is_not_for_bodies,
             has_priorities: self.has_priorities || other.has_priorities,
             has_memory: self.has_memory || other.has_memory,
+            may_be_refused: self.may_be_refused || other.may_be_refused,
         }
     }
 }
@@ -111,6 +116,12 @@ pub(crate) trait KeptAlive: Send + Sync {
     /// itself from now on, so that the graph may let go of it.
     fn note_last_launch(&self, _mark: &Mark) -> bool {
         false
+    }
+
+    /// For what another thread may end although the graph keeps it: the error of a launch by the call
+    /// `op` after that. It is asked before each launch, unless it returns [`None`].
+    fn refuses_launch(&self, _op: &'static str) -> Option<Result<()>> {
+        None
     }
 }
 
