@@ -80,7 +80,7 @@ fn data_flow(device: Device) -> shared::Result {
         }
         Ok(())
     })?;
-    assert_eq!(graph.edge_count()?, PARTS, "each copy behind one fill");
+    assert_eq!(graph.edge_count()?, PARTS, "each copy after one fill");
     graph.instantiate()?.launch(&stream)?;
     let back = stream.download_vec(&whole)?;
     assert!(back.chunks(LEN).zip(0..).all(|(part, number)| part == [number as f32; LEN]));

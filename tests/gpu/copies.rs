@@ -156,7 +156,7 @@ impl Slowest {
     }
 }
 
-/// Enqueues every asynchronous form behind a stall, and returns the duration of the slowest call.
+/// Enqueues every asynchronous form after a stall, and returns the duration of the slowest call.
 fn behind_a_stall() -> Result<Duration> {
     const LEN: usize = 64 << 10;
     let stream = Device::get(0)?.create_stream()?;

@@ -105,7 +105,7 @@ gpu_test! {
         assert_eq!((back.as_raw(), back.len()), (address, 24));
         assert_eq!(stream.download_vec(&back)?, numbers);
         let other = context.create_stream()?;
-        other.fill(&mut back, 2.0)?; // behind `stream`
+        other.fill(&mut back, 2.0)?; // after `stream`
         assert_eq!(other.download_vec(&back)?, [2.0; 24]);
         Ok(back.close()?)
     }
@@ -138,7 +138,7 @@ gpu_test! {
         assert_eq!(Arc::strong_count(&weights), 2, "its deleter was called");
         delete_elsewhere(two);
         let mut alone = Arc::into_inner(weights).expect("no other owner");
-        stream.fill(&mut alone, 4)?; // behind the consumers
+        stream.fill(&mut alone, 4)?; // after the consumers
         assert_eq!(stream.download_vec(&alone)?, [4; 100]);
         Ok(())
     }
@@ -163,7 +163,7 @@ gpu_test! {
             };
             let mut buffer = home.alloc_with::<u8>(&pool, BYTES)?;
             let (from, to) = (buffer.as_raw(), sink.as_raw());
-            // Uses beforehand what would wait behind the stall.
+            // Uses beforehand what would wait after the stall.
             home.fill(&mut buffer, 1)?;
             home.synchronize()?;
             let first = stall(home.as_raw());

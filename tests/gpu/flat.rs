@@ -54,7 +54,7 @@ gpu_test! {
             unsafe { deleter(shared.as_ptr()) };
             let buffer = stream.upload_new(&[1.0f32; 1000])?;
             let owned = Tensor::new(buffer, &[1000], None)?.into_raw(&Consumer::Stream(other.clone()))?;
-            // SAFETY: a live tensor, which comes behind its work on this stream.
+            // SAFETY: a live tensor, which comes after its work on this stream.
             let taken = unsafe { ImportedTensor::from_raw(owned.as_ptr(), &other) }?;
             let mut back = taken.into_buffer::<f32>()?;
             other.fill(&mut back, 2.0)

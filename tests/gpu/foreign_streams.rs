@@ -140,7 +140,7 @@ gpu_test! {
         drop(raw);
         let mut buffer = created.alloc::<u8>(1000)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
-        // Uses beforehand what would wait behind the stall.
+        // Uses beforehand what would wait after the stall.
         foreign.fill(&mut buffer, 1)?;
         created.download(&buffer, &mut host)?;
         created.synchronize()?;

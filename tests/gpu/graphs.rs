@@ -183,8 +183,8 @@ gpu_test! {
             add_one(two, &function, second)?;
             add_one(one, &function, first)?;
             let (low, high) = both.split_at_mut(100)?;
-            one.copy(&*second, high)?; // behind the other stream's kernel
-            two.copy(&*first, low) // behind this one's
+            one.copy(&*second, high)?; // after the other stream's kernel
+            two.copy(&*first, low) // after this one's
         })?;
         let mut exec = graph.instantiate()?;
         for _ in 0..3 {

@@ -40,10 +40,10 @@ gpu_test! {
         context.synchronize()?;
         let stalled = stall(one.as_raw());
         one.fill(&mut x, 5)?;
-        library_copy(&two, &x, &mut y, || ())?; // behind the fill
+        library_copy(&two, &x, &mut y, || ())?; // after the fill
         assert!(!two.query()?);
         stalled.release();
-        one.copy(&y, &mut z)?; // behind the library
+        one.copy(&y, &mut z)?; // after the library
         assert_eq!(one.download_vec(&z)?, [5; LEN]);
         // What it read is not written under its work.
         let stalled = stall(two.as_raw());

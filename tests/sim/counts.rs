@@ -47,7 +47,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Runs `test` on a thread of its own, and asserts at the end that it left nothing behind.
+    /// Runs `test` on a thread of its own, and asserts at the end that it left nothing after.
     fn run(test: fn(&Counted) -> Result<()>) {
         let counted = Self { session: support::simulator() };
         // A wait for completed work would make fewer calls.

@@ -4,7 +4,7 @@
 use cuda_core::{Access, CachingPool, Device, DeviceBuffer, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Mode, Session};
 
-/// Runs `test`, and asserts at the end that it left nothing behind.
+/// Runs `test`, and asserts at the end that it left nothing after.
 fn run(mode: Mode, test: impl FnOnce(&Session) -> Result<()> + Send) {
     let session = support::simulator();
     session.set_mode(mode);

@@ -59,7 +59,7 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
     Ok(())
 }
 
-/// Freed behind the work that uses it, and unmapped first.
+/// Freed after the work that uses it, and unmapped first.
 #[test]
 fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let (session, context) = first()?;

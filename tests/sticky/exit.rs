@@ -376,7 +376,7 @@ fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Resul
     let there = Arc::clone(&source);
     stream.launch_host_func(move || {
         is_last.recv().expect("it is sent");
-        // Its release is deferred, and waits for the copy behind this function.
+        // Its release is deferred, and waits for the copy after this function.
         drop(there);
         waits_on_the_reaper(session, waits);
         leave()

@@ -15,7 +15,7 @@ struct Waiting {
     flight: InFlight<Vec<u8>>,
 }
 
-/// Enqueued behind a stall on `stream`.
+/// Enqueued after a stall on `stream`.
 fn wait_for(stream: &Stream) -> Result<Waiting> {
     let mut buffer = stream.alloc::<u8>(4096)?;
     let flight = stream.upload_owned(vec![1; 4096], &mut buffer)?;

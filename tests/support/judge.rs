@@ -212,7 +212,7 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Event => unsafe { cu::cuEventDestroy_v2(handle.cast()) },
             LeakKind::Context if leak.call.starts_with("cuGreen") => {
-                // The simulated driver's handle of a green context lies eight bytes behind its
+                // The simulated driver's handle of a green context lies eight bytes after its
                 // context's.
                 let green = handle.wrapping_byte_add(8).cast();
                 // SAFETY: the owner leaked it, so this is its only release.

@@ -16,7 +16,7 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(30);
 /// A stalled stream; dropping this value lets the stream go on, on every way out of a test.
 ///
 /// Load and use beforehand all that the test calls meanwhile, and stall one stream at a time:
-/// module loading and context-wide calls wait behind a stall, and host functions may share one
+/// module loading and context-wide calls wait after a stall, and host functions may share one
 /// thread.
 #[must_use = "dropping it ends the stall"]
 pub struct Stall {
@@ -58,7 +58,7 @@ impl Gate {
 pub fn stall(stream: CUstream) -> Stall {
     let gate = Arc::new(Gate::default());
     let data = Arc::into_raw(Arc::clone(&gate)).cast_mut().cast::<c_void>();
-    // SAFETY: `wait_at_gate` takes over the count behind `data` when the driver calls it, which it
+    // SAFETY: `wait_at_gate` takes over the count after `data` when the driver calls it, which it
     // does once for each successful enqueue.
     let result = unsafe { cuLaunchHostFunc(stream, Some(wait_at_gate), data) };
     if result != cuda_sys::CUDA_SUCCESS {

@@ -17,7 +17,7 @@ pub(crate) use libraries::{DEVICE_RUNTIME, Libraries, RUNTIME};
 /// The driver and devices that tests run on.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// GPUs behind the driver that `cuda-sys` loads.
+    /// GPUs of the driver that `cuda-sys` loads.
     Real(Gpus),
     /// The simulated driver.
     Simulated { devices: u32 },

@@ -165,7 +165,7 @@ impl<'a> FillValue<'a> {
         }
         while done < len {
             let more = done.min(len - done);
-            // SAFETY: the elements up to `done`, and `more` behind them, are among `len`, which stay
+            // SAFETY: the elements up to `done`, and `more` after them, are among `len`, which stay
             // allocated by the caller's promise. They do not overlap, as `more` is at most `done`.
             let code = unsafe { cu::cuMemcpyDtoDAsync_v2(address(done), to, more * size, stream) };
             if code != CUDA_SUCCESS {

@@ -20,7 +20,7 @@ use crate::util::by_parts::debug_by;
 /// # let mut y = stream.alloc::<u32>(100)?;
 /// let graph = cuda_core::Graph::build(&context, |builder| {
 ///     builder.add(|stream| stream.fill(&mut x, 1))?;
-///     builder.add(|stream| stream.copy(&x, &mut y))?; // behind the fill
+///     builder.add(|stream| stream.copy(&x, &mut y))?; // after the fill
 ///     Ok(())
 /// })?;
 /// # Ok::<(), cuda_core::Error>(())
@@ -35,7 +35,7 @@ pub struct GraphBuilder<'a> {
 /// # Building
 impl Graph {
     /// A graph that is built step by step, each of which has a [`NodeId`]: by that, later steps can
-    /// come behind it, and an executable can change it. A step is what [`Graph::capture_by_access`]
+    /// come after it, and an executable can change it. A step is what [`Graph::capture_by_access`]
     /// would capture: a kernel, copies and fills of every shape, a host function, another graph.
     ///
     /// # Errors
@@ -99,9 +99,9 @@ impl Graph {
 }
 
 impl GraphBuilder<'_> {
-    /// Adds what `work` enqueues on the stream that it is given, behind the earlier steps that it
+    /// Adds what `work` enqueues on the stream that it is given, after the earlier steps that it
     /// conflicts with: [`Graph::capture_by_access`]. If that is not exactly one operation, the
-    /// node of the step is an empty one behind all of them.
+    /// node of the step is an empty one after all of them.
     ///
     /// # Errors
     /// Those of `work`; the driver's.
@@ -112,7 +112,7 @@ impl GraphBuilder<'_> {
     /// # let (mut x, mut y) = (stream.alloc::<u32>(100)?, stream.alloc::<u32>(100)?);
     /// let graph = cuda_core::Graph::build(&context, |builder| {
     ///     builder.add(|stream| stream.fill(&mut x, 1))?;
-    ///     builder.add(|stream| stream.copy(&x, &mut y))?; // behind the fill, which writes `x`
+    ///     builder.add(|stream| stream.copy(&x, &mut y))?; // after the fill, which writes `x`
     ///     Ok(())
     /// })?;
     /// graph.instantiate()?.launch(&stream)?;
@@ -126,9 +126,9 @@ impl GraphBuilder<'_> {
         self.step(None, work)
     }
 
-    /// [`add`](Self::add), behind the nodes `after`, too. An operation that uses no memory, such as
-    /// a host function, comes behind these alone, and is no barrier. If `work` enqueues nothing, the
-    /// node of the step is an empty one behind `after`: `cuGraphAddEmptyNode`.
+    /// [`add`](Self::add), after the nodes `after`, too. An operation that uses no memory, such as
+    /// a host function, comes after these alone, and is no barrier. If `work` enqueues nothing, the
+    /// node of the step is an empty one after `after`: `cuGraphAddEmptyNode`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph, and within another step; those of `work`; the

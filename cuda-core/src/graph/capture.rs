@@ -84,7 +84,7 @@ impl Graph {
     /// let graph = cuda_core::Graph::capture_on([&context, &context], |[one, two]| {
     ///     one.fill(&mut x, 1.0)?;
     ///     two.fill(&mut y, 2.0)?; // beside the other fill
-    ///     one.copy(&x, &mut y) // behind both
+    ///     one.copy(&x, &mut y) // after both
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -121,7 +121,7 @@ impl Graph {
     ///         stream.fill(part, number as f32)?; // beside each other
     ///     }
     ///     for (part, to) in parts.iter().zip(whole.chunks_mut(1000)?) {
-    ///         stream.copy(part, to)?; // each behind one fill
+    ///         stream.copy(part, to)?; // each after one fill
     ///     }
     ///     Ok(())
     /// })?;
@@ -259,7 +259,7 @@ impl<const N: usize> Capture<N> {
 }
 
 impl Capture<1> {
-    /// Adds what `work` enqueues to a graph, behind the nodes `after`. `note` is passed what that
+    /// Adds what `work` enqueues to a graph, after the nodes `after`. `note` is passed what that
     /// uses, also if `work` fails or panics: `cuStreamBeginCaptureToGraph`.
     ///
     /// # Safety

@@ -27,7 +27,7 @@ use crate::wait::when_reached;
 /// A [`Graph`] that can be launched.
 ///
 /// It is the graph's work at the time of [`Graph::instantiate`], and does not need the graph any
-/// more. One launch of it runs at a time: a launch comes behind the one before, on whatever streams
+/// more. One launch of it runs at a time: a launch comes after the one before, on whatever streams
 /// they are. A graph that is to run beside itself is instantiated twice.
 ///
 /// Dropping it does not wait: launches that are pending complete.
@@ -224,7 +224,7 @@ impl GraphExec {
         fences.wait_on(bound)
     }
 
-    /// Notes a launch on another stream than that of the launch before, which it comes behind, if it
+    /// Notes a launch on another stream than that of the launch before, which it comes after, if it
     /// was made.
     #[cold]
     fn launched_elsewhere(&mut self, timeline: &Arc<Timeline>, seq: u64, made: bool) {

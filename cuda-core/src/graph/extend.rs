@@ -26,7 +26,7 @@ impl<O: Send + Sync> KeptAlive for GivenOwner<O> {}
 
 /// # Extending it
 impl Graph {
-    /// Adds what `work` enqueues on the stream that it is given, behind the nodes `after`, as
+    /// Adds what `work` enqueues on the stream that it is given, after the nodes `after`, as
     /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
     /// be no executable of the graph. If `work` fails or panics, what it has enqueued before is part
     /// of the graph; if that was within what runs on a [`Condition`](crate::Condition), the graph is

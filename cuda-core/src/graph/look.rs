@@ -75,7 +75,7 @@ impl Graph {
     }
 
     /// The dependencies between nodes, as pairs of indices into [`Graph::nodes`]: the second node
-    /// comes behind the first: `cuGraphGetEdges`.
+    /// comes after the first: `cuGraphGetEdges`.
     ///
     /// # Errors
     /// Those of [`Graph::edge_count`].

@@ -67,7 +67,7 @@ pub use node::{GraphNode, NodeId, NodeKind};
 /// [`ManagedBuffer`](crate::managed::ManagedBuffer), the host cannot look at it.
 ///
 /// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at the
-/// same moment, one of them by launching a graph, neither is ordered behind the other, and the
+/// same moment, one of them by launching a graph, neither is ordered after the other, and the
 /// memory has values of both.
 ///
 /// ```no_run

@@ -3,7 +3,8 @@
 use super::call::{Calls, GROUP, enqueue_together};
 use super::communicator::Communicator;
 use super::on_stream::OnStream;
-use super::ranks::{OnStreams, Ranks};
+use super::on_streams::OnStreams;
+use super::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;

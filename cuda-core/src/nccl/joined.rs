@@ -36,7 +36,7 @@ use crate::wait::when_all_reached;
 /// The call of [`Communicator::init_rank`](super::Communicator::init_rank), as errors name it.
 pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
 
-/// A rank behind its owner, and behind graphs that use it.
+/// A rank, as its owner and the graphs that use it share it.
 pub(super) struct Joined {
     pub(super) nccl: &'static Nccl,
     // INVARIANT: primary.

@@ -21,7 +21,7 @@ use crate::util::by_parts::debug_by;
 /// A [`Communicator`] with the stream that its next operation is enqueued on; made by
 /// [`Communicator::on`], and by [`Group::on`](super::Group::on) for an operation of a group.
 ///
-/// Each operation returns at once, and runs when all ranks have enqueued it. It comes behind what other
+/// Each operation returns at once, and runs when all ranks have enqueued it. It comes after what other
 /// streams do with its memory, and later users of the memory wait for it. Nothing is enqueued for no
 /// elements.
 ///
@@ -235,7 +235,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.in_place(operation, count, buffer, (0, 0))
     }
 
-    /// Copies the elements of each rank to all, one rank's behind the other's: the destination is as many
+    /// Copies the elements of each rank to all, one rank's after the other's: the destination is as many
     /// times as long as there are ranks: `ncclAllGather`.
     ///
     /// # Errors

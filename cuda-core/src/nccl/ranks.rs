@@ -2,24 +2,19 @@
 
 use std::ffi::c_void;
 
-use super::call::{Call, grouped, is_refusal};
+use super::call::{grouped, is_refusal};
 use super::communicator::Communicator;
-use super::element::Element;
 use super::failure::checked;
-use super::group::Group;
 use super::joined::{INIT_RANK, Joined, finalize_all};
 use super::library::nccl;
-use super::on_stream::OnStream;
+use super::on_streams::OnStreams;
 use super::options::CommunicatorOptions;
 use super::polling::NcclScope;
 use super::raw::SUCCESS;
-use super::reduction::Reduction;
 use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
@@ -47,60 +42,8 @@ use crate::util::inline_vec::InlineVec;
 /// ```
 pub struct Ranks(
     // INVARIANT: all ranks of one communicator, in their order; not empty before the end.
-    Box<[Communicator]>,
+    pub(super) Box<[Communicator]>,
 );
-
-/// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`], and by
-/// [`Group::on_ranks`] for an operation of a group.
-///
-/// Operations take memory for each rank, in their order.
-///
-/// # Errors
-/// Those of [`OnStream`], which name the rank, or, in [`Error::OnDevice`], its device if its source and
-/// destination do not fit each other; [`Error::Invalid`] for another number of views than of ranks, and
-/// for ranks whose memory differs in length.
-#[must_use = "nothing is enqueued until an operation is called"]
-pub struct OnStreams<'a, G = ()> {
-    ranks: &'a Ranks,
-    // INVARIANT: one for each rank, of its context.
-    streams: InlineVec<&'a Stream, 8>,
-    group: G,
-}
-
-/// What an operation of all ranks is added to: `()`, a group of its own, or a group that goes on.
-trait AddTo<'a> {
-    fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()>;
-}
-
-impl<'a> AddTo<'a> for () {
-    #[inline]
-    fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()> {
-        let mut own = Group::new();
-        operation(&mut own)?;
-        own.enqueue()
-    }
-}
-
-impl<'a> AddTo<'a> for &mut Group<'a> {
-    fn add(self, operation: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<()> {
-        self.add_all_or_refuse(operation)
-    }
-}
-
-/// Memory of each rank, until it is taken.
-type PerRank<V> = InlineVec<Option<V>, 8>;
-
-#[inline]
-fn taken<V>(listed: &mut PerRank<V>) -> impl Iterator<Item = V> {
-    listed.as_mut_slice().iter_mut().flat_map(Option::take)
-}
-
-#[inline]
-fn listed<V>(memory: impl IntoIterator<Item = impl Into<V>>) -> PerRank<V> {
-    let mut listed = PerRank::new();
-    memory.into_iter().for_each(|one| listed.push(|| Some(one.into())));
-    listed
-}
 
 /// The method that errors of joining and of streams name.
 const INIT_ALL: &str = "Ranks::init_all";
@@ -244,7 +187,7 @@ impl Ranks {
 
     /// Refuses a number of things, `what` in the singular, that differs from the number of ranks.
     #[inline]
-    fn one_each(&self, op: &'static str, given: usize, what: &str) -> Result<()> {
+    pub(super) fn one_each(&self, op: &'static str, given: usize, what: &str) -> Result<()> {
         match given == self.len() {
             true => Ok(()),
             false => Err(self.not_one_each(op, given, what)),
@@ -269,233 +212,4 @@ impl Drop for Ranks {
     }
 }
 
-#[allow(private_bounds, reason = "a group, or none")]
-impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
-    /// [`OnStream::all_reduce`] at all ranks: `ncclAllReduce`.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    ///
-    /// ```no_run
-    /// # use cuda_core::nccl::{Ranks, Reduction};
-    /// # let group = cuda_core::DeviceGroup::all()?;
-    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
-    /// let parts = group.alloc_zeroed::<f32>(100)?;
-    /// let mut sums = group.alloc(100)?;
-    /// ranks.on(streams)?.all_reduce(&parts, &mut sums, Reduction::Sum)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("ncclAllReduce"))]
-    pub fn all_reduce<T: Element>(
-        self,
-        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-        reduction: Reduction<T>,
-    ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_reduce(from, to, reduction))
-    }
-
-    /// [`OnStream::all_reduce_in_place`] at all ranks: `ncclAllReduce`.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    #[doc(alias("ncclAllReduce"))]
-    pub fn all_reduce_in_place<T: Element>(
-        self,
-        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-        reduction: Reduction<T>,
-    ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.all_reduce_in_place(buffer, reduction)
-        })
-    }
-
-    /// [`OnStream::reduce`] to one destination, at the rank `root`: `ncclReduce`.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    #[doc(alias("ncclReduce"))]
-    pub fn reduce<T: Element>(
-        self,
-        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-        destination: impl IntoView<DeviceSliceMut<'a, T>>,
-        root: usize,
-        reduction: Reduction<T>,
-    ) -> Result<()> {
-        let mut destination = Some(destination.into());
-        self.each(sources.into_iter().map(Into::into), |rank, source: DeviceSlice<'a, T>| {
-            let to = if rank.rank() == root { destination.take() } else { None };
-            rank.reduce(source, to, root, reduction)
-        })
-    }
-
-    /// [`OnStream::broadcast_in_place`] at all ranks: `ncclBroadcast`.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    ///
-    /// ```no_run
-    /// # use cuda_core::nccl::Ranks;
-    /// # let group = cuda_core::DeviceGroup::all()?;
-    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
-    /// let mut weights = group.alloc_zeroed::<f32>(100)?;
-    /// streams[0].fill(&mut weights[0], 0.5)?;
-    /// ranks.on(streams)?.broadcast_in_place(&mut weights, 0)?; // a half everywhere
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("ncclBroadcast", "ncclBcast"))]
-    pub fn broadcast_in_place<T: Element>(
-        self,
-        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-        root: usize,
-    ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.broadcast_in_place(buffer, root)
-        })
-    }
-
-    /// [`OnStream::all_gather`] at all ranks: `ncclAllGather`.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    ///
-    /// ```no_run
-    /// # use cuda_core::nccl::Ranks;
-    /// # let group = cuda_core::DeviceGroup::all()?;
-    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
-    /// let parts = group.alloc_zeroed::<f32>(10)?;
-    /// let mut wholes = group.alloc(10 * ranks.len())?;
-    /// ranks.on(streams)?.all_gather(&parts, &mut wholes)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("ncclAllGather"))]
-    pub fn all_gather<T: Element>(
-        self,
-        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-    ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
-    }
-
-    /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    ///
-    /// ```no_run
-    /// # use cuda_core::nccl::{Ranks, Reduction};
-    /// # let group = cuda_core::DeviceGroup::all()?;
-    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
-    /// let wholes = group.alloc_zeroed::<f32>(10 * ranks.len())?;
-    /// let mut parts = group.alloc(10)?;
-    /// ranks.on(streams)?.reduce_scatter(&wholes, &mut parts, Reduction::Sum)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("ncclReduceScatter"))]
-    pub fn reduce_scatter<T: Element>(
-        self,
-        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-        reduction: Reduction<T>,
-    ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.reduce_scatter(from, to, reduction))
-    }
-
-    /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
-    ///
-    /// # Errors
-    /// As all [operations](OnStreams).
-    #[doc(alias("ncclAlltoAll", "ncclSend", "ncclRecv"))]
-    pub fn all_to_all<T: Element>(
-        self,
-        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-    ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
-    }
-
-    /// A source and a destination for each rank.
-    #[inline]
-    fn pairs<T: Element>(
-        &self,
-        sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
-        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-    ) -> Result<PerRank<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
-        let (mut sources, mut destinations) = (listed(sources), listed(destinations));
-        self.ranks.one_each("nccl", destinations.as_slice().len(), "destination")?;
-        self.ranks.one_each("nccl", sources.as_slice().len(), "source")?;
-        let mut pairs = PerRank::new();
-        for pair in taken(&mut sources).zip(taken(&mut destinations)) {
-            pairs.push(|| Some(pair));
-        }
-        Ok(pairs)
-    }
-
-    /// Describes an operation of each rank with its memory, and enqueues them together if they match.
-    #[inline]
-    fn each<V>(
-        self,
-        memory: impl Iterator<Item = V>,
-        describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
-    ) -> Result<()> {
-        let Self { ranks, streams, group } = self;
-        group.add(|group| ranks.add_to(group, streams.as_slice(), memory, describe))
-    }
-}
-
-impl Ranks {
-    /// Adds an operation of each rank to a group.
-    #[inline]
-    fn add_to<'a, V>(
-        &'a self,
-        group: &mut Group<'a>,
-        streams: &[&'a Stream],
-        mut memory: impl Iterator<Item = V>,
-        mut describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
-    ) -> Result<()> {
-        group.abort_if_failed(self);
-        let (calls, mut given) = (&mut group.calls, 0);
-        let before = calls.as_slice().len();
-        for (rank, stream) in self.0.iter().zip(streams) {
-            let Some(memory) = memory.next() else { break };
-            given += 1;
-            let described = describe(OnStream::of(rank, stream, Some(&mut *calls)), memory);
-            described.map_err(|error| match error {
-                Error::LengthMismatch { .. } => error.on(stream.device()),
-                other => other.of_argument(format!("memory of rank {}", rank.rank()).into()),
-            })?;
-        }
-        self.one_each("nccl", given + memory.count(), "buffer")?;
-        let calls = &calls.as_slice()[before..];
-        let Some(shape) = calls.first().map(|call| call.shape) else {
-            return Ok(());
-        };
-        if calls.len() < given || calls.iter().any(|call| call.shape != shape) {
-            return Err(unequal(calls, given));
-        }
-        let alike = calls.iter().all(|call| call.is_registered_as(&calls[0]));
-        let why = "the memory of some ranks is registered, that of others is not";
-        Error::unless(alike, shape.operation.op(), why)
-    }
-}
-
-/// The error for the operations of `ranks` ranks that differ; those of no elements are not listed.
-#[cold]
-fn unequal(calls: &[Call<'_>], ranks: usize) -> Error {
-    let counts = (0..ranks).map(|rank| {
-        let call = calls.iter().find(|call| call.joined.rank == rank);
-        call.map_or(0, |call| call.shape.count)
-    });
-    let mut counts = counts.enumerate();
-    let one = counts.next().map_or(0, |(_, count)| count);
-    let (rank, other) = counts.find(|(_, count)| *count != one).unwrap_or((0, one));
-    let why = format!("rank 0 has {one} elements and rank {rank} has {other}");
-    Error::invalid(calls[0].op(), why)
-}
-
 debug_by! { [] Ranks: |it| "Ranks"(it.contexts().map(Context::device).collect::<Vec<_>>()) }
-debug_by! { [G] OnStreams<'_, G>: |it| "OnStreams"(it.streams.as_slice()) }

@@ -38,7 +38,7 @@ use crate::util::by_parts::debug_by;
 pub struct Event {
     pub(super) raw: RawEvent,
     pub(super) flags: EventFlags,
-    /// It was recorded, at some time, behind work that may take any time.
+    /// It was recorded, at some time, after work that may take any time.
     held_up: AtomicBool,
     pub(super) captures: EventCapture,
 }
@@ -64,7 +64,7 @@ impl Event {
         let goes = !shared || flags.contains(EventFlags::DISABLE_TIMING);
         let why = "an INTERPROCESS event takes no times: add DISABLE_TIMING";
         Error::unless(goes, "cuEventCreate", why)?;
-        // Other processes may record an interprocess event behind any work.
+        // Other processes may record an interprocess event after any work.
         Ok(Self::of(RawEvent::create(context, flags)?, flags, shared))
     }
 
@@ -110,7 +110,7 @@ impl Event {
         self.raw.live().map(|_| &self.raw)
     }
 
-    /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
+    /// Marks the point after everything that is on the stream now: `cuEventRecord`. A later record
     /// replaces an earlier one.
     ///
     /// On a stream that is captured, the point is one of that capture: its streams can wait for it, and
@@ -196,7 +196,7 @@ impl Event {
             return Err(Error::WrongContext { op, what: "the event".into() });
         }
         let bound = stream.core().bind_work(op)?;
-        // The graph may be launched behind anything, and host functions may come before the record.
+        // The graph may be launched after anything, and host functions may come before the record.
         self.held_up.store(true, Ordering::Release);
         // Kept before the driver knows of it.
         recording.keep_owner(op, self.clone(), GraphTraits::EVENT)?;

@@ -91,7 +91,7 @@ impl Event {
         })?;
         // SAFETY: just opened, so no other code has it.
         let raw = unsafe { RawEvent::own(raw, context) };
-        // The other process may record it behind any work.
+        // The other process may record it after any work.
         Ok(Self::of(raw, EventFlags::DISABLE_TIMING, true))
     }
 }

@@ -131,7 +131,7 @@ impl Event {
         Error::unless(!raw.is_null(), "Event::from_raw", "null is no event")?;
         // SAFETY: the caller's promise is the same.
         let raw = unsafe { RawEvent::kept_by(owner, raw, context) };
-        // Other code may record it behind any work.
+        // Other code may record it after any work.
         Ok(Self::of(raw, flags, true))
     }
 

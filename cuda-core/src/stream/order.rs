@@ -92,7 +92,7 @@ impl<K: StreamKind> Stream<K> {
     /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
     /// event never recorded makes nothing wait; events of other devices are fine.
     ///
-    /// An event behind a host function, or behind a wait for a value, may take any time: then this
+    /// An event after a host function, or after a wait for a value, may take any time: then this
     /// makes a [checkpoint](Stream::checkpoint) first. The same holds for events that other
     /// processes, or [graphs](Event::record_each), may record.
     ///
@@ -143,7 +143,7 @@ impl<K: StreamKind> Stream<K> {
     /// })?;
     /// let mut exec = graph.instantiate()?;
     /// for _ in 0..10 {
-    ///     ready.record(&other)?; // behind what another library has enqueued there
+    ///     ready.record(&other)?; // after what another library has enqueued there
     ///     exec.launch(&stream)?;
     /// }
     /// # Ok::<(), cuda_core::Error>(())
@@ -174,7 +174,7 @@ impl<K: StreamKind> Stream<K> {
     /// Other code may also use default streams and those that [it created](Stream::from_raw). What
     /// it enqueued is waited for too, so for these there are always driver calls. What other code
     /// enqueues through the handle of a stream that this crate created is not known: wait for an
-    /// [`Event`] that is recorded behind it.
+    /// [`Event`] that is recorded after it.
     ///
     /// # Errors
     /// The driver's.
@@ -201,7 +201,7 @@ impl<K: StreamKind> Stream<K> {
                 other.core.ensure()?;
                 timeline.issued()
             }
-            // A point of its own, behind work that this crate has not counted.
+            // A point of its own, after work that this crate has not counted.
             Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
         };
         let bound = self.core.bind_work(op)?;

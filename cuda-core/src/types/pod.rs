@@ -42,13 +42,13 @@ macro_rules! primitive {
 
 primitive!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
-// SAFETY: an array is its elements one after the other, without padding between or behind them.
+// SAFETY: an array is its elements one after the other, without padding between or after them.
 unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 
 /// Declares structs that are [`Pod`]: the elements of buffers and arguments of kernels.
 ///
 /// Each is `#[repr(C)]`, `Clone` and `Copy` without being declared so. The compiler checks that its
-/// fields are `Pod`, and that there is no padding between or behind them, so no `unsafe` is
+/// fields are `Pod`, and that there is no padding between or after them, so no `unsafe` is
 /// written. It takes structs with named fields and without type parameters.
 ///
 /// ```
@@ -70,7 +70,7 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 ///
 /// ```compile_fail,E0080
 /// cuda_core::pod! {
-///     struct Tagged { tag: u8, value: u32 } // three bytes behind `tag`
+///     struct Tagged { tag: u8, value: u32 } // three bytes after `tag`
 /// }
 /// ```
 ///

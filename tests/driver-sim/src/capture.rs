@@ -248,7 +248,7 @@ fn add_ends(ends: &mut Vec<Id>, nodes: &[Id]) {
 }
 
 impl Call {
-    /// Begins a capture, into a new graph or behind these nodes of an existing one.
+    /// Begins a capture, into a new graph or after these nodes of an existing one.
     pub(crate) fn begin_capture(
         &mut self,
         stream: Id,

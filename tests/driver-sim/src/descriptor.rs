@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-/// The file behind a descriptor: two descriptors of one file are duplicates.
+/// The file of a descriptor: two descriptors of one file are duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(u64, u64);
 
@@ -29,7 +29,7 @@ mod system {
         Some(file.into_raw_fd())
     }
 
-    /// The file behind a descriptor, if it is open.
+    /// The file of a descriptor, if it is open.
     pub(crate) fn file(fd: c_int) -> Option<FileId> {
         if fd < 0 {
             return None;

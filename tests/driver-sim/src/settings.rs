@@ -152,7 +152,7 @@ fn parse_bytes(text: &str) -> Option<usize> {
     number.checked_mul(1 << shift)
 }
 
-/// `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+` behind
+/// `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+` after
 /// the number for "from then on", `:done` for a call that takes effect nevertheless.
 fn parse_fault(text: &str) -> Parsed<Fault> {
     const FORM: &str = "FUNCTION:NTH:CODE, such as cuMemAllocAsync:3:2, with or without :done";

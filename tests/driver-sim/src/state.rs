@@ -1,4 +1,4 @@
-//! The whole simulated driver, behind one lock.
+//! The whole simulated driver, under one lock.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 

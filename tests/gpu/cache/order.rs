@@ -66,7 +66,7 @@ gpu_test! {
             assert_eq!(address(&same_stream), place);
             let other = scope.spawn(|| cached(&two, 3 * U));
             let elsewhere = other.join().expect("no panic")?;
-            // A per-thread stream's use of the block comes behind the home stream's work.
+            // A per-thread stream's use of the block comes after the home stream's work.
             let mut used = same_stream;
             let own = scope.spawn(move || -> Result<bool> {
                 let own = used.context().per_thread_stream()?;

@@ -31,7 +31,7 @@ gpu_test! {
             Ok(())
         })?;
         assert_eq!(graph.node_count()?, 8);
-        assert_eq!(graph.edge_count()?, 4, "each copy behind one fill");
+        assert_eq!(graph.edge_count()?, 4, "each copy after one fill");
         graph.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&whole)?, [3; 4 * LEN]);
         Ok(())

@@ -38,7 +38,7 @@ gpu_test! {
         assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_HOST), 2);
         assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_EMPTY), 2, "where a step is not one operation");
         assert_eq!(count(sys::CU_GRAPH_NODE_TYPE_MEMSET), 2);
-        // The copy is behind the fill of `x` and that of `y`.
+        // The copy is after the fill of `x` and that of `y`.
         let edges = graph.edges()?;
         let copy = kinds.iter().position(|kind| *kind == sys::CU_GRAPH_NODE_TYPE_MEMCPY).expect("one");
         assert_eq!(edges.iter().filter(|(_, to)| *to == copy).count(), 2);

@@ -63,14 +63,14 @@ gpu_test! {
         let stream = context.create_stream()?;
         let (mut x, mut y) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
         let one = event(&context, EventFlags::DISABLE_TIMING)?;
-        // By data flow, behind all and before all.
+        // By data flow, after all and before all.
         let flow = Graph::capture_by_access(&context, |stream| {
             stream.fill(&mut x, 1)?;
             one.record_each(stream)?;
             stream.fill(&mut y, 2)
         })?;
         assert_eq!(flow.edges()?, [(0, 1), (1, 2)]);
-        // In a step, behind what is named.
+        // In a step, after what is named.
         let built = Graph::build(&context, |builder| {
             let fill = builder.add(|stream| stream.fill(&mut x, 3))?;
             builder.add_after(&[fill], |stream| one.record_each(stream))?;

@@ -21,7 +21,7 @@ use crate::stack;
 
 type Members = CUgraphNodeParams_st__bindgen_ty_1;
 
-/// Adds a node behind another.
+/// Adds a node after another.
 fn add(
     graph: CUgraph,
     after: Option<CUgraphNode>,

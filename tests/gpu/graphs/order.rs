@@ -90,7 +90,7 @@ gpu_test! {
         let mut x = x;
         let stalled = stall(other.as_raw());
         other.copy(&x, &mut z)?;
-        stream.fill(&mut x, 1)?; // behind the reader
+        stream.fill(&mut x, 1)?; // after the reader
         stalled.release();
         assert_eq!(other.download_vec(&z)?, [0; 1000]);
         assert_eq!(other.download_vec(&x)?, [1; 1000]);

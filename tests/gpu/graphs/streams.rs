@@ -22,10 +22,10 @@ gpu_test! {
             one.fill(first, 10)?;
             event.record(one)?;
             two.wait_event(&event)?;
-            two.fill(second, 20)?; // behind the first
+            two.fill(second, 20)?; // after the first
             one.fill(third, 30)?; // beside the second
             one.wait_stream(two)?;
-            one.fill(last, 40) // behind both
+            one.fill(last, 40) // after both
         })?;
         let texts: Vec<String> = graph.nodes()?.iter().map(ToString::to_string).collect();
         let named = |node: usize| texts[node].trim_start_matches("fill of ").to_owned();

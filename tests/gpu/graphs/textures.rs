@@ -88,7 +88,7 @@ gpu_test! {
         let mut exec = graph.instantiate()?;
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&to)?, [1.0; TEXELS]);
-        // The launch comes behind what another stream does with the array, and before what it does
+        // The launch comes after what another stream does with the array, and before what it does
         // next.
         stream.fill(&mut next, 2.0)?;
         let stalled = stall(other.as_raw());
@@ -130,7 +130,7 @@ gpu_test! {
                 // SAFETY: the parameters of `redraw`; the array has as many texels.
                 unsafe { launch.arg(TEXELS as u32).launch() }
             })?;
-            builder.add(|stream| stream.copy_from_array(&array, &mut to))?; // behind the kernel
+            builder.add(|stream| stream.copy_from_array(&array, &mut to))?; // after the kernel
             Ok(())
         })?;
         assert_eq!(graph.edges()?, [(0, 1)]);

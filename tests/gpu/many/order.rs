@@ -75,7 +75,7 @@ gpu_test! {
         let first = &group.streams()[0];
         let mut here = filled(&group, 1000)?;
         let mut there = group.alloc_zeroed::<u8>(1000)?;
-        // A first round, so that nothing is loaded behind the stall, where other streams would wait
+        // A first round, so that nothing is loaded after the stall, where other streams would wait
         // for it.
         group.rotate(&here, &mut there, 1)?;
         group.rotate(&there, &mut here, count - 1)?;
@@ -84,7 +84,7 @@ gpu_test! {
 
         group.rotate(&here, &mut there, 1)?;
         let stalled = stall(first.as_raw());
-        // The first member's elements are replaced behind the stall, and so its copy waits. Its
+        // The first member's elements are replaced after the stall, and so its copy waits. Its
         // neighbour's copy reads what the first one's earlier copy wrote, before the stall.
         first.fill(&mut there[0], 9)?;
         group.rotate(&there, &mut here, 1)?;
@@ -106,7 +106,7 @@ gpu_test! {
         let group = all()?;
         let last = group.len() - 1;
         let mut copies: Vec<_> = (0..4).map(|_| group.alloc::<u8>(LEN)).collect::<Result<_>>()?;
-        // A first round, so that what exists once per process is not created behind the stall.
+        // A first round, so that what exists once per process is not created after the stall.
         for copies in &mut copies {
             group.upload_all(&[0; LEN], copies)?;
         }

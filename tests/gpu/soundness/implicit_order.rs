@@ -146,7 +146,7 @@ gpu_test! {
             let (mut copy, mut second) = (Copy::new(&copies)?, Copy::new(&copies)?);
             let release = blocks(&held)?;
             // It runs beside the host function, and before the work that the legacy stream has
-            // behind that.
+            // after that.
             copy.enqueue(&copies)?;
             if by_event {
                 event.record(&legacy)?;

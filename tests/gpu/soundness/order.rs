@@ -1,4 +1,4 @@
-//! Waits and frees behind stalled work: S01, S02, S03, S26, S36, S37, S41, S42.
+//! Waits and frees after stalled work: S01, S02, S03, S26, S36, S37, S41, S42.
 
 use std::sync::mpsc;
 use std::thread;

@@ -1,4 +1,4 @@
-//! cuda-core behind a plain C interface: `interop.py` nests its guard with those of PyTorch and CuPy
+//! cuda-core after a plain C interface: `interop.py` nests its guard with those of PyTorch and CuPy
 //! in one process, and hands tensors to them and takes theirs.
 //!
 //! Functions return zero for success, the driver's code for the driver's errors, and −1 for all

@@ -101,7 +101,7 @@ pub unsafe extern "C" fn interop_import(
     // SAFETY: a live stream, by this function's contract.
     let stream = unsafe { &*stream };
     let imported = match versioned {
-        // SAFETY: a live tensor behind which the stream is ordered, by this function's contract.
+        // SAFETY: a live tensor after which the stream is ordered, by this function's contract.
         true => unsafe { ImportedTensor::from_raw(tensor.cast(), stream) },
         // SAFETY: as above.
         false => unsafe { ImportedTensor::from_raw_unversioned(tensor.cast(), stream) },

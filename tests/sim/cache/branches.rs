@@ -76,7 +76,7 @@ fn a_pool_takes_along_what_streams_keep() {
     });
 }
 
-/// Blocks that outlive their pool return to their segment, which is freed behind all work on them.
+/// Blocks that outlive their pool return to their segment, which is freed after all work on them.
 #[test]
 fn a_pool_goes_while_blocks_are_in_use() {
     run(|session| {

@@ -33,7 +33,7 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
         Ok(result) => result.expect("no fault was injected, or it was expected"),
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    // Memory that was pending is freed behind its work.
+    // Memory that was pending is freed after its work.
     cuda_core::drops::flush();
     support::trim_cache(&session).expect("no fault is left");
     assert_eq!(kept(), before, "in use, free and pending, by device");

@@ -97,7 +97,7 @@ fn memory_of_others_when_there_is_no_more() {
         let (one, two, three) =
             (device.create_stream()?, device.create_stream()?, device.create_stream()?);
         let (pool, place) = freed(&one)?;
-        // Freed behind work not known to be done: the other stream waits for it on the device.
+        // Freed after work not known to be done: the other stream waits for it on the device.
         let mut buffer = alloc(&one, &pool, 4 * U)?;
         one.fill(buffer.slice_mut(..256)?, 1)?;
         drop(buffer);
@@ -148,7 +148,7 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
     });
 }
 
-/// S29: a range that was taken from another stream and merged with others is used only behind the
+/// S29: a range that was taken from another stream and merged with others is used only after the
 /// last work on any of its parts.
 #[test]
 fn s29_fences_are_made_at_the_steal() {
@@ -177,7 +177,7 @@ fn s29_fences_are_made_at_the_steal() {
     });
 }
 
-/// A stream that takes memory behind another stream's work returns the rest behind that work, too,
+/// A stream that takes memory after another stream's work returns the rest after that work, too,
 /// whatever was recorded on it before. The simulated driver reports work that is out of order.
 #[test]
 fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
@@ -303,7 +303,7 @@ fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     });
 }
 
-/// The pool behind an adaptor is the same pool, even if only a context's streams keep its memory.
+/// The pool after an adaptor is the same pool, even if only a context's streams keep its memory.
 #[test]
 fn adaptors_reach_the_memory_of_a_context_of_its_own() {
     run(|session| {

@@ -1,4 +1,4 @@
-//! Calls of graphs: a launch is one, and a record and a wait for each stream that it comes behind.
+//! Calls of graphs: a launch is one, and a record and a wait for each stream that it comes after.
 
 use cuda_core::{Allocator, DeviceBuffer, Graph, PinnedBuffer};
 use support::{kernels, stall};
@@ -74,7 +74,7 @@ fn l_a_lent_launch_costs_as_many() {
     });
 }
 
-/// The first change of a node asks what it comes behind, to know what it has used so far: how many
+/// The first change of a node asks what it comes after, to know what it has used so far: how many
 /// nodes, and which.
 #[test]
 fn l_a_change_costs_1() {

@@ -160,7 +160,7 @@ fn host_functions_of_a_blocking_stream_cost_a_checkpoint_of_each_stream_of_its_s
         context.synchronize()?;
         driver.expect([launch], || a.launch_host_func(|| {}))?;
         let _beside_it = b.alloc::<u8>(1)?;
-        // Only the legacy stream's first work behind the set waits for it.
+        // Only the legacy stream's first work after the set waits for it.
         let first = entered([ASK, RECORD, RECORD, "cuMemsetD8Async"]);
         driver.expect(first, || legacy.fill(&mut fill, 1))?;
         let _behind_it = b.alloc::<u8>(1)?;

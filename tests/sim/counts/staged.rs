@@ -86,7 +86,7 @@ fn a_chunk_that_another_stream_may_be_done_with_costs_a_question() {
         let (_, s, t) = two_streams()?;
         let slice = vec![1; 400 << 10];
         let (mut a, mut b) = (s.alloc::<u8>(slice.len())?, t.alloc::<u8>(slice.len())?);
-        // Two fit a chunk, so the first chunk is returned, with an event behind it.
+        // Two fit a chunk, so the first chunk is returned, with an event after it.
         (0..3).try_for_each(|_| s.upload(&slice, &mut a))?;
         let expected = [&relaxed("cuEventQuery")[..], &[UPLOAD]].concat();
         driver.expect(expected, || t.upload(&slice, &mut b))
@@ -108,7 +108,7 @@ fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
             let stream = Device::get(0)?.create_stream()?;
             let mut buffer = stream.alloc::<u8>(slice.len())?;
             stream.wait_signal(&signal, WaitValue::Geq(1))?;
-            // Two fit a chunk, so the first chunk is returned, with an event behind it.
+            // Two fit a chunk, so the first chunk is returned, with an event after it.
             (0..3).try_for_each(|_| stream.upload(&slice, &mut buffer))?;
             others.push((stream, buffer));
         }

@@ -111,7 +111,7 @@ fn in_a_pool_that_goes_first() {
         two.fill(second.slice_mut(..64)?, 1)?;
         drop(first);
         drop(pools);
-        // Its segment is freed with it, behind both streams.
+        // Its segment is freed with it, after both streams.
         drop(second);
         drop(one);
         two.synchronize()

@@ -131,7 +131,7 @@ fn s07_a_graph_keeps_textures_and_their_arrays() {
         stream.synchronize()?;
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
-        drop(exec); // the launch, and what destroys the texture behind it, are pending
+        drop(exec); // the launch, and what destroys the texture after it, are pending
         assert!(destroyed().is_empty());
         stalled.release();
         drops::flush();

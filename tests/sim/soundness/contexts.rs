@@ -43,7 +43,7 @@ fn s04_the_second_context_object_sees_the_first_ones_work() {
     });
 }
 
-/// Drops one object of each kind, all with work behind them.
+/// Drops one object of each kind, all with work after them.
 fn drop_one_of_each(wreck: impl FnOnce(Box<dyn FnOnce() + Send>)) -> Result<()> {
     let primary = device().context()?;
     let stream = device().create_stream()?;

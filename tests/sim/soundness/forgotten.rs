@@ -157,7 +157,7 @@ fn s23_forgotten_executables() {
         mem::forget(exec);
         drop(graph);
         assert!(host.try_as_slice()?.is_none(), "the launch is pending");
-        other.copy(&x, &mut sink)?; // behind the launch
+        other.copy(&x, &mut sink)?; // after the launch
         drop(x);
         let poison = other.alloc_zeroed::<u32>(64)?;
         assert_ne!(poison.as_raw(), address, "the executable uses it");

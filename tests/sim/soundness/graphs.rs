@@ -104,7 +104,7 @@ fn s03_what_a_replaced_kernel_uses_is_waited_for() {
         let copies = Graph::capture(&context, |stream| stream.copy(&y, &mut z))?;
         let mut copies = copies.instantiate()?;
         exec.launch(&one)?;
-        copies.launch(&two)?; // behind the launch on the other stream
+        copies.launch(&two)?; // after the launch on the other stream
         assert_eq!(two.download_vec(&z)?, [1; 100]);
         Ok(())
     });
@@ -167,7 +167,7 @@ fn s41_what_came_before_a_graph_with_a_host_function_does_not_wait_for_it() {
             let mut exec = graph.instantiate()?;
             stream.fill(&mut x, 1)?;
             exec.launch(&stream)?;
-            x.synchronize()?; // would wait for ever behind the function
+            x.synchronize()?; // would wait for ever after the function
             go.send(()).expect("the function receives");
             stream.synchronize()?;
         }
@@ -190,7 +190,7 @@ fn s41_what_came_before_a_graph_that_waits_for_an_event_does_not_wait_for_it() {
             event.record(&other)?;
             stream.fill(&mut x, 1)?;
             exec.launch(&stream)?;
-            x.synchronize()?; // would wait for ever behind the stall
+            x.synchronize()?; // would wait for ever after the stall
             assert!(!stream.query()?);
             stalled.release();
             stream.synchronize()?;
@@ -219,7 +219,7 @@ fn s41_what_came_before_a_wait_for_an_event_of_a_graph_does_not_wait_for_it() {
         two.fill(&mut x, 1)?;
         exec.launch(&one)?;
         two.wait_event(&event)?;
-        x.synchronize()?; // would wait for ever behind the function
+        x.synchronize()?; // would wait for ever after the function
         go.send(()).expect("the function receives");
         two.synchronize()?;
         Ok(())
@@ -237,7 +237,7 @@ fn l20_an_executable_goes_without_waiting_for_its_memory() {
         drop((graph, x));
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
-        drop(exec); // the launch, and the free behind it, are pending
+        drop(exec); // the launch, and the free after it, are pending
         stalled.release();
         stream.synchronize()?;
         drops::flush();
@@ -310,7 +310,7 @@ fn l20_an_executable_goes_without_waiting_for_its_code() {
         drop(functions); // the executable keeps both modules
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
-        drop(exec); // the launch, and the end of the modules behind it, are pending
+        drop(exec); // the launch, and the end of the modules after it, are pending
         stalled.release();
         assert_eq!(stream.download_vec(&x)?, [1; 100]);
         drops::flush();
@@ -389,7 +389,7 @@ fn s07_what_was_changed_before_a_doubtful_update_is_let_go_once() {
         let other = context.create_stream()?;
         let stalled = stall(other.as_raw());
         other.fill(&mut x, 0)?;
-        exec.launch(&stream)?; // the second fill comes behind this one
+        exec.launch(&stream)?; // the second fill comes after this one
         stalled.release();
         assert_eq!(stream.download_vec(&x)?, [vec![0; 50], vec![2; 50]].concat());
         Ok(())
@@ -408,7 +408,7 @@ fn s02_a_pending_launch_of_an_executable_that_is_gone_is_waited_for() {
         let stalled = stall(stream.as_raw());
         exec.launch(&stream)?;
         drop((exec, graph));
-        other.fill(&mut x, 2)?; // behind the launch
+        other.fill(&mut x, 2)?; // after the launch
         stalled.release();
         assert_eq!(other.download_vec(&x)?, [2; 100]);
         Ok(())
@@ -444,7 +444,7 @@ fn s07_what_runs_on_a_condition_is_kept_and_waited_for() {
         let mut exec = graph.instantiate()?;
         let stalled = stall(other.as_raw());
         other.fill(&mut x, 3)?;
-        exec.launch(&stream)?; // behind the fill
+        exec.launch(&stream)?; // after the fill
         stalled.release();
         drop((graph, x));
         exec.launch(&stream)?;

@@ -323,7 +323,7 @@ fn s37_a_part_is_noted_by_hand() {
         one.checkpoint()?;
         one.synchronize()?;
         let (head, tail) = buffer.as_view().split_at(32)?;
-        // SAFETY: no work is enqueued behind the library's back, and nothing else uses the head.
+        // SAFETY: no other code enqueues work, and nothing else uses the head.
         unsafe { head.note_use(&two, Access::Write) }?;
         let waits = || session.calls("cuStreamWaitEvent");
         let before = waits();

@@ -1,4 +1,4 @@
-//! Waits of the host, and frees behind queued work: S01, S02, S26, S36.
+//! Waits of the host, and frees after queued work: S01, S02, S26, S36.
 
 use cuda_core::{DeviceBuffer, Result};
 use cuda_sim::Fault;
@@ -175,7 +175,7 @@ fn s26_a_fill_that_fails_midway_is_waited_for() {
                 session.inject(if takes_effect { fault.takes_effect() } else { fault });
                 home.fill(&mut buffer, 1.1).expect_err("a call fails");
                 session.clear_faults();
-                // Runs behind what was enqueued, and so does the free.
+                // Runs after what was enqueued, and so does the free.
                 other.fill(&mut buffer, 2.2)?;
                 assert_eq!(other.download_vec(&buffer)?, [2.2; 2000]);
                 home.fill(&mut buffer, 3.3)

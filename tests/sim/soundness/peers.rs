@@ -338,7 +338,7 @@ fn cached(context: &Context) -> Result<DeviceBuffer<u32>> {
     stream.alloc_with(&CachingPool::new().allocator(), 64)
 }
 
-/// The same, behind an adaptor.
+/// The same, after an adaptor.
 fn limited(context: &Context) -> Result<DeviceBuffer<u32>> {
     let stream = context.create_stream()?;
     let limiting = Limiting::new(CachingPool::new().allocator(), 1024);

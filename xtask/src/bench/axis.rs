@@ -36,7 +36,7 @@ impl Axis {
         }
     }
 
-    /// Where a figure is drawn, and whether it lies before the axis, on it, or behind it.
+    /// Where a figure is drawn, and whether it lies before the axis, on it, or after it.
     pub(super) fn place(&self, figure: f64) -> (f64, Ordering) {
         let share = (figure / self.low).ln() / (self.high / self.low).ln();
         let side = match share {

@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// The number that a fresh process of this program measures, with these words behind the task's name.
+/// The number that a fresh process of this program measures, with these words after the task's name.
 pub(super) fn sample_elsewhere(words: &[&str], patience: Duration) -> anyhow::Result<f64> {
     let mut command = Command::new(own_program()?);
     command.arg("bench").args(words);

@@ -95,7 +95,7 @@ impl Machine {
         command
     }
 
-    /// The `PATH` that commands get, behind `first`.
+    /// The `PATH` that commands get, after `first`.
     pub(super) fn path_behind(&self, first: &Path) -> anyhow::Result<OsString> {
         let path = self.environment.iter().find(|(name, _)| *name == "PATH");
         let others = path.iter().flat_map(|(_, value)| env::split_paths(value));

@@ -18,7 +18,7 @@ use crate::timeline::ledger::{Access, Bytes, overlap, within};
 pub(super) struct ByAccess {
     /// By the index of the memory.
     memory: HashMap<usize, Vec<Earlier>>,
-    /// The nodes that every later operation comes behind.
+    /// The nodes that every later operation comes after.
     barrier: Nodes,
     /// The nodes on which none depends so far.
     leaves: Nodes,
@@ -48,7 +48,7 @@ enum Noted {
     After,
 }
 
-/// What the operations of a step come behind, and their nodes.
+/// What the operations of a step come after, and their nodes.
 struct Step {
     /// [`None`]: what the operations do to memory decides.
     after: Option<Nodes>,
@@ -118,12 +118,12 @@ impl ByAccess {
         uses.is_empty() && self.named().is_none()
     }
 
-    /// What the operations of the step come behind besides what they conflict with.
+    /// What the operations of the step come after besides what they conflict with.
     fn named(&self) -> Option<&Nodes> {
         self.step.as_ref()?.after.as_ref()
     }
 
-    /// Begins a step, whose operations come behind `after`, too.
+    /// Begins a step, whose operations come after `after`, too.
     pub(super) fn begin_step(&mut self, after: Option<&[Node]>) -> Result<()> {
         let why = "a step is being added";
         Error::unless(self.step.is_none(), "GraphBuilder::add", why)?;
@@ -132,7 +132,7 @@ impl ByAccess {
         Ok(())
     }
 
-    /// Ends the step. Returns its node, or a new one that does nothing and is behind all its nodes
+    /// Ends the step. Returns its node, or a new one that does nothing and is after all its nodes
     /// if it has not exactly one: `cuGraphAddEmptyNode`.
     pub(super) fn end_step(&mut self, bound: &Bound<'_>) -> Result<Node> {
         let Some(Step { after, made }) = self.step.take() else {
@@ -196,7 +196,7 @@ impl ByAccess {
         nodes.extend(earlier.filter(|earlier| earlier.conflicts_with(used)).flat_map(|e| &e.nodes));
     }
 
-    /// Notes that `nodes` were captured behind `before`; they are the same if a call failed.
+    /// Notes that `nodes` were captured after `before`; they are the same if a call failed.
     fn follow(&mut self, before: &Nodes, nodes: &Nodes) {
         if nodes != before {
             self.leaves.retain(|leaf| !before.contains(leaf));
@@ -213,7 +213,7 @@ impl ByAccess {
         uses.iter().for_each(|used| self.enter(used, nodes));
     }
 
-    /// Notes an access. A write supersedes what it covers, since it came behind all of that.
+    /// Notes an access. A write supersedes what it covers, since it came after all of that.
     fn enter(&mut self, used: &PlacedUse, nodes: &Nodes) {
         let (range, access) = (used.range.clone(), used.access);
         let earlier = self.memory.entry(used.at).or_default();

@@ -14,7 +14,7 @@ use crate::util::sync::lock;
 ///
 /// [`Condition::new`] makes one in a capture. One operation of the graph depends on it:
 /// [`while_loop`](Self::while_loop), [`if_then`](Self::if_then), [`if_else`](Self::if_else) or
-/// [`switch`](Self::switch), which comes behind the kernels before it that set the condition.
+/// [`switch`](Self::switch), which comes after the kernels before it that set the condition.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;

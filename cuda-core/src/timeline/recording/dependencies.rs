@@ -78,7 +78,7 @@ pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
     Ok(list.into_iter().map(Handle).collect())
 }
 
-/// A new node that does nothing, behind those nodes: `cuGraphAddEmptyNode`. The caller's lock
+/// A new node that does nothing, after those nodes: `cuGraphAddEmptyNode`. The caller's lock
 /// excludes other uses of the stream.
 pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
     let (graph, _) = state(stream)?;
@@ -109,7 +109,7 @@ pub(crate) fn captured_graph(stream: CUstream) -> Result<CUgraph> {
     Ok(state(stream)?.0)
 }
 
-/// Captures a node of the graph, on which no other depends, on the stream: it comes behind what the
+/// Captures a node of the graph, on which no other depends, on the stream: it comes after what the
 /// stream depends on, by `cuGraphAddDependencies`. The caller's lock excludes other uses of the
 /// stream.
 pub(crate) fn join(stream: CUstream, node: Node) -> Result<()> {

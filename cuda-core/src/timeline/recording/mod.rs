@@ -1,7 +1,7 @@
 //! Captures by this crate: what the operations that become a graph use.
 //!
 //! A capture has streams of its own, which the code that is captured gets as `&Stream`. An
-//! operation there is not ordered behind what other streams do with its memory: it does not run
+//! operation there is not ordered after what other streams do with its memory: it does not run
 //! now. What it does to the memory is noted here, and each launch of the graph is ordered by that.
 //! Only the order within the capture is made while capturing, in one of three ways:
 //!
@@ -251,8 +251,8 @@ impl Recording {
         recorded.include(bound, child, enqueue)
     }
 
-    /// Captures a step: what `work` enqueues, behind `after` and what it conflicts with. Returns a
-    /// node that is behind all of it.
+    /// Captures a step: what `work` enqueues, after `after` and what it conflicts with. Returns a
+    /// node that is after all of it.
     pub(crate) fn step(
         &self,
         bound: &Bound<'_>,

@@ -10,11 +10,11 @@ use crate::engine::work::{Op, Work};
 use crate::handle::Id;
 use crate::state::State;
 
-/// Copies, fills, launches and values that fit into a queue behind a wait for a value: on an H200 with
+/// Copies, fills, launches and values that fit into a queue after a wait for a value: on an H200 with
 /// driver 580.
 const MOST_COMMANDS: usize = 1020;
 
-/// Host functions that fit, each behind such a command: on that machine as well. Host functions, events,
+/// Host functions that fit, each after such a command: on that machine as well. Host functions, events,
 /// allocations and frees by themselves fit in any number (5,000 were tried).
 const MOST_CALLS: usize = 56;
 
@@ -83,7 +83,7 @@ impl Stream {
     }
 
     /// Whether a driver would not have taken the last operation: it has room for so many commands
-    /// behind the one that the device is at, and for so many host functions that follow a command.
+    /// after the one that the device is at, and for so many host functions that follow a command.
     pub(crate) fn is_overfull(&self) -> bool {
         if self.queue.len() <= 1 + MOST_COMMANDS && self.calls <= MOST_CALLS {
             return false;

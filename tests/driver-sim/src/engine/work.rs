@@ -165,7 +165,7 @@ impl Work {
 }
 
 impl Place {
-    /// The place `at` bytes behind this one.
+    /// The place `at` bytes after this one.
     pub(super) fn behind(self, at: usize) -> Self {
         match self {
             Self::Device { block, offset } => Self::Device { block, offset: offset + at },

@@ -165,7 +165,7 @@ impl Call {
         found.map_err(|_| self.no_image("mipmapped array", handle.addr()))
     }
 
-    /// Reports a part of an array, given by its first byte, row and slice and those behind its
+    /// Reports a part of an array, given by its first byte, row and slice and those after its
     /// last, that exceeds the array.
     pub(crate) fn check_texels(
         &mut self,

@@ -211,7 +211,7 @@ impl State {
     /// Reports nodes of the bodies within a node that conflict and have no order.
     pub(crate) fn check_bodies(&mut self, node: &ExecNode) {
         for steps in node.task.work.bodies() {
-            // What each step comes behind.
+            // What each step comes after.
             let mut before: Vec<BTreeSet<usize>> = Vec::new();
             for (at, step) in steps.iter().enumerate() {
                 let mut reached: BTreeSet<usize> = step.after.iter().copied().collect();

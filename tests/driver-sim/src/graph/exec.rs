@@ -20,7 +20,7 @@ pub(crate) struct Exec {
     pub(crate) frees_first: bool,
     /// Objects that it keeps.
     pub(crate) objects: Vec<Id>,
-    /// The last launch, which the next one runs behind, and what happened before its end.
+    /// The last launch, which the next one runs after, and what happened before its end.
     pub(crate) last: Option<(Point, Clock)>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct ExecNode {
 }
 
 impl ExecNode {
-    /// Makes all of these nodes come behind a new one.
+    /// Makes all of these nodes come after a new one.
     pub(crate) fn prepend(steps: &mut Vec<Self>, task: Task) {
         for step in &mut *steps {
             step.after.iter_mut().for_each(|at| *at += 1);

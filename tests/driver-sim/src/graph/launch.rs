@@ -22,7 +22,7 @@ use crate::state::State;
 pub(crate) struct Branches {
     context: Id,
     device: usize,
-    /// What the first nodes run behind.
+    /// What the first nodes run after.
     deps: Vec<Point>,
     clock: Clock,
     /// By node: its place on its branch, and what happened before its end.
@@ -32,7 +32,7 @@ pub(crate) struct Branches {
 }
 
 impl Branches {
-    /// No branches yet; the first nodes run behind `deps`.
+    /// No branches yet; the first nodes run after `deps`.
     pub(crate) fn new(context: Id, device: usize, deps: Vec<Point>, clock: Clock) -> Self {
         Self { context, device, deps, clock, done: Vec::new(), tails: BTreeMap::new() }
     }
@@ -89,7 +89,7 @@ impl State {
         Ok(())
     }
 
-    /// Enqueues a node behind those that it depends on. What it does was checked with the `launch`,
+    /// Enqueues a node after those that it depends on. What it does was checked with the `launch`,
     /// unless this is that.
     pub(crate) fn enqueue_node(
         &mut self,

@@ -1,4 +1,4 @@
-//! Memory: device blocks behind invented addresses, pinned host memory, pools.
+//! Memory: device blocks at invented addresses, pinned host memory, pools.
 
 pub(crate) mod block;
 pub(crate) mod external;

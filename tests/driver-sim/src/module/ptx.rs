@@ -209,7 +209,7 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
     Ok(ptx)
 }
 
-/// Where the function ends whose header goes on at `at`: behind its body, which is checked, or behind
+/// Where the function ends whose header goes on at `at`: after its body, which is checked, or after
 /// the semicolon of a declaration.
 fn definition(tokens: &[Token<'_>], at: usize) -> Result<Option<usize>, Complaint> {
     let open = (at..tokens.len()).find(|&open| matches!(tokens[open].text, "{" | ";" | "}"));
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(parse(both).expect("PTX").unresolved(), None);
     }
 
-    /// Each text, behind a header, with the line and the complaint of an H200 with driver 580.
+    /// Each text, after a header, with the line and the complaint of an H200 with driver 580.
     #[test]
     fn says_what_is_wrong_and_where() {
         for (text, expected) in [

@@ -139,7 +139,7 @@ impl Shape {
         start..start + bytes
     }
 
-    /// How far the memory that a rank reads is behind what it writes, where they may overlap.
+    /// How far the memory that a rank reads is after what it writes, where they may overlap.
     pub(crate) fn in_place(&self, rank: usize) -> isize {
         let part = (rank * self.bytes()) as isize;
         match self.kind {

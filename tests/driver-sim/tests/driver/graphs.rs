@@ -79,7 +79,7 @@ fn a_launch_runs_the_captured_work_late_and_each_time() {
     });
 }
 
-/// A graph of two branches behind `first`, joined at the end.
+/// A graph of two branches after `first`, joined at the end.
 pub(super) fn fork(
     s: CUstream,
     t: CUstream,

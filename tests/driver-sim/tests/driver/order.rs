@@ -139,7 +139,7 @@ fn a_recycled_stream_handle_inherits_nothing() {
     session.assert_clean();
 }
 
-/// What a host function has signalled to the program needs no call to be known; work behind the
+/// What a host function has signalled to the program needs no call to be known; work after the
 /// function does.
 #[test]
 fn a_host_function_tells_the_host() {

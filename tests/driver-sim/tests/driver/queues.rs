@@ -11,7 +11,7 @@ use cuda_sys::*;
 
 use crate::support::*;
 
-/// What fits behind a wait for a value, on an H200 with driver 580.
+/// What fits after a wait for a value, on an H200 with driver 580.
 const COMMANDS: u64 = 1020;
 const CALLS: u64 = 56;
 

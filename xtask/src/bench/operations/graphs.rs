@@ -39,7 +39,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .goal(Goal::Ratio(1.0 / 3.5)),
         Operation::new("64 kernels by data flow, as a chain", by_access)
             .without_goal("both are this library's"),
-        Operation::new("graph launch, behind another stream", launch_behind_once).calls(3),
+        Operation::new("graph launch, after another stream", launch_behind_once).calls(3),
         // Last: afterwards the driver launches graphs of many kernels a third more slowly.
         Operation::new("graph launch, kernel of another stream, in turn", launch_behind).calls(6),
     ]
@@ -109,7 +109,7 @@ fn more_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(20, || many.launch(stream), || code_of(few.launch(stream)))
 }
 
-/// Only the launch is timed; what it comes behind is enqueued before.
+/// Only the launch is timed; what it comes after is enqueued before.
 fn launch_behind_once(fixture: &Fixture) -> anyhow::Result<Measured> {
     let function = kernel(fixture, "bench_six")?;
     let buffers = RefCell::new(buffers(&fixture.stream)?);

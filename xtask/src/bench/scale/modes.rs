@@ -26,7 +26,7 @@ macro_rules! modes {
 
 pub(super) const MODES: &[Mode] = modes! {
     "readers": readers, "a copy from what N streams read";
-    "writer": writer, "a write behind N readers, for each";
+    "writer": writer, "a write after N readers, for each";
     "parts": parts, "a fill of one of N parts, each another stream's";
     "churn": |n| churn(n, true), "a stream that reads a table and goes, N pending";
     "churn-done": |n| churn(n, false), "a stream that reads a table and goes, all done";

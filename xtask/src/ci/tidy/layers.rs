@@ -20,7 +20,7 @@ pub(super) struct Layers {
     modules: Vec<String>,
     /// From the ground up.
     rooms: Vec<String>,
-    /// The room behind each name that `lib.rs` re-exports.
+    /// The room of each name that `lib.rs` re-exports.
     exports: HashMap<String, String>,
     uses: Vec<Use>,
 }

@@ -121,7 +121,7 @@ fn dependencies_are_added_and_replaced() {
         let mut ended = null_mut();
         ok!(cuStreamEndCapture(s, &mut ended));
         assert_eq!(ended, graph);
-        // The replaced third node has no order with those behind the second.
+        // The replaced third node has no order with those after the second.
         let exec = instantiate(graph);
         ok!(cuGraphLaunch(exec, s));
         assert_eq!(violations(session), [ViolationKind::Race; 2]);

@@ -91,7 +91,7 @@ fn memory_of_a_graph_has_bytes_only_within_its_launches() {
         assert_eq!(violations(session), [ViolationKind::UseAfterFree]);
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(x, s));
         assert_eq!(violations(session), [ViolationKind::DoubleFree]);
-        // A node behind the free, in the graph itself.
+        // A node after the free, in the graph itself.
         let mut y = 0;
         let late = capture(s, || {
             y = alloc_async(8, s);

@@ -93,7 +93,7 @@ fn memory_freed_before_it_is_read() {
         let (short, other) = (alloc_async(4, b.stream), stream());
         let there = std::ptr::without_provenance_mut(short as usize);
         goes!(b.comm, ncclAllReduce(there, b.target(), 4, U8, SUM, b.comm, b.stream));
-        // Freed on a stream that is ordered behind neither the allocation nor the collective.
+        // Freed on a stream that is ordered after neither the allocation nor the collective.
         ok!(cuMemFreeAsync(short, other));
         ok!(cuStreamSynchronize(other));
         a.wait();

@@ -100,7 +100,7 @@ impl Team {
         Ok(measured.among(many))
     }
 
-    /// The library's operation beside raw copies of members' parts to the members `step` behind
+    /// The library's operation beside raw copies of members' parts to the members `step` after
     /// them, and beside copies of a single pair.
     pub(super) fn copies(
         &self,
