@@ -105,6 +105,24 @@ impl Joined {
         }
     }
 
+    /// [`Joined::begin`] for the ranks of all these contexts, in a group that is open.
+    pub(super) fn begin_all(
+        contexts: &[&Context],
+        id: &UniqueId,
+        options: &CommunicatorOptions,
+        begun: &mut Vec<Self>,
+    ) -> Result<()> {
+        let all = contexts.iter().enumerate().try_for_each(|(rank, context)| {
+            Self::begin(context, id, (rank, contexts.len()), options, begun)
+        });
+        // Of NCCL's own errors it knows.
+        let unknown = all.as_ref().is_err_and(|error| !matches!(error, Error::Nccl(_)));
+        if unknown {
+            fail_group(nccl()?, id);
+        }
+        all
+    }
+
     /// A rank of this process, whose handle is known only here, and live or null.
     pub(super) fn new(
         nccl: &'static Nccl,
@@ -301,6 +319,17 @@ fn hold_sorted<'a>(
         held.push(joined.hold(op)?);
     }
     Ok(())
+}
+
+/// Makes the open group fail. Its end would otherwise wait for the ranks that have not begun to join, if
+/// calls block.
+#[cold]
+fn fail_group(nccl: &Nccl, id: &UniqueId) {
+    let (mut raw, mut config) = (ptr::null_mut(), RawConfig::new(false));
+    // SAFETY: the call reads the configuration, and may write one handle, to locals that outlive it. It
+    // makes nothing: there is no communicator of no ranks.
+    let refused = unsafe { (nccl.init_rank)(&mut raw, 0, id.raw(), 0, &mut config) };
+    debug_assert_ne!(refused, SUCCESS, "NCCL refuses it, and so the group");
 }
 
 /// The result of calls that are in progress together. If one fails, if they take longer than the limit,

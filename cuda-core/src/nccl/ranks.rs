@@ -78,15 +78,12 @@ impl Ranks {
             Joined::require_primary(context)?;
         }
         let id = UniqueId::new()?;
-        let size = contexts.len();
         // Outside of the group, so that ranks that are given up are freed after it.
         let (mut all, mut begun) = (Vec::new(), Ok(()));
         // The end of a group of calls that block leaves another context current.
         let _scope = NcclScope::relaxed(contexts[0])?;
         let code = grouped(nccl, || {
-            begun = contexts.iter().enumerate().try_for_each(|(rank, context)| {
-                Joined::begin(context, &id, (rank, size), options, &mut all)
-            });
+            begun = Joined::begin_all(&contexts, &id, options, &mut all);
             SUCCESS
         });
         begun?;

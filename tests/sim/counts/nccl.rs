@@ -152,6 +152,11 @@ fn ranks_that_cannot_all_join_are_freed_after_the_group() {
             expected.extend(std::iter::repeat_n("ncclCommAbort", freed));
             assert_eq!(of_nccl.collect::<Vec<_>>(), expected);
         }
+        // The end of the group does not wait for a rank whose context cannot be entered.
+        let options = CommunicatorOptions::new().blocking(true);
+        driver.session.fail_nth(Some(SET), 2, cuda_sys::CUDA_ERROR_UNKNOWN);
+        let refused = Ranks::init_all_with(&contexts, &options).map(drop);
+        assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
         Ok(())
     });
 }
