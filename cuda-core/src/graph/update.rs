@@ -150,10 +150,8 @@ impl GraphExec {
         })
     }
 
-    /// Replaces both ends of a copy, in launches from now on: of a copy without rows
-    /// ([`set_copy_pitched`](Self::set_copy_pitched) is for those), by one of the same kinds of memory, of
-    /// any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are
-    /// pending are not affected. The graph's dependencies stay: an operation that uses the new memory
+    /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
+    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending are not affected. The graph's dependencies stay: an operation that uses the new memory
     /// is ordered with the copy only if it was before. New pinned memory must be [lent](Self::lend) to
     /// each launch, instead of what no operation uses any more.
     ///

@@ -198,7 +198,7 @@ fn finalizing_beside_an_operation_of_another_thread_ends() {
                 let third = driver.session.hold(POLL);
                 third.await_call();
                 assert_eq!(driver.session.calls(POLL), polls + 3, "the last rank is locked");
-                let reducing = scope.spawn(|| reduce());
+                let reducing = scope.spawn(reduce);
                 entered(1);
                 let finalizing = scope.spawn(|| ranks.finalize());
                 entered(2);
