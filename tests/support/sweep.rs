@@ -50,7 +50,7 @@ const FAILURES: [Failure; 3] = [
 const EXACT: u64 = 600;
 
 /// Tests, or modules of tests, that are not swept, and why.
-const NOT_SWEPT: [(&str, &str); 32] = [
+const NOT_SWEPT: [(&str, &str); 33] = [
     (
         "adaptors::failures::a_callback_makes_room",
         "its callback keeps a block of the allocator that keeps the callback, until it is called",
@@ -58,6 +58,10 @@ const NOT_SWEPT: [(&str, &str); 32] = [
     (
         "adaptors::tracking::i13_tracking_wrong_size",
         "allocates and frees by hand: a block it leaks is the test's own",
+    ),
+    (
+        "dlpack::captured::l08_tensors_are_not_taken_in_the_order_of_a_captured_stream",
+        "plays a library that does not delete its tensor if it ends early",
     ),
     (
         "dlpack::e_a_tensor_handed_over_and_taken_back",

@@ -86,10 +86,10 @@ impl<'a, K: StreamKind> LibraryWork<'a, K> {
     /// their context current around this call.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while work of another library is being captured; the driver's, when the
-    /// stream is made to wait; [`Error::Capturing`](crate::Error::Capturing)
-    /// if other code captures the stream. `work` is not called then. Those of noting the use in a
-    /// capture of this crate's, also after `work`.
+    /// [`Error::Invalid`](crate::Error::Invalid) while work of another library is being captured; the
+    /// driver's, when the stream is made to wait; [`Error::Capturing`](crate::Error::Capturing) if other
+    /// code captures the stream. `work` is not called then. Those of noting the use in a capture of
+    /// this crate's, also after `work`.
     ///
     /// # Safety
     /// What `work` enqueues, it enqueues on that stream, or orders between what is on that stream
