@@ -314,7 +314,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l20_dropped_while_running() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;

@@ -39,7 +39,7 @@ fn copying(
 }
 
 gpu_test! {
-    needs 1, cuda_12_0;
+    needs 1, cuda_12_0, asynchronous;
     fn l_an_executable_is_updated() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
@@ -115,7 +115,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, cuda_12_0;
+    needs 1, cuda_12_0, asynchronous;
     fn l_a_kernels_arguments_are_replaced() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
@@ -250,7 +250,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_a_copys_ends_are_replaced() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
@@ -382,7 +382,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_a_fill_is_replaced() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

@@ -34,7 +34,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn s50_the_host_waits_for_a_launch() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;

@@ -6,7 +6,7 @@ use support::{freed_behind_a_stall, gpu_test, stall};
 use super::context;
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_a_launch_waits_for_other_streams() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
@@ -26,7 +26,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_other_streams_wait_for_a_launch() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
@@ -47,7 +47,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_memory_freed_after_a_launch_is_not_reused_before_it() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
@@ -72,7 +72,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_shared_readers_go_on_while_a_graph_uses_the_memory() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

@@ -57,7 +57,7 @@ impl Drop for Probe {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l23_what_a_function_owns_is_dropped_on_a_safe_thread() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;

@@ -73,7 +73,7 @@ fn poison(stream: &Stream) -> Result<Vec<(Image, DeviceBuffer<f32>)>> {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_a_texture_is_sampled_at_each_launch() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

@@ -48,7 +48,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn l_a_stream_waits_for_an_event_behind_a_launch() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

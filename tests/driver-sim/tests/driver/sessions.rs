@@ -38,8 +38,11 @@ fn a_leak_is_reported_with_its_place() {
     ok!(cuMemHostAlloc(&mut other, 8, 0));
     ok!(cuStreamDestroy_v2(stream));
     let why = panicked(|| session.assert_clean());
-    let place = "cuMemHostAlloc, 8 bytes, at a_leak_is_reported_with_its_place (";
-    assert!(why.contains(place), "{why}");
+    // In a program without debug information, the function has its path, and no line.
+    let places =
+        ["at a_leak_is_reported_with_its_place (", "::a_leak_is_reported_with_its_place\n"];
+    let leak = why.split_inclusive('\n').find(|line| line.contains("cuMemHostAlloc, 8 bytes, at "));
+    assert!(leak.is_some_and(|line| places.iter().any(|place| line.contains(place))), "{why}");
     assert!(!why.contains("keep_origins"), "{why}");
     ok!(cuMemFreeHost(other));
     session.assert_clean();
