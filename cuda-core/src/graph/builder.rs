@@ -87,7 +87,6 @@ impl Graph {
         contexts: [&Context; N],
         work: impl FnOnce([&GraphBuilder<'_>; N]) -> Result<()>,
     ) -> Result<Self> {
-        Capture::of_some(&contexts)?;
         let capture = Capture::begin(contexts, Order::Access)?;
         let recording = &capture.recording;
         let builders = capture.streams.each_ref();

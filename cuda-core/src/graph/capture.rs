@@ -93,7 +93,6 @@ impl Graph {
         contexts: [&Context; N],
         work: impl FnOnce([&Stream; N]) -> Result<()>,
     ) -> Result<Self> {
-        Capture::of_some(&contexts)?;
         Capture::run(contexts, Order::Streams, work)
     }
 
@@ -159,7 +158,6 @@ impl Graph {
         contexts: [&Context; N],
         work: impl FnOnce([&Stream; N]) -> Result<()>,
     ) -> Result<Self> {
-        Capture::of_some(&contexts)?;
         Capture::run(contexts, Order::Access, work)
     }
 }
@@ -174,10 +172,6 @@ pub(super) struct Capture<const N: usize> {
 }
 
 impl<const N: usize> Capture<N> {
-    pub(super) fn of_some(_: &[&Context; N]) -> Result<()> {
-        Error::unless(N > 0, BEGIN, "a capture needs at least one stream")
-    }
-
     fn run(
         contexts: [&Context; N],
         order: Order,
@@ -201,6 +195,7 @@ impl<const N: usize> Capture<N> {
     }
 
     pub(super) fn begin(contexts: [&Context; N], order: Order) -> Result<Self> {
+        Error::unless(N > 0, BEGIN, "a capture needs at least one stream")?;
         let mut capture = Self::prepare(contexts, Recording::new(order))?;
         let bound = capture.streams[0].core().bind_work(BEGIN)?;
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;

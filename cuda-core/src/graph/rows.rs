@@ -102,7 +102,7 @@ pub(super) fn explain(op: &'static str, node: Node, error: Error) -> Error {
         FILL => filled(node).is_some_and(|fill| fill.height > 1),
         _ => false,
     };
-    let reason = "the driver does not change copies of rows, nor the number and length of the rows of a \
-                  fill, which `set_fill_pitched` changes else: `update` changes the whole graph";
+    let reason = "the driver changes neither copies of rows nor how many rows a fill has, and how long: \
+                  `set_fill_pitched` changes the rest of a fill, `update` the whole graph";
     if has_rows { Error::invalid(op, reason) } else { error }
 }

@@ -195,8 +195,9 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     ///
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
-    /// `access` says. It writes [`Registered`](crate::Registered) memory only if the owner is a
-    /// [`StableHostMut`](crate::pinned::StableHostMut).
+    /// `access` says; on a stream that is captured, other threads enqueue nothing meanwhile, which
+    /// [`Stream::library_work`] sees to. It writes [`Registered`](crate::Registered) memory only if the
+    /// owner is a [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

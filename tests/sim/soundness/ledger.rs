@@ -74,6 +74,23 @@ fn s03_a_stream_reads_what_it_wrote_then_another_writes() {
 }
 
 #[test]
+fn s03_a_reader_does_not_wait_for_reads_of_the_stream_that_wrote() {
+    clean(|session| {
+        let (a, b, home, buffer) = two_readers()?;
+        let [mut x, mut y, mut z, mut last] =
+            [pinned(&[0; 64])?, pinned(&[0; 64])?, pinned(&[0; 64])?, pinned(&[0; 64])?];
+        let c = device().create_stream()?;
+        a.download(&buffer, &mut x)?;
+        home.download(&buffer, &mut y)?;
+        let waits = session.calls("cuStreamWaitEvent");
+        b.download(&buffer, &mut z)?;
+        c.download(&buffer, &mut last)?;
+        assert_eq!(session.calls("cuStreamWaitEvent"), waits, "the write has completed");
+        Ok(())
+    });
+}
+
+#[test]
 fn s03_a_reader_then_the_home_stream_reads_and_frees() {
     clean(|_| {
         let (a, _b, home, buffer) = two_readers()?;

@@ -122,17 +122,17 @@ impl Entries {
         let key = EntryKey::new(range, access, stream.id());
         // A write supersedes the entries it has waited for, the earlier ones of its own stream, and
         // completed ones.
-        let ordered = |mark: &Mark| {
-            let own = mark.timeline.id() == stream.id() && mark.seq <= seq;
-            own || has_completed(mark) || fences.covers(mark.timeline.id(), mark.seq)
+        let ordered_at = |timeline: &Timeline, earlier: u64| {
+            let own = timeline.id() == stream.id() && earlier <= seq;
+            own || timeline.has_completed(earlier) || fences.covers(timeline.id(), earlier)
         };
+        let ordered = |mark: &Mark| ordered_at(&mark.timeline, mark.seq);
         let superseded = match self {
             Self::None => true,
-            Self::One(entry, read) => {
-                // All that is ordered comes before this: so does an earlier read.
-                entry.mark.seq = entry.mark.seq.max(*read);
-                let covered = access == Access::Write && within(&entry.range, range);
-                (covered && ordered(&entry.mark)) || has_completed(&entry.mark)
+            Self::One(LedgerEntry { range: used, mark, .. }, read) => {
+                let last = mark.seq.max(*read);
+                let covered = access == Access::Write && within(used, range);
+                (covered && ordered_at(&mark.timeline, last)) || mark.timeline.has_completed(last)
             }
             Self::Many(_) => false,
         };
@@ -170,7 +170,9 @@ impl Entries {
         }
         if access == Access::Read && entry.access == Access::Write {
             let same = entry.range == *range;
-            *read = if same { seq.max(*read) } else { *read };
+            if same {
+                *read = seq.max(*read);
+            }
             return same;
         }
         entry.range = range.clone();

@@ -11,26 +11,11 @@ use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
 use crate::util::sync::lock;
 
-/// What is captured so.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Alone {
-    /// What runs on a condition.
-    Body,
-    /// What another library enqueues.
-    Library,
-}
+/// Why other operations are refused while what runs on a condition is captured.
+const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";
 
-impl Alone {
-    /// Why other operations are refused meanwhile.
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Body => {
-                "what runs on a condition is being captured: use the stream that it was passed"
-            }
-            Self::Library => "work of another library is being captured: `library_work`",
-        }
-    }
-}
+/// Why they are while another library enqueues its work.
+const LIBRARY: &str = "work of another library is being captured: `library_work`";
 
 /// For as long as this exists, nothing else is captured, and the capture does not end.
 pub(crate) struct CapturedAlone<'a>(&'a Recording);
@@ -38,10 +23,7 @@ pub(crate) struct CapturedAlone<'a>(&'a Recording);
 impl CapturedAlone<'_> {
     /// Ends it under the recording's lock, which the caller has.
     fn release(self, recorded: &mut Option<OpenRecording>) {
-        if let Some(recorded) = recorded {
-            recorded.alone = None;
-        }
-        self.0.resumed.notify_all();
+        self.0.resume(recorded);
         mem::forget(self);
     }
 }
@@ -52,15 +34,19 @@ impl Drop for CapturedAlone<'_> {
         if driver::is_gone() {
             return;
         }
-        if let Some(recorded) = lock(&self.0.recorded).as_mut() {
-            recorded.alone = None;
-        }
-        self.0.resumed.notify_all();
+        self.0.resume(&mut lock(&self.0.recorded));
     }
 }
 
 impl Recording {
-    /// Waits until nothing is [captured alone](Alone), by other threads.
+    fn resume(&self, recorded: &mut Option<OpenRecording>) {
+        if let Some(recorded) = recorded {
+            recorded.alone = None;
+        }
+        self.resumed.notify_all();
+    }
+
+    /// Waits until nothing is [captured alone](CapturedAlone) by other threads.
     pub(super) fn wait_until_resumed<'g>(
         &'g self,
         guard: MutexGuard<'g, Option<OpenRecording>>,
@@ -71,7 +57,7 @@ impl Recording {
         self.resumed.wait_while(guard, is_alone).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for what other threads [capture alone](Alone), which began before the capture was to end.
+    /// Waits for what other threads [capture alone](CapturedAlone), which began before the capture was to end.
     pub(crate) fn wait_for_others(&self) {
         drop(self.wait_until_resumed(lock(&self.recorded)));
     }
@@ -87,7 +73,7 @@ impl Recording {
         let recorded = self.open(op, &mut guard)?;
         let begun = begin()?;
         recorded.unfinished += 1;
-        recorded.alone = Some(Alone::Body);
+        recorded.alone = Some(BODY);
         let by_access = matches!(recorded.order, CaptureOrder::Access(_));
         let order = if by_access { Order::Access } else { Order::Chain };
         Ok((begun, order, CapturedAlone(self)))
@@ -121,7 +107,7 @@ impl Recording {
         let mut guard = lock(&self.recorded);
         let recorded = self.open_for(op, touches, &mut guard)?;
         recorded.note(bound, touches, false)?;
-        recorded.alone = Some(Alone::Library);
+        recorded.alone = Some(LIBRARY);
         Ok(CapturedAlone(self))
     }
 

@@ -51,7 +51,8 @@ fn with_state<R>(stream: CUstream, f: impl FnOnce(CUgraph, &[CUgraphNode]) -> R)
     }
     // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on
     // the stream or until the capture is terminated". Both take the recording's lock, which the
-    // caller holds, except work of another library, which is captured alone.
+    // caller holds, except work of another library: that is captured alone, or noted by hand, by a
+    // caller who promises that no other thread enqueues meanwhile.
     let nodes = unsafe { slice::from_raw_parts(first, count) };
     Ok(f(graph, nodes))
 }

@@ -32,7 +32,6 @@ mod keep;
 mod memory;
 mod uses;
 
-use alone::Alone;
 pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
 use dependencies::last_node;
@@ -85,7 +84,8 @@ struct OpenRecording {
     order: CaptureOrder,
     /// The operations that have [begun](Recording::begin) and are not finished.
     unfinished: usize,
-    alone: Option<Alone>,
+    /// Why operations are refused: something is [captured alone](CapturedAlone).
+    alone: Option<&'static str>,
     /// What the graph allocates, and does not free so far.
     allocated: Vec<Allocated>,
 }
@@ -157,7 +157,7 @@ impl Recording {
     ) -> Result<&'g mut OpenRecording> {
         let recorded = recorded.as_mut().ok_or_else(|| ended(op))?;
         match recorded.alone {
-            Some(alone) => Err(Error::invalid(op, alone.reason())),
+            Some(why) => Err(Error::invalid(op, why)),
             None => Ok(recorded),
         }
     }
@@ -204,12 +204,21 @@ impl Recording {
         context: &Context,
         create: impl FnOnce() -> Result<Arc<StreamCore>>,
     ) -> Result<Arc<StreamCore>> {
-        let mut homes = lock(&self.homes);
-        if let Some(home) = homes.iter().find(|home| home.context() == context) {
-            return Ok(home.clone());
+        let known = |homes: &[Arc<StreamCore>]| {
+            homes.iter().find(|home| home.context() == context).cloned()
+        };
+        if let Some(home) = known(&lock(&self.homes)) {
+            return Ok(home);
         }
-        let home = create()?;
-        homes.push(home.clone());
+        // Not under the lock: it calls the driver. A thread that loses the race drops its stream, after
+        // unlocking.
+        let made = create()?;
+        let mut homes = lock(&self.homes);
+        let home = known(&homes).unwrap_or_else(|| {
+            homes.push(made.clone());
+            made.clone()
+        });
+        drop(homes);
         Ok(home)
     }
 
