@@ -56,8 +56,6 @@ fn main() {
     write("nccl_report.txt", &format!("{verdict}\n{details}"));
     for (number, example) in (1..).zip(readme_examples()) {
         write(&format!("readme_{number}.rs"), &example);
-        let example = example.replace(", nvrtc}", "}").replace("nvrtc::compile(", "compile(");
-        write(&format!("readme_{number}_without_nvrtc.rs"), &example);
     }
 }
 

@@ -105,7 +105,7 @@ fn device_runtime() -> Option<PathBuf> {
     let toolkits =
         [env::var_os("CUDA_HOME"), env::var_os("CUDA_PATH"), Some("/usr/local/cuda".into())];
     let files = toolkits.into_iter().flatten().flat_map(|toolkit| {
-        let places = ["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+        let places = ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
         places.map(|place| Path::new(&toolkit).join(place).join("libcudadevrt.a"))
     });
     files.into_iter().find(|file| file.is_file())
@@ -115,8 +115,8 @@ fn device_runtime() -> Option<PathBuf> {
 fn a_loop(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     let program = Program::new(NEWTON).device(device)?.option("-rdc=true");
-    let (cubin, archive) = match (program.compile_cubin(), device_runtime()) {
-        (Ok(cubin), Some(archive)) => (cubin, archive),
+    let (ptx, archive) = match (program.compile(), device_runtime()) {
+        (Ok(ptx), Some(archive)) => (ptx, archive),
         (Err(error), _) if !matches!(error, Error::NoNvrtc { .. }) => return Err(error.into()),
         _ => {
             println!("a loop: it needs NVRTC and libcudadevrt.a");
@@ -124,7 +124,7 @@ fn a_loop(device: Device) -> shared::Result {
         }
     };
     let mut linker = Linker::new(stream.context())?;
-    linker.add_cubin(&cubin)?;
+    linker.add_ptx(&ptx)?;
     // SAFETY: nvcc made the archive.
     unsafe { linker.add_file(LinkInput::Library, archive) }?;
     let newton = Module::from_cubin(stream.context(), &linker.complete()?)?.function("newton")?;

@@ -1,25 +1,28 @@
-//! NVRTC: compiling needs no device; the result is for one.
+//! NVRTC: compiling needs neither a device nor a driver. The simulated driver takes the PTX for the names
+//! and parameters of its kernels.
 
 use cuda_core::nvrtc::{Program, compile, supported_architectures, version};
 use cuda_core::{Device, Error, Function, Module, Result, Stream, Version};
-use support::{gpu_test, refusal};
+use support::{gpu_test, kernels, refusal};
 
-const ADD_ONE: &str = r#"extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }"#;
+/// As in [`support::kernels`], which register what it does with the simulated driver.
+const ADD_ONE: &str = r#"extern "C" __global__ void add_one(unsigned *x, unsigned n) {
+    if (threadIdx.x < n) x[threadIdx.x] += 1;
+}"#;
 
 /// Asserts that the kernel adds one.
 #[track_caller]
 fn adds_one(stream: &Stream, add_one: &Function) -> Result<()> {
-    let mut x = stream.alloc_zeroed::<f32>(32)?;
-    // SAFETY: an element for each of the 32 threads.
-    unsafe { stream.kernel(add_one).block(32).arg(&mut x).launch() }?;
-    let mut back = [0.0; 32];
-    stream.download(&x, &mut back)?;
-    assert_eq!(back, [1.0; 32]);
+    kernels::register();
+    let mut x = stream.alloc_zeroed::<u32>(32)?;
+    // SAFETY: x has 32 elements.
+    unsafe { stream.kernel(add_one).block(64).arg(&mut x).arg(32_u32).launch() }?;
+    assert_eq!(stream.download_vec(&x)?, [1; 32]);
     Ok(())
 }
 
 gpu_test! {
-    needs 1, real, nvrtc;
+    needs 1, nvrtc;
     fn m_nvrtc_compile_a_string_and_launch_it() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
@@ -44,7 +47,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, real, nvrtc;
+    needs 1, nvrtc;
     fn m_nvrtc_what_is_wrong_is_in_the_log() -> Result<()> {
         let wrong = Program::new("__global__ void f() { oops }").name("wrong.cu").compile();
         match wrong {
@@ -68,7 +71,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, real, nvrtc;
+    needs 1, nvrtc;
     fn m_nvrtc_options_headers_and_names() -> Result<()> {
         let ptx = Program::new(
             "#include \"scale.h\"\ntemplate <class T> __global__ void scale(T *x) { *x *= FACTOR * K; }",
@@ -91,7 +94,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, real, nvrtc;
+    needs 1, nvrtc;
     fn m_nvrtc_architectures() -> Result<()> {
         let version = version()?;
         assert!(version >= Version::new(11, 2), "{version}");

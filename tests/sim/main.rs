@@ -21,7 +21,6 @@ mod memory_errors;
 mod owners;
 mod pinned_cache;
 mod property;
-mod readme;
 mod soundness;
 mod staged_groups;
 mod staged_large;

@@ -105,7 +105,8 @@ impl Target {
     /// Why a test with this tag cannot run here, if so.
     pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
         let Self::Real(gpus) = self else {
-            return None;
+            // The simulated driver has all but that.
+            return (tag == Tag::Nvrtc).then(|| libraries::nvrtc().err()).flatten();
         };
         let driver = Version::new(gpus.driver.0, gpus.driver.1);
         match tag {

@@ -85,7 +85,7 @@ fn set(name: &str) -> Option<OsString> {
 }
 
 /// The NVRTC that `cuda-core` loads.
-fn nvrtc() -> Result<Library, String> {
+pub(super) fn nvrtc() -> Result<Library, String> {
     of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version())
 }
 

@@ -19,8 +19,9 @@ use times::{Times, deal};
 const LABEL: &str = "Miri";
 
 /// Tags of GPU tests that do not run here, and why.
-const LEFT_OUT: [(Tag, &str); 3] = [
+const LEFT_OUT: [(Tag, &str); 4] = [
     (Tag::Real, "means nothing on the simulated driver"),
+    (Tag::Nvrtc, "an interpreter loads no library"),
     (Tag::Timing, "the simulated driver has no timing"),
     (Tag::Heavy, "too much work for an interpreter"),
 ];

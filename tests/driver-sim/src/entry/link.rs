@@ -10,6 +10,10 @@ use crate::call::{Call, Outcome, put};
 use crate::handle::{Id, pointer};
 use crate::module::link::{Input, Link};
 
+/// What an archive is taken for, whose machine code means nothing here: `libcudadevrt.a`.
+const DEVICE_RUNTIME: &str = ".version 7.0\n.target sm_70\n.visible .func \
+    cudaGraphSetConditional(.param .b64 handle, .param .b32 value) { ret; }";
+
 entries! {
     floor cuLinkCreate_v2(
         count: c_uint,
@@ -57,7 +61,10 @@ entries! {
         // SAFETY: the caller passes `bytes` bytes.
         let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) };
         let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
-        let text = String::from_utf8_lossy(text).into_owned();
+        let text = match kind {
+            CU_JIT_INPUT_LIBRARY if data.starts_with(b"!<arch>\n") => DEVICE_RUNTIME.to_owned(),
+            _ => String::from_utf8_lossy(text).into_owned(),
+        };
         answer(call, id, |link| {
             let ptx = link.answers.options().read_text(&text)?;
             link.inputs.push(Input { name, text, ptx });

@@ -24,8 +24,9 @@ const TESTS: &str = "test --no-run --locked --no-default-features -p cuda-sys -p
 const GPU: &str = "cuda-tests::gpu";
 
 /// Tests of that suite that run nowhere here, by a part of their paths.
-const NOT_HERE: [(&str, &str); 2] = [
+const NOT_HERE: [(&str, &str); 3] = [
     ("::real::", "they mean nothing on the simulated driver"),
+    ("::nvrtc::", "a library for the target would be needed"),
     ("::timing::", "they assert durations, and another program interprets this one"),
 ];
 

@@ -10,7 +10,15 @@ pub(super) fn all() -> BTreeMap<String, Kernel> {
     let saxpy = Kernel { touches: Arc::new(saxpy_touches), body: Arc::new(saxpy) };
     let residual = Kernel { touches: Arc::new(residual_touches), body: Arc::new(residual) };
     let gradient = Kernel { touches: Arc::new(gradient_touches), body: Arc::new(gradient) };
-    let named = [("saxpy", saxpy), ("residual", residual), ("gradient", gradient)];
+    let twice = Kernel { touches: Arc::new(twice_touches), body: Arc::new(twice) };
+    let newton = Kernel { touches: Arc::new(newton_touches), body: Arc::new(newton) };
+    let named = [
+        ("saxpy", saxpy),
+        ("twice", twice),
+        ("newton", newton),
+        ("residual", residual),
+        ("gradient", gradient),
+    ];
     named.map(|(name, kernel)| (name.to_owned(), kernel)).into()
 }
 
@@ -25,6 +33,33 @@ fn saxpy(launch: &Arguments, memory: &mut Memory<'_>) -> Result<(), Trap> {
 fn saxpy_touches(launch: &Arguments) -> Vec<Region> {
     let n = launch.threads().min(launch.value::<u32>(3).into()) as usize;
     vec![launch.reads::<f32>(1, n), launch.writes::<f32>(2, n)]
+}
+
+/// `__global__ void twice(float *x, unsigned n)`
+fn twice(launch: &Arguments, memory: &mut Memory<'_>) -> Result<(), Trap> {
+    memory.slice_mut(launch.address(0), |x: &mut [f32]| x.iter_mut().for_each(|x| *x *= 2.0))
+}
+
+fn twice_touches(launch: &Arguments) -> Vec<Region> {
+    let n = launch.threads().min(launch.value::<u32>(1).into()) as usize;
+    vec![launch.writes::<f32>(0, n)]
+}
+
+/// `__global__ void newton(float a, float *x, unsigned *steps, cudaGraphConditionalHandle go_on)`
+fn newton(launch: &Arguments, memory: &mut Memory<'_>) -> Result<(), Trap> {
+    let a = launch.value::<f32>(0);
+    let mut error = 0.0;
+    memory.slice_mut(launch.address(1), |x: &mut [f32]| {
+        x[0] = 0.5 * (x[0] + a / x[0]);
+        error = x[0] * x[0] - a;
+    })?;
+    memory.slice_mut(launch.address(2), |steps: &mut [u32]| steps[0] += 1)?;
+    memory.set_condition(launch.value(3), u32::from(error.abs() > 0.001));
+    Ok(())
+}
+
+fn newton_touches(launch: &Arguments) -> Vec<Region> {
+    vec![launch.writes::<f32>(1, 1), launch.writes::<u32>(2, 1)]
 }
 
 /// `__global__ void residual(const float *x, const float *y, const float *w, float *r, unsigned dim,
