@@ -6,7 +6,6 @@ mod miri;
 mod programs;
 mod template;
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -187,8 +186,7 @@ fn simulated<'a>(
     setting: Setting,
 ) -> anyhow::Result<(Invocation, Vec<&'a str>)> {
     let target = Target::Simulated { devices: setting.devices };
-    // No setting here has the simulated driver as a library.
-    let mut invocation = setting.invocation(&target, Path::new(""))?;
+    let mut invocation = setting.invocation(&target)?;
     invocation.apart = program.poisons();
     let names = row.choose(program, cases, |case| setting.leaves_out(case, &target));
     Ok((invocation, names))

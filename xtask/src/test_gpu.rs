@@ -4,13 +4,13 @@ mod matrix;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::bail;
 use fs_err as fs;
 
-use crate::cargo::{build, library_file};
+use crate::cargo::build;
 use crate::progress::Progress;
 use crate::suite::report::Status;
 use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit};
@@ -31,8 +31,7 @@ pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --n
 /// that cannot run is printed as not run, with the reason.
 ///
 /// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue
-/// (sim-eager), by a seeded schedule (sim-threaded), and the simulated driver as a library that is
-/// loaded in place of libcuda (sim-library).
+/// (sim-eager), and by a seeded schedule (sim-threaded).
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every test of every row that ran passed, 1 something failed, \
@@ -70,8 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
     let target = Target::asked_or_real(args.sim)?;
     let settings = chosen(matrix::settings(&target), &args.row)?;
-    let (suites, simulator) =
-        suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?;
+    let suites = suites(args).map_err(|error| refuse(format!("no test programs: {error:#}")))?;
     let started = Instant::now();
     let mut report = Report::default();
     let tests: usize = suites.iter().map(|(_, cases)| cases.len()).sum();
@@ -80,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         write!(out, "{libraries}")?;
     }
     for setting in &settings {
-        let row = run_row(setting, &target, &suites, &simulator, args)?;
+        let row = run_row(setting, &target, &suites, args)?;
         match &row.status {
             Status::NotRun(reason) => writeln!(out, "{setting}: not run: {reason}")?,
             _ => {
@@ -116,9 +114,8 @@ fn chosen(mut rows: Vec<Setting>, parts: &[String]) -> anyhow::Result<Vec<Settin
     Ok(rows)
 }
 
-/// The suites, and the simulated driver as a library.
-fn suites(args: &Args) -> anyhow::Result<(Vec<Suite>, PathBuf)> {
-    let (programs, simulator) = match &args.bundle {
+fn suites(args: &Args) -> anyhow::Result<Vec<Suite>> {
+    let programs = match &args.bundle {
         Some(directory) => {
             let directory = directory.canonicalize()?;
             let program = |suite: &str| Program {
@@ -126,14 +123,9 @@ fn suites(args: &Args) -> anyhow::Result<(Vec<Suite>, PathBuf)> {
                 path: directory.join(file_name(suite)),
                 directory: None,
             };
-            let programs = ["cuda-tests::gpu", "cuda-tests::sticky"].map(program);
-            (programs.to_vec(), directory.join(library_file("cuda_sim")))
+            ["cuda-tests::gpu", "cuda-tests::sticky"].map(program).to_vec()
         }
-        None => {
-            let simulator = build("build -p cuda-driver-sim-library")?;
-            let simulator = simulator.library("cuda_sim")?;
-            (build(SUITES)?.tests(), simulator.to_owned())
-        }
+        None => build(SUITES)?.tests(),
     };
     let filter = args.filter.as_deref().unwrap_or_default();
     let listed = programs.into_iter().map(|program| {
@@ -141,7 +133,7 @@ fn suites(args: &Args) -> anyhow::Result<(Vec<Suite>, PathBuf)> {
         cases.retain(|case| case.name.contains(filter));
         Ok((program, cases))
     });
-    Ok((listed.collect::<anyhow::Result<_>>()?, simulator))
+    listed.collect()
 }
 
 /// The file of a suite in a bundle.
@@ -153,11 +145,10 @@ fn run_row(
     setting: &Setting,
     target: &Target,
     suites: &[Suite],
-    simulator: &Path,
     args: &Args,
 ) -> anyhow::Result<Row> {
     let mut row = Row::new(setting.to_string());
-    let mut invocation = match setting.invocation(target, simulator) {
+    let mut invocation = match setting.invocation(target) {
         Ok(invocation) => invocation,
         Err(Refusal(reason)) => {
             row.status = Status::NotRun(reason);

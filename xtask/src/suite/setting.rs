@@ -34,8 +34,6 @@ pub(crate) enum Variant {
     Eager,
     /// The same, work done by a seeded schedule.
     Threaded,
-    /// The simulated driver as a library that `cuda-sys` opens.
-    Library,
     /// As [`Self::Lazy`], with the driver's pool instead of the cache.
     DriverPool,
     /// As [`Self::Lazy`], with a driver call for each block.
@@ -49,7 +47,7 @@ impl Variant {
     pub(crate) const REAL: &[Self] =
         &[Self::Default, Self::Blocking, Self::EagerLoading, Self::Memcheck];
     /// The rows on the simulated driver, where real ones could be.
-    pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded, Self::Library];
+    pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded];
 
     fn name(self) -> &'static str {
         match self {
@@ -60,7 +58,6 @@ impl Variant {
             Self::Lazy => "sim-lazy",
             Self::Eager => "sim-eager",
             Self::Threaded => "sim-threaded",
-            Self::Library => "sim-library",
             Self::DriverPool => "sim-driver-pool",
             Self::Plain => "sim-plain",
             Self::Oldest => "sim-cuda-11.8",
@@ -107,11 +104,7 @@ impl fmt::Display for Setting {
 impl Setting {
     /// How to run tests with it; or why it is impossible here. `simulator` is the simulated driver as a
     /// library.
-    pub(crate) fn invocation(
-        &self,
-        target: &Target,
-        simulator: &Path,
-    ) -> Result<Invocation, Refusal> {
+    pub(crate) fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
         let there = target.devices();
         if there < self.devices {
             let needed = self.devices;
@@ -126,7 +119,7 @@ impl Setting {
         };
         Ok(Invocation {
             wrapper,
-            environment: self.environment(target, simulator),
+            environment: self.environment(target),
             ignored: true,
             serial: true,
             apart: false,
@@ -148,7 +141,7 @@ impl Setting {
         })
     }
 
-    fn environment(&self, target: &Target, simulator: &Path) -> Vec<(&'static str, String)> {
+    fn environment(&self, target: &Target) -> Vec<(&'static str, String)> {
         let devices = self.devices.to_string();
         let visible = ("CUDA_VISIBLE_DEVICES", visible(self.devices));
         let libraries = target.libraries();
@@ -170,11 +163,6 @@ impl Setting {
             Variant::Lazy => in_process("lazy", None),
             Variant::Eager => in_process("eager", None),
             Variant::Threaded => in_process("threaded", Some(simulator_seed())),
-            Variant::Library => vec![
-                ("CUDA_SYS_LIBRARY", simulator.display().to_string()),
-                ("CUDA_CORE_NCCL", simulator.display().to_string()),
-                ("CUDA_SIM_DEVICES", devices.clone()),
-            ],
             Variant::DriverPool => in_process("lazy", allocator("driver")),
             Variant::Plain => in_process("lazy", allocator("plain")),
             Variant::Oldest => {
@@ -234,13 +222,13 @@ mod tests {
     }
 
     fn environment(variant: Variant, target: &Target) -> Vec<(&'static str, String)> {
-        let invocation = setting(2, variant).invocation(target, Path::new("x"));
+        let invocation = setting(2, variant).invocation(target);
         invocation.expect("two devices").environment
     }
 
     #[test]
     fn more_devices_than_there_are_is_said() {
-        let reason = setting(4, Variant::Default).invocation(&real(2), Path::new("x"));
+        let reason = setting(4, Variant::Default).invocation(&real(2));
         let reason = reason.map(drop).expect_err("two are too few");
         assert_eq!(reason.to_string(), "needs 4 devices, 2 visible");
     }
@@ -278,9 +266,9 @@ mod tests {
     #[test]
     fn what_the_simulator_cannot_do_is_said() {
         let target = Target::Simulated { devices: 1 };
-        for variant in [Variant::Lazy, Variant::Library, Variant::Plain] {
+        for variant in [Variant::Lazy, Variant::Plain] {
             let reason = |test| reason(variant, &target, test);
-            let real = reason("a::real::nvrtc::needs_1");
+            let real = reason("a::real::needs_1");
             assert!(real.is_some_and(|reason| reason.starts_with("real: ")));
             assert!(reason("a::timing::needs_1").is_some());
             assert_eq!(reason("a::cuda_12_4::needs_1"), None);

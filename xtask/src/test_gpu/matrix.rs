@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn rows_beyond_the_machine_are_there() {
         let settings = settings(&Target::Simulated { devices: 1 });
-        assert_eq!(settings.len(), 16);
-        assert_eq!(settings[4].to_string(), "2-sim-lazy");
+        assert_eq!(settings.len(), 12);
+        assert_eq!(settings[3].to_string(), "2-sim-lazy");
     }
 
     #[test]
