@@ -88,7 +88,7 @@ fn m_an_image_is_not_lost_with_its_linker() -> Result<()> {
     let reported = drops.end();
     assert_eq!(reported.failures.len(), 1, "{reported:?}");
     assert_eq!(reported.failures[0].resource, cuda_core::Resource::Linker);
-    support::judge::take_away(session.leaks());
+    support::judge::take_away(&session, session.leaks());
     session.assert_clean();
     Ok(())
 }

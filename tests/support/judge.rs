@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_core::{Resource, drops::DropFailure};
-use cuda_sim::{Leak, LeakKind};
+use cuda_sim::{Leak, LeakKind, Session};
 use cuda_sys::symbol as cu;
 
 use crate::driver::check;
@@ -200,8 +200,9 @@ fn kind(resource: Resource) -> Option<LeakKind> {
 /// must not be used afterwards.
 ///
 /// # Panics
-/// If the simulated driver does not know them.
-pub fn take_away(mut leaks: Vec<Leak>) {
+/// If the simulated driver does not know them, or has seen misuse before.
+pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
+    assert_eq!(session.violations(), []);
     // Contexts last: they take along what was made in them.
     leaks.sort_by_key(|leak| leak.kind == LeakKind::Context);
     for leak in leaks {
@@ -280,6 +281,8 @@ pub fn take_away(mut leaks: Vec<Leak>) {
         };
         check("releasing a leaked object", result);
     }
+    // Work may still use what could not be proven idle.
+    drop(session.take_violations());
 }
 
 /// Aborts a communicator of the simulated NCCL.

@@ -309,7 +309,7 @@ impl<O: Outcome> Scenario<O> {
             }
             record.current_unknown += 1;
         }
-        judge::take_away(leaks);
+        judge::take_away(&session, leaks);
         if ended_early && session.calls("cuCtxEnablePeerAccess") > 0 {
             part_devices().map_err(|error| format!("devices: {error}"))?;
         }

@@ -1,23 +1,31 @@
-//! The end of a program: the driver shuts down, and the library form of the simulator reports.
+//! The end of a program: the driver shuts down, and the simulator reports.
 
-use std::ffi::c_int;
+use std::collections::BTreeMap;
+use std::ffi::{OsString, c_int, c_void};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
-use crate::report::Report;
+use crate::report::{Report, misuses};
 use crate::{leaks, state};
+
+/// The exit status of a program that misused the driver outside of sessions.
+const MISUSE: c_int = 70;
 
 unsafe extern "C" {
     safe fn atexit(callback: extern "C" fn()) -> c_int;
+    fn fflush(stream: *mut c_void) -> c_int;
+    safe fn _exit(status: c_int) -> !;
 }
 
-/// Writes a report when the program ends, if `CUDA_SIM_REPORT` asks for one.
-pub(crate) fn report_at_exit() {
-    if std::env::var_os("CUDA_SIM_REPORT").is_some() && atexit(report) != 0 {
-        eprintln!("cuda-driver-sim: no report will be written: atexit failed");
+/// Makes a program that misused the driver outside of sessions say so when it ends, and fail. The
+/// library form also writes all of its report to where `CUDA_SIM_REPORT` says.
+pub(crate) fn report_at_exit(is_library: bool) {
+    let callback = if is_library { library_ends } else { program_ends };
+    if cfg!(not(miri)) && atexit(callback) != 0 {
+        eprintln!("cuda-driver-sim: nothing will be reported: atexit failed");
     }
 }
 
@@ -39,20 +47,15 @@ extern "C" fn leave() {
     thread::sleep(Duration::from_millis(2));
 }
 
-extern "C" fn report() {
-    let Some(target) = std::env::var_os("CUDA_SIM_REPORT") else {
-        return;
-    };
-    let text = text();
-    if target == "stderr" {
-        // If stderr is closed the report is lost.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    } else if let Err(error) = std::fs::write(&target, &text) {
-        eprintln!("cuda-driver-sim: {}: {error}\n{text}", target.to_string_lossy());
-    }
+extern "C" fn library_ends() {
+    report(std::env::var_os("CUDA_SIM_REPORT"));
 }
 
-fn text() -> String {
+extern "C" fn program_ends() {
+    report(None);
+}
+
+fn report(file: Option<OsString>) {
     let state = state::lock();
     let report = Report {
         mode: state.mode,
@@ -60,10 +63,32 @@ fn text() -> String {
         leaks: leaks::find(&state, 0, 0).into_iter().collect(),
         pending: state.pending_ops(),
     };
+    let all = text(&report, &state.log.counts);
+    drop(state);
+    let is_misused = !report.violations.is_empty();
+    if let Some(file) = file.as_ref().filter(|file| *file != "stderr") {
+        if let Err(error) = std::fs::write(file, &all) {
+            eprintln!("cuda-driver-sim: {}: {error}\n{all}", file.to_string_lossy());
+        }
+    }
+    if file.is_some_and(|file| file == "stderr") {
+        // If stderr is closed the report is lost.
+        let _ = std::io::stderr().write_all(all.as_bytes());
+    } else if is_misused {
+        let _ = writeln!(std::io::stderr(), "cuda-driver-sim: {}", misuses(&report.violations));
+    }
+    if is_misused {
+        // SAFETY: null stands for all streams of C; those of Rust were flushed before.
+        unsafe { fflush(std::ptr::null_mut()) };
+        _exit(MISUSE);
+    }
+}
+
+fn text(report: &Report, counts: &BTreeMap<&'static str, u64>) -> String {
     let verdict = if report.violations.is_empty() { "no violation" } else { "VIOLATIONS" };
-    let total: u64 = state.log.counts.values().sum();
+    let total: u64 = counts.values().sum();
     let mut text = format!("cuda-driver-sim: {verdict}; {total} calls; {report}");
-    for (name, count) in &state.log.counts {
+    for (name, count) in counts {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {count:>8} {name}");
     }

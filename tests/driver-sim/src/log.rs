@@ -28,6 +28,8 @@ pub(crate) struct Log {
     pub(crate) faults: Vec<Fault>,
     pub(crate) held: Option<Held>,
     pub(crate) violations: Vec<Violation>,
+    /// How many of them the test has looked at.
+    pub(crate) seen: usize,
     /// Whether a session exists, in which a test may ask for the trace.
     pub(crate) traces: bool,
     /// Whether the callers are kept as well, because a test asked for them.

@@ -214,6 +214,12 @@ impl fmt::Display for Report {
     }
 }
 
+/// Misuses alone, one a line.
+pub(crate) fn misuses(violations: &[Violation]) -> String {
+    let lines = violations.iter().map(|violation| format!("\n  violation: {violation}"));
+    format!("{} of the driver:{}", number(violations.len(), "misuse"), lines.collect::<String>())
+}
+
 fn number(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

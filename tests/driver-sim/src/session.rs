@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::handle::Id;
 use crate::log::Call;
 use crate::origin::Origin;
-use crate::report::{Report, Violation};
+use crate::report::{Report, Violation, misuses};
 use crate::turn::Turn;
 use crate::{leaks, report::Leak, state};
 
@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// Calls of other threads belong to the session too. So every test of a program begins one, before its
 /// first driver call and before the values that it drops; see "Tests in parallel" in the crate's documentation.
+///
+/// A test fails that ends its session without a look at the misuses in it: dropping the session panics.
 #[derive(Debug)]
 pub struct Session {
     baseline: Id,
@@ -188,13 +190,17 @@ impl Session {
     /// whichever call was made to fail.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
-        state::lock().log.violations.clone()
+        let log = &mut state::lock().log;
+        log.seen = log.violations.len();
+        log.violations.clone()
     }
 
     /// Removes and returns the violations, for a test that provokes them.
     #[must_use]
     pub fn take_violations(&self) -> Vec<Violation> {
-        std::mem::take(&mut state::lock().log.violations)
+        let log = &mut state::lock().log;
+        log.seen = 0;
+        std::mem::take(&mut log.violations)
     }
 
     /// Objects that were made in this session and still exist. Before it looks, a program that uses
@@ -255,7 +261,7 @@ impl Drop for Session {
             eprintln!("cuda-driver-sim: to repeat this schedule: {}", state.mode);
         }
         state.land_all();
-        state.log = Default::default();
+        let mut log = std::mem::take(&mut state.log);
         state.contexts.values_mut().for_each(|context| context.lost = None);
         state.set_mode(self.default_mode);
         let thread = state.callbacks.finished_thread();
@@ -263,6 +269,15 @@ impl Drop for Session {
         if let Some(thread) = thread {
             // The thread has no more work; a panic on it would be the program's own.
             let _ = thread.join();
+        }
+        let violations = log.violations.split_off(log.seen);
+        if !violations.is_empty() {
+            let unseen = misuses(&violations);
+            assert!(
+                std::thread::panicking(),
+                "the session ends, and the test has not looked at {unseen}"
+            );
+            eprintln!("cuda-driver-sim: {unseen}");
         }
     }
 }

@@ -91,6 +91,7 @@ pub(crate) fn initialise(config: Config) -> bool {
     let mut fresh = false;
     STATE.get_or_init(|| {
         fresh = true;
+        crate::exit::report_at_exit(false);
         Mutex::new(State::new(config))
     });
     fresh
@@ -99,7 +100,7 @@ pub(crate) fn initialise(config: Config) -> bool {
 /// The driver; configured by the environment if `install` was not called before.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| {
-        crate::exit::report_at_exit();
+        crate::exit::report_at_exit(true);
         Mutex::new(State::new(Config::from_env()))
     });
     state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -176,7 +176,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     }
     let compared = judge::compare(&leaks, &reported, false, |_| false);
     compared.unwrap_or_else(|wrong| panic!("{}: {wrong}", here()));
-    judge::take_away(leaks);
+    judge::take_away(&session, leaks);
     calls
 }
 

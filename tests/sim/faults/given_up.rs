@@ -79,7 +79,7 @@ impl<T> Case<T> {
             let compared = judge::compare(&leaks, &reported, false, |_| false);
             compared.unwrap_or_else(|wrong| panic!("{}: {wrong}", self.call));
         }
-        judge::take_away(leaks);
+        judge::take_away(&session, leaks);
     }
 }
 

@@ -187,7 +187,7 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     if !seen.fired {
         assert!(failures.is_empty(), "{here}: {failures:#?}");
     }
-    judge::take_away(leaks);
+    judge::take_away(&session, leaks);
     seen.fired
 }
 

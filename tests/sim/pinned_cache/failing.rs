@@ -145,7 +145,7 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
         assert_eq!(reports.resources(), []);
         let leaks = session.leaks();
         assert_eq!(leaks.len(), usize::from(!belated), "{leaks:#?}");
-        support::judge::take_away(leaks);
+        support::judge::take_away(&session, leaks);
         finish(&session)?;
     }
     Ok(())
@@ -208,7 +208,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     let pinned: usize = leaks.iter().map(|leak| leak.bytes).sum();
     assert!(pinned >= reserved, "{leaks:#?}");
     assert_eq!(session.violations(), []);
-    support::judge::take_away(leaks);
+    support::judge::take_away(&session, leaks);
     Ok(())
 }
 
@@ -239,7 +239,7 @@ fn f03_a_pool_with_a_lost_slab_ends() -> Result<()> {
     PinnedPool::shared().trim(0)?;
     assert_eq!(PinnedPool::shared().usage()?.reserved, 0);
     assert_eq!(session.violations(), []);
-    support::judge::take_away(session.leaks());
+    support::judge::take_away(&session, session.leaks());
     Ok(())
 }
 

@@ -58,7 +58,7 @@ fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sy
     // The library goes on knowing the context, so it stays.
     let (_context, memory): (Vec<_>, Vec<_>) =
         leaks.into_iter().partition(|leak| leak.kind == LeakKind::Context);
-    judge::take_away(memory);
+    judge::take_away(&session, memory);
 }
 
 #[test]

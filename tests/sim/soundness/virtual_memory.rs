@@ -197,5 +197,5 @@ fn s42_a_chunk_that_cannot_be_unmapped_keeps_no_other() {
     let leaks = session.leaks();
     let kinds: Vec<_> = leaks.iter().map(|leak| leak.kind).collect();
     assert_eq!(kinds, [LeakKind::Addresses]);
-    judge::take_away(leaks);
+    judge::take_away(&session, leaks);
 }

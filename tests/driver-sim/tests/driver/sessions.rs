@@ -1,10 +1,13 @@
-//! What a session says of a test that goes wrong.
+//! What the simulator says of a test, or a program, that goes wrong.
 
+use std::env;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::ptr::null_mut;
 
 use cuda_sim::Session;
+use cuda_sys::CUDA_ERROR_INVALID_VALUE;
 
 use crate::support::*;
 
@@ -46,4 +49,41 @@ fn a_leak_is_reported_with_its_place() {
     assert!(!why.contains("keep_origins"), "{why}");
     ok!(cuMemFreeHost(other));
     session.assert_clean();
+}
+
+#[test]
+fn misuse_that_a_test_does_not_look_at_fails_it() {
+    let why = panicked(|| {
+        let _session = begin();
+        bind(0);
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(0x12));
+    });
+    let parts = ["not looked at 1 misuse of the driver", "UnknownAddress in cuMemFree_v2"];
+    assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+    let session = begin();
+    bind(0);
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(0x12));
+    assert_eq!(session.violations().len(), 1, "and it was looked at");
+}
+
+#[test]
+#[cfg_attr(
+    not(all(target_os = "linux", target_arch = "x86_64", not(miri))),
+    ignore = "needs a process of its own"
+)]
+fn misuse_outside_of_sessions_fails_the_program() {
+    const CHILD: &str = "CUDA_SIM_TESTS_CHILD";
+    if env::var_os(CHILD).is_some() {
+        drop(begin());
+        bind(0);
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(0x12));
+        return;
+    }
+    let mut program = Command::new(env::current_exe().expect("a path"));
+    let name = "sessions::misuse_outside_of_sessions_fails_the_program";
+    let output = program.args(["--exact", name]).env(CHILD, "1").output().expect("it starts");
+    let (printed, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(70), "{errors}");
+    assert!(String::from_utf8_lossy(&printed).contains("1 passed"), "what was printed is not lost");
+    assert!(errors.contains("violation: UnknownAddress in cuMemFree_v2"), "{errors}");
 }
