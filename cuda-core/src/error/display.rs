@@ -156,19 +156,9 @@ from! {
     [X] Rejected<X> => Error: |rejected| rejected.error;
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoDriver(inner) => Some(inner),
-            Self::Allocator(inner) => Some(inner),
-            Self::OnDevice { error, .. } => Some(&**error),
-            Self::Module(inner) => Some(inner),
-            Self::Nccl(inner) => Some(inner),
-            Self::Launch(inner) => Some(inner),
-            _ => None,
-        }
-    }
-}
+// The sentence of `Display` holds that of the inner error, so the inner one is no source: a report of
+// the chain would have it twice.
+impl std::error::Error for Error {}
 
 /// `Debug` of an error: the name of its variant, and the sentence of `Display`.
 macro_rules! debug_by_variant {

@@ -50,8 +50,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// no last error to ask for. [`Error::check`] makes one of a raw call's result.
 ///
 /// `Debug`, which `fn main() -> Result<()>` prints, shows the variant and the sentence of
-/// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence holds
-/// that of the [source](std::error::Error::source), if there is one.
+/// `Display`: `Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): …)`. The sentence says all, with that of
+/// an inner error: there is no [source](std::error::Error::source).
 ///
 /// ```no_run
 /// use cuda_core::{Device, Error};
