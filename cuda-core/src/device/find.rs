@@ -42,6 +42,7 @@ impl Device {
     ///     let (major, minor) = device.compute_capability()?;
     ///     println!("{}: {}, {major}.{minor}", device.ordinal(), device.name()?);
     /// }
+    /// let devices: Vec<Device> = Device::all()?.collect(); // to index
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuDeviceGetCount", "cudaGetDeviceCount"))]

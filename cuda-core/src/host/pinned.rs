@@ -234,6 +234,8 @@ impl PinnedFlags {
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
 /// for the copies that use it, then calls `cuMemFreeHost`.
 ///
+/// What every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`, is at [`Buffer`].
+///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer};
 ///

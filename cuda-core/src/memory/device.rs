@@ -32,6 +32,8 @@ pub enum DeviceMemory {}
 /// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such
 /// a buffer blocks until the work that uses it is done.
 ///
+/// What every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`, is at [`Buffer`].
+///
 /// [`Stream::alloc`]: crate::Stream::alloc
 /// [`Stream::alloc_from`]: crate::Stream::alloc_from
 /// [`Context::alloc`]: crate::Context::alloc

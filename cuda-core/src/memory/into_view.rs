@@ -12,6 +12,9 @@ use crate::types::pod::Pod;
 /// and [`WholeMut`](crate::WholeMut), whose pages say what is given for them. The trait adds nothing
 /// to [`Into`] but the compiler's message about an argument that is no such memory.
 ///
+/// The argument is moved, so a function that has `buffer: &mut DeviceBuffer<T>` and uses it again writes
+/// `&mut *buffer`, as for any generic argument.
+///
 /// A type of your own is given directly if it implements [`From`] and this trait:
 ///
 /// ```no_run
