@@ -11,6 +11,8 @@ use crate::timeline::recording::CapturedOn;
 const NODE: (usize, usize) = (230, 26);
 const GAP: (usize, usize) = (50, 12);
 const MARGIN: usize = 16;
+/// Height of the way of an edge through a column.
+const WAY: usize = 6;
 /// Height of a line of the legend.
 const LINE: usize = 20;
 /// Characters of a text that fit into a node, if most are not wider than half their height.
@@ -25,7 +27,7 @@ impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
     /// what they do, in the colours of the streams that they were captured on. A legend names the
     /// streams, by number, and their devices; a node of [another](Graph::include) graph is that of the
-    /// stream that it was included on. Texts that are too long for a node, such as long names of kernels, end in "…";
+    /// stream that it was included on. Bodies of conditions are not drawn. Texts that are too long for a node, such as long names of kernels, end in "…";
     /// the whole text is the node's title, which viewers show under the pointer.
     ///
     /// # Errors
@@ -75,37 +77,31 @@ fn legend(on: &[Option<CapturedOn>]) -> BTreeMap<CapturedOn, (&'static str, Stri
 
 fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) -> String {
     let legend = legend(on);
-    let columns = columns(labels.len(), edges);
-    let mut heights = Vec::new();
-    let mut places = Vec::with_capacity(labels.len());
-    for &column in &columns {
-        heights.resize(heights.len().max(column + 1), 0);
-        let x = MARGIN + column * (NODE.0 + GAP.0);
-        places.push((x, MARGIN + heights[column] * (NODE.1 + GAP.1)));
-        heights[column] += 1;
-    }
-    let rows = heights.iter().copied().max().unwrap_or(0);
-    let width = 2 * MARGIN + heights.len().max(1) * (NODE.0 + GAP.0);
-    let below = MARGIN + rows * (NODE.1 + GAP.1);
+    let Layout { nodes, edges, columns, below } = Layout::new(labels.len(), edges);
+    let width = 2 * MARGIN + columns.max(1) * (NODE.0 + GAP.0);
     let height = below + MARGIN + legend.len() * LINE;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" \
+         markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#888\"/></marker>\n"
     );
-    for &(from, to) in edges {
-        let ((x1, y1), (x2, y2)) = (places[from], places[to]);
-        let (x1, y1, y2) = (x1 + NODE.0, y1 + NODE.1 / 2, y2 + NODE.1 / 2);
-        let middle = (x1 + x2) / 2;
+    for stops in &edges {
+        let mut way = String::new();
+        for ((x1, y1), (x2, y2)) in stops.iter().zip(&stops[1..]) {
+            let (x1, middle) = (x1 + NODE.0, x2 - GAP.0 / 2);
+            let _ = write!(way, "L{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}");
+        }
         // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
-            "<path d=\"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}\" fill=\"none\" \
-             stroke=\"#888\"/>"
+            "<path d=\"M{}\" fill=\"none\" stroke=\"#888\" marker-end=\"url(#arrow)\"/>",
+            &way[1..]
         );
     }
-    for ((label, (x, y)), on) in labels.iter().zip(&places).zip(on) {
-        let ((w, h), middle) = (NODE, y + NODE.1 / 2 + 4);
+    for ((label, (x, middle)), on) in labels.iter().zip(&nodes).zip(on) {
+        let ((w, h), y, baseline) = (NODE, middle - NODE.1 / 2, middle + 4);
         let (mut title, text) = (escaped(label), escaped(&clipped(label)));
         let known = on.and_then(|on| legend.get(&on));
         let colour = known.map_or(UNKNOWN, |(colour, _)| colour);
@@ -116,7 +112,7 @@ fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) 
             svg,
             "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" \
              rx=\"5\" fill=\"{colour}\" stroke=\"#345\"/>\
-             <text x=\"{}\" y=\"{middle}\">{text}</text></g>",
+             <text x=\"{}\" y=\"{baseline}\">{text}</text></g>",
             x + 8
         );
     }
@@ -147,6 +143,59 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// Where all is drawn.
+struct Layout {
+    /// The left end of each node, at half its height.
+    nodes: Vec<(usize, usize)>,
+    /// The nodes of each edge, and between them its ways through the columns that it crosses.
+    edges: Vec<Vec<(usize, usize)>>,
+    columns: usize,
+    /// The first line below all of them.
+    below: usize,
+}
+
+impl Layout {
+    fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
+        // The nodes, then the ways of the edges.
+        let mut column_of = columns(nodes, edges);
+        let columns = column_of.iter().max().map_or(0, |last| last + 1);
+        let mut before = vec![Vec::new(); nodes];
+        let mut stops = Vec::with_capacity(edges.len());
+        for &(from, to) in edges {
+            let ways = column_of.len()..;
+            let crossed = column_of[from] + 1..column_of[to];
+            let ways = ways.zip(crossed.clone()).map(|(way, _)| way);
+            let chain: Vec<usize> = [from].into_iter().chain(ways).chain([to]).collect();
+            column_of.extend(crossed);
+            before.resize(column_of.len(), Vec::new());
+            chain.iter().zip(&chain[1..]).for_each(|(&left, &right)| before[right].push(left));
+            stops.push(chain);
+        }
+        let mut in_columns = vec![Vec::new(); columns];
+        column_of.iter().zip(0..).for_each(|(&column, item)| in_columns[column].push(item));
+        let mut places = vec![(0, 0); column_of.len()];
+        let mut below = MARGIN;
+        for (column, mut items) in in_columns.into_iter().enumerate() {
+            // Beside what they come after, on average, so that few edges cross.
+            items.sort_by_cached_key(|&item: &usize| {
+                let heights = before[item].iter().map(|&left: &usize| places[left].1);
+                heights.sum::<usize>() / before[item].len().max(1)
+            });
+            let mut top = MARGIN;
+            for item in items {
+                let height = if item < nodes { NODE.1 } else { WAY };
+                places[item] = (MARGIN + column * (NODE.0 + GAP.0), top + height / 2);
+                top += height + GAP.1;
+            }
+            below = below.max(top);
+        }
+        let placed = |chain: Vec<usize>| chain.into_iter().map(|item| places[item]).collect();
+        let edges = stops.into_iter().map(placed).collect();
+        places.truncate(nodes);
+        Self { nodes: places, edges, columns, below }
+    }
+}
+
 /// The column of each node: one more than the last of those that it depends on.
 fn columns(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut columns = vec![0; nodes];
@@ -168,7 +217,9 @@ fn columns(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHARACTERS, COLOURS, CapturedOn, UNKNOWN, columns, draw, spread};
+    use super::{
+        CHARACTERS, COLOURS, CapturedOn, Layout, NODE, UNKNOWN, WAY, columns, draw, spread,
+    };
 
     #[test]
     fn nodes_are_right_of_what_they_depend_on() {
@@ -180,8 +231,28 @@ mod tests {
     fn a_picture_has_each_node_and_edge() {
         let svg = draw(&["a <b>".into(), "c".into()], &[(0, 1)], &[None; 2]);
         assert_eq!(svg.matches("<text").count(), 2);
-        assert_eq!(svg.matches("<path").count(), 1);
+        assert_eq!(svg.matches("<path").count(), 2, "the edge, and an arrow");
         assert!(svg.contains("a &lt;b&gt;"));
+    }
+
+    #[test]
+    fn an_edge_passes_no_node() {
+        // The last edge crosses the column of node 1.
+        let layout = Layout::new(3, &[(0, 1), (1, 2), (0, 2)]);
+        let [first, way, last] = layout.edges[2][..] else {
+            panic!("it has a way: {:?}", layout.edges);
+        };
+        assert_eq!((first, last), (layout.nodes[0], layout.nodes[2]));
+        let node = layout.nodes[1];
+        assert_eq!(way.0, node.0, "in the same column");
+        assert!(way.1.abs_diff(node.1) >= NODE.1 / 2 + WAY / 2, "beside it: {way:?}, {node:?}");
+    }
+
+    #[test]
+    fn nodes_are_beside_what_they_come_after() {
+        let layout = Layout::new(4, &[(0, 3), (1, 2)]);
+        let heights = layout.nodes.iter().map(|(_, y)| *y).collect::<Vec<_>>();
+        assert_eq!((heights[3], heights[2]), (heights[0], heights[1]));
     }
 
     #[test]
