@@ -1,6 +1,5 @@
 //! Executable graphs and their launches.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::{mem, ptr};
 
@@ -18,10 +17,11 @@ use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, LastLaunch};
-use crate::timeline::recording::{GraphOwners, KeptAlive, Node, UsedMemory};
+use crate::timeline::recording::{GraphOwners, KeptAlive, UsedMemory};
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
+use crate::util::tree::Tree;
 use crate::wait::when_reached;
 
 /// A [`Graph`] that can be launched.
@@ -54,8 +54,8 @@ pub struct GraphExec {
     /// What the graph's nodes refer to.
     origin: Arc<GraphOwners>,
     _executables: Arc<()>,
-    /// The nodes that were changed since.
-    pub(super) changed: BTreeMap<Node, ChangedNode>,
+    /// The nodes that were changed since, by their addresses.
+    pub(super) changed: Tree<usize, ChangedNode>,
     /// In the ledgers of the memory, for as long as this value exists.
     pub(super) last: Arc<LastLaunch>,
     /// The id of the stream of the last launch.
@@ -134,7 +134,7 @@ impl Graph {
             uses: self.uses.clone(),
             origin: self.uses.owners.clone(),
             _executables: self.executables.clone(),
-            changed: BTreeMap::new(),
+            changed: Tree::new(),
             last: self.uses.enter(),
             last_stream: 0,
         })

@@ -1,9 +1,8 @@
 //! A picture of a graph.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::Graph;
+use super::{Graph, GraphNode};
 use crate::error::Result;
 use crate::timeline::recording::CapturedOn;
 
@@ -43,9 +42,13 @@ impl Graph {
         let nodes = self.nodes()?;
         let labels: Vec<String> = nodes.iter().map(ToString::to_string).collect();
         let edges = self.edges()?;
-        let known: BTreeMap<_, _> =
-            self.uses.by_node.iter().map(|known| (known.node, known.on)).collect();
-        let mut on: Vec<_> = nodes.iter().map(|node| known.get(&node.id().raw).copied()).collect();
+        let mut known: Vec<_> = self.uses.by_node.iter().collect();
+        known.sort_unstable_by_key(|known| known.node);
+        let of_node = |node: &GraphNode<'_>| {
+            let at = known.binary_search_by_key(&node.id().raw, |known| known.node).ok()?;
+            Some(known[at].on)
+        };
+        let mut on: Vec<_> = nodes.iter().map(of_node).collect();
         spread(&mut on, &edges);
         Ok(draw(&labels, &edges, &on))
     }
@@ -65,21 +68,23 @@ fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
     }
 }
 
-/// The colour and the name of each stream.
-fn legend(on: &[Option<CapturedOn>]) -> BTreeMap<CapturedOn, (&'static str, String)> {
-    let streams: BTreeSet<_> = on.iter().flatten().map(|on| (on.stream, *on)).collect();
-    let named = streams.into_iter().zip(COLOURS.into_iter().cycle()).zip(1..);
-    let named = named.map(|(((_, on), colour), number)| {
-        (on, (colour, format!("stream {number}, device {}", on.device)))
-    });
-    named.collect()
+/// All streams, in their order.
+fn streams(on: &[Option<CapturedOn>]) -> Vec<CapturedOn> {
+    let mut streams: Vec<_> = on.iter().flatten().copied().collect();
+    streams.sort_unstable_by_key(|on| on.stream);
+    streams.dedup_by_key(|on| on.stream);
+    streams
+}
+
+fn name(streams: &[CapturedOn], number: usize) -> String {
+    format!("stream {}, device {}", number + 1, streams[number].device)
 }
 
 fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) -> String {
-    let legend = legend(on);
+    let streams = streams(on);
     let Layout { nodes, edges, columns, below } = Layout::new(labels.len(), edges);
     let width = 2 * MARGIN + columns.max(1) * (NODE.0 + GAP.0);
-    let height = below + MARGIN + legend.len() * LINE;
+    let height = below + MARGIN + streams.len() * LINE;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -103,10 +108,11 @@ fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) 
     for ((label, (x, middle)), on) in labels.iter().zip(&nodes).zip(on) {
         let ((w, h), y, baseline) = (NODE, middle - NODE.1 / 2, middle + 4);
         let (mut title, text) = (escaped(label), escaped(&clipped(label)));
-        let known = on.and_then(|on| legend.get(&on));
-        let colour = known.map_or(UNKNOWN, |(colour, _)| colour);
-        if let Some((_, name)) = known {
-            title = format!("{title} ({name})");
+        let number = |on: &CapturedOn| streams.binary_search_by_key(&on.stream, |it| it.stream);
+        let number = on.as_ref().and_then(|on| number(on).ok());
+        let colour = number.map_or(UNKNOWN, |number| COLOURS[number % COLOURS.len()]);
+        if let Some(number) = number {
+            title = format!("{title} ({})", name(&streams, number));
         }
         let _ = writeln!(
             svg,
@@ -116,16 +122,15 @@ fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) 
             x + 8
         );
     }
-    let mut lines: Vec<_> = legend.values().collect();
-    lines.sort_by_key(|(_, name)| (name.len(), name));
-    for ((colour, name), line) in lines.into_iter().zip(0..) {
-        let y = below + line * LINE;
+    for number in 0..streams.len() {
+        let (y, colour) = (below + number * LINE, COLOURS[number % COLOURS.len()]);
         let _ = writeln!(
             svg,
             "<rect x=\"{MARGIN}\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#345\"/>\
-             <text x=\"{}\" y=\"{}\">{name}</text>",
+             <text x=\"{}\" y=\"{}\">{}</text>",
             MARGIN + 22,
-            y + 11
+            y + 11,
+            name(&streams, number)
         );
     }
     svg + "</svg>\n"
@@ -177,9 +182,9 @@ impl Layout {
         let mut below = MARGIN;
         for (column, mut items) in in_columns.into_iter().enumerate() {
             // Beside what they come after, on average, so that few edges cross.
-            items.sort_by_cached_key(|&item: &usize| {
+            items.sort_unstable_by_key(|&item: &usize| {
                 let heights = before[item].iter().map(|&left: &usize| places[left].1);
-                heights.sum::<usize>() / before[item].len().max(1)
+                (heights.sum::<usize>() / before[item].len().max(1), item)
             });
             let mut top = MARGIN;
             for item in items {

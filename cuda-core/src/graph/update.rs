@@ -295,7 +295,7 @@ impl GraphExec {
             // The node may do either.
             Err(_) => now.extend(before),
         }
-        self.changed.insert(node, now);
+        self.changed.insert(node.0.addr(), now);
         for (new, touch) in memory.iter().zip(touches) {
             if !self.uses.covers(new.key(), touch) {
                 new.enter(&self.last);
@@ -308,7 +308,7 @@ impl GraphExec {
 
     /// Whether the node was changed to what uses the same.
     fn is_set(&self, node: Node, touches: &[Touch<'_>], function: Option<&Function>) -> bool {
-        let Some(known) = self.changed.get(&node) else {
+        let Some(known) = self.changed.get(node.0.addr()) else {
             return false;
         };
         let same = |(touch, known): (&Touch<'_>, &usize)| {
@@ -325,7 +325,7 @@ impl GraphExec {
     /// The caller holds the graph's lock.
     fn used_before(&self, node: Node) -> ChangedNode {
         let known = |node: Node| self.uses.by_node.iter().find(|known| known.node == node);
-        if let Some(changed) = self.changed.get(&node) {
+        if let Some(changed) = self.changed.get(node.0.addr()) {
             return changed.clone();
         }
         match (known(node), dependencies(node)) {

@@ -225,12 +225,12 @@ impl DeviceGroup {
                 let step = (count + to - from) % count;
                 let stream = &self.lanes[from];
                 let copy = Transfer { stream, source, destination };
-                copies.push((step, copy));
+                copies.push((step, to, copy));
             }
         }
         // In each step every member sends to one and receives from one.
-        copies.sort_by_key(|(step, _)| *step);
-        run(copies.into_iter().map(|(_, copy)| copy).collect(), Stream::copy)
+        copies.sort_unstable_by_key(|(step, to, _)| (*step, *to));
+        run(copies.into_iter().map(|(.., copy)| copy).collect(), Stream::copy)
     }
 
     /// The lengths of as many equal parts of `len` elements as there are members.

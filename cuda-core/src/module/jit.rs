@@ -83,7 +83,7 @@ impl JitOptions {
         self.pairs.retain(|(known, _)| *known != option);
         self.pairs.extend(value.into().map(|value| (option, value)));
         // So that equal options compare equal, in whatever order they were set.
-        self.pairs.sort_by_key(|(option, _)| option.0);
+        self.pairs.sort_unstable_by_key(|(option, _)| option.0);
         self
     }
 

@@ -66,17 +66,24 @@ impl Bound<'_> {
         touches: &mut [Touch<'_>],
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        let timeline = self.timeline();
-        let mut fences = Fences::none();
-        touches.iter().for_each(|touch| touch.add_conflicts(timeline, &mut fences));
-        if let Err(error) = fences.wait_on(self) {
-            return (0, Err(error));
-        }
+        let fences = match self.wait_behind(touches) {
+            Ok(fences) => fences,
+            Err(error) => return (0, Err(error)),
+        };
         let (seq, result) = enqueue();
         for touch in touches.iter_mut() {
-            touch.mark(timeline, seq, &fences);
+            touch.mark(self.timeline(), seq, &fences);
         }
         (seq, result)
+    }
+
+    // Compiled once, and not with each operation.
+    #[inline(never)]
+    fn wait_behind(&self, touches: &[Touch<'_>]) -> Result<Fences> {
+        let mut fences = Fences::none();
+        touches.iter().for_each(|touch| touch.add_conflicts(self.timeline(), &mut fences));
+        fences.wait_on(self)?;
+        Ok(fences)
     }
 }
 

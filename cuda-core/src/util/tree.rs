@@ -38,6 +38,7 @@ macro_rules! tree_keys {
 
 tree_keys! {
     u64: |key| [key, 0], |[key, _]| key;
+    usize: |key| [key as u64, 0], |[key, _]| key as usize;
     (u64, u64): |(first, second)| [first, second], |[first, second]| (first, second);
     (usize, u64): |(first, second)| [first as u64, second],
         |[first, second]| (first as usize, second);

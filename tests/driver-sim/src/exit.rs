@@ -64,8 +64,9 @@ fn report(file: Option<OsString>) {
         pending: state.pending_ops(),
     };
     let all = text(&report, &state.log.counts);
+    // A session that goes on has its own say.
+    let is_misused = !report.violations.is_empty() && !state.log.traces;
     drop(state);
-    let is_misused = !report.violations.is_empty();
     if let Some(file) = file.as_ref().filter(|file| *file != "stderr") {
         if let Err(error) = std::fs::write(file, &all) {
             eprintln!("cuda-driver-sim: {}: {error}\n{all}", file.to_string_lossy());

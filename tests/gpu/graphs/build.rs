@@ -171,7 +171,7 @@ gpu_test! {
         assert_eq!(single, "1 node (fill x 1), 0 dependencies, 1 allocation");
         let picture = graph.to_svg()?;
         assert!(picture.contains("add_one &lt;&lt;&lt;1"), "{picture}");
-        assert_eq!(picture.matches("<path").count(), 2);
+        assert_eq!(picture.matches("url(#arrow)").count(), 2);
         assert!(picture.contains(">stream 1, device 0<"), "{picture}");
         assert!(picture.contains("copy of 256 bytes (stream 1, device 0)</title>"), "{picture}");
         assert!(!picture.contains("stream 2"), "{picture}");

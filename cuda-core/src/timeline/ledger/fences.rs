@@ -54,7 +54,7 @@ impl Fences {
     pub(super) fn extend<'a>(&mut self, marks: impl Iterator<Item = &'a Mark>) {
         self.marks.extend(marks.cloned());
         // The later point of a timeline comes first, so `dedup` keeps it.
-        self.marks.sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
+        self.marks.sort_unstable_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
         self.marks.dedup_by_key(|mark| mark.timeline.id());
     }
 

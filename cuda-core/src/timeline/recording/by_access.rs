@@ -55,6 +55,13 @@ struct Step {
     made: Nodes,
 }
 
+/// What an operation comes after that is about to be captured.
+pub(super) struct Preceded {
+    before: Nodes,
+    noted: Noted,
+    is_barrier: bool,
+}
+
 /// An access by an earlier operation.
 struct Earlier {
     range: Bytes,
@@ -63,16 +70,10 @@ struct Earlier {
 }
 
 impl ByAccess {
-    /// Captures an operation that depends on those that it conflicts with. One that uses no memory, as
+    /// Makes the next operation depend on those that it conflicts with. One that uses no memory, as
     /// far as this crate knows, is a barrier: it depends on all earlier ones, and all later ones
     /// depend on it. In a step that lists its dependencies, the operation depends on those alone.
-    pub(super) fn record(
-        &mut self,
-        bound: &Bound<'_>,
-        uses: &[PlacedUse],
-        enqueue: impl FnOnce() -> (u64, Result<()>),
-    ) -> (u64, Result<()>) {
-        let stream = bound.timeline().id();
+    pub(super) fn precede(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) -> Result<Preceded> {
         let is_barrier = self.is_barrier(uses);
         let mut before = match (is_barrier, uses.is_empty()) {
             (true, _) => self.leaves.clone(),
@@ -86,31 +87,30 @@ impl ByAccess {
             Noted::Before => {
                 // Work that comes after this operation then comes after what it conflicts with, too;
                 // and this operation comes after work that is enqueued already.
-                match self.look(bound) {
-                    Ok(now) => before.extend(now),
-                    Err(error) => return (0, Err(error)),
-                }
+                before.extend(self.look(bound)?);
                 Noted::Before
             }
         };
-        if let Err(error) = set_dependencies(bound.raw(), &before) {
-            return (0, Err(error));
-        }
-        let (seq, result) = enqueue();
-        let nodes = match state(bound.raw()) {
-            Ok((_, nodes)) => nodes,
-            Err(error) => {
-                self.is_broken = true;
-                return (seq, result.and(Err(error)));
-            }
-        };
+        set_dependencies(bound.raw(), &before)?;
+        Ok(Preceded { before, noted, is_barrier })
+    }
+
+    /// Notes the operation that was captured after [`ByAccess::precede`], or that failed to be.
+    pub(super) fn captured(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        Preceded { before, noted, is_barrier }: Preceded,
+    ) -> Result<()> {
+        let (_, nodes) = state(bound.raw()).inspect_err(|_| self.is_broken = true)?;
         self.follow(&before, &nodes);
-        self.streams.insert(stream, Followed { current: nodes.clone(), noted });
+        let followed = Followed { current: nodes.clone(), noted };
+        self.streams.insert(bound.timeline().id(), followed);
         if let Some(step) = self.step.as_mut().filter(|_| nodes != before) {
             step.made.extend(&nodes);
         }
         self.enter_all(uses, is_barrier, &nodes);
-        (seq, result)
+        Ok(())
     }
 
     /// Whether an operation with these uses is one.

@@ -41,7 +41,7 @@ impl Recording {
         T: KeptAlive + 'static,
     {
         if let Some(recorded) = lock(&self.recorded).as_mut() {
-            if recorded.code.insert(key) {
+            if recorded.code.insert(key, ()).is_none() {
                 recorded.uses.owners.push(Arc::new(owner()));
             }
         }

@@ -76,7 +76,7 @@ impl OpenRecording {
         let Allocated { address, bytes, at } = self.allocated.remove(which);
         let kept = self.uses.memory[at].kept.clone();
         kept.ledger().freed_by_graph();
-        self.index.remove(&self.uses.memory[at].key());
+        self.index.remove(self.uses.memory[at].key());
         let used = self.place_at(at, 0..bytes, Access::Write);
         self.change_memory(bound, FREE, used, |stream| {
             // SAFETY: allocated by an operation of this capture, and freed once; the operation comes

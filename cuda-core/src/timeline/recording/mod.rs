@@ -11,7 +11,6 @@
 //! * [`Order::Access`]: each operation depends on those that it conflicts with, and on nothing
 //!   else.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -23,6 +22,7 @@ use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, ONLY_IN_ITS_GRAPH, Touch, Use, key,
 };
 use crate::util::sync::lock;
+use crate::util::tree::Tree;
 
 mod alone;
 mod by_access;
@@ -40,7 +40,7 @@ pub(crate) use uses::{
     CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
 };
 
-use by_access::ByAccess;
+use by_access::{ByAccess, Preceded};
 use memory::Allocated;
 
 /// A capture. Its streams refer to it, also when it has ended.
@@ -78,9 +78,9 @@ pub(crate) enum Order {
 struct OpenRecording {
     uses: GraphUses,
     /// The code that is kept, by what knows it.
-    code: BTreeSet<usize>,
+    code: Tree<usize, ()>,
     /// The index in `uses.memory` by [`key`].
-    index: BTreeMap<usize, usize>,
+    index: Tree<usize, usize>,
     order: CaptureOrder,
     /// The operations that have [begun](Recording::begin) and are not finished.
     unfinished: usize,
@@ -119,8 +119,8 @@ impl Recording {
         };
         let recorded = OpenRecording {
             uses: GraphUses::default(),
-            index: BTreeMap::new(),
-            code: BTreeSet::new(),
+            index: Tree::new(),
+            code: Tree::new(),
             order,
             unfinished: 0,
             alone: None,
@@ -175,7 +175,7 @@ impl Recording {
         let recorded = self.open(op, recorded)?;
         for shared in touches.iter().filter_map(|touch| touch.ledger.get().shared()) {
             // Most operations use memory that earlier ones have used.
-            let known = recorded.index.contains_key(&key(shared));
+            let known = recorded.index.get(key(shared)).is_some();
             let is_usable = known || shared.is_for(self.outermost().id());
             Error::unless(is_usable, op, ONLY_IN_ITS_GRAPH)?;
         }
@@ -343,6 +343,13 @@ pub(crate) struct Included<'a> {
     pub(crate) traits: GraphTraits,
 }
 
+/// An operation that is ordered after what it conflicts with, and not yet captured.
+enum Ordered {
+    Chain,
+    Access(Preceded),
+    Streams(Fences),
+}
+
 impl OpenRecording {
     fn include(
         &mut self,
@@ -370,29 +377,54 @@ impl OpenRecording {
         uses: &[PlacedUse],
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        match &mut self.order {
-            CaptureOrder::Chain => enqueue(),
-            CaptureOrder::Access(by_access) => {
-                let recorded = by_access.record(bound, uses, enqueue);
-                self.uses.is_broken |= by_access.is_broken;
-                recorded
+        match self.precede(bound, uses) {
+            Ok(ordered) => {
+                let (seq, result) = enqueue();
+                let noted = self.captured(bound, uses, ordered, seq);
+                (seq, result.and(noted))
             }
+            Err(error) => (0, Err(error)),
+        }
+    }
+
+    /// Orders the next operation after what it conflicts with.
+    fn precede(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) -> Result<Ordered> {
+        match &mut self.order {
+            CaptureOrder::Chain => Ok(Ordered::Chain),
+            CaptureOrder::Access(by_access) => by_access.precede(bound, uses).map(Ordered::Access),
             CaptureOrder::Streams(ledgers) => {
-                let timeline = bound.timeline();
-                let mut fences = Fences::none();
+                let (timeline, mut fences) = (bound.timeline(), Fences::none());
                 for PlacedUse { at, range, access } in uses {
                     ledgers[*at].add_conflicts(range, *access, Some(timeline), &mut fences);
                 }
-                if let Err(error) = fences.wait_on(bound) {
-                    return (0, Err(error));
-                }
-                let (seq, result) = enqueue();
+                fences.wait_on(bound)?;
+                Ok(Ordered::Streams(fences))
+            }
+        }
+    }
+
+    /// Notes what an operation uses that was captured, or that failed to be.
+    fn captured(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        ordered: Ordered,
+        seq: u64,
+    ) -> Result<()> {
+        match (&mut self.order, ordered) {
+            (CaptureOrder::Access(by_access), Ordered::Access(preceded)) => {
+                let noted = by_access.captured(bound, uses, preceded);
+                self.uses.is_broken |= by_access.is_broken;
+                noted
+            }
+            (CaptureOrder::Streams(ledgers), Ordered::Streams(fences)) => {
                 for PlacedUse { at, range, access } in uses {
-                    let (access, stream, fences) = (*access, timeline, &fences);
+                    let (access, stream, fences) = (*access, bound.timeline(), &fences);
                     ledgers[*at].mark(Use { range, access, stream, seq, fences });
                 }
-                (seq, result)
+                Ok(())
             }
+            _ => Ok(()),
         }
     }
 
@@ -427,7 +459,7 @@ impl OpenRecording {
     fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
         let ledger = touch.ledger.get();
         // Found first: most operations use memory that earlier ones have used.
-        let known = ledger.shared().and_then(|shared| self.index.get(&key(shared)).copied());
+        let known = ledger.shared().and_then(|shared| self.index.get(key(shared)).copied());
         if let Some(at) = known {
             let (range, access) = (touch.range.clone(), touch.access);
             return self.place_at(at, range, access);
@@ -437,8 +469,9 @@ impl OpenRecording {
     }
 
     fn place(&mut self, kept: &KeptMemory, lent: bool, range: Bytes, access: Access) -> PlacedUse {
-        let at = *self.index.entry(key(kept.ledger())).or_insert(self.uses.memory.len());
-        if at == self.uses.memory.len() {
+        let next = self.uses.memory.len();
+        let at = *self.index.get_or_insert_with(key(kept.ledger()), || next);
+        if at == next {
             let kept = kept.clone();
             self.uses.memory.push(UsedMemory { kept, uses: Vec::new(), lent, count: 0 });
             if let CaptureOrder::Streams(ledgers) = &mut self.order {
