@@ -98,7 +98,7 @@ fn leaves(session: &Session, stream: &Stream, failures: Vec<DropFailure>) {
     let reported = Reported { counted: failures.len() as u64, failures };
     let compared = judge::compare(&leaks, &reported, false, |_| false);
     compared.unwrap_or_else(|wrong| panic!("{wrong}"));
-    judge::take_away(&session, leaks);
+    judge::take_away(session, leaks);
 }
 
 const SHAPE: ArrayShape = ArrayShape::D2 { width: 4, height: 2 };

@@ -23,8 +23,9 @@ use crate::error::Result;
 use crate::memory::device::DeviceSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
-use crate::peer::{Crossing, crossing};
+use crate::peer::{Confined, Crossing, crossing};
 use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::recording::{Reached, Recording};
 use crate::types::pod::Pod;
 
 use linear::LinearCopy;
@@ -72,12 +73,35 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
         return Ok(());
     }
     let stream = core.bind_work(op)?;
-    let _crossing = crossing_of(near, far);
+    let crossing = crossing_of(near, far);
+    if let (Some(_), Some(recording)) = (&crossing, stream.timeline().recording()) {
+        note_reached(recording, &source, &view);
+    }
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
     // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
     // both contexts alive.
     stream.submit_copy(op, &mut touches, move |stream| unsafe { copy.enqueue(stream) }).1
+}
+
+/// Notes in a capture what a copy between two devices reaches: a graph copies memory of the driver's
+/// pools by way of either device's access to the other's, and has none without.
+#[cold]
+fn note_reached<T: Pod, A: Memory, B: Memory>(
+    recording: &Recording,
+    source: &Slice<'_, T, A>,
+    destination: &Slice<'_, T, B>,
+) {
+    let of_pool = |memory: Option<Confined>| memory.filter(Confined::is_of_a_pool);
+    let ways = [
+        destination.owner().zip(of_pool(source.confined())),
+        source.owner().zip(of_pool(destination.confined())),
+    ];
+    let ways: Vec<_> =
+        ways.into_iter().flatten().map(|(context, memory)| (context.clone(), memory)).collect();
+    if !ways.is_empty() {
+        recording.note_reached(Reached(ways));
+    }
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.

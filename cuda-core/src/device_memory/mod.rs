@@ -31,6 +31,7 @@ use crate::memory::device::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
 use crate::memory::{self, Block, Storage, byte_len};
+use crate::peer::Confined;
 use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::stream::Stream;
@@ -125,6 +126,16 @@ impl memory::Located for DeviceMemory {
     #[cold]
     fn usable_from(block: &Block<Self>, device: Device) -> bool {
         matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.usable_from(device))
+    }
+
+    #[inline]
+    fn confined_to(block: &Block<Self>) -> Option<Confined> {
+        match &block.backing {
+            // Managed, virtual, or shared in some other way: its owner answers.
+            DeviceBacking::Owned { owner, .. } if !owner.is_in_the_context() => None,
+            origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
+            origin => Some(Confined::to_device(origin.device())),
+        }
     }
 }
 

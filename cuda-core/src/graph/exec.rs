@@ -10,6 +10,7 @@ use super::{Graph, KeptUses, SharedGraph};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
+use crate::peer::Crossing;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -181,9 +182,10 @@ impl GraphExec {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
-        if self.uses.traits.may_be_refused {
-            self.require_launchable()?;
-        }
+        let _held = match self.uses.traits.may_be_refused {
+            true => self.require_launchable()?,
+            false => Vec::new(),
+        };
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }
@@ -207,11 +209,12 @@ impl GraphExec {
     }
 
     /// Refuses a launch if what the graph keeps alive was ended all the same: a communicator that was
-    /// aborted. One that is aborted after this is as if it were aborted after the launch.
+    /// aborted, access that was revoked. Access is not revoked while the result lives; a communicator
+    /// that is aborted after this is as if it were aborted after the launch.
     #[cold]
-    fn require_launchable(&self) -> Result<()> {
-        let asked = self.uses.owners.iter().filter_map(|owner| owner.refuses_launch(OP));
-        asked.fold(Ok(()), Result::and)
+    fn require_launchable(&self) -> Result<Vec<Crossing>> {
+        let asked = self.uses.owners.iter().filter_map(|owner| owner.admits_launch(OP));
+        asked.filter_map(Result::transpose).collect()
     }
 
     /// Makes the stream wait for what conflicts with a launch.

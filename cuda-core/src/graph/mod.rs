@@ -116,7 +116,7 @@ struct KeptUses {
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
         let GraphUses { memory, by_node, owners, mut traits, .. } = uses;
-        traits.may_be_refused |= owners.iter().any(|owner| owner.refuses_launch("").is_some());
+        traits.may_be_refused |= owners.iter().any(|owner| owner.admits_launch("").is_some());
         Self { memory, by_node: by_node.into(), owners: Arc::new(owners), traits }
     }
 }

@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::context::destroy::leave_behind;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::peer::Confined;
 use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, held};
 use crate::types::resource::Resource;
@@ -105,6 +106,11 @@ pub(crate) trait Located: MemoryKind {
     #[cold]
     fn usable_from(_block: &Block<Self>, _device: Device) -> bool {
         false
+    }
+
+    /// The device or context that the memory belongs to, if others need to be given access.
+    fn confined_to(_block: &Block<Self>) -> Option<Confined> {
+        None
     }
 }
 

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::into_view::views;
 use crate::memory::{Block, Memory, Place, Storage, elements};
+use crate::peer::Confined;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
@@ -420,6 +421,11 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
             Place::Host(_) => None,
             Place::Device(_) => Some(M::context_of(&self.block().backing)),
         }
+    }
+
+    /// Where the elements are, if others need to be given access.
+    pub(crate) fn confined(&self) -> Option<Confined> {
+        M::confined_to(self.block())
     }
 
     /// The device that the elements are on; [`None`] for host memory.

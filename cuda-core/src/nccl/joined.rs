@@ -22,7 +22,7 @@ use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
 use crate::memory::within;
-use crate::peer::Confined;
+use crate::peer::{Confined, Crossing};
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, drop_hook};
 use crate::timeline::ledger::{Access, Fences, Ledger, NO_FENCES, Use};
@@ -441,9 +441,9 @@ impl KeptAlive for Arc<Joined> {
     /// The launch then uses nothing that is freed: NCCL polls "until all CUDA graphs referencing the
     /// communicator are destroyed" before it frees what they use, also after an abort, which "prevents
     /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
-    fn refuses_launch(&self, op: &'static str) -> Option<Result<()>> {
+    fn admits_launch(&self, op: &'static str) -> Option<Result<Option<Crossing>>> {
         let aborted = NcclError::Aborted { op, rank: self.rank };
-        Some(if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(()) })
+        Some(if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(None) })
     }
 }
 

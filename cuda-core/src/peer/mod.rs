@@ -319,6 +319,11 @@ impl Confined {
         Self { device, space: None }
     }
 
+    /// Whether it belongs to a device.
+    pub(crate) fn is_of_a_pool(&self) -> bool {
+        self.space.is_none()
+    }
+
     /// Whether kernels of the context reach it as their own device's, without being given access.
     #[inline]
     pub(crate) fn is_at_home_in(self, context: &Context) -> bool {

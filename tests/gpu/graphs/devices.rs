@@ -1,6 +1,9 @@
 //! Graphs of two devices.
 
-use cuda_core::{Allocator, Context, Device, Error, Graph, MemoryPool, Result, Shape, Stream, sys};
+use cuda_core::{
+    Allocator, Context, Device, DeviceBuffer, Error, Graph, MemoryPool, PeerAccess, Result, Shape,
+    Stream, sys,
+};
 use support::{gpu_test, kernels, refusal};
 
 use super::{add_one, not_captured};
@@ -150,6 +153,67 @@ gpu_test! {
             other => panic!("{other:?}"),
         }
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_a_copy_is_launched_with_access_alone() -> Result<()> {
+        let devices = [Device::get(0)?, Device::get(1)?];
+        let contexts = [devices[0].context()?, devices[1].context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let (first, second) = (MemoryPool::builder(devices[0]).build()?, MemoryPool::builder(devices[1]).build()?);
+        second.set_access(devices[0], PeerAccess::ReadWrite)?;
+        let mut near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
+        streams[0].fill(&mut near, 3)?;
+        let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
+        let graph = Graph::capture_on(contexts.each_ref(), |[here, _]| here.copy(&near, &mut far))?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&streams[0])?;
+        assert_eq!(streams[1].download_vec(&far)?, [3; 1000]);
+        second.set_access(devices[0], PeerAccess::None)?;
+        let why = refusal(exec.launch(&streams[0]));
+        assert!(why.contains("the access between") && why.contains("was revoked"), "{why}");
+        // Either way is one.
+        first.set_access(devices[1], PeerAccess::ReadWrite)?;
+        exec.launch(&streams[0])?;
+        assert_eq!(streams[1].download_vec(&far)?, [3; 1000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_a_kernel_reaches_another_device_while_it_has_access() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let copy_words = kernels::get(&contexts[0], "copy_words")?;
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        let capture = |near: &mut DeviceBuffer<u32>, far: &DeviceBuffer<u32>| {
+            Graph::capture(&contexts[0], |stream| {
+                // Twice: what is reached is noted once.
+                for _ in 0..2 {
+                    // SAFETY: both have 100 elements.
+                    unsafe { stream.kernel(&copy_words).block(128).arg(&mut *near).arg(far).arg(100u32).launch() }?;
+                }
+                Ok(())
+            })
+        };
+        assert!(matches!(capture(&mut near, &far), Err(Error::WrongDevice { .. })));
+        contexts[0].enable_peer_access(&contexts[1])?;
+        let mut exec = capture(&mut near, &far)?.instantiate()?;
+        streams[1].fill(&mut far, 7)?;
+        exec.launch(&streams[0])?;
+        assert_eq!(streams[0].download_vec(&near)?, [7; 100]);
+        contexts[0].disable_peer_access(&contexts[1])?;
+        let why = refusal(exec.launch(&streams[0]));
+        assert!(why.contains("the access between") && why.contains("was revoked"), "{why}");
+        contexts[0].enable_peer_access(&contexts[1])?;
+        streams[1].fill(&mut far, 8)?;
+        exec.launch(&streams[0])?;
+        assert_eq!(streams[0].download_vec(&near)?, [8; 100]);
+        contexts[0].disable_peer_access(&contexts[1])
     }
 }
 

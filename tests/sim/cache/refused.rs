@@ -91,7 +91,7 @@ fn segments_that_an_allocator_refused_are_offered_once_more() {
                 assert_eq!(cuda_core::drops::failures() - reported, lost);
                 let leaks = session.leaks();
                 assert_eq!(leaks.len() as u64, lost, "{leaks:#?}");
-                support::judge::take_away(&session, leaks);
+                support::judge::take_away(session, leaks);
             }
         }
         Ok(())

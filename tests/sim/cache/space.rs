@@ -339,7 +339,7 @@ fn a_stream_that_could_not_be_closed_leaves_its_blocks() {
         assert_eq!(used(&pool, device), 0);
         pool.trim(0)?;
         assert_eq!(pool.usage(device).reserved, before);
-        support::judge::take_away(&session, session.leaks());
+        support::judge::take_away(session, session.leaks());
         Ok(())
     });
 }

@@ -8,7 +8,6 @@ use std::ptr;
 use cuda_sys::CUdeviceptr;
 
 use super::OP;
-use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -22,7 +21,7 @@ use crate::memory::{Block, Memory};
 use crate::module::Function;
 use crate::peer::{self, Confined, Crossing};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, LedgerOf, Touch};
-use crate::timeline::recording::Condition;
+use crate::timeline::recording::{Condition, Reached, Recording};
 use crate::types::pod::{Pod, bytes_of};
 use crate::util::inline_vec::InlineVec;
 
@@ -154,9 +153,6 @@ impl<'a> sealed::PushArgument<'a> for bool {
 pub(in crate::module) trait Reach: Memory {
     /// The address of the byte at `start` for the stream's device; `context` is the stream's.
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
-
-    /// The device or context that the memory belongs to, if others need to be given access.
-    fn confined_to(block: &Block<Self>) -> Option<Confined>;
 }
 
 impl Reach for DeviceMemory {
@@ -164,25 +160,11 @@ impl Reach for DeviceMemory {
     fn reach(block: &Block<Self>, start: usize, _: &Context) -> Result<CUdeviceptr> {
         Ok(block.address + start as CUdeviceptr)
     }
-
-    #[inline]
-    fn confined_to(block: &Block<Self>) -> Option<Confined> {
-        match &block.backing {
-            // Managed, virtual, or shared in some other way: its owner answers.
-            DeviceBacking::Owned { owner, .. } if !owner.is_in_the_context() => None,
-            origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
-            origin => Some(Confined::to_device(origin.device())),
-        }
-    }
 }
 
 impl Reach for PinnedMemory {
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr> {
         Ok(device_ptr_of(block, context)? + start as CUdeviceptr)
-    }
-
-    fn confined_to(_: &Block<Self>) -> Option<Confined> {
-        None
     }
 }
 
@@ -466,6 +448,13 @@ impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn cross(&self, function: &Function) -> Result<Vec<Crossing>> {
         if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
+    }
+
+    /// Notes in a capture what the launch reaches by that access.
+    pub(super) fn note_reached(&self, recording: &Recording) {
+        for far in &self.far {
+            recording.note_reached(Reached(vec![(self.context.clone(), far.what)]));
+        }
     }
 
     #[cold]

@@ -287,11 +287,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let notes_priority = recording.is_some() && has_priority(&self.prepared.attributes);
         let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
-        let (crossings, raw) = (touched.cross(function)?, function.as_raw());
-        // The access could be revoked while a graph exists.
-        if recording.is_some() && !crossings.is_empty() {
-            return Err(Error::NotCapturable { op: OP });
-        }
+        let (_crossings, raw) = (touched.cross(function)?, function.as_raw());
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
@@ -299,6 +295,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             // Kept before the driver knows of it. A function of the driver's is known by its handle
             // for as long as its code is kept.
             recording.keep_once(raw.addr(), || function.clone());
+            touched.note_reached(recording);
             if notes_priority {
                 recording.note_priority();
             }

@@ -30,12 +30,14 @@ mod condition;
 mod dependencies;
 mod keep;
 mod memory;
+mod reach;
 mod uses;
 
 pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
 use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
+pub(crate) use reach::Reached;
 pub(crate) use uses::{
     CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
 };
@@ -88,6 +90,8 @@ struct OpenRecording {
     alone: Option<&'static str>,
     /// What the graph allocates, and does not free so far.
     allocated: Vec<Allocated>,
+    /// What operations reach by access.
+    reached: Vec<Reached>,
 }
 
 enum CaptureOrder {
@@ -125,6 +129,7 @@ impl Recording {
             unfinished: 0,
             alone: None,
             allocated: Vec::new(),
+            reached: Vec::new(),
         };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());

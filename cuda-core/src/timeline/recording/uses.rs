@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Node;
 use crate::error::Result;
+use crate::peer::Crossing;
 use crate::process::driver;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
@@ -51,7 +52,7 @@ pub(crate) struct GraphTraits {
     pub(crate) has_priorities: bool,
     /// Memory is allocated: there is one executable at a time, and the graph is not part of another.
     pub(crate) has_memory: bool,
-    /// What is kept alive may [refuse a launch](KeptAlive::refuses_launch).
+    /// What is kept alive may [refuse a launch](KeptAlive::admits_launch).
     pub(crate) may_be_refused: bool,
 }
 
@@ -119,8 +120,9 @@ pub(crate) trait KeptAlive: Send + Sync {
     }
 
     /// For what another thread may end although the graph keeps it: the error of a launch by the call
-    /// `op` after that. It is asked before each launch, unless it returns [`None`].
-    fn refuses_launch(&self, _op: &'static str) -> Option<Result<()>> {
+    /// `op` after that, or what is to be held over the launch. It is asked before each launch, unless
+    /// it returns [`None`].
+    fn admits_launch(&self, _op: &'static str) -> Option<Result<Option<Crossing>>> {
         None
     }
 }
