@@ -228,7 +228,9 @@ pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, NcclError, Rejected, Result};
-pub use graph::{Graph, GraphBuilder, GraphExec, GraphNode, LentLaunch, NodeId, NodeKind};
+pub use graph::{
+    Graph, GraphBuilder, GraphContexts, GraphExec, GraphNode, LentLaunch, NodeId, NodeKind,
+};
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use host::pinned_pool::PinnedPool;

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::capture::Capture;
+use super::contexts::GraphContexts;
 use super::{Graph, KeptUses, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -83,16 +84,16 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuGraphCreate", "cudaGraphCreate"))]
-    pub fn build_on<const N: usize>(
-        contexts: [&Context; N],
-        work: impl FnOnce([&GraphBuilder<'_>; N]) -> Result<()>,
+    pub fn build_on<'c, C: GraphContexts<'c>>(
+        contexts: C,
+        work: impl FnOnce(C::Each<&GraphBuilder<'_>>) -> Result<()>,
     ) -> Result<Self> {
-        let capture = Capture::begin(contexts, Order::Access)?;
+        let capture = Capture::begin(contexts.as_ref(), Order::Access)?;
         let recording = &capture.recording;
-        let builders = capture.streams.each_ref();
-        let builders =
-            builders.map(|stream| GraphBuilder { stream, recording, _one_thread: PhantomData });
-        work(builders.each_ref())?;
+        let builder = |stream| GraphBuilder { stream, recording, _one_thread: PhantomData };
+        let builders: Vec<_> = capture.streams.iter().map(builder).collect();
+        work(contexts.each(|at| &builders[at]))?;
+        drop(builders);
         capture.into_graph()
     }
 }

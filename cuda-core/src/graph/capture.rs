@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, CUgraphNode, symbol as cu};
 
+use super::contexts::GraphContexts;
 use super::{Graph, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
@@ -68,8 +69,8 @@ impl Graph {
         Capture::run([context], Order::Chain, |[stream]| work(stream))
     }
 
-    /// [`Graph::capture`] of work on several streams, one in each of the contexts, which may belong
-    /// to different devices: a stream waits for another where they use the same memory, and by
+    /// [`Graph::capture`] of work on several streams, one in each of the contexts of an
+    /// [array or a vector](GraphContexts), which may belong to different devices: a stream waits for another where they use the same memory, and by
     /// [`Stream::wait_stream`] and events of the capture. A copy between devices needs access if
     /// both ends are memory of the [driver's pools](crate::MemoryPool): without it, the graph cannot
     /// be instantiated.
@@ -88,10 +89,26 @@ impl Graph {
     /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    ///
+    /// As many devices as there are:
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceGroup, Graph};
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let mut parts = group.alloc_zeroed::<f32>(1000)?;
+    /// let graph = Graph::capture_on(group.contexts().collect::<Vec<_>>(), |streams| {
+    ///     for (stream, part) in streams.into_iter().zip(&mut parts) {
+    ///         stream.fill(part, 1.0)?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuStreamBeginCapture", "cudaStreamBeginCapture"))]
-    pub fn capture_on<const N: usize>(
-        contexts: [&Context; N],
-        work: impl FnOnce([&Stream; N]) -> Result<()>,
+    pub fn capture_on<'c, C: GraphContexts<'c>>(
+        contexts: C,
+        work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Self> {
         Capture::run(contexts, Order::Streams, work)
     }
@@ -154,48 +171,43 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuStreamUpdateCaptureDependencies", "cudaStreamUpdateCaptureDependencies"))]
-    pub fn capture_by_access_on<const N: usize>(
-        contexts: [&Context; N],
-        work: impl FnOnce([&Stream; N]) -> Result<()>,
+    pub fn capture_by_access_on<'c, C: GraphContexts<'c>>(
+        contexts: C,
+        work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Self> {
         Capture::run(contexts, Order::Access, work)
     }
 }
 
 /// A capture; ended when dropped.
-pub(super) struct Capture<const N: usize> {
-    /// The capture began on the first one.
-    pub(super) streams: [Stream; N],
+pub(super) struct Capture {
+    /// Not empty; the capture began on the first one.
+    pub(super) streams: Vec<Stream>,
     pub(super) recording: Arc<Recording>,
     /// It has ended, or not begun.
     ended: bool,
 }
 
-impl<const N: usize> Capture<N> {
-    fn run(
-        contexts: [&Context; N],
+impl Capture {
+    fn run<'c, C: GraphContexts<'c>>(
+        contexts: C,
         order: Order,
-        work: impl FnOnce([&Stream; N]) -> Result<()>,
+        work: impl FnOnce(C::Each<&Stream>) -> Result<()>,
     ) -> Result<Graph> {
-        let capture = Self::begin(contexts, order)?;
-        work(capture.streams.each_ref())?;
+        let capture = Self::begin(contexts.as_ref(), order)?;
+        work(contexts.each(|at| &capture.streams[at]))?;
         capture.into_graph()
     }
 
     /// The streams of a capture that has not begun.
-    fn prepare(contexts: [&Context; N], recording: Arc<Recording>) -> Result<Self> {
-        let mut streams = Vec::with_capacity(N);
-        for context in contexts {
-            streams.push(context.create_captured(&recording)?);
-        }
-        // As many as there are contexts.
-        let streams = streams.try_into().map_err(|_| Error::LostStream)?;
-        let capture = Self { streams, recording, ended: true };
-        Ok(capture)
+    fn prepare(contexts: &[&Context], recording: Arc<Recording>) -> Result<Self> {
+        let streams = contexts.iter().map(|context| context.create_captured(&recording));
+        let streams = streams.collect::<Result<_>>()?;
+        Ok(Self { streams, recording, ended: true })
     }
 
-    pub(super) fn begin(contexts: [&Context; N], order: Order) -> Result<Self> {
-        Error::unless(N > 0, BEGIN, "a capture needs at least one stream")?;
+    pub(super) fn begin(contexts: &[&Context], order: Order) -> Result<Self> {
+        Error::unless(!contexts.is_empty(), BEGIN, "a capture needs at least one stream")?;
         let mut capture = Self::prepare(contexts, Recording::new(order))?;
         let bound = capture.streams[0].core().bind_work(BEGIN)?;
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -251,9 +263,7 @@ impl<const N: usize> Capture<N> {
         });
         (ended.map(|()| RawGraph(Handle(graph))), uses)
     }
-}
 
-impl Capture<1> {
     /// Adds what `work` enqueues to a graph, after the nodes `after`. `note` is passed what that
     /// uses, also if `work` fails or panics: `cuStreamBeginCaptureToGraph`.
     ///
@@ -266,7 +276,7 @@ impl Capture<1> {
         work: impl FnOnce(&Stream) -> Result<()>,
         note: impl FnOnce(GraphUses),
     ) -> Result<()> {
-        let mut capture = Self::prepare([context], recording)?;
+        let mut capture = Self::prepare(&[context], recording)?;
         let stream = capture.origin().core().raw();
         let (first, count, mode) = (after.as_ptr(), after.len(), CU_STREAM_CAPTURE_MODE_RELAXED);
         let data = ptr::null();
@@ -291,7 +301,7 @@ impl Capture<1> {
     }
 }
 
-impl<const N: usize> Drop for Capture<N> {
+impl Drop for Capture {
     fn drop(&mut self) {
         // In a fork's child, and when the process ends, the driver is not called.
         if !self.ended && !driver::is_gone() {

@@ -24,6 +24,7 @@ mod builder;
 mod allocate;
 
 mod condition;
+mod contexts;
 
 mod extend;
 
@@ -43,6 +44,7 @@ mod node;
 mod picture;
 
 pub use builder::GraphBuilder;
+pub use contexts::GraphContexts;
 pub use exec::GraphExec;
 pub use lent::LentLaunch;
 pub use node::{GraphNode, NodeId, NodeKind};

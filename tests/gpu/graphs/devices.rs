@@ -131,8 +131,48 @@ gpu_test! {
         }
         let none: [&Context; 0] = [];
         assert!(refusal(Graph::build_on(none, |_| Ok(()))).contains("at least one stream"));
+        assert!(refusal(Graph::capture_on(vec![], |_| Ok(()))).contains("at least one stream"));
         assert!(refusal(Graph::capture_by_access_on(none, |_| Ok(()))).contains("at least one stream"));
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_a_graph_has_as_many_streams_as_a_list_has_contexts() -> Result<()> {
+        let devices = Device::contexts(Device::all()?)?;
+        let contexts: Vec<&Context> = devices.iter().chain(&devices).collect();
+        let streams = contexts.iter().map(|it| it.create_stream()).collect::<Result<Vec<_>>>()?;
+        let mut parts = Vec::new();
+        for stream in &streams {
+            parts.push(stream.alloc::<u32>(100)?);
+        }
+        let run = |parts: &[DeviceBuffer<u32>], value: u32, graph: Graph| -> Result<()> {
+            assert_eq!(graph.node_count()?, contexts.len());
+            assert_eq!(graph.edge_count()?, 0, "a stream for each");
+            graph.instantiate()?.launch(&streams[0])?;
+            for (stream, part) in streams.iter().zip(parts) {
+                assert_eq!(stream.download_vec(part)?, [value; 100]);
+            }
+            Ok(())
+        };
+        let fill = |parts: &mut [DeviceBuffer<u32>], streams: Vec<&Stream>, value| {
+            assert_eq!(streams.len(), contexts.len());
+            let mut pairs = streams.into_iter().zip(parts);
+            pairs.try_for_each(|(stream, part)| stream.fill(part, value))
+        };
+        let graph = Graph::capture_on(contexts.clone(), |streams| fill(&mut parts, streams, 1))?;
+        run(&parts, 1, graph)?;
+        let list = contexts.clone();
+        let graph = Graph::capture_by_access_on(list, |streams| fill(&mut parts, streams, 2))?;
+        run(&parts, 2, graph)?;
+        let graph = Graph::build_on(contexts.clone(), |builders| {
+            let mut pairs = builders.into_iter().zip(&mut parts);
+            pairs.try_for_each(|(builder, part)| {
+                builder.add(|stream| stream.fill(part, 3)).map(drop)
+            })
+        })?;
+        run(&parts, 3, graph)
     }
 }
 

@@ -1,0 +1,48 @@
+//! The contexts that a graph is captured on.
+
+use std::array;
+
+use crate::context::Context;
+
+/// The contexts that [`Graph::capture_on`](crate::Graph::capture_on), `capture_by_access_on` and
+/// `build_on` are given: an array `[&Context; N]` or a `Vec<&Context>`, with a context once for each
+/// stream. The streams come in the same shape. Sealed.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let width = 4;
+/// # let mut x = context.alloc::<u32>(100)?;
+/// let graph = cuda_core::Graph::capture_on(vec![&context; width], |streams| {
+///     let streams: Vec<&cuda_core::Stream> = streams;
+///     streams[width - 1].fill(&mut x, 1)
+/// })?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[expect(private_bounds, reason = "sealed")]
+pub trait GraphContexts<'c>: AsRef<[&'c Context]> + Sealed {
+    /// The same shape, of other values.
+    type Each<T>;
+
+    #[doc(hidden)]
+    fn each<T>(&self, make: impl FnMut(usize) -> T) -> Self::Each<T>;
+}
+
+trait Sealed {}
+impl<const N: usize> Sealed for [&Context; N] {}
+impl Sealed for Vec<&Context> {}
+
+impl<'c, const N: usize> GraphContexts<'c> for [&'c Context; N] {
+    type Each<T> = [T; N];
+
+    fn each<T>(&self, make: impl FnMut(usize) -> T) -> [T; N] {
+        array::from_fn(make)
+    }
+}
+
+impl<'c> GraphContexts<'c> for Vec<&'c Context> {
+    type Each<T> = Vec<T>;
+
+    fn each<T>(&self, make: impl FnMut(usize) -> T) -> Vec<T> {
+        (0..self.len()).map(make).collect()
+    }
+}
