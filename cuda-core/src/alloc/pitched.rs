@@ -125,8 +125,8 @@ impl<T: Pod> PitchedBuffer<T> {
     /// A view of a row.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); [`Error::Invalid`](crate::Error::Invalid)
-    /// if the pitch is no multiple of the elements' alignment.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a row that does not exist, and if the
+    /// pitch is no multiple of the elements' alignment.
     pub fn row(&self, y: usize) -> Result<DeviceSlice<'_, T>> {
         self.bytes.slice(self.row_range(y)?)?.cast()
     }
@@ -151,7 +151,7 @@ impl<T: Pod> PitchedBuffer<T> {
     }
 
     fn row_range(&self, y: usize) -> Result<std::ops::Range<usize>> {
-        within(y, self.height)?;
+        within("PitchedBuffer::row", "row", y, self.height)?;
         let start = y * self.pitch;
         Ok(start..start + self.width * size_of::<T>())
     }

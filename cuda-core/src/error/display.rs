@@ -193,6 +193,9 @@ fn not_in_graphs(op: &str) -> String {
         "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
         "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",
+        "ncclGroupEnd" => {
+            "; capture one graph for each rank, each on a thread of its own and with the rank's `Communicator`"
+        }
         _ => "",
     };
     format!("the stream is being captured, or was, and this cannot be part of a graph{instead}")

@@ -182,7 +182,7 @@ pub enum Error {
         destination_len: usize,
     },
 
-    /// A range or an index is not within the buffer.
+    /// A range is not within the buffer.
     #[non_exhaustive]
     OutOfBounds {
         /// First element requested.

@@ -134,6 +134,7 @@ mod tests {
             ("cuStreamSynchronize", "wait after the launch"),
             ("cuEventElapsedTime", "the event was last recorded in a capture"),
             ("cuGraphLaunch", "`Graph::include`"),
+            ("ncclGroupEnd", "one graph for each rank"),
             ("cuMemFreeAsync", "the stream is being captured, or was"),
         ] {
             let text = Error::NotCapturable { op }.to_string();

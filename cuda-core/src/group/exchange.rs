@@ -28,8 +28,8 @@ impl DeviceGroup {
     /// tree.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a rank that no member has, [`Error::Invalid`] unless there is one
-    /// for each member, [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
+    /// [`Error::Invalid`] for a root that is no member, and unless there is one buffer for each member,
+    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
     /// [`Error::OnDevice`], before any driver call.
     ///
     /// ```no_run
@@ -50,7 +50,7 @@ impl DeviceGroup {
         let op = "broadcast";
         let mut buffers = self.destinations(op, buffers)?;
         let count = self.len();
-        within(root, count)?;
+        within(op, "member", root, count)?;
         let len = buffers[root].len();
         for (rank, buffer) in buffers.iter().enumerate() {
             self.same_len_on(op, rank, len, buffer.len())?;

@@ -371,12 +371,12 @@ fn over_aligned(alignment: usize, available: usize) -> Error {
     Error::invalid("allocation", why)
 }
 
-/// Refuses an index beyond `len`.
-pub(crate) fn within(index: usize, len: usize) -> Result<()> {
+/// Refuses the number of a thing, `what` in the singular, of which there are `len`.
+pub(crate) fn within(op: &'static str, what: &str, index: usize, len: usize) -> Result<()> {
     if index < len {
         return Ok(());
     }
-    Err(Error::OutOfBounds { start: index, end: index.saturating_add(1), len })
+    Err(Error::invalid(op, format!("there is no {what} {index} among {len}, counted from 0")))
 }
 
 /// Refuses a copy between slices of different length.

@@ -60,9 +60,8 @@ impl Communicator {
     /// `ncclCommInitRankConfig`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] unless `rank` is less than `size`; [`Error::Invalid`] if the context is
-    /// not the primary one of its device; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did
-    /// not come.
+    /// [`Error::Invalid`] unless `rank` is less than `size`, and if the context is not the primary one of
+    /// its device; [`Error::Nccl`], with [`NcclError::TimedOut`] if a rank did not come.
     ///
     /// # Safety
     /// What NCCL cannot check, for the whole life of the communicator and of those split from it:

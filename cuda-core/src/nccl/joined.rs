@@ -90,7 +90,7 @@ impl Joined {
         Self::require_primary(context)?;
         let numbers = c_int::try_from(rank).ok().zip(c_int::try_from(size).ok());
         let (number, count) = numbers.ok_or(Error::SizeOverflow { len: size, element_size: 1 })?;
-        within(rank, size)?;
+        within(op, "rank", rank, size)?;
         let mut raw = ptr::null_mut();
         let mut config = RawConfig::new(options.blocking);
         let scope = NcclScope::relaxed(context)?;

@@ -49,7 +49,41 @@
 //! # Streams
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
 //! A stream that [`Graph::capture`](crate::Graph::capture) captures may have operations of one stream in a
-//! group; the graph keeps the communicator.
+//! group; the graph keeps the communicator. A graph has one rank, so each rank captures its own, on a
+//! thread of its own, since NCCL may wait for the other ranks meanwhile:
+//!
+//! ```no_run
+//! use std::thread;
+//!
+//! use cuda_core::nccl::{Ranks, Reduction};
+//! use cuda_core::{DeviceGroup, Graph};
+//!
+//! # fn main() -> cuda_core::Result<()> {
+//! let group = DeviceGroup::all()?;
+//! let mut sums = group.alloc_zeroed::<f32>(1000)?;
+//! let ranks = Ranks::init_all(group.contexts())?;
+//! // SAFETY: all ranks do the same below: one operation now, and one in each launch of the graphs.
+//! let ranks = unsafe { ranks.into_communicators() };
+//! let graphs = thread::scope(|scope| {
+//!     let mut threads = Vec::new();
+//!     for ((rank, stream), sum) in ranks.iter().zip(group.streams()).zip(&mut sums) {
+//!         threads.push(scope.spawn(move || {
+//!             rank.on(stream)?.all_reduce_in_place(&mut *sum, Reduction::Sum)?; // connects the ranks
+//!             Graph::capture(stream.context(), |captured| {
+//!                 rank.on(captured)?.all_reduce_in_place(sum, Reduction::Sum)
+//!             })
+//!         }));
+//!     }
+//!     let graphs = threads.into_iter().map(|it| it.join().expect("it does not panic"));
+//!     graphs.collect::<cuda_core::Result<Vec<_>>>()
+//! })?;
+//! let mut executables = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>, _>>()?;
+//! for (executable, stream) in executables.iter_mut().zip(group.streams()) {
+//!     executable.launch(stream)?; // each waits for the others
+//! }
+//! # group.synchronize()
+//! # }
+//! ```
 
 mod call;
 mod communicator;

@@ -26,11 +26,10 @@ use crate::util::by_parts::debug_by;
 /// elements.
 ///
 /// # Errors
-/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths,
-/// [`Error::OutOfBounds`] for a rank that does not exist, [`Error::WrongDevice`] and
-/// [`Error::WrongContext`] for memory that is not the communicator's. [`Error::Nccl`] if NCCL refuses, if
-/// the communicator's limit passes before it has enqueued the work, and for a communicator that was
-/// aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
+/// Before NCCL is called: [`Error::LengthMismatch`] and [`Error::Invalid`] for wrong lengths, and
+/// `Invalid` for a rank that does not exist; [`Error::WrongDevice`] and [`Error::WrongContext`] for memory
+/// that is not the communicator's. [`Error::Nccl`] if NCCL refuses, if the communicator's limit passes
+/// before it has enqueued the work, and for a communicator that was aborted. A communicator whose call has failed is to be [aborted](Communicator::abort).
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStream<'g, 'a> {
     pub(super) joined: &'a Arc<Joined>,
@@ -260,7 +259,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         let (source, destination) = (source.into(), destination.into());
         let operation = Operation::AllGather;
         let count = source.len();
-        same_len(operation.op(), self.all(count)?, destination.len())?;
+        self.all(operation, "destination", destination.len(), count)?;
         self.apart(operation, count, Some(source), Some(destination))
     }
 
@@ -307,7 +306,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         let (source, destination) = (source.into(), destination.into());
         let operation = Operation::ReduceScatter(reduction.raw());
         let count = destination.len();
-        same_len(operation.op(), source.len(), self.all(count)?)?;
+        self.all(operation, "source", source.len(), count)?;
         self.apart(operation, count, Some(source), Some(destination))
     }
 
@@ -384,15 +383,19 @@ impl<'g, 'a> OnStream<'g, 'a> {
 
     /// A rank as NCCL takes it.
     fn peer(&self, rank: usize) -> Result<c_int> {
-        within(rank, self.joined.size)?;
+        within("nccl", "rank", rank, self.joined.size)?;
         // The size of a communicator is a `c_int`.
         Ok(rank as c_int)
     }
 
-    /// As many elements for each rank.
-    fn all(&self, count: usize) -> Result<usize> {
+    /// Refuses memory, called `which`, that has not as many elements for each rank.
+    fn all(&self, operation: Operation, which: &str, len: usize, each: usize) -> Result<()> {
         let size = self.joined.size;
-        count.checked_mul(size).ok_or(Error::SizeOverflow { len: count, element_size: size })
+        if each.checked_mul(size) == Some(len) {
+            return Ok(());
+        }
+        let why = format!("the {which} holds {len} elements, not {each} for each of {size} ranks");
+        Err(Error::invalid(operation.op(), why))
     }
 
     /// The elements of each rank.

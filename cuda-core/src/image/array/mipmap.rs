@@ -108,7 +108,7 @@ impl<T: Texel> MipmappedArray<T> {
     /// A view of a level, 0 for the largest.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::Invalid`] for a level that does not exist.
     pub fn level(&self, level: u32) -> Result<ArraySlice<'_, T>> {
         Ok(ArraySlice::whole(&self.storage, self.at(level)?))
     }
@@ -116,20 +116,20 @@ impl<T: Texel> MipmappedArray<T> {
     /// An exclusive view of a level.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::Invalid`] for a level that does not exist.
     pub fn level_mut(&mut self, level: u32) -> Result<ArraySliceMut<'_, T>> {
         Ok(ArraySliceMut::whole(&self.storage, self.at(level)?))
     }
 
     fn at(&self, level: u32) -> Result<Level> {
-        within(level as usize, self.known().len())?;
+        within("MipmappedArray::level", "level", level as usize, self.known().len())?;
         Ok(self.known()[level as usize])
     }
 
     /// The size of a level in texels.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::Invalid`] for a level that does not exist.
     pub fn extent(&self, level: u32) -> Result<Extent> {
         Ok(self.at(level)?.extent)
     }
