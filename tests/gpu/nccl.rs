@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cuda_core::nccl::{Communicator, Element, Ranks, Reduction, UniqueId, group};
-use cuda_core::{Context, Device, DeviceBuffer, Result, Stream, bf16, f16};
+use cuda_core::{Context, Device, DeviceBuffer, Error, Graph, Result, Stream, bf16, f16};
 use support::{gpu_test, refusal};
 
 mod bad_input;
@@ -103,6 +103,14 @@ gpu_test! {
         assert_eq!(streams[1].download_vec(&most)?, from(10, 4));
         on()?.broadcast_in_place(&mut swapped, 1)?;
         assert_eq!(values(&streams, &swapped)?, [[2, 3, 12, 13]; 2]);
+        on()?.broadcast(&most, &mut swapped, 1)?;
+        assert_eq!(values(&streams, &swapped)?, vec![from(10, 4); 2]);
+        on()?.all_gather_in_place(&mut swapped)?;
+        on()?.reduce_in_place(&mut swapped, 0, Reduction::Sum)?;
+        assert_eq!(streams[0].download_vec(&swapped[0])?, [20, 22, 24, 26]);
+        let mut sums = buffers(&streams, |rank| from(rank as u32, 2))?;
+        on()?.reduce_scatter_in_place(&mut sums, Reduction::Sum)?;
+        assert_eq!([values(&streams, &sums)?[0][0], values(&streams, &sums)?[1][1]], [1, 3]);
         // Nothing to do is no call.
         let mut none = buffers(&streams, |_| Vec::<u32>::new())?;
         on()?.all_reduce_in_place(&mut none, Reduction::Sum)
@@ -217,6 +225,54 @@ gpu_test! {
         });
         assert!(failed.is_err());
         streams[0].synchronize()
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_all_ranks_send_and_receive() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let sources = buffers(&streams, |rank| from(10 * rank as u32, 6))?;
+        let mut received = buffers(&streams, |_| vec![0u32; 8])?;
+        let [zero, one] = &mut received[..] else { unreachable!("there are two") };
+        let (low, high) = one.split_at_mut(3)?;
+        let (begin, mut end) = zero.split_at_mut(6)?;
+        let empty = end.slice_mut(..0)?;
+        ranks.on(&streams)?.send_receive([
+            ((0, sources[0].slice(..3)?), (1, low)),
+            ((0, sources[0].slice(4..4)?), (0, empty)),
+            ((0, sources[0].slice(1..)?), (1, high)),
+            ((1, sources[1].slice(..)?), (0, begin)),
+        ])?;
+        ranks.on(&streams)?.send_receive([((0, &sources[0]), (0, zero.slice_mut(2..)?))])?;
+        let expected = [[10, 11, 0, 1, 2, 3, 4, 5], [0, 1, 2, 1, 2, 3, 4, 5]];
+        assert_eq!(values(&streams, &received)?, expected);
+
+        let [zero, one] = &mut received[..] else { unreachable!("there are two") };
+        let refused = ranks.on(&streams)?.send_receive([((0, &sources[0]), (1, &mut *one))]);
+        assert!(matches!(refused, Err(Error::LengthMismatch { .. })), "{refused:?}");
+        for ends in [(2, 1), (0, 2)] {
+            let part = one.slice_mut(..6)?;
+            let refused = ranks.on(&streams)?.send_receive([((ends.0, &sources[0]), (ends.1, part))]);
+            assert!(refusal(refused).contains("there is no rank 2 among 2"));
+        }
+        // The first copy is not enqueued either.
+        let refused = ranks.on(&streams)?.send_receive([
+            ((0, sources[0].slice(..1)?), (1, one.slice_mut(7..)?)),
+            ((1, sources[0].slice(..1)?), (0, zero.slice_mut(7..)?)),
+        ]);
+        let sender = "memory of rank 1";
+        assert!(matches!(&refused, Err(Error::WrongDevice { what, .. }) if what == sender), "{refused:?}");
+        assert_eq!(values(&streams, &received)?, expected);
+        // One stream at a time can be captured.
+        let list = contexts.iter().collect::<Vec<_>>();
+        let refused = Graph::capture_on(list, |streams| {
+            ranks.on(streams)?.all_reduce_in_place(&mut received, Reduction::Sum)
+        });
+        let advice = "one graph for each rank";
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(advice)), "{refused:?}");
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations of all ranks of a process: with memory and a stream for each.
 
-use super::call::Call;
+use super::call::{Call, Calls};
 use super::element::Element;
 use super::group::Group;
 use super::on_stream::OnStream;
@@ -9,6 +9,7 @@ use super::reduction::Reduction;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
+use crate::memory::{same_len, within};
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
 use crate::util::inline_vec::InlineVec;
@@ -49,6 +50,11 @@ impl<'a> AddTo<'a> for &mut Group<'a> {
         self.add_all_or_refuse(operation)
     }
 }
+
+/// As errors of [`OnStreams::send_receive`] name it.
+const SEND: &str = "ncclSend";
+
+const PARTLY_REGISTERED: &str = "the memory of some ranks is registered, that of others is not";
 
 /// Memory of each rank, until it is taken.
 type PerRank<V> = InlineVec<Option<V>, 8>;
@@ -126,6 +132,41 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
+    /// [`OnStream::reduce_in_place`] at all ranks: `ncclReduce`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclReduce"))]
+    pub fn reduce_in_place<T: Element>(
+        self,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
+        root: usize,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
+            rank.reduce_in_place(buffer, root, reduction)
+        })
+    }
+
+    /// [`OnStream::broadcast`] of one source, at the rank `root`: `ncclBroadcast`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclBroadcast"))]
+    pub fn broadcast<T: Element>(
+        self,
+        source: impl IntoView<DeviceSlice<'a, T>>,
+        destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
+        root: usize,
+    ) -> Result<()> {
+        let mut source = Some(source.into());
+        let destinations = destinations.into_iter().map(Into::into);
+        self.each(destinations, |rank, destination: DeviceSliceMut<'a, T>| {
+            let from = if rank.rank() == root { source.take() } else { None };
+            rank.broadcast(from, destination, root)
+        })
+    }
+
     /// [`OnStream::broadcast_in_place`] at all ranks: `ncclBroadcast`.
     ///
     /// # Errors
@@ -175,6 +216,20 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self.each(taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
     }
 
+    /// [`OnStream::all_gather_in_place`] at all ranks: `ncclAllGather`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclAllGather"))]
+    pub fn all_gather_in_place<T: Element>(
+        self,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
+    ) -> Result<()> {
+        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
+            rank.all_gather_in_place(buffer)
+        })
+    }
+
     /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
     ///
     /// # Errors
@@ -200,6 +255,21 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self.each(taken(&mut pairs), |rank, (from, to)| rank.reduce_scatter(from, to, reduction))
     }
 
+    /// [`OnStream::reduce_scatter_in_place`] at all ranks: `ncclReduceScatter`.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams).
+    #[doc(alias("ncclReduceScatter"))]
+    pub fn reduce_scatter_in_place<T: Element>(
+        self,
+        buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
+        reduction: Reduction<T>,
+    ) -> Result<()> {
+        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
+            rank.reduce_scatter_in_place(buffer, reduction)
+        })
+    }
+
     /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
     ///
     /// # Errors
@@ -212,6 +282,54 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     ) -> Result<()> {
         let mut pairs = self.pairs(sources, destinations)?;
         self.each(taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
+    }
+
+    /// Copies from ranks to others, or the same, all at once; each from its source, with the number of the
+    /// rank that has it, to its destination, with that of its rank: `ncclSend` and `ncclRecv` for each.
+    ///
+    /// # Errors
+    /// As all [operations](OnStreams), but ranks may have memory for any number of copies.
+    ///
+    /// ```no_run
+    /// # use cuda_core::nccl::Ranks;
+    /// # let group = cuda_core::DeviceGroup::all()?;
+    /// # let (streams, ranks) = (group.streams(), Ranks::init_all(group.contexts())?);
+    /// let parts = group.alloc_zeroed::<f32>(100)?;
+    /// let mut edges = group.alloc::<f32>(10)?;
+    /// let mut copies = Vec::new(); // the last ten of each to the next
+    /// for (rank, edge) in edges.iter_mut().enumerate().skip(1) {
+    ///     copies.push(((rank - 1, parts[rank - 1].slice(90..)?), (rank, edge)));
+    /// }
+    /// ranks.on(streams)?.send_receive(copies)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("ncclSend", "ncclRecv"))]
+    pub fn send_receive<T: Element, S, D>(
+        self,
+        copies: impl IntoIterator<Item = ((usize, S), (usize, D))>,
+    ) -> Result<()>
+    where
+        S: IntoView<DeviceSlice<'a, T>>,
+        D: IntoView<DeviceSliceMut<'a, T>>,
+    {
+        let Self { ranks, streams, group } = self;
+        group.add(|group| {
+            group.abort_if_failed(ranks);
+            let (calls, streams) = (&mut group.calls, streams.as_slice());
+            copies.into_iter().try_for_each(|((from, source), (to, destination))| {
+                let (source, destination) = (source.into(), destination.into());
+                same_len(SEND, source.len(), destination.len())?;
+                let before = calls.as_slice().len();
+                ranks.describe(from, streams, calls, |rank| rank.send(source, to))?;
+                ranks.describe(to, streams, calls, |rank| rank.receive(destination, from))?;
+                match &calls.as_slice()[before..] {
+                    [sent, received] if sent.registered[0] != received.registered[1] => {
+                        Err(Error::invalid(SEND, PARTLY_REGISTERED))
+                    }
+                    _ => Ok(()),
+                }
+            })
+        })
     }
 
     /// A source and a destination for each rank.
@@ -255,14 +373,10 @@ impl Ranks {
         group.abort_if_failed(self);
         let (calls, mut given) = (&mut group.calls, 0);
         let before = calls.as_slice().len();
-        for (rank, stream) in self.0.iter().zip(streams) {
+        for rank in 0..self.len() {
             let Some(memory) = memory.next() else { break };
             given += 1;
-            let described = describe(OnStream::of(rank, stream, Some(&mut *calls)), memory);
-            described.map_err(|error| match error {
-                Error::LengthMismatch { .. } => error.on(stream.device()),
-                other => other.of_argument(format!("memory of rank {}", rank.rank()).into()),
-            })?;
+            self.describe(rank, streams, calls, |rank| describe(rank, memory))?;
         }
         self.one_each("nccl", given + memory.count(), "buffer")?;
         let calls = &calls.as_slice()[before..];
@@ -273,8 +387,24 @@ impl Ranks {
             return Err(unequal(calls, given));
         }
         let alike = calls.iter().all(|call| call.is_registered_as(&calls[0]));
-        let why = "the memory of some ranks is registered, that of others is not";
-        Error::unless(alike, shape.operation.op(), why)
+        Error::unless(alike, shape.operation.op(), PARTLY_REGISTERED)
+    }
+
+    /// Describes an operation of one rank.
+    #[inline]
+    fn describe<'a>(
+        &'a self,
+        rank: usize,
+        streams: &[&'a Stream],
+        calls: &mut Calls<'a>,
+        describe: impl FnOnce(OnStream<'_, 'a>) -> Result<()>,
+    ) -> Result<()> {
+        within("nccl", "rank", rank, self.len())?;
+        let stream = streams[rank];
+        describe(OnStream::of(&self.0[rank], stream, Some(calls))).map_err(|error| match error {
+            Error::LengthMismatch { .. } => error.on(stream.device()),
+            other => other.of_argument(format!("memory of rank {rank}").into()),
+        })
     }
 }
 

@@ -96,6 +96,8 @@ gpu_test! {
         let sources = [mixed[0].as_view(), one.as_view()];
         let refused = ranks.on(&streams)?.reduce(sources, &mut whole[0], 1, Reduction::Sum);
         assert!(refusal(refused).contains("registered"));
+        let refused = ranks.on(&streams)?.send_receive([((0, &mixed[0]), (1, &mut other))]);
+        assert!(refusal(refused).contains("registered"));
         let sources = [mixed[0].as_view(), whole[0].as_view()];
         ranks.on(&streams)?.reduce(sources, &mut other, 1, Reduction::Sum)?;
         assert_eq!(streams[1].download_vec(&other)?, vec![2; LEN]);
