@@ -245,11 +245,12 @@ gpu_test! {
         cuda_core::drops::flush();
         assert_eq!(stream.protocol_handle(), (0, stream.as_raw().addr()));
         let values = stream.alloc_zeroed::<f16>(6)?;
-        let entries = ArrayInterface::of(&values.slice(2..)?, &stream)?;
+        assert_eq!(ArrayInterface::of(&values, &stream)?.data, (values.as_raw(), true));
+        let entries = ArrayInterface::of(values.slice(2..)?, &stream)?;
         assert_eq!((entries.shape, entries.typestr, entries.version), (vec![4], "<f2", 3));
         assert_eq!(entries.data, (values.as_raw() + 4, true));
         assert_eq!(entries.stream, Some(stream.as_raw().addr()));
-        assert!(refusal(ArrayInterface::of(&values.cast::<bf16>()?.as_view(), &stream))
+        assert!(refusal(ArrayInterface::of(&values.cast::<bf16>()?, &stream))
             .contains("bf16"));
         Ok(())
     }

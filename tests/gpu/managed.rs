@@ -32,6 +32,23 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn g01_made_of_a_slice_or_of_zeroes() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let context = stream.context();
+        let numbers = ManagedBuffer::from_slice(context, &[1_u32, 2, 3])?;
+        assert_eq!(stream.download_vec(&numbers)?, [1, 2, 3]);
+        // The address may be that of earlier memory.
+        ManagedBuffer::<u64>::new(context, 1000)?.as_mut_slice()?.fill(u64::MAX);
+        let zeroes = ManagedBuffer::<u64>::zeroed(context, 1000)?;
+        assert_eq!(stream.download_vec(&zeroes)?, [0; 1000]);
+        assert_eq!(zeroes.as_slice()?, [0; 1000]);
+        assert!(ManagedBuffer::<u64>::zeroed(context, 0)?.is_empty());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn g01_kernel() -> Result<()> {
         const LEN: usize = 5000;
         let device = Device::get(0)?;

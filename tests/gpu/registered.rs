@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cuda_core::{
-    Device, Error, PinnedSlice, Registered, Rejected, Result, is_pinned,
+    Device, Error, PinnedBuffer, PinnedSlice, Registered, Rejected, Result, is_pinned,
     pinned::{ReadOnly, RegisterFlags, StableHost, StableHostMut},
 };
-use support::{block_on, gpu_test, pattern};
+use support::{block_on, gpu_test, kernels, pattern};
 
 use crate::forms::same;
 
@@ -185,6 +185,28 @@ gpu_test! {
         let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
         let host = Registered::new(&context, vec![7_u8; 4096], flags)?;
         assert_ne!(host.device_ptr()?, 0);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f02_registered_memory_is_given_like_pinned_memory() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let context = stream.context();
+        let add_one = kernels::get(context, "add_one")?;
+        let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+        let mut host = Registered::new(context, Pages::new(&[0; 400]), flags)?;
+        let mut counts = Registered::new(context, vec![7_u32; 100], flags)?;
+        let launch = stream.kernel(&add_one).elements(100).uses(&host);
+        // SAFETY: the kernel writes 100 elements.
+        unsafe { launch.arg(&mut counts).arg(100_u32).launch() }?;
+        assert_eq!(counts.as_slice()?, [8; 100], "the kernel was waited for");
+        let registered = stream.upload_new(&counts)?;
+        let pinned = stream.upload_new(&PinnedBuffer::from_slice(context, &[9_u32; 100])?)?;
+        assert_eq!(stream.download_vec(&registered)?, [8; 100]);
+        assert_eq!(stream.download_vec(&pinned)?, [9; 100]);
+        assert_eq!(host.as_mut_slice()?, [0; 400]);
         Ok(())
     }
 }

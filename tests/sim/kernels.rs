@@ -2,7 +2,7 @@
 
 use cuda_core::{
     Argument, Condition, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Graph,
-    LaunchError, Module, PinnedBuffer, Result, Stream, kernel,
+    LaunchError, Module, PinnedBuffer, Registered, Result, Stream, kernel, pinned::RegisterFlags,
 };
 use cuda_sim::Session;
 use support::{kernels, simulator};
@@ -58,6 +58,12 @@ fn m_typed_kernels_launch() -> Result<()> {
         let mut part = y.slice_mut(..10)?;
         // SAFETY: both have 10 elements.
         unsafe { saxpy.on(stream, 1.0, &pinned, &mut part, 10).elements(10).launch() }?;
+        let (threes, flags) = (vec![3.0f32; 10], RegisterFlags::MAPPED);
+        let registered = Registered::new(stream.context(), threes, flags)?;
+        let mut sums = Registered::new(stream.context(), vec![1.0f32; 10], flags)?;
+        // SAFETY: both have 10 elements.
+        unsafe { saxpy.on(stream, 2.0, &registered, &mut sums, 10).elements(10).launch() }?;
+        assert_eq!(sums.into_inner()?, [7.0; 10]);
         let half = x.slice(50..)?;
         // SAFETY: both have 50 elements.
         unsafe { saxpy.on(stream, 4.0, half, y.slice_mut(50..)?, 50).elements(50).launch() }?;

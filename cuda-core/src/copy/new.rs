@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::mem;
 
 use crate::copy::at_home;
+use crate::copy::host_slice::HostSlice;
 use crate::error::{Error, Result};
 use crate::host::pinned::PinnedBuffer;
 use crate::memory::device::{DeviceBuffer, DeviceSlice};
@@ -13,8 +14,8 @@ use crate::types::pod::Pod;
 
 /// # Copies that allocate
 impl Stream {
-    /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload`].
-    /// The slice may be changed at once.
+    /// A new buffer with a copy of host memory: [`Stream::alloc`], [`Stream::upload`].
+    /// A borrowed slice may be changed at once.
     ///
     /// # Errors
     /// Those of the two.
@@ -27,7 +28,11 @@ impl Stream {
     /// ```
     #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     #[doc(alias("clone_htod", "asarray"))]
-    pub fn upload_new<T: Pod>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
+    pub fn upload_new<'a, T: Pod>(
+        &self,
+        source: impl IntoView<HostSlice<'a, T>>,
+    ) -> Result<DeviceBuffer<T>> {
+        let source = source.into();
         let mut buffer = self.alloc(source.len())?;
         self.upload(source, &mut buffer)?;
         Ok(buffer)

@@ -17,7 +17,7 @@ use crate::memory::device::{ALIGNMENT, DeviceMemory, NOWHERE};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Access;
-use crate::types::pod::Pod;
+use crate::types::pod::{Pod, bytes_of_mut};
 use crate::util::by_parts::debug_by;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
@@ -99,6 +99,44 @@ impl<T: Pod> ManagedBuffer<T> {
     #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         Self::alloc(context, len, ManagedAttach::Global)
+    }
+
+    /// A copy of these elements in managed memory, which the host makes.
+    ///
+    /// # Errors
+    /// Those of [`ManagedBuffer::new`] and [`as_mut_slice`](Self::as_mut_slice).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::managed::ManagedBuffer;
+    ///
+    /// assert_eq!(ManagedBuffer::from_slice(&context, &[1.0f32, 2.0])?.as_slice()?, [1.0, 2.0]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
+    pub fn from_slice(context: &Context, elements: &[T]) -> Result<Self> {
+        let mut buffer = Self::new(context, elements.len())?;
+        buffer.as_mut_slice()?.copy_from_slice(elements);
+        Ok(buffer)
+    }
+
+    /// `len` elements whose bytes are all zero, which the host writes.
+    ///
+    /// # Errors
+    /// As [`ManagedBuffer::from_slice`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::managed::ManagedBuffer;
+    ///
+    /// assert_eq!(ManagedBuffer::<u32>::zeroed(&context, 2)?.as_slice()?, [0, 0]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuMemAllocManaged", "cudaMallocManaged"))]
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
+        let mut buffer = Self::new(context, len)?;
+        bytes_of_mut(buffer.as_mut_slice()?).fill(0);
+        Ok(buffer)
     }
 
     /// [`ManagedBuffer::new`] for the host alone, until [`attach`](Self::attach) changes that:

@@ -3,6 +3,7 @@
 use super::element::TensorElement;
 use crate::error::{Error, Result};
 use crate::memory::device::DeviceSlice;
+use crate::memory::into_view::IntoView;
 use crate::stream::{Stream, StreamKind};
 
 /// The entries of `__cuda_array_interface__`, version 3, for memory whose elements follow each other.
@@ -16,9 +17,9 @@ use crate::stream::{Stream, StreamKind};
 /// use cuda_core::dlpack::ArrayInterface;
 ///
 /// let buffer = stream.alloc_zeroed::<f32>(6)?;
-/// let entries = ArrayInterface::of(&buffer.as_view(), &stream)?;
+/// let entries = ArrayInterface::of(&buffer, &stream)?;
 /// assert_eq!((entries.shape, entries.typestr), (vec![6], "<f4"));
-/// assert_eq!(entries.data, (buffer.as_raw(), true)); // of a shared view: read-only
+/// assert_eq!(entries.data, (buffer.as_raw(), true)); // read-only
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,14 +40,15 @@ pub struct ArrayInterface {
 }
 
 impl ArrayInterface {
-    /// The entries for a view on which `stream` has worked last. No driver call.
+    /// The entries for memory on which `stream` has worked last. No driver call.
     ///
     /// # Errors
     /// [`Error::Invalid`] for [`bf16`](struct@crate::bf16), which has no `typestr`.
-    pub fn of<T: TensorElement, K: StreamKind>(
-        view: &DeviceSlice<'_, T>,
+    pub fn of<'a, T: TensorElement, K: StreamKind>(
+        view: impl IntoView<DeviceSlice<'a, T>>,
         stream: &Stream<K>,
     ) -> Result<Self> {
+        let view = view.into();
         let none = || Error::invalid("__cuda_array_interface__", "it has no typestr for bf16");
         let address = if view.is_empty() { 0 } else { view.as_raw() };
         Ok(Self {

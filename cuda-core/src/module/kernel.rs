@@ -4,6 +4,8 @@
 use super::Function;
 use super::launch::argument::Reach;
 use crate::error::{Error, LaunchError, Result};
+use crate::host::registered::Registered;
+use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
@@ -57,9 +59,11 @@ given! {
     [M: Reach] &Slice<'_, T, M>: Reads;
     [M: Reach] &SliceMut<'_, T, M>: Reads;
     [M: Reach] &SharedSlice<T, M>: Reads;
+    [H: StableHost<Element = T>] &Registered<H>: Reads;
     [M: Reach, X] &mut Buffer<T, M, X>: Writes;
     [M: Reach] SliceMut<'_, T, M>: Writes;
     [M: Reach] &mut SliceMut<'_, T, M>: Writes;
+    [H: StableHostMut<Element = T>] &mut Registered<H>: Writes;
 }
 
 /// [`Function::check_parameters`] with the name and the size of each parameter.

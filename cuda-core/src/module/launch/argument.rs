@@ -12,6 +12,8 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedMemory, device_ptr_of};
+use crate::host::registered::Registered;
+use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::image::texture::object::{BoundObject, ObjectKind};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
@@ -209,6 +211,8 @@ viewed! {
     [M: Reach] &'a SliceMut<'_, T, M>: as_view;
     [M: Reach] &'a SharedSlice<T, M>: as_view;
     [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
+    [H: StableHost<Element = T>] &'a Registered<H>: as_view;
+    [H: StableHostMut<Element = T>] &'a mut Registered<H>: as_view_mut;
 }
 
 impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
