@@ -3,20 +3,24 @@
 use std::collections::HashSet;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
+use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind, panic_any};
 
 use cuda_core::adaptors::{Counters, SizeMismatch};
 use cuda_core::dlpack::Consumer;
-use cuda_core::image::ArrayFlags;
+use cuda_core::image::{ArrayFlags, CudaArray, Texture};
 use cuda_core::jit::{JitCache, JitOptions};
-use cuda_core::managed::ManagedAttributes;
-use cuda_core::nccl::{CommunicatorOptions, Reduction};
+use cuda_core::managed::{ManagedAttributes, ManagedBuffer};
+use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
 use cuda_core::nvrtc::Program;
 use cuda_core::pinned::{PinnedFlags, ReadOnly, RegisterFlags};
 use cuda_core::pools::{CacheBlock, CacheSegment};
+use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{
-    Access, Allocator, CachingPool, Complex32, Complex64, ContextFlags, Current, Device,
-    Dimensions, EventFlags, Extent, Graph, GraphNode, Kernel, Library, MemoryInfo, Module, NodeId,
-    Origin, PeerReport, PinnedPool, PointerAttributes, PoolUsage, PrimaryState, Result, Uuid,
+    Access, Allocator, CachingPool, Complex32, Complex64, Context, ContextFlags, Current, Device,
+    DeviceBuffer, DeviceGroup, DeviceSlice, Dimensions, Error, Event, EventFlags, Extent, Function,
+    Graph, GraphExec, GraphNode, Kernel, Library, MemoryInfo, MemoryPool, Module, NodeId, Origin,
+    PeerReport, PerThreadStream, PinnedBuffer, PinnedPool, PitchedBuffer, PointerAttributes,
+    PoolUsage, PrimaryState, Registered, Result, SharedSlice, Signal, Stream, StreamPool, Uuid,
     Version, WaitValue, bf16, f16,
 };
 use support::gpu_test;
@@ -83,6 +87,32 @@ fn equal_handles_are_one_entry_of_a_set() {
     let own = PinnedPool::new();
     let all = [PinnedPool::shared(), PinnedPool::shared(), own.clone(), own, PinnedPool::new()];
     assert_eq!(HashSet::from(all).len(), 3);
+}
+
+#[test]
+fn s33_a_panic_does_not_break_what_it_passes() {
+    are!(UnwindSafe, RefUnwindSafe: Device, Context, Stream, PerThreadStream, StreamPool, Event, Error,
+        DeviceBuffer<f32>, ManagedBuffer<f32>, PinnedBuffer<f32>, PitchedBuffer<f32>, VirtualBuffer<f32>,
+        Registered<Vec<f32>>, SharedSlice<f32>, DeviceSlice<'static, f32>, CudaArray<f32>, Texture<f32>,
+        Module, Function, Library, Kernel, Graph, GraphExec, DeviceGroup, Ranks, Communicator, MemoryPool,
+        CachingPool, Allocator, Signal<u32>);
+}
+
+gpu_test! {
+    needs 1;
+    fn s33_work_goes_on_after_a_panic_that_is_caught() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let source = stream.upload_new(&[1u32; 1000])?;
+        let caught = catch_unwind(|| {
+            let copy = stream.copy_new(&source).expect("memory");
+            panic_any(stream.download_vec(&copy));
+        });
+        let payload = caught.expect_err("it panics");
+        let seen = payload.downcast_ref::<Result<Vec<u32>>>();
+        assert_eq!(seen, Some(&Ok(vec![1; 1000])));
+        assert_eq!(stream.download_vec(&source)?, [1; 1000]);
+        Ok(())
+    }
 }
 
 gpu_test! {

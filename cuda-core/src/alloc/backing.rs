@@ -1,5 +1,6 @@
 //! What keeps device memory allocated, and how it is freed.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -25,7 +26,7 @@ pub(crate) enum DeviceBacking {
 }
 
 /// Frees device memory that is not freed in the order of a stream.
-pub(crate) trait MemoryOwner: Send + Sync {
+pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Frees the block. No work uses it any more. This crate has made no context current on the
     /// thread before the call. Called again only if it returned [`Kept`](FailedRelease::Kept).
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease>;

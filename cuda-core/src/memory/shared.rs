@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -42,6 +43,10 @@ pub struct SharedSlice<T: Pod, M: Memory = DeviceMemory> {
     len: usize,
     _elements: PhantomData<T>,
 }
+
+// As its buffer is, whose type is not known here.
+impl<T: Pod, M: Memory> UnwindSafe for SharedSlice<T, M> {}
+impl<T: Pod, M: Memory> RefUnwindSafe for SharedSlice<T, M> {}
 
 /// A buffer of elements of any type.
 trait Shared<M: Memory>: Send + Sync {

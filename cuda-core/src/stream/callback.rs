@@ -1,7 +1,7 @@
 //! Host functions: closures that a stream runs between its other work.
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
@@ -100,6 +100,9 @@ impl<K: StreamKind> Stream<K> {
 struct SharedFunction(Box<dyn Fn() + Send + Sync>);
 
 impl KeptAlive for SharedFunction {}
+
+// A panic of the function ends where the library calls it.
+impl RefUnwindSafe for SharedFunction {}
 
 impl<K: StreamKind> Stream<K> {
     /// [`Stream::launch_host_func`] for a function that can be called more than once. On a stream

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 
 /// Runs `f` and catches its panic.
 pub(crate) fn contain(f: impl FnOnce()) {
@@ -37,6 +37,10 @@ impl<T> Deref for Contained<T> {
         &self.0
     }
 }
+
+// Panics of the value's code end where the library calls it, and the library looks at no state of it.
+impl<T> UnwindSafe for Contained<T> {}
+impl<T> RefUnwindSafe for Contained<T> {}
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{hint, ptr, thread};
@@ -29,6 +30,9 @@ pub(crate) struct StreamCache {
 
 // SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it.
 unsafe impl Sync for StreamCache {}
+
+// What runs under the lock leaves the blocks whole if it unwinds, as under all locks of this crate.
+impl RefUnwindSafe for StreamCache {}
 
 /// What a stream cache holds, under its lock.
 #[derive(Default)]

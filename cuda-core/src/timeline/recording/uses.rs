@@ -1,6 +1,7 @@
 //! What the operations of a graph use, and what it keeps alive for them.
 
 use std::mem;
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 
 use super::Node;
@@ -112,7 +113,7 @@ impl Drop for GraphOwners {
 }
 
 /// What a graph keeps alive besides memory.
-pub(crate) trait KeptAlive: Send + Sync {
+pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
     /// Notes the last launch of an executable. Returns whether what is kept outlives that launch by
     /// itself from now on, so that the graph may let go of it.
     fn note_last_launch(&self, _mark: &Mark) -> bool {
