@@ -42,6 +42,33 @@ fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()
     Ok(())
 }
 
+gpu_test! {
+    needs 1;
+    fn e02_buffers_name_the_stream_that_they_were_allocated_on() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        for allocator in [Allocator::cache(), CachingPool::new().allocator(), Allocator::plain()] {
+            let mut buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
+            other.fill(&mut buffer, 1)?;
+            assert_eq!(buffer.home_stream().as_ref(), Some(&stream));
+        }
+        let default = context.default_stream()?;
+        assert_eq!(default.alloc::<u8>(1000)?.home_stream(), Some(default));
+        assert_eq!(context.alloc::<u8>(1000)?.home_stream(), None);
+        // The last handle may be gone.
+        let mut kept = stream.alloc::<u8>(1000)?;
+        let id = stream.id();
+        drop(stream);
+        let again = kept.home_stream().expect("the buffer keeps it");
+        assert_eq!(again.id(), id);
+        again.fill(&mut kept, 7)?;
+        assert_eq!(other.download_vec(&kept)?, [7; 1000]);
+        drop(kept);
+        assert_eq!(again.alloc::<u8>(1000)?.home_stream(), Some(again));
+        Ok(())
+    }
+}
+
 /// What a fill must not write over.
 const CANARY: u8 = 0xEE;
 

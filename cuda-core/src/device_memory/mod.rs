@@ -331,7 +331,7 @@ impl Stream {
     }
 }
 
-/// # The address
+/// # The address, and the stream
 impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// The device address of the first element, valid while `self` lives; for an empty buffer not
     /// null, but otherwise meaningless. The host has managed memory at the same address.
@@ -349,6 +349,26 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     /// ```
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
+    }
+
+    /// A handle of the stream that the memory was allocated on, and is freed in the order of; [`None`] for
+    /// memory of no stream, such as that of [`Context::alloc`](crate::Context::alloc). Other streams may
+    /// have work on it: [`ready`](Self::ready) waits for all of them.
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceBuffer, Result};
+    ///
+    /// fn doubled(x: &DeviceBuffer<f32>) -> Result<DeviceBuffer<f32>> {
+    ///     let stream = x.home_stream().map_or_else(|| x.context().create_stream(), Ok)?;
+    ///     stream.copy_new(x) // and a kernel
+    /// }
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// assert_eq!(doubled(&stream.alloc(100)?)?.home_stream(), Some(stream));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn home_stream(&self) -> Option<Stream> {
+        // Streams that stay on a thread allocate nothing.
+        self.storage.block().backing.home().cloned().map(Stream::new)
     }
 }
 
