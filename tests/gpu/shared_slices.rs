@@ -6,6 +6,7 @@ use std::thread;
 
 use cuda_core::{
     Device, DeviceBuffer, DeviceGroup, Error, PinnedBuffer, Result, SharedSlice, kernel,
+    managed::ManagedBuffer,
 };
 use support::{gpu_test, kernels, stall};
 
@@ -64,6 +65,35 @@ gpu_test! {
         let host = SharedSlice::from(PinnedBuffer::from_slice(&context, &numbers)?);
         stream.upload(&host.slice(10..20)?, &mut y)?;
         assert_eq!(stream.download_vec(&y)?, numbers[10..20]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e_a_buffer_that_is_no_longer_shared_is_one_again() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let whole = SharedSlice::from(stream.upload_new(&[1u32, 2, 3, 4])?);
+        let (other, part) = (whole.clone(), whole.slice(1..)?);
+        let whole = whole.try_into_buffer().expect_err("there are three");
+        drop(other);
+        drop(whole);
+        let part = part.try_into_buffer().expect_err("a part");
+        assert_eq!(stream.download_vec(&part)?, [2, 3, 4]);
+        let bytes = SharedSlice::from(stream.alloc::<u32>(4)?).cast::<[u8; 4]>()?;
+        assert!(bytes.try_into_buffer().is_err(), "of other elements");
+        let managed = ManagedBuffer::<u32>::zeroed(stream.context(), 4)?;
+        assert!(SharedSlice::from(managed).try_into_buffer().is_err());
+
+        let shared = Arc::new(PinnedBuffer::from_slice(stream.context(), &[7u32; 4])?);
+        let whole = SharedSlice::from(&shared);
+        let whole = whole.try_into_buffer().expect_err("the program has the other");
+        drop(shared);
+        let mut copy = stream.alloc::<u32>(4)?;
+        stream.upload(&whole, &mut copy)?;
+        let mut own = whole.try_into_buffer().expect("the only one");
+        own.as_mut_slice()?.fill(8); // waits for the copy
+        assert_eq!(stream.download_vec(&copy)?, [7; 4]);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Views that own a share of their buffer.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -51,11 +52,16 @@ impl<T: Pod, M: Memory> RefUnwindSafe for SharedSlice<T, M> {}
 /// A buffer of elements of any type.
 trait Shared<M: Memory>: Send + Sync {
     fn storage(&self) -> &Storage<M>;
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-impl<T: Pod, M: Memory, X: Send + Sync> Shared<M> for Buffer<T, M, X> {
+impl<T: Pod, M: Memory, X: Send + Sync + 'static> Shared<M> for Buffer<T, M, X> {
     fn storage(&self) -> &Storage<M> {
         &self.storage
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 
@@ -91,6 +97,38 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
     /// ```
     pub fn cast<U: Pod>(&self) -> Result<SharedSlice<U, M>> {
         Ok(self.same(self.as_view().cast()?))
+    }
+
+    /// The buffer again, to be written, if no other owner shares it.
+    ///
+    /// # Errors
+    /// The value itself, unchanged: if there is another owner, for a part, and for a buffer of
+    /// other elements or of a type of its own, such as
+    /// [`ManagedBuffer`](crate::managed::ManagedBuffer).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::SharedSlice;
+    ///
+    /// let weights = SharedSlice::from(stream.alloc_zeroed::<f32>(1000)?);
+    /// let reader = weights.clone();
+    /// let weights = weights.try_into_buffer().expect_err("there is a reader");
+    /// drop(reader);
+    /// let mut weights = weights.try_into_buffer().expect("this is the only one");
+    /// stream.fill(&mut weights, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn try_into_buffer(self) -> Result<Buffer<T, M>, Self> {
+        let Self { buffer, start, len, _elements } = self;
+        let again = |buffer| Self { buffer, start, len, _elements };
+        let kept = buffer.clone();
+        match buffer.into_any().downcast::<Buffer<T, M>>() {
+            Ok(buffer) if len == buffer.len() => {
+                drop(kept);
+                Arc::try_unwrap(buffer).map_err(|shared| again(shared))
+            }
+            _ => Err(again(kept)),
+        }
     }
 
     /// The same memory as bytes.
