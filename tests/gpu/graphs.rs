@@ -206,6 +206,10 @@ gpu_test! {
         let outside = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         outside.record(&stream)?;
         let inside = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let says = |refused: Result<()>, text: &str| {
+            let refused = refused.expect_err("a stream outside that waits");
+            assert!(refused.to_string().contains(text), "{refused}");
+        };
         let other = context.create_stream()?;
         let graph = Graph::capture(&context, |captured| {
             not_captured(captured.synchronize(), "synchronize");
@@ -216,13 +220,14 @@ gpu_test! {
             not_captured(captured.upload_owned(vec![1; 100], &mut x).map_err(|r| r.error), "upload_owned");
             not_captured(captured.wait_event(&outside), "an event from outside");
             not_captured(captured.wait_stream(&stream), "a stream outside");
-            not_captured(stream.wait_stream(captured), "a stream outside that waits");
             not_captured(captured.launch_host_func(|| ()), "a function that runs once");
             not_captured(captured.checkpoint(), "checkpoint");
             inside.record(captured)?;
             not_captured(inside.synchronize(), "an event of the capture");
             not_captured(inside.query(), "an event of the capture");
-            not_captured(stream.wait_event(&inside), "a stream outside that waits for an event");
+            says(stream.wait_event(&inside), "`Graph::capture_on`");
+            says(stream.wait_event(&inside), "the event was last recorded in a capture");
+            says(stream.wait_stream(captured), "`Graph::capture_on`");
             captured.wait_event(&inside)?;
             inside.record(&stream)?;
             inside.synchronize()?;
@@ -230,6 +235,7 @@ gpu_test! {
             inside.record(captured)?;
             captured.fill(&mut x, 3)
         })?;
+        says(stream.wait_event(&inside), "the event was last recorded in a capture");
         // The event is of use again.
         inside.record(&stream)?;
         inside.synchronize()?;

@@ -174,6 +174,9 @@ macro_rules! debug_by_variant {
     };
 }
 
+/// A wait outside of captures for an event that was last recorded in one.
+pub(crate) const WAIT_EVENT: &str = "Stream::wait_event";
+
 /// Why a capture refuses a driver call, and what to do instead.
 fn not_in_graphs(op: &str) -> String {
     let instead = match op {
@@ -182,13 +185,21 @@ fn not_in_graphs(op: &str) -> String {
                     `record_each` makes each launch of the graph record it"
                 .into();
         }
+        WAIT_EVENT => {
+            return "the event was last recorded in a capture, and only that capture's streams can wait \
+                    for it; for several streams in one graph there is `Graph::capture_on`, and \
+                    `record_each` makes each launch record the event"
+                .into();
+        }
         "cuStreamWaitEvent" => {
             return "captured work cannot wait for work outside of the capture, nor that for captured work; \
-                    outside of conditions, `wait_event_each` makes each launch of the graph wait"
+                    for several streams in one graph there is `Graph::capture_on`, and outside of \
+                    conditions `wait_event_each` makes each launch wait"
                 .into();
         }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {
-            "; instead of a slice, use a `PinnedBuffer` and lend it at each launch"
+            "; instead of a slice, registered memory, `upload_owned` or `download_owned`, use a \
+             `PinnedBuffer` and lend it at each launch"
         }
         "cuLaunchHostFunc" => "; outside of conditions, `launch_host_func_each` can",
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",

@@ -19,6 +19,7 @@ mod rejected;
 mod text;
 
 pub use allocator::AllocatorError;
+pub(crate) use display::WAIT_EVENT;
 pub use launch::LaunchError;
 pub(crate) use launch::NOT_ALLOWED_YET;
 pub use module::ModuleError;

@@ -130,7 +130,9 @@ mod tests {
         for (op, instead) in [
             ("cuMemcpyHtoDAsync", "use a `PinnedBuffer` and lend it at each launch"),
             ("cuLaunchHostFunc", "`launch_host_func_each`"),
+            ("cuMemcpyHtoDAsync", "instead of a slice, registered memory, `upload_owned`"),
             ("cuStreamWaitEvent", "`wait_event_each`"),
+            ("cuStreamWaitEvent", "`Graph::capture_on`"),
             ("cuStreamSynchronize", "wait after the launch"),
             ("cuEventElapsedTime", "the event was last recorded in a capture"),
             ("cuGraphLaunch", "`Graph::include`"),

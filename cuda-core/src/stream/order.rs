@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CU_EVENT_WAIT_EXTERNAL, symbol as cu};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, WAIT_EVENT};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
@@ -116,7 +116,7 @@ impl<K: StreamKind> Stream<K> {
         if let Some(recording) = bound.timeline().recording() {
             return event.captures.wait(recording, &bound);
         }
-        let raw = event.outside_captures("cuStreamWaitEvent")?;
+        let raw = event.outside_captures(WAIT_EVENT)?;
         bound.wait_for_event(raw, event.may_come_at_any_time())
     }
 
