@@ -65,7 +65,8 @@ pub use node::{GraphNode, NodeId, NodeKind};
 /// **Memory that the host can see** is lent at each launch:
 /// [`GraphExec::lend`] and [`GraphExec::lend_mut`] take the borrow that shows that no slice of a
 /// [`PinnedBuffer`](crate::PinnedBuffer) is in use while the launch begins; after it, its accessors
-/// wait for the launch as for any copy. While a graph uses a
+/// wait for the launch as for any copy. [`Registered`](crate::Registered) memory cannot be part of a
+/// graph; use a `PinnedBuffer` in its place. While a graph uses a
 /// [`ManagedBuffer`](crate::managed::ManagedBuffer), the host cannot look at it.
 ///
 /// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at the

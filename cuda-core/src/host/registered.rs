@@ -48,6 +48,8 @@ flags! {
 /// gives the owner back. If it cannot be proven that the work is done, the owner is leaked and the
 /// failure reported: the memory is never freed under a copy.
 ///
+/// It cannot be part of a [graph](crate::Graph): there, use a [`PinnedBuffer`] and lend it at each launch.
+///
 /// The driver pins whole pages, and may refuse memory that shares a page with an existing
 /// registration: if several are needed, align them to pages.
 ///

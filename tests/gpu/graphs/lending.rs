@@ -66,7 +66,8 @@ gpu_test! {
         let mut registered = Registered::new(&context, vec![0u32; 1000], Default::default())?;
         let mut x = stream.alloc_zeroed::<u32>(1000)?;
         let graph = Graph::capture(&context, |stream| {
-            not_captured(stream.upload(&registered, &mut x), "registered memory");
+            let refused = stream.upload(&registered, &mut x).expect_err("registered memory");
+            assert!(refused.to_string().contains("registered memory"), "{refused}");
             not_captured(stream.download(&x, &mut registered), "registered memory");
             Ok(())
         })?;
