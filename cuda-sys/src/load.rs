@@ -52,6 +52,10 @@ impl LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { library, answer } = self;
+        if library != os::DRIVER {
+            let names = "CUDA_SYS_LIBRARY names";
+            return write!(f, "{names} {library}, which cannot be loaded: {answer}");
+        }
         write!(
             f,
             "no CUDA driver could be loaded: {library} ({answer}). Install NVIDIA's driver; in a \
@@ -183,5 +187,19 @@ impl Loaded {
     /// The state of a process without a driver.
     fn absent(library: &str, answer: &str) -> Self {
         Self { api: DriverApi::absent(), error: Some(LoadError::new(library, answer)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LoadError, os};
+
+    /// For a library of the user's choice, `tests/absent.rs` has the text.
+    #[test]
+    fn a_driver_that_is_absent_is_to_be_installed() {
+        let text = LoadError::new(os::DRIVER, "No such file").to_string();
+        let begins =
+            format!("no CUDA driver could be loaded: {} (No such file). Install", os::DRIVER);
+        assert!(text.starts_with(&begins) && text.contains("--gpus all"), "{text}");
     }
 }
