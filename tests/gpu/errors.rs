@@ -21,7 +21,6 @@ gpu_test! {
         let never = unrecorded.elapsed_since(&unrecorded).expect_err("the driver refuses");
         assert!(!never.is_sticky(), "{never:?}");
         let errors = [
-            Device::by_pci_bus_id("fake:id").err(),
             device.attribute(UNKNOWN).err(),
             stream.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 50).err(),
             Context::pop().err(),
@@ -61,6 +60,8 @@ gpu_test! {
         // Two buffers of another device; the stream's device is neither's.
         let mut second = other.alloc_zeroed::<u8>(8)?;
         wrong(stream.copy(&foreign, &mut second));
+        let refused = stream.fill(&mut foreign, 1).expect_err("another device's");
+        assert!(refused.to_string().ends_with("; use a stream of device 1"), "{refused}");
         assert_eq!((host.as_slice()?, back), (&[1; 8][..], [2; 8]));
         other.download(&foreign, &mut back)?;
         assert_eq!(back, [0; 8], "nothing was written");

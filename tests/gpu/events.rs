@@ -120,6 +120,7 @@ gpu_test! {
         let code = cuda_sys::CUDA_ERROR_NOT_READY;
         assert_eq!(error, Error::Driver { op: "cuEventElapsedTime", code });
         assert!(error.is_not_ready(), "{error}");
+        assert!(error.to_string().ends_with("; call `synchronize` on the later event first"), "{error}");
         let error = e1.elapsed_since(&e2).expect_err("the stream is stalled");
         assert_eq!(error, Error::Driver { op: "cuEventElapsedTime", code });
         stall.release();
@@ -142,8 +143,8 @@ gpu_test! {
             events.push(event);
         }
         let error = events[1].elapsed_since(&events[0]).expect_err("two clocks");
-        assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE), "{error}");
-        assert!(error.to_string().starts_with("cuEventElapsedTime: CUDA"), "{error}");
+        let says = "cuEventElapsedTime: the earlier event is of device 0, the later of device 1: ";
+        assert!(error.to_string().starts_with(says), "{error}");
         let stream = Device::get(1)?.create_stream()?;
         let refused = events[0].record(&stream).expect_err("of another context");
         assert!(matches!(refused, Error::WrongContext { op: "cuEventRecord", .. }), "{refused:?}");

@@ -295,6 +295,8 @@ gpu_test! {
         let error = refused.expect_err("its context has no access");
         assert!(matches!(error, Error::WrongDevice { memory: 1, stream: 0, .. }));
         assert!(error.to_string().contains("argument 0 of `add_one` is on device 1"), "{error}");
+        let instead = "use a stream of device 1, or for buffers `Context::enable_peer_access`";
+        assert!(error.to_string().ends_with(instead), "{error}");
         if near.device().can_access_peer(far.device())? {
             near.enable_peer_access(&far)?;
             // SAFETY: 64 elements, which the device has access to now.
@@ -323,11 +325,12 @@ gpu_test! {
             let refused = unsafe { stream.kernel(&nothing).launch() };
             let refused = refused.expect_err("it is of another context");
             assert!(matches!(refused, Error::WrongContext { .. }), "{refused:?}");
-            let says = match stream.device() == near.device() {
-                true => "`nothing` (loaded in another context of device 0 than the stream's: load it there",
-                false => "`nothing` (loaded on device 0, the stream is on device 1: load it",
-            };
-            assert!(refused.to_string().contains(says), "{refused}");
+            let says = format!(
+                "`nothing`, loaded on device 0 and given to a stream of device {}, belongs to another \
+                 context than the stream; load",
+                stream.device().ordinal()
+            );
+            assert!(refused.to_string().contains(&says), "{refused}");
         }
         Ok(())
     }

@@ -147,7 +147,7 @@ fn m_typed_kernels_are_compared_with_compiled_ones() -> Result<()> {
             other => panic!("{other:?}"),
         }
         let text = too_wide::load(module).expect_err("four bytes").to_string();
-        assert_eq!(text, "launch: parameter 1 (`n`) of `add_one` has 4 bytes, the argument 8");
+        assert_eq!(text, "load: parameter 1 (`n`) of `add_one` has 4 bytes, the declared type 8");
         let missing = not_there::load(module).expect_err("no such kernel");
         assert!(missing.to_string().contains("`not_there`"), "{missing}");
         Ok(())

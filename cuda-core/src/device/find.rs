@@ -77,7 +77,7 @@ impl Device {
     /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
     ///
     /// # Errors
-    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` if no device has it; [`Error::Invalid`].
+    /// [`Error::Invalid`] if no device of this process has it, or if it is no such address.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -90,10 +90,16 @@ impl Device {
     pub fn by_pci_bus_id(id: &str) -> Result<Self> {
         driver::ensure()?;
         let op = "cuDeviceGetByPCIBusId";
-        let id = c_string(op, id)?;
+        let text = c_string(op, id)?;
         // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
         // number, to a borrow of one.
-        Self::from_raw(asked(op, 0, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, id.as_ptr()) })?)
+        let raw = asked(op, 0, |raw| unsafe { cu::cuDeviceGetByPCIBusId(raw, text.as_ptr()) });
+        let form = "the address of a device of this process, such as 0000:65:00.0";
+        let none = [cuda_sys::CUDA_ERROR_INVALID_VALUE, cuda_sys::CUDA_ERROR_INVALID_DEVICE];
+        Self::from_raw(raw.map_err(|error| match error.code() {
+            Some(code) if none.contains(&code) => Error::malformed(op, id, form),
+            _ => error,
+        })?)
     }
 
     /// The device that holds the memory at `address`, which may lie anywhere in an allocation:

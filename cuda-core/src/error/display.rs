@@ -18,7 +18,13 @@ impl fmt::Display for Error {
                         "; earlier work has failed: only a new process can use the device",
                     )?;
                 }
-                if *code == cuda_sys::CUDA_ERROR_NO_DEVICE { visible_devices(f) } else { Ok(()) }
+                match *code {
+                    cuda_sys::CUDA_ERROR_NO_DEVICE => visible_devices(f),
+                    cuda_sys::CUDA_ERROR_NOT_READY if *op == ELAPSED => {
+                        f.write_str("; call `synchronize` on the later event first")
+                    }
+                    _ => Ok(()),
+                }
             }
             Self::Invalid { op, reason } => write!(f, "{op}: {reason}"),
             Self::OutOfHostMemory { op, requested } => {
@@ -91,7 +97,15 @@ impl fmt::Display for Error {
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
             Self::WrongDevice { op, what, memory, stream } => {
-                write!(f, "{op}: {what} is on device {memory}, the stream on device {stream}")
+                let access = match *op {
+                    LAUNCH => ", or for buffers `Context::enable_peer_access`",
+                    _ => "",
+                };
+                write!(
+                    f,
+                    "{op}: {what} is on device {memory}, the stream on device {stream}; use a stream \
+                     of device {memory}{access}"
+                )
             }
             Self::ContextInUse => f.write_str("the context is still in use"),
             Self::GivenUp { what } => {
@@ -120,7 +134,14 @@ impl fmt::Display for Error {
             Self::Nccl(inner) => inner.fmt(f),
             Self::Launch(inner) => inner.fmt(f),
             Self::WrongContext { op, what } => {
-                write!(f, "{op}: {what} belongs to another context than the stream")
+                let instead = match *op {
+                    LAUNCH => {
+                        "load or allocate it in the stream's context; the kernels of a `Library` \
+                         belong to all"
+                    }
+                    _ => "make it in the stream's context, or use a stream of its own",
+                };
+                write!(f, "{op}: {what} belongs to another context than the stream; {instead}")
             }
             Self::UnknownContext => f.write_str(
                 "the current context was created elsewhere; name its owner with \
@@ -174,13 +195,19 @@ macro_rules! debug_by_variant {
     };
 }
 
+/// The driver call of a launch, as errors name it.
+pub(crate) const LAUNCH: &str = "cuLaunchKernelEx";
+
+/// That of a time between events.
+pub(crate) const ELAPSED: &str = "cuEventElapsedTime";
+
 /// A wait outside of captures for an event that was last recorded in one.
 pub(crate) const WAIT_EVENT: &str = "Stream::wait_event";
 
 /// Why a capture refuses a driver call, and what to do instead.
 fn not_in_graphs(op: &str) -> String {
     let instead = match op {
-        "cuEventElapsedTime" | "cuEventQuery" | "cuEventSynchronize" => {
+        ELAPSED | "cuEventQuery" | "cuEventSynchronize" => {
             return "the event was last recorded in a capture, and marks a point of that only; \
                     `record_each` makes each launch of the graph record it"
                 .into();

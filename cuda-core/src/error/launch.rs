@@ -39,6 +39,8 @@ pub enum LaunchError {
     /// A kernel was given more or fewer arguments than it has parameters.
     #[non_exhaustive]
     ArgumentCount {
+        /// What was refused: `launch`, or `load` for a declaration by [`kernel!`](crate::kernel!).
+        op: &'static str,
         /// The kernel.
         kernel: String,
         /// Parameters that it has.
@@ -50,6 +52,8 @@ pub enum LaunchError {
     /// An argument differs in size from the parameter that it is for.
     #[non_exhaustive]
     ArgumentSize {
+        /// What was refused: `launch`, or `load` for a declaration by [`kernel!`](crate::kernel!).
+        op: &'static str,
         /// The kernel.
         kernel: String,
         /// The parameter; the first has the number 0, in messages too.
@@ -62,6 +66,9 @@ pub enum LaunchError {
         given: usize,
     },
 }
+
+/// [`LaunchError::ArgumentCount`] and [`LaunchError::ArgumentSize`] of a declaration.
+pub(crate) const LOAD: &str = "load";
 
 /// Dynamic shared memory that the device has, but that the kernel may not use yet.
 pub(crate) const NOT_ALLOWED_YET: &str =
@@ -82,17 +89,28 @@ impl fmt::Display for LaunchError {
             Self::Limit { what, asked, limit } => {
                 write!(f, "launch: {what}: {asked} asked for, at most {limit} possible")
             }
-            Self::ArgumentCount { kernel, expected, given } => write!(
+            Self::ArgumentCount { op: LOAD, kernel, expected, given } => write!(
                 f,
-                "launch: `{kernel}` has {}, and was given {}",
+                "{LOAD}: `{kernel}` has {}, and was declared with {given}",
+                counted(*expected, "parameter", "parameters")
+            ),
+            Self::ArgumentCount { op, kernel, expected, given } => write!(
+                f,
+                "{op}: `{kernel}` has {}, and was given {}",
                 counted(*expected, "parameter", "parameters"),
                 counted(*given, "argument", "arguments")
             ),
-            Self::ArgumentSize { kernel, index, name, expected, given } => write!(
+            Self::ArgumentSize { op, kernel, index, name, expected, given } => write!(
                 f,
-                "launch: parameter {index}{} of `{kernel}` has {}, the argument {given}",
+                "{op}: parameter {index}{} of `{kernel}` has {}, the {} {given}{}",
                 name.map_or(String::new(), |name| format!(" (`{name}`)")),
-                counted(*expected, "byte", "bytes")
+                counted(*expected, "byte", "bytes"),
+                if *op == LOAD { "declared type" } else { "argument" },
+                match (expected, given) {
+                    (4, 8) if *op != LOAD =>
+                        "; a literal such as `2.0` is an f64, a length a usize",
+                    _ => "",
+                }
             ),
         }
     }
@@ -100,14 +118,29 @@ impl fmt::Display for LaunchError {
 
 #[cfg(test)]
 mod tests {
-    use super::LaunchError;
+    use super::{LOAD, LaunchError};
 
     #[test]
     fn one_argument_is_no_more_than_one() {
-        let (kernel, expected, given) = ("f".into(), 1, 2);
-        assert_eq!(
-            LaunchError::ArgumentCount { kernel, expected, given }.to_string(),
-            "launch: `f` has 1 parameter, and was given 2 arguments"
+        let text = |op| {
+            let (kernel, expected, given) = ("f".into(), 1, 2);
+            LaunchError::ArgumentCount { op, kernel, expected, given }.to_string()
+        };
+        assert_eq!(text("launch"), "launch: `f` has 1 parameter, and was given 2 arguments");
+        assert_eq!(text(LOAD), "load: `f` has 1 parameter, and was declared with 2");
+    }
+
+    #[test]
+    fn a_number_of_eight_bytes_may_be_a_literal() {
+        let text = |expected, given| {
+            let (op, kernel, index, name) = ("launch", "f".into(), 1, None);
+            LaunchError::ArgumentSize { op, kernel, index, name, expected, given }.to_string()
+        };
+        let plain = "launch: parameter 1 of `f` has 8 bytes, the argument 4";
+        assert_eq!(text(8, 4), plain);
+        assert!(
+            text(4, 8)
+                .ends_with("the argument 8; a literal such as `2.0` is an f64, a length a usize")
         );
     }
 

@@ -19,9 +19,9 @@ mod rejected;
 mod text;
 
 pub use allocator::AllocatorError;
-pub(crate) use display::WAIT_EVENT;
+pub(crate) use display::{ELAPSED, LAUNCH, WAIT_EVENT};
 pub use launch::LaunchError;
-pub(crate) use launch::NOT_ALLOWED_YET;
+pub(crate) use launch::{LOAD, NOT_ALLOWED_YET};
 pub use module::ModuleError;
 pub use nccl::NcclError;
 pub use rejected::Rejected;
@@ -81,7 +81,8 @@ pub enum Error {
     },
 
     /// An argument has no meaning for the operation, as the reason says; nothing was done. Found before
-    /// the driver is called, but for an event that was never recorded, which the driver refuses.
+    /// the driver is called, but for an event that was never recorded, and a PCI address that no device
+    /// has, which the driver refuses.
     Invalid {
         /// The operation: the driver call that it stands for, if there is one.
         op: &'static str,

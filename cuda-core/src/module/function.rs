@@ -9,7 +9,7 @@ use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 use super::code::{Code, Users, find_once};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::error::{Result, asked, check};
+use crate::error::{LOAD, Result, asked, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
@@ -60,7 +60,7 @@ pub(super) struct FoundFunction {
 }
 
 /// The most names that the error for one that is missing lists.
-const LISTED: usize = 8;
+pub(super) const LISTED: usize = 8;
 
 /// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
@@ -401,7 +401,7 @@ impl Function {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn check_parameters(&self, sizes: &[usize]) -> Result<()> {
-        self.limits()?.check_arguments(self, sizes.iter().copied())
+        self.limits()?.check_arguments(LOAD, self, sizes.iter().copied())
     }
 }
 

@@ -71,9 +71,9 @@ given! {
 pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Result<()> {
     let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
     function.check_parameters(&sizes).map_err(|error| match error {
-        Error::Launch(LaunchError::ArgumentSize { kernel, index, expected, given, .. }) => {
+        Error::Launch(LaunchError::ArgumentSize { op, kernel, index, expected, given, .. }) => {
             let name = parameters.get(index).map(|(name, _)| *name);
-            LaunchError::ArgumentSize { kernel, index, name, expected, given }.into()
+            LaunchError::ArgumentSize { op, kernel, index, name, expected, given }.into()
         }
         other => other,
     })

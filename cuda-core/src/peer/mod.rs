@@ -86,7 +86,8 @@ impl Context {
     /// access of their device's primary context: giving or revoking it affects all of them.
     ///
     /// # Errors
-    /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices without support, and for the same device.
+    /// [`Error::Invalid`] for a context of the same device; the driver's `PEER_ACCESS_UNSUPPORTED` for
+    /// devices without support.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -99,9 +100,12 @@ impl Context {
     #[doc(alias("cuCtxEnablePeerAccess", "cuMemPoolSetAccess"))]
     #[doc(alias("cudaDeviceEnablePeerAccess", "cudaMemPoolSetAccess"))]
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
-        let far = peer.live()?;
+        let (op, far) = ("cuCtxEnablePeerAccess", peer.live()?);
+        let same =
+            "both contexts are of the same device: access is given to another device's memory";
+        Error::unless(self.device() != peer.device(), op, same)?;
         let _changes = Changes::begin();
-        let enabled = self.call("cuCtxEnablePeerAccess", (), |()| {
+        let enabled = self.call(op, (), |()| {
             // SAFETY: `peer` is live; flags must be zero.
             unsafe { cu::cuCtxEnablePeerAccess(far.0, 0) }
         });

@@ -8,7 +8,7 @@ use cuda_sys::{CU_EVENT_RECORD_EXTERNAL, CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Rejected, Result, asked, check};
+use crate::error::{ELAPSED, Error, Rejected, Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
@@ -284,8 +284,9 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an event that was never recorded, or that was created with
-    /// [`EventFlags::DISABLE_TIMING`]; the driver's `INVALID_HANDLE` for events of different contexts, and
-    /// `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
+    /// [`EventFlags::DISABLE_TIMING`], and for events of two devices; the driver's `INVALID_HANDLE` for
+    /// events of two contexts of a device, and `NOT_READY` before both points are reached
+    /// ([`Error::is_not_ready`]).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -301,11 +302,19 @@ impl Event {
     #[doc(alias("cuEventElapsedTime", "cudaEventElapsedTime"))]
     #[doc(alias("get_elapsed_time", "elapsed_ms"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
-        let op = "cuEventElapsedTime";
+        let op = ELAPSED;
         let (start, end) = (earlier.outside_captures(op)?, self.outside_captures(op)?);
         for event in [earlier, self] {
             let timed = !event.flags.contains(EventFlags::DISABLE_TIMING);
             Error::unless(timed, op, "the event was created with DISABLE_TIMING")?;
+        }
+        let (first, last) = (earlier.device().ordinal(), self.device().ordinal());
+        if first != last {
+            let clocks = "time is taken between events of one device";
+            let reason = format!(
+                "the earlier event is of device {first}, the later of device {last}: {clocks}"
+            );
+            return Err(Error::invalid(op, reason));
         }
         let _relaxed = RelaxedCaptureMode::enter()?;
         let time = asked(op, 0.0, |to| elapsed(to, start.as_raw(), end.as_raw()));

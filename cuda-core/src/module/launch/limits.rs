@@ -136,12 +136,13 @@ impl LaunchLimits {
     #[inline]
     pub(crate) fn check_arguments(
         &self,
+        op: &'static str,
         function: &Function,
         given: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<()> {
         match &self.parameters {
             Some(expected) if !given.clone().eq(expected.iter().copied()) => {
-                Err(wrong_arguments(function, expected, given))
+                Err(wrong_arguments(op, function, expected, given))
             }
             _ => Ok(()),
         }
@@ -150,6 +151,7 @@ impl LaunchLimits {
 
 #[cold]
 fn wrong_arguments(
+    op: &'static str,
     function: &Function,
     expected: &[usize],
     given: impl ExactSizeIterator<Item = usize>,
@@ -160,9 +162,9 @@ fn wrong_arguments(
     let differ = pairs.find(|(_, (expected, given))| *expected != given);
     Error::Launch(match differ {
         Some((index, (&expected, given))) if counts.0 == counts.1 => {
-            LaunchError::ArgumentSize { kernel, index, name: None, expected, given }
+            LaunchError::ArgumentSize { op, kernel, index, name: None, expected, given }
         }
-        _ => LaunchError::ArgumentCount { kernel, expected: counts.0, given: counts.1 },
+        _ => LaunchError::ArgumentCount { op, kernel, expected: counts.0, given: counts.1 },
     })
 }
 

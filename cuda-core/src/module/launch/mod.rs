@@ -6,7 +6,7 @@ use cuda_sys::{
 };
 
 use crate::context::Context;
-use crate::error::{Error, Result, asked};
+use crate::error::{Error, LAUNCH as OP, Result, asked};
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
@@ -184,25 +184,13 @@ impl InContext for Kernel {
     }
 }
 
-/// The driver call of a launch, as errors name it.
-const OP: &str = "cuLaunchKernelEx";
-
 /// The error for a kernel that was loaded in another context than that of the stream.
 #[cold]
 fn elsewhere(function: &Function, stream: &Context) -> Error {
     let devices = [function.context(), stream].map(|context| context.device().ordinal());
     let (name, [loaded, stream]) = (function.name(), devices);
-    let what = if loaded == stream {
-        format!(
-            "`{name}` (loaded in another context of device {loaded} than the stream's: load it there, \
-             or use a `Library`)"
-        )
-    } else {
-        format!(
-            "`{name}` (loaded on device {loaded}, the stream is on device {stream}: load it in the \
-             stream's context, or use a `Library`)"
-        )
-    };
+    let what =
+        format!("`{name}`, loaded on device {loaded} and given to a stream of device {stream},");
     Error::WrongContext { op: OP, what: what.into() }
 }
 
@@ -335,7 +323,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let limits = function.limits()?;
         limits.check_shape(*grid, *block)?;
         let shared = limits.check_shared(function, *dynamic_shared)?;
-        limits.check_arguments(function, arguments.sizes())?;
+        limits.check_arguments("launch", function, arguments.sizes())?;
         touched.check(function)?;
         let attributes = attributes.as_mut_slice();
         let config = CUlaunchConfig {
