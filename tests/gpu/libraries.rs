@@ -115,7 +115,13 @@ gpu_test! {
         assert!(refusal(Library::from_ptx("int main;")).contains(".version"));
         assert!(refusal(Library::from_ptx(".version 7.0\0")).contains("NUL byte"));
         let library = library()?;
-        assert!(matches!(library.kernel("none"), Err(Error::Module(ModuleError::NotFound { .. }))));
+        match library.kernel("none") {
+            Err(Error::Module(ModuleError::NotFound { kernels, count, .. })) => {
+                assert_eq!(kernels.len(), count.min(8));
+                assert!(kernels.iter().all(|name| library.kernel(name).is_ok()), "{kernels:?}");
+            }
+            other => panic!("{other:?}"),
+        }
         assert!(refusal(library.kernel("no\0ne")).contains("NUL byte"));
         // SAFETY: there is no such file.
         let missing = unsafe { Library::from_file("no such file") };

@@ -1,6 +1,6 @@
 //! Libraries: kernels loaded once for all contexts.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use cuda_sys::{CUfunction, CUkernel, CUlibrary, symbol as cu};
 
 use super::code::{ByName, Code, Users, find_once};
-use super::function::FoundFunction;
+use super::function::{FoundFunction, LISTED};
 use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
-use crate::error::{Rejected, Result, asked, c_string};
+use crate::error::{Rejected, Result, asked, c_string, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::RelaxedCaptureMode;
@@ -59,6 +59,32 @@ pub(crate) struct LoadedLibrary {
     pub(super) users: Users,
     kernels: ByName<FoundKernel>,
     outputs: Outputs,
+}
+
+impl LoadedLibrary {
+    /// The names of the first kernels, and how many there are: from CUDA 12.4 on.
+    fn names(&self) -> Result<(Vec<String>, usize)> {
+        let library = self.raw.0;
+        let count = asked("cuLibraryGetKernelCount", 0, |count| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the library is loaded.
+            unsafe { cu::cuLibraryGetKernelCount(count, library) }
+        })?;
+        let mut list = vec![ptr::null_mut(); LISTED.min(count as usize)];
+        let (first, len) = (list.as_mut_ptr(), list.len() as u32);
+        // SAFETY: the list has room for `len` kernels; the library is loaded.
+        let code = unsafe { cu::cuLibraryEnumerateKernels(first, len, library) };
+        check("cuLibraryEnumerateKernels", code)?;
+        let name = |kernel: CUkernel| {
+            let name = asked("cuKernelGetName", ptr::null(), |name| {
+                // SAFETY: the call writes one address, to an exclusive borrow; the kernel is one of the
+                // library, which is loaded.
+                unsafe { cu::cuKernelGetName(name, kernel) }
+            })?;
+            // SAFETY: the driver's string, NUL-terminated, which lives as long as the library.
+            Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+        };
+        Ok((list.into_iter().map(name).collect::<Result<_>>()?, count as usize))
+    }
 }
 
 impl Library {
@@ -233,7 +259,9 @@ impl Library {
             let asked = asked(op, ptr::null_mut(), |raw| unsafe {
                 cu::cuLibraryGetKernel(raw, loaded.raw.0, symbol.as_ptr())
             });
-            let raw = Handle(asked.map_err(|error| error.naming(name))?);
+            let raw = Handle(asked.map_err(|error| {
+                error.naming_one_of(name, || loaded.names().unwrap_or_default())
+            })?);
             Ok(FoundKernel { raw, name: name.to_owned(), functions: Mutex::default() })
         })?;
         Ok(Kernel { found, library: self.0.clone() })

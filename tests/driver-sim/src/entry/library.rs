@@ -1,7 +1,7 @@
 //! Libraries: loaded once, instantiated in each context.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_char, c_uint, c_void};
+use std::ffi::{CString, c_char, c_uint, c_void};
 
 use cuda_sys::*;
 
@@ -86,20 +86,45 @@ entries! {
         let id = find(call, library)?;
         // SAFETY: the caller passes a C string.
         let name = unsafe { text(name) }?;
-        let library = &call.libraries.loaded[&id];
-        if !library.ptx.kernels.contains_key(&name) {
+        if !call.libraries.loaded[&id].ptx.kernels.contains_key(&name) {
             return Err(CUDA_ERROR_NOT_FOUND);
         }
-        let known = library.kernels.get(&name).copied();
-        let found = known.unwrap_or_else(|| new_kernel(call, id, name));
+        let found = kernel_of(call, id, name);
         // SAFETY: the caller passes a place for the kernel.
         unsafe { put(kernel, pointer(call.libraries.kernels[&found].handle)) }
     }
 
+    newer cuLibraryGetKernelCount(count: *mut c_uint, library: *mut u8) |call| {
+        let id = find(call, library)?;
+        let found = call.libraries.loaded[&id].ptx.kernels.len();
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(count, found as c_uint) }
+    }
+
+    newer cuLibraryEnumerateKernels(
+        kernels: *mut *mut u8,
+        count: c_uint,
+        library: *mut u8,
+    ) |call| {
+        let id = find(call, library)?;
+        let names: Vec<String> = call.libraries.loaded[&id].ptx.kernels.keys().cloned().collect();
+        for (at, name) in names.into_iter().take(count as usize).enumerate() {
+            let found = kernel_of(call, id, name);
+            // SAFETY: the caller passes places for as many kernels.
+            unsafe { put(kernels.wrapping_add(at), pointer(call.libraries.kernels[&found].handle)) }?;
+        }
+        Ok(())
+    }
+
+    newer cuKernelGetName(name: *mut *const c_char, kernel: *mut u8) |call| {
+        let id = find_kernel(call, kernel)?;
+        // SAFETY: the caller passes a place for the address.
+        unsafe { put(name, call.libraries.kernels[&id].symbol.as_ptr()) }
+    }
+
     newer cuKernelGetFunction(function: *mut CUfunction, kernel: *mut u8) |call| {
         let context = call.current()?;
-        let found = call.libraries.kernel_handles.resolve(kernel);
-        let id = call.found(found, "kernel", kernel.addr(), |_| CUDA_ERROR_INVALID_HANDLE)?;
+        let id = find_kernel(call, kernel)?;
         let Kernel { library, name, .. } = &call.libraries.kernels[&id];
         let (library, name) = (*library, name.clone());
         let module = module_in(call, library, context)?;
@@ -138,13 +163,23 @@ fn find(call: &mut Call, library: *mut u8) -> Outcome<Id> {
     call.found(found, "library", library.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
-fn new_kernel(call: &mut Call, library: Id, name: String) -> Id {
+fn find_kernel(call: &mut Call, kernel: *mut u8) -> Outcome<Id> {
+    let found = call.libraries.kernel_handles.resolve(kernel);
+    call.found(found, "kernel", kernel.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// The library's kernel of that name.
+fn kernel_of(call: &mut Call, library: Id, name: String) -> Id {
+    if let Some(&known) = call.libraries.loaded[&library].kernels.get(&name) {
+        return known;
+    }
     let id = call.new_id();
     let handle = call.libraries.kernel_handles.issue(id);
     if let Some(library) = call.libraries.loaded.get_mut(&library) {
         library.kernels.insert(name.clone(), id);
     }
-    let kernel = Kernel { handle, library, name };
+    let symbol = CString::new(name.clone()).unwrap_or_default();
+    let kernel = Kernel { handle, library, name, symbol };
     call.libraries.kernels.insert(id, kernel);
     id
 }

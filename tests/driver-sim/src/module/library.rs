@@ -1,6 +1,7 @@
 //! Libraries: loaded once for all contexts, with a module in each context that uses them.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::sync::Arc;
 
 use crate::entry::jit::Answers;
@@ -32,6 +33,8 @@ pub(crate) struct Kernel {
     pub(crate) handle: usize,
     pub(crate) library: Id,
     pub(crate) name: String,
+    /// The name as `cuKernelGetName` returns it.
+    pub(crate) symbol: CString,
 }
 
 impl Libraries {
