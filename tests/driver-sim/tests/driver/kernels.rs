@@ -1,6 +1,7 @@
 //! Kernels as closures, and kernels that have none.
 
 use std::ffi::c_void;
+use std::process::Command;
 use std::ptr::null_mut;
 
 use cuda_sim::{Session, Trap, ViolationKind, register_kernel};
@@ -72,6 +73,18 @@ fn a_kernel_without_a_closure_fails_at_its_launch() {
         assert_eq!((launched, waited), (CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS));
         only(session, ViolationKind::UnknownKernel, "cuda_sim::register_kernel(\"unknown\"");
     });
+}
+
+/// The code alone, 801, says nothing of closures.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_kernel_without_a_closure_is_named_on_stderr() {
+    let this = std::env::current_exe().expect("this program has a path");
+    let test = "kernels::a_kernel_without_a_closure_fails_at_its_launch";
+    let child = Command::new(this).args(["--exact", test, "--nocapture"]).output();
+    let stderr = String::from_utf8(child.expect("it starts").stderr).expect("a text");
+    let line = "cuda-driver-sim: the simulated driver does not execute PTX: register what the kernel `unknown` does";
+    assert!(stderr.lines().any(|it| it.starts_with(line)), "{stderr}");
 }
 
 #[test]
