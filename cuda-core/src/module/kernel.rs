@@ -44,6 +44,25 @@ pub trait Reads<T>: Sealed {}
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Writes<T>: Sealed {}
 
+/// A value for a parameter that is declared as its type, of which [`kernel!`](crate::kernel!) asks the
+/// size: a [`Pod`] or `bool`. What else may be declared has a pattern of its own there.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a kernel",
+    note = "write `&[f32]` for memory that the kernel reads, `&mut [f32]` for memory that it may write",
+    note = "declare a struct of your own by `cuda_core::pod! {{ struct P {{ .. }} }}`"
+)]
+pub trait ByValue: Sized {
+    #[doc(hidden)]
+    const SIZE: usize = size_of::<Self>();
+}
+
+// So that the error is about a parameter.
+#[diagnostic::do_not_recommend]
+impl<T: Pod> ByValue for T {}
+
+impl ByValue for bool {}
+
 trait Sealed {}
 
 macro_rules! given {
@@ -241,7 +260,7 @@ macro_rules! __kernel_type {
     };
     ($head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
         $crate::__kernel_type! { $head
-            [$($done)* { $arg $t, ::core::mem::size_of::<$t>() }] [$($($rest)*)?]
+            [$($done)* { $arg $t, <$t as $crate::kernel::ByValue>::SIZE }] [$($($rest)*)?]
         }
     };
     (
@@ -286,6 +305,8 @@ macro_rules! __kernel_type {
                 stream: &'launch $crate::Stream<__Kind>,
                 $($arg: $type),*
             ) -> $crate::Launch<'launch, __Kind> {
+                // A type that cannot be a parameter is refused as such, and not for its lifetime.
+                const { let _: &[usize] = &[$($size),*]; }
                 stream.kernel(&self.function)$(.arg($arg))*
             }
         }
