@@ -1,4 +1,4 @@
-//~ E0026
+//~ E0026 E0609
 // With the sizes of all fields that are written, the padding in place of `rest` would pass.
 cuda_core::pod! {
     struct Element {

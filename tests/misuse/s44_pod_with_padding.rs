@@ -1,4 +1,5 @@
 //~ E0080
+//~ says `Element` has padding before `value`
 // Three bytes of padding would lie between the two fields.
 #[cfg(misuse)]
 type Tag = u8;

@@ -47,7 +47,8 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 
 /// Declares structs that are [`Pod`]: the elements of buffers and arguments of kernels.
 ///
-/// Each is `#[repr(C)]`, `Clone` and `Copy` without being declared so. The compiler checks that its
+/// Each is `#[repr(C)]`, `Clone` and `Copy` without being declared so: leave these two out of your own
+/// `#[derive(…)]`, which may have others. The compiler checks that its
 /// fields are `Pod`, and that there is no padding between or after them, so no `unsafe` is
 /// written. It takes structs with named fields and without type parameters.
 ///
@@ -102,10 +103,23 @@ macro_rules! pod {
                 ::core::mem::size_of::<F>()
             }
             let _ = |$name { $($field: _),* }: $name| {};
-            let fields = 0 $(+ size(|$name { $field: one, .. }: $name| one))*;
+            let mut fields = 0;
+            $(
+                ::core::assert!(
+                    ::core::mem::offset_of!($name, $field) == fields,
+                    ::core::concat!(
+                        "`", ::core::stringify!($name), "` has padding before `",
+                        ::core::stringify!($field), "`: add a field for it"
+                    ),
+                );
+                fields += size(|$name { $field: one, .. }: $name| one);
+            )*
             ::core::assert!(
                 ::core::mem::size_of::<$name>() == fields,
-                ::core::concat!("`", ::core::stringify!($name), "` has padding: add fields for it"),
+                ::core::concat!(
+                    "`", ::core::stringify!($name),
+                    "` has padding after its last field: add a field for it"
+                ),
             );
             // SAFETY: the lines above do not compile unless each field is `Pod`, and all of them
             // together are as large as the struct, which so has no padding.
