@@ -42,8 +42,9 @@ use crate::types::pod::Pod;
     message = "`{Self}` cannot be given as `{V}`",
     label = "no such memory, or none that may be used like this",
     note = "memory is given by reference: `&memory` to be read, `&mut memory` to be written",
-    note = "vectors, slices, arrays and pinned memory are the host's; buffers, `buffer.slice(..)?` and \
-            `buffer.slice_mut(..)?` are of a device",
+    note = "a `Result` needs `?`: `memory.slice(..)?`",
+    note = "vectors, slices, arrays and pinned memory with its slices are the host's; buffers, \
+            `buffer.slice(..)?` and `buffer.slice_mut(..)?` are of a device",
     note = "both ends of a copy have elements of the same type"
 )]
 pub trait IntoView<V>: Into<V> {}
