@@ -107,7 +107,7 @@ gpu_test! {
             other => panic!("beyond the limit: {other:?}"),
         }
         assert_eq!(pool.usage(device), before, "no counter moved");
-        pool.set_limit(PoolLimit::Bytes(7 * U))?;
+        pool.set_limit(7 * U)?;
         drop(stream.alloc_with::<u8>(&allocator, U)?);
         drop((five, one));
         Ok(())

@@ -64,8 +64,8 @@ fn b_what_hides_devices_is_named() -> Result<()> {
 
 #[test]
 fn h14_limit_env() -> Result<()> {
-    const GOOD: [&str; 4] = ["6291456", "50%", "0", "0%"];
-    const BAD: [&str; 5] = ["101%", "-1", "abc", "6 MiB", ""];
+    const GOOD: [&str; 5] = ["6291456", "6MiB", "50%", "0", "0%"];
+    const BAD: [&str; 5] = ["101%", "-1", "abc", "6 MB", ""];
     if !child::is_this() {
         with_each("h14_limit_env", LIMIT, &[&GOOD[..], &BAD].concat());
         return Ok(());
@@ -76,6 +76,8 @@ fn h14_limit_env() -> Result<()> {
     if BAD.contains(&value.as_str()) {
         for _ in 0..2 {
             refused(CachingPool::shared(), &value);
+            let why = CachingPool::shared().expect_err("refused").to_string();
+            assert!(why.starts_with("CUDA_CORE_POOL_LIMIT: "), "{why}");
             refused(stream.alloc::<u8>(100), &value);
         }
         // The setting does not affect other allocators.
@@ -87,7 +89,7 @@ fn h14_limit_env() -> Result<()> {
     let pool = CachingPool::shared()?;
     let total = device.total_memory()?;
     let (limit, bytes) = match value.as_str() {
-        "6291456" => (PoolLimit::Bytes(3 * U), Some(3 * U)),
+        "6291456" | "6MiB" => (PoolLimit::Bytes(3 * U), Some(3 * U)),
         "50%" => (PoolLimit::Fraction(0.5), Some(total / 2)),
         _ => (PoolLimit::None, None),
     };

@@ -1,6 +1,7 @@
 //! Containers, locks and macros that know nothing of CUDA.
 
 pub(crate) mod by_parts;
+pub(crate) mod byte_text;
 pub(crate) mod flags;
 pub(crate) mod from;
 pub(crate) mod inline_vec;

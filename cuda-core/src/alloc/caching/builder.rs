@@ -94,8 +94,8 @@ impl CachingPoolBuilder {
     }
 
     /// Sets the most that the pool takes from a device in each context; zero is no limit.
-    pub fn limit(mut self, limit: PoolLimit) -> Self {
-        self.limit = limit;
+    pub fn limit(mut self, limit: impl Into<PoolLimit>) -> Self {
+        self.limit = limit.into();
         self
     }
 

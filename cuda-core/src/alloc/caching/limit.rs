@@ -4,18 +4,22 @@ use std::str::FromStr;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::util::byte_text::parse_bytes;
+use crate::util::from::from;
 
 /// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its
 /// contexts: a device has one, its primary context, unless a program creates others. Each has
 /// memory of its own, and a shortage in one does not give back another's.
 ///
-/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`.
-/// Zero is no limit, as text and as a value.
+/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `1GiB`, `50%`,
+/// `12.5%`. Zero is no limit, as text and as a value. Where a limit is asked for, a number of bytes is
+/// one, and so is the `Option` of one, as for [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
 ///
 /// ```
 /// use cuda_core::pools::PoolLimit;
 ///
 /// assert_eq!("1024".parse::<PoolLimit>()?, PoolLimit::Bytes(1024));
+/// assert_eq!("1GiB".parse::<PoolLimit>()?, PoolLimit::from(1 << 30));
 /// assert_eq!("5%".parse::<PoolLimit>()?, PoolLimit::Fraction(0.05));
 /// assert_eq!("0%".parse::<PoolLimit>()?, PoolLimit::None);
 /// assert!("101%".parse::<PoolLimit>().is_err());
@@ -58,25 +62,30 @@ impl PoolLimit {
 
 const OP: &str = "limit of a memory pool";
 
-fn malformed(text: &str) -> Error {
-    Error::malformed(OP, text, "a number of bytes, or a percentage from 0% to 100%")
+from! {
+    [] usize => PoolLimit: |bytes| Self::Bytes(bytes);
+    [] Option<usize> => PoolLimit: |bytes| bytes.map_or(Self::None, Self::Bytes);
 }
 
 impl FromStr for PoolLimit {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let malformed = || malformed(text);
-        // Only digits may begin it: no sign, no infinity.
-        if !text.starts_with(|first: char| first.is_ascii_digit()) {
-            return Err(malformed());
-        }
+        Self::parse(OP, text)
+    }
+}
+
+impl PoolLimit {
+    /// The limit that the text says, which `op` was given.
+    pub(super) fn parse(op: &'static str, text: &str) -> Result<Self> {
+        let form = "bytes such as 64MiB or 2GiB, or a percentage from 0% to 100%";
+        let malformed = || Error::malformed(op, text, form);
         let limit = match text.strip_suffix('%') {
-            Some(percent) => {
-                let percent: f64 = percent.parse().map_err(|_| malformed())?;
-                Self::Fraction(percent / 100.0)
+            // Only digits may begin it: no sign, no infinity.
+            Some(percent) if percent.starts_with(|first: char| first.is_ascii_digit()) => {
+                Self::Fraction(percent.parse::<f64>().map_err(|_| malformed())? / 100.0)
             }
-            None => Self::Bytes(text.parse().map_err(|_| malformed())?),
+            _ => Self::Bytes(parse_bytes(text).ok_or_else(malformed)?),
         };
         limit.check().map_err(|_| malformed())
     }
@@ -103,6 +112,7 @@ mod tests {
     fn h14_limits_as_text() {
         let parsed = |text: &str| text.parse::<PoolLimit>();
         assert_eq!(parsed("1024").unwrap(), PoolLimit::Bytes(1024));
+        assert_eq!(parsed("6 MiB").unwrap(), PoolLimit::Bytes(6 << 20));
         assert_eq!(parsed("5%").unwrap(), PoolLimit::Fraction(0.05));
         assert_eq!(parsed("100%").unwrap(), PoolLimit::Fraction(1.0));
         assert_eq!(parsed("0").unwrap(), PoolLimit::None);
@@ -110,5 +120,12 @@ mod tests {
         for bad in ["101%", "-1", "abc", "", "%", "5 %", "+5", "inf%", "1e999%", "nan%"] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn h14_bytes_are_a_limit() {
+        assert_eq!(PoolLimit::from(7), PoolLimit::Bytes(7));
+        assert_eq!(PoolLimit::from(Some(7)), PoolLimit::Bytes(7));
+        assert_eq!(PoolLimit::from(None), PoolLimit::None);
     }
 }

@@ -73,6 +73,9 @@ struct ContextHeap {
     _kept: Option<Arc<Heap>>,
 }
 
+/// The environment variable of the shared pool's limit.
+const LIMIT: &str = "CUDA_CORE_POOL_LIMIT";
+
 /// The shared pool.
 pub(crate) fn shared() -> Result<&'static CachingPool> {
     static POOL: OnceLock<Result<CachingPool>> = OnceLock::new();
@@ -82,8 +85,8 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
     }
     let make = || {
         let mut builder = CachingPool::builder();
-        if let Ok(limit) = std::env::var("CUDA_CORE_POOL_LIMIT") {
-            builder = builder.limit(limit.parse()?);
+        if let Ok(limit) = std::env::var(LIMIT) {
+            builder = builder.limit(PoolLimit::parse(LIMIT, &limit)?);
         }
         Ok(CachingPool::of(builder.into_settings(SHARED)))
     };
@@ -208,12 +211,15 @@ impl CachingPool {
     /// ```no_run
     /// use cuda_core::{CachingPool, pools::PoolLimit};
     ///
-    /// CachingPool::shared()?.set_limit(PoolLimit::Fraction(0.5))?; // of each device
+    /// let pool = CachingPool::shared()?;
+    /// pool.set_limit(PoolLimit::Fraction(0.5))?; // of each device
+    /// pool.set_limit(4 << 30)?; // bytes
+    /// pool.set_limit(None)?; // no limit again
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn set_limit(&self, limit: PoolLimit) -> Result<()> {
+    pub fn set_limit(&self, limit: impl Into<PoolLimit>) -> Result<()> {
         driver::gone().map_or(Ok(()), Err)?;
-        self.0.settings.set_limit(limit)
+        self.0.settings.set_limit(limit.into())
     }
 
     /// Gives unused segments back to their device, the largest first, until no more than `keep`

@@ -8,6 +8,7 @@ use std::thread;
 use super::copying;
 use crate::error::{Error, Result};
 use crate::process::{driver, workers};
+use crate::util::byte_text::parse_bytes;
 use crate::util::sync::lock;
 
 /// Environment variables of the options.
@@ -118,7 +119,7 @@ impl StagingOptions {
             None => cores.min(useful()) - 1,
         };
         let chunk = match setting(CHUNK) {
-            Some(text) => bytes(&text).ok_or_else(|| bad_chunk(&text))?,
+            Some(text) => parse_bytes(&text).ok_or_else(|| bad_chunk(&text))?,
             None => USUAL_CHUNK,
         };
         Self { threads, chunk }.check()
@@ -137,21 +138,11 @@ impl StagingOptions {
 }
 
 fn bad_threads(text: &str) -> Error {
-    Error::malformed("CUDA_CORE_COPY_THREADS", text, "a number of threads from 0 to 64")
+    Error::malformed(THREADS, text, "a number of threads from 0 to 64")
 }
 
 fn bad_chunk(text: &str) -> Error {
-    Error::malformed("CUDA_CORE_COPY_CHUNK", text, "a power of two from 4KiB to 64MiB")
-}
-
-/// `65536`, `64KiB` or `4MiB`.
-fn bytes(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let units = [("KiB", 10), ("MiB", 20), ("", 0)];
-    let (number, shift) =
-        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
-    let number: usize = number.trim_end().parse().ok()?;
-    number.checked_mul(1 << shift)
+    Error::malformed(CHUNK, text, "a power of two from 4KiB to 64MiB")
 }
 
 #[cfg(test)]
