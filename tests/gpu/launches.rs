@@ -46,12 +46,12 @@ gpu_test! {
         let context = context()?;
         let stream = context.create_stream()?;
         let increment = kernels::get(&context, "increment")?;
-        for (rows, columns, threads) in [(1, 1, 256), (8, 32, 256), (33, 8, 1280), (8, 33, 512)] {
+        for (width, height, threads) in [(1, 1, 256), (32, 8, 256), (8, 33, 1280), (33, 8, 512)] {
             let mut count = stream.alloc_zeroed::<u32>(1)?;
-            let mut launch = stream.kernel(&increment).elements_2d(rows, columns).arg(&mut count);
+            let mut launch = stream.kernel(&increment).elements_2d(width, height).arg(&mut count);
             // SAFETY: `increment(u32 *x)` counts in one element.
             unsafe { launch.launch() }?;
-            assert_eq!(stream.download_vec(&count)?, [threads], "{rows} rows of {columns}");
+            assert_eq!(stream.download_vec(&count)?, [threads], "{height} rows of {width}");
         }
         Ok(())
     }
@@ -211,8 +211,8 @@ gpu_test! {
             matches!(refused, Err(Error::Launch(LaunchError::ArgumentCount { .. }))),
             "{refused:?}"
         );
-        for (rows, columns) in [(0, 4), (4, 0), (0, 0)] {
-            let launch = stream.kernel(&add_one).elements_2d(rows, columns);
+        for (width, height) in [(0, 4), (4, 0), (0, 0)] {
+            let launch = stream.kernel(&add_one).elements_2d(width, height);
             // SAFETY: no thread runs.
             unsafe { launch.arg(&mut x).arg(4u32).launch() }?;
         }

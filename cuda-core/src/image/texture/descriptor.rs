@@ -161,23 +161,24 @@ macro_rules! setters {
 
 impl TextureDescriptor {
     setters! {
-        /// With another [`address`](Self::address).
+        /// What is returned beyond the edge in x, y and z, in place of [`AddressMode::Clamp`] in each.
         with_address(modes: [AddressMode; 3]) => address = modes;
-        /// With another [`filter`](Self::filter).
+        /// What is returned between texels, in place of [`FilterMode::Point`].
         with_filter(filter: FilterMode) => filter = filter;
-        /// With another way to [`read`](Self::read).
+        /// The type in which a kernel reads a channel, in place of [`ReadMode::Element`].
         with_read(read: ReadMode) => read = read;
-        /// With other [`coordinates`](Self::coordinates).
+        /// The unit of coordinates, in place of [`Coordinates::Texels`].
         with_coordinates(coordinates: Coordinates) => coordinates = coordinates;
-        /// With [`max_anisotropy`](Self::max_anisotropy).
+        /// Samples that an oblique view may take, at most 16; by default one.
         with_max_anisotropy(samples: u32) => max_anisotropy = samples;
-        /// With another [`border`](Self::border).
+        /// The texel that [`AddressMode::Border`] returns: red, green, blue and alpha as the kernel reads
+        /// them, in place of zeros.
         with_border(border: [f32; 4]) => border = border;
-        /// With another [`mipmap`](Self::mipmap).
+        /// How the levels of a mipmap are sampled; by default the largest image alone.
         with_mipmap(mipmap: MipmapSampling) => mipmap = mipmap;
     }
 
-    /// With [`srgb`](Self::srgb) set.
+    /// Bytes are converted from sRGB to linear when they are read as floats; by default they are not.
     #[must_use]
     pub fn with_srgb(mut self) -> Self {
         self.srgb = true;
@@ -187,11 +188,12 @@ impl TextureDescriptor {
 
 impl MipmapSampling {
     setters! {
-        /// With another [`filter`](Self::filter).
+        /// What is returned between levels, in place of [`FilterMode::Point`].
         with_filter(filter: FilterMode) => filter = filter;
-        /// With a [`bias`](Self::bias).
+        /// Added to the level that the hardware chooses, in levels; zero by default.
         with_bias(bias: f32) => bias = bias;
-        /// With other [`levels`](Self::levels).
+        /// The levels that are sampled, zero being the largest image: from the first to the last. By
+        /// default level zero alone.
         with_levels(largest: f32, smallest: f32) => levels = (largest, smallest);
     }
 }

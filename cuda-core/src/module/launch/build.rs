@@ -70,24 +70,24 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self.covering(blocks(elements, BLOCK)).block(BLOCK)
     }
 
-    /// At least as many threads as elements in rows: blocks of 8 rows (`y`) of 32 threads (`x`), with
-    /// the columns along `x`. The kernel must ignore threads beyond the last row or column. Otherwise as
+    /// At least as many threads as elements: `width` along `x`, in `height` rows along `y`, by blocks of
+    /// 32 by 8 threads. The kernel must ignore threads beyond the width or the height. Otherwise as
     /// [`Launch::elements`]; CUDA's limit of 65,535 blocks along `y` is one of 524,280 rows.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
-    /// let (rows, columns) = (768, 1000);
-    /// let mut image = stream.alloc_zeroed::<f32>(rows * columns)?;
-    /// let launch = stream.kernel(&function).elements_2d(rows, columns);
-    /// let mut launch = launch.arg(&mut image).arg(rows as u32).arg(columns as u32);
-    /// // SAFETY: scale(float *x, unsigned rows, unsigned columns) leaves all else alone.
+    /// let (width, height) = (1000, 768);
+    /// let mut image = stream.alloc_zeroed::<f32>(width * height)?;
+    /// let launch = stream.kernel(&function).elements_2d(width, height);
+    /// let mut launch = launch.arg(&mut image).arg(width as u32).arg(height as u32);
+    /// // SAFETY: scale(float *x, unsigned width, unsigned height) leaves all else alone.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn elements_2d(self, rows: usize, columns: usize) -> Self {
+    pub fn elements_2d(self, width: usize, height: usize) -> Self {
         let (x, y) = BLOCK_2D;
-        self.covering((blocks(columns, x), blocks(rows, y))).block(BLOCK_2D)
+        self.covering((blocks(width, x), blocks(height, y))).block(BLOCK_2D)
     }
 
     /// The grid for elements, of which there may be none.
@@ -112,6 +112,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("shared_mem_bytes", "sharedMemBytes"))]
     pub fn dynamic_shared(mut self, bytes: usize) -> Self {
         self.prepared.dynamic_shared = bytes;
         self
