@@ -233,6 +233,11 @@ impl Device {
 /// let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// let buffer = with_allocator(&Allocator::plain(), || stream.alloc::<u8>(1 << 20))?;
 /// drop(buffer); // given back to where it came from
+/// // With `?` in the closure, the type of its result is written.
+/// with_allocator(&Allocator::plain(), || -> cuda_core::Result<()> {
+///     let mut buffer = stream.alloc::<u8>(1 << 20)?;
+///     stream.fill(&mut buffer, 1)
+/// })?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[doc(alias("using_allocator"))]

@@ -38,7 +38,16 @@ impl Context {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Error, sys};
+    ///
     /// let range = context.with(|context| context.stream_priority_range())?;
+    /// // A raw call: its code becomes a `Result`.
+    /// let (mut free, mut total) = (0, 0);
+    /// context.with(|_| {
+    ///     // SAFETY: the call writes two numbers, to locals that outlive it.
+    ///     let code = unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) };
+    ///     Error::check("cuMemGetInfo", code)
+    /// })?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuCtxSetCurrent", "cudaSetDevice"))]
