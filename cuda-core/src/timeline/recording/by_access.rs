@@ -25,8 +25,6 @@ pub(super) struct ByAccess {
     /// By the id of the stream.
     streams: HashMap<u64, Followed>,
     step: Option<Step>,
-    /// The driver did not say which node an operation has.
-    pub(super) is_broken: bool,
 }
 
 /// What is known of a stream of the capture.
@@ -56,7 +54,7 @@ struct Step {
 }
 
 /// What an operation comes after that is about to be captured.
-pub(super) struct Preceded {
+pub(super) struct PrecededByAccess {
     before: Nodes,
     noted: Noted,
     is_barrier: bool,
@@ -73,7 +71,11 @@ impl ByAccess {
     /// Makes the next operation depend on those that it conflicts with. One that uses no memory, as
     /// far as this crate knows, is a barrier: it depends on all earlier ones, and all later ones
     /// depend on it. In a step that lists its dependencies, the operation depends on those alone.
-    pub(super) fn precede(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) -> Result<Preceded> {
+    pub(super) fn precede(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+    ) -> Result<PrecededByAccess> {
         let is_barrier = self.is_barrier(uses);
         let mut before = match (is_barrier, uses.is_empty()) {
             (true, _) => self.leaves.clone(),
@@ -92,17 +94,18 @@ impl ByAccess {
             }
         };
         set_dependencies(bound.raw(), &before)?;
-        Ok(Preceded { before, noted, is_barrier })
+        Ok(PrecededByAccess { before, noted, is_barrier })
     }
 
-    /// Notes the operation that was captured after [`ByAccess::precede`], or that failed to be.
+    /// Notes the operation that was captured after [`ByAccess::precede`], or that failed to be. An error
+    /// if the driver does not say which node it has.
     pub(super) fn captured(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
-        Preceded { before, noted, is_barrier }: Preceded,
+        PrecededByAccess { before, noted, is_barrier }: PrecededByAccess,
     ) -> Result<()> {
-        let (_, nodes) = state(bound.raw()).inspect_err(|_| self.is_broken = true)?;
+        let (_, nodes) = state(bound.raw())?;
         self.follow(&before, &nodes);
         let followed = Followed { current: nodes.clone(), noted };
         self.streams.insert(bound.timeline().id(), followed);

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
-    Access, Bytes, Fences, InGraphs, KeptMemory, Ledger, ONLY_IN_ITS_GRAPH, Touch, Use, key,
+    Access, Bytes, InGraphs, KeptMemory, Ledger, ONLY_IN_ITS_GRAPH, Touch, key,
 };
 use crate::util::sync::lock;
 use crate::util::tree::Tree;
@@ -30,6 +30,7 @@ mod condition;
 mod dependencies;
 mod keep;
 mod memory;
+mod order;
 mod reach;
 mod uses;
 
@@ -42,8 +43,9 @@ pub(crate) use uses::{
     CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
 };
 
-use by_access::{ByAccess, Preceded};
+use by_access::ByAccess;
 use memory::Allocated;
+use order::CaptureOrder;
 
 /// A capture. Its streams refer to it, also when it has ended.
 pub(crate) struct Recording {
@@ -92,14 +94,6 @@ struct OpenRecording {
     allocated: Vec<Allocated>,
     /// What operations reach by access.
     reached: Vec<Reached>,
-}
-
-enum CaptureOrder {
-    /// One stream: its operations come one after the other.
-    Chain,
-    /// One ledger for each of `uses.memory`.
-    Streams(Vec<Ledger>),
-    Access(ByAccess),
 }
 
 /// A use of the memory at an index of [`GraphUses::memory`].
@@ -348,13 +342,6 @@ pub(crate) struct Included<'a> {
     pub(crate) traits: GraphTraits,
 }
 
-/// An operation that is ordered after what it conflicts with, and not yet captured.
-enum Ordered {
-    Chain,
-    Access(Preceded),
-    Streams(Fences),
-}
-
 impl OpenRecording {
     fn include(
         &mut self,
@@ -382,54 +369,14 @@ impl OpenRecording {
         uses: &[PlacedUse],
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        match self.precede(bound, uses) {
-            Ok(ordered) => {
+        match self.order.precede(bound, uses) {
+            Ok(preceded) => {
                 let (seq, result) = enqueue();
-                let noted = self.captured(bound, uses, ordered, seq);
+                let noted = self.order.captured(bound, uses, preceded, seq);
+                self.uses.is_broken |= noted.is_err();
                 (seq, result.and(noted))
             }
             Err(error) => (0, Err(error)),
-        }
-    }
-
-    /// Orders the next operation after what it conflicts with.
-    fn precede(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) -> Result<Ordered> {
-        match &mut self.order {
-            CaptureOrder::Chain => Ok(Ordered::Chain),
-            CaptureOrder::Access(by_access) => by_access.precede(bound, uses).map(Ordered::Access),
-            CaptureOrder::Streams(ledgers) => {
-                let (timeline, mut fences) = (bound.timeline(), Fences::none());
-                for PlacedUse { at, range, access } in uses {
-                    ledgers[*at].add_conflicts(range, *access, Some(timeline), &mut fences);
-                }
-                fences.wait_on(bound)?;
-                Ok(Ordered::Streams(fences))
-            }
-        }
-    }
-
-    /// Notes what an operation uses that was captured, or that failed to be.
-    fn captured(
-        &mut self,
-        bound: &Bound<'_>,
-        uses: &[PlacedUse],
-        ordered: Ordered,
-        seq: u64,
-    ) -> Result<()> {
-        match (&mut self.order, ordered) {
-            (CaptureOrder::Access(by_access), Ordered::Access(preceded)) => {
-                let noted = by_access.captured(bound, uses, preceded);
-                self.uses.is_broken |= by_access.is_broken;
-                noted
-            }
-            (CaptureOrder::Streams(ledgers), Ordered::Streams(fences)) => {
-                for PlacedUse { at, range, access } in uses {
-                    let (access, stream, fences) = (*access, bound.timeline(), &fences);
-                    ledgers[*at].mark(Use { range, access, stream, seq, fences });
-                }
-                Ok(())
-            }
-            _ => Ok(()),
         }
     }
 

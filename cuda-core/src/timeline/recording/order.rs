@@ -1,0 +1,64 @@
+//! The order of a capture's operations among each other.
+
+use super::PlacedUse;
+use super::by_access::{ByAccess, PrecededByAccess};
+use crate::error::Result;
+use crate::timeline::core::Bound;
+use crate::timeline::ledger::{Fences, Ledger, Use};
+
+pub(super) enum CaptureOrder {
+    /// One stream: its operations come one after the other.
+    Chain,
+    /// One ledger for each of [`GraphUses::memory`](super::GraphUses::memory).
+    Streams(Vec<Ledger>),
+    Access(ByAccess),
+}
+
+/// What the next operation comes after.
+pub(super) enum Preceded {
+    Chain,
+    Streams(Fences),
+    Access(PrecededByAccess),
+}
+
+impl CaptureOrder {
+    /// Makes the next operation come after what it conflicts with.
+    pub(super) fn precede(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) -> Result<Preceded> {
+        match self {
+            Self::Chain => Ok(Preceded::Chain),
+            Self::Access(by_access) => by_access.precede(bound, uses).map(Preceded::Access),
+            Self::Streams(ledgers) => {
+                let (timeline, mut fences) = (bound.timeline(), Fences::none());
+                for PlacedUse { at, range, access } in uses {
+                    ledgers[*at].add_conflicts(range, *access, Some(timeline), &mut fences);
+                }
+                fences.wait_on(bound)?;
+                Ok(Preceded::Streams(fences))
+            }
+        }
+    }
+
+    /// Notes the operation that was captured since, or that failed to be. After an error, the order of
+    /// later operations is unknown.
+    pub(super) fn captured(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        preceded: Preceded,
+        seq: u64,
+    ) -> Result<()> {
+        match (self, preceded) {
+            (Self::Access(by_access), Preceded::Access(preceded)) => {
+                by_access.captured(bound, uses, preceded)
+            }
+            (Self::Streams(ledgers), Preceded::Streams(fences)) => {
+                for PlacedUse { at, range, access } in uses {
+                    let (access, stream, fences) = (*access, bound.timeline(), &fences);
+                    ledgers[*at].mark(Use { range, access, stream, seq, fences });
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
