@@ -86,9 +86,17 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         if self.other.is_none() {
-            INSIDE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.handle);
+            let mut inside = INSIDE.lock().unwrap_or_else(PoisonError::into_inner);
+            if inside.get(&self.handle) == Some(&thread::number()) {
+                inside.remove(&self.handle);
+            }
         }
     }
+}
+
+/// Ends the visits of a communicator that is removed, while its handle cannot be that of another.
+pub(super) fn end_visits(handle: usize) {
+    INSIDE.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
 }
 
 impl Call {

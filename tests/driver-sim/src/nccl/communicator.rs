@@ -161,6 +161,7 @@ impl State {
         let Some(comm) = self.nccl.communicators.remove(&id) else {
             return;
         };
+        super::call::end_visits(comm.handle);
         self.nccl.handles.retire(comm.handle);
         // A split that is in progress ends with it.
         if let Some((_, handle)) = comm.split_off {
