@@ -3,7 +3,7 @@
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::copy::linear::LinearCopy;
-use crate::copy::{at_one_end, crossing_of};
+use crate::copy::{at_one_end, crossing_of, reached};
 use crate::device::Device;
 use crate::error::Result;
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
@@ -15,6 +15,7 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};
+use crate::timeline::recording::Reached;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
@@ -50,6 +51,8 @@ struct BatchCopy {
     // INVARIANT: both places have `bytes` bytes, which `touches` of the batch cover.
     copy: LinearCopy,
     devices: [Option<Device>; 2],
+    /// What it reaches in a capture, if it is between devices.
+    reached: Option<Reached>,
 }
 
 impl<'a> Batch<'a> {
@@ -146,7 +149,9 @@ impl<'a> Batch<'a> {
         }
         self.touches.push(source.read());
         self.touches.push(Touch { access: Access::Write, ..destination.read() });
-        self.copies.push(BatchCopy { copy, devices });
+        let crosses = matches!(devices, [Some(near), Some(far)] if near != far);
+        let reached = if crosses { reached(&source, &destination) } else { None };
+        self.copies.push(BatchCopy { copy, devices, reached });
         Ok(())
     }
 }
@@ -199,6 +204,10 @@ impl<K: StreamKind> Stream<K> {
         };
         let crossing = |copy: &&BatchCopy| crossing_of(copy.devices[0], copy.devices[1]);
         let _crossings: Vec<_> = apart.iter().map(crossing).collect();
+        if let Some(recording) = stream.timeline().recording() {
+            let reached = apart.iter().filter_map(|copy| copy.reached.clone());
+            reached.for_each(|reached| recording.note_reached(reached));
+        }
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
             if at_once {

@@ -23,9 +23,9 @@ use crate::error::Result;
 use crate::memory::device::DeviceSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
-use crate::peer::{Confined, Crossing, crossing};
+use crate::peer::{Crossing, crossing};
 use crate::timeline::core::{StreamCore, same_device};
-use crate::timeline::recording::{Reached, Recording};
+use crate::timeline::recording::Reached;
 use crate::types::pod::Pod;
 
 use linear::LinearCopy;
@@ -75,7 +75,7 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     let stream = core.bind_work(op)?;
     let crossing = crossing_of(near, far);
     if let (Some(_), Some(recording)) = (&crossing, stream.timeline().recording()) {
-        note_reached(recording, &source, &view);
+        reached(&source, &view).into_iter().for_each(|reached| recording.note_reached(reached));
     }
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
@@ -84,24 +84,18 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     stream.submit_copy(op, &mut touches, move |stream| unsafe { copy.enqueue(stream) }).1
 }
 
-/// Notes in a capture what a copy between two devices reaches: a graph copies memory of the driver's
-/// pools by way of either device's access to the other's, and has none without.
+/// What a captured copy between two devices reaches: a graph copies between the driver's pools by way of
+/// either device's access to the other's pool, and without any its launch fails.
 #[cold]
-fn note_reached<T: Pod, A: Memory, B: Memory>(
-    recording: &Recording,
+fn reached<T: Pod, A: Memory, B: Memory>(
     source: &Slice<'_, T, A>,
     destination: &Slice<'_, T, B>,
-) {
-    let of_pool = |memory: Option<Confined>| memory.filter(Confined::is_of_a_pool);
-    let ways = [
-        destination.owner().zip(of_pool(source.confined())),
-        source.owner().zip(of_pool(destination.confined())),
-    ];
-    let ways: Vec<_> =
-        ways.into_iter().flatten().map(|(context, memory)| (context.clone(), memory)).collect();
-    if !ways.is_empty() {
-        recording.note_reached(Reached(ways));
-    }
+) -> Option<Reached> {
+    let near = source.owner()?.clone();
+    let far = destination.owner()?.clone();
+    let of_near = source.confined().filter(|memory| memory.is_of_a_pool())?;
+    let of_far = destination.confined().filter(|memory| memory.is_of_a_pool())?;
+    Some(Reached(vec![(far, of_near), (near, of_far)]))
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.

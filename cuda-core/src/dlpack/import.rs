@@ -68,6 +68,10 @@ unsafe impl Sync for ImportedTensor {}
 const FROM_RAW: &str = "dlpack::ImportedTensor::from_raw";
 const INTO_BUFFER: &str = "dlpack::ImportedTensor::into_buffer";
 
+/// Of the buffer of a tensor that others may read, too, so that no
+/// [`SharedSlice::try_into_buffer`] makes it one to write.
+struct ReadAlone;
+
 impl ImportedTensor {
     /// Takes a tensor of DLPack 1.x over, from a capsule named `dltensor_versioned`. No driver call.
     ///
@@ -214,7 +218,7 @@ impl ImportedTensor {
     /// # Errors
     /// Those of [`ImportedTensor::into_buffer`], except for a read-only tensor.
     pub fn into_shared<T: TensorElement>(self) -> Result<SharedSlice<T>, Rejected<Self>> {
-        self.into_memory().map(SharedSlice::from)
+        self.into_memory().map(|buffer| SharedSlice::from(buffer.into_other(ReadAlone)))
     }
 
     fn into_memory<T: TensorElement>(self) -> Result<DeviceBuffer<T>, Rejected<Self>> {

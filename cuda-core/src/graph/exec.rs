@@ -151,7 +151,8 @@ impl GraphExec {
     /// # Errors
     /// [`Error::Invalid`] if the graph uses pinned memory, which must be [lent](Self::lend_mut);
     /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; [`Error::Nccl`] if a communicator that
-    /// the graph uses was aborted; the driver's.
+    /// the graph uses was aborted; [`Error::Invalid`] if access to another device's memory was
+    /// [revoked](Context::disable_peer_access) that the graph needs; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -213,8 +214,7 @@ impl GraphExec {
     /// that is aborted after this is as if it were aborted after the launch.
     #[cold]
     fn require_launchable(&self) -> Result<Vec<Crossing>> {
-        let asked = self.uses.owners.iter().filter_map(|owner| owner.admits_launch(OP));
-        asked.filter_map(Result::transpose).collect()
+        self.uses.owners.iter().filter_map(|owner| owner.admits_launch(OP).transpose()).collect()
     }
 
     /// Makes the stream wait for what conflicts with a launch.

@@ -119,7 +119,7 @@ struct KeptUses {
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
         let GraphUses { memory, by_node, owners, mut traits, .. } = uses;
-        traits.may_be_refused |= owners.iter().any(|owner| owner.admits_launch("").is_some());
+        traits.may_be_refused |= owners.iter().any(|owner| owner.may_end());
         Self { memory, by_node: by_node.into(), owners: Arc::new(owners), traits }
     }
 }

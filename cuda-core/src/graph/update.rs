@@ -32,7 +32,7 @@ const OP: &str = "cuGraphExecUpdate";
 /// An operation that is changed lets go of the memory that it used before, unless another one uses it,
 /// once launches that are pending are done. What is not known by operation stays in use until
 /// [`update`](Self::update): what work of other libraries uses, child graphs, what runs on a
-/// [`Condition`](crate::Condition), and an operation of several nodes, such as a fill with values of
+/// [`Condition`](crate::Condition), access to other devices' memory, and an operation of several nodes, such as a fill with values of
 /// eight bytes.
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,

@@ -48,6 +48,11 @@ pub struct Buffer<T: Pod, M: Memory, X = ()> {
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
     #[inline]
+    /// The same buffer as one of another type.
+    pub(crate) fn into_other<Y>(self, extra: Y) -> Buffer<T, M, Y> {
+        Buffer::with_extra(self.storage, self.len, extra)
+    }
+
     pub(crate) fn with_extra(storage: Storage<M>, len: usize, extra: X) -> Self {
         Self { storage, len, extra, _elements: PhantomData }
     }

@@ -102,9 +102,9 @@ impl<T: Pod, M: Memory> SharedSlice<T, M> {
     /// The buffer again, to be written, if no other owner shares it.
     ///
     /// # Errors
-    /// The value itself, unchanged: if there is another owner, for a part, and for a buffer of
-    /// other elements or of a type of its own, such as
-    /// [`ManagedBuffer`](crate::managed::ManagedBuffer).
+    /// The value itself, unchanged: if there is another owner, for a part, for a buffer of other
+    /// elements or of a type of its own, such as [`ManagedBuffer`](crate::managed::ManagedBuffer), and
+    /// for a tensor of [another library](crate::dlpack).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -436,14 +436,18 @@ impl KeptAlive for Arc<Joined> {
         true
     }
 
+    fn may_end(&self) -> bool {
+        true
+    }
+
     /// Without the lock: a launch may block until work has ended that waits for a lost rank, and it is by
     /// aborting that this work ends. So another thread may abort between this answer and the launch.
     /// The launch then uses nothing that is freed: NCCL polls "until all CUDA graphs referencing the
     /// communicator are destroyed" before it frees what they use, also after an abort, which "prevents
     /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
-    fn admits_launch(&self, op: &'static str) -> Option<Result<Option<Crossing>>> {
+    fn admits_launch(&self, op: &'static str) -> Result<Option<Crossing>> {
         let aborted = NcclError::Aborted { op, rank: self.rank };
-        Some(if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(None) })
+        if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(None) }
     }
 }
 

@@ -134,12 +134,13 @@ impl Context {
         Ok(())
     }
 
-    /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
-    /// `cuMemPoolSetAccess`. Copies still work, more slowly.
+    /// Revokes the access, once all queued work has completed: `cuCtxDisablePeerAccess`,
+    /// `cuMemPoolSetAccess`. Copies still work, more slowly; launches of graphs that need the access are
+    /// refused.
     ///
-    /// Waits for all contexts of both devices that this crate knows, since they share their
-    /// device's pool, and again if another thread has enqueued a copy between the devices
-    /// meanwhile, or a kernel that uses the other's memory. The pool stays open as long as another
+    /// Waits for all contexts that this crate knows, since contexts share their device's pool and
+    /// graphs may be launched anywhere, and again if another thread has enqueued a copy between the
+    /// devices meanwhile, or a kernel or a graph that uses the other's memory. The pool stays open as long as another
     /// context of the device has access, or if
     /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
@@ -202,13 +203,14 @@ impl Changes {
     }
 }
 
-/// Waits for the work of both devices, until no work between them was enqueued during the wait;
-/// keeps such work out for as long as the value lives.
+/// Waits for the work of all devices, until no work between these two was enqueued during the wait;
+/// keeps such work out for as long as the value lives. A graph that works between the two may run on
+/// a stream of a third.
 pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
         let before = gate::enqueued(device, peer);
-        for context in context::known_on(&[device, peer]) {
+        for context in context::all_known() {
             context.synchronize()?;
         }
         if let Some(closed) = gate::close(device, peer, before) {
@@ -323,8 +325,8 @@ impl Confined {
         Self { device, space: None }
     }
 
-    /// Whether it belongs to a device.
-    pub(crate) fn is_of_a_pool(&self) -> bool {
+    /// Whether it is a pool's.
+    pub(crate) fn is_of_a_pool(self) -> bool {
         self.space.is_none()
     }
 
@@ -339,8 +341,8 @@ impl Confined {
     }
 }
 
-/// Whether the context was given access to the memory, of another device: to all of that device's
-/// default pool, to another pool of it, or to the memory's context. Stays so for as long as the
+/// Whether the context was given access to the memory, of another device: to that device's default pool,
+/// to any other pool of it, since which one the memory is of is not known, or to the memory's context. Stays so for as long as the
 /// caller holds a [`Crossing`] of the two devices.
 pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
     let device = context.device();

@@ -5,8 +5,9 @@ use std::ffi::{OsString, c_int, c_void};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Once;
-use std::thread;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use std::{process, thread};
 
 use crate::report::{Report, misuses};
 use crate::{leaks, state};
@@ -20,9 +21,13 @@ unsafe extern "C" {
     safe fn _exit(status: c_int) -> !;
 }
 
+/// The process that reports: not a fork's child, in which no thread may be left to release a lock.
+static REPORTS: AtomicU32 = AtomicU32::new(0);
+
 /// Makes a program that misused the driver outside of sessions say so when it ends, and fail. The
 /// library form also writes all of its report to where `CUDA_SIM_REPORT` says.
 pub(crate) fn report_at_exit(is_library: bool) {
+    REPORTS.store(process::id(), Ordering::Relaxed);
     let callback = if is_library { library_ends } else { program_ends };
     if cfg!(not(miri)) && atexit(callback) != 0 {
         eprintln!("cuda-driver-sim: nothing will be reported: atexit failed");
@@ -56,6 +61,9 @@ extern "C" fn program_ends() {
 }
 
 fn report(file: Option<OsString>) {
+    if REPORTS.load(Ordering::Relaxed) != process::id() {
+        return;
+    }
     let state = state::lock();
     let report = Report {
         mode: state.mode,

@@ -102,8 +102,7 @@ impl fmt::Display for Setting {
 }
 
 impl Setting {
-    /// How to run tests with it; or why it is impossible here. `simulator` is the simulated driver as a
-    /// library.
+    /// How to run tests with it; or why it is impossible here.
     pub(crate) fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
         let there = target.devices();
         if there < self.devices {

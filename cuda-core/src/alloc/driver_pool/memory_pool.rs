@@ -29,7 +29,8 @@ use crate::util::sync::lock;
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
 ///
 /// A clone is a reference. A pool that a program created is destroyed with its last reference;
-/// memory still allocated from it then stays valid, and the rest goes back to the device.
+/// memory still allocated from it then stays valid, and the rest goes back to the device. Kernels and
+/// graphs of other devices that use such memory are then refused, as if the pool had been closed.
 ///
 /// ```no_run
 /// use cuda_core::{Device, MemoryPool};
@@ -349,10 +350,10 @@ impl MemoryPool {
     /// Opens the pool's memory, present and future, to another device, or closes it:
     /// `cuMemPoolSetAccess`.
     ///
-    /// Closing waits for all contexts of both devices that this crate knows, since their work may
-    /// need the access, and again if another thread has enqueued a copy between the devices
-    /// meanwhile, or a kernel that uses the other's memory. Copies work without it, at a tenth of
-    /// the speed. A default pool that is closed stays so until it is opened, here or by
+    /// Closing waits for all contexts that this crate knows, since their work may need the access, and
+    /// again if another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph
+    /// that uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and
+    /// graphs that were captured with it, are refused. A default pool that is closed stays so until it is opened, here or by
     /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
     ///
     /// # Errors

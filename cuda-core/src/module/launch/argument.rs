@@ -454,6 +454,11 @@ impl<'a> Touched<'a> {
         if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
     }
 
+    /// Whether all memory is the device's own.
+    pub(super) fn is_near(&self) -> bool {
+        self.far.is_empty()
+    }
+
     /// Notes in a capture what the launch reaches by that access.
     pub(super) fn note_reached(&self, recording: &Recording) {
         for far in &self.far {

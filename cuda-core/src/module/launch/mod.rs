@@ -341,8 +341,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         Ok(Checked { function, config, arguments, touched })
     }
 
-    /// Describes the launch as the node of a graph, and says what it uses. [`Error::NotCapturable`]
-    /// if it needs access to the memory of another device, which could be revoked.
+    /// Describes the launch as the node of a graph, and says what it uses. It may not use memory of
+    /// another device, since only a capture notes what needs access.
     pub(crate) fn as_node<R>(
         &mut self,
         op: &'static str,
@@ -350,9 +350,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ) -> Result<R> {
         Error::unless(!self.prepared.is_empty, op, "a launch for no elements is no operation")?;
         let Checked { function, config, arguments, touched } = self.check()?;
-        if !touched.cross(function)?.is_empty() {
-            return Err(Error::NotCapturable { op });
-        }
+        let why =
+            "a kernel that uses another device's memory: capture it, and `update` to that graph";
+        Error::unless(touched.is_near(), op, why)?;
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let node = CUDA_KERNEL_NODE_PARAMS {

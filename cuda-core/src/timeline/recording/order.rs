@@ -58,6 +58,7 @@ impl CaptureOrder {
                 }
                 Ok(())
             }
+            // A chain; the two are of the same kind always.
             _ => Ok(()),
         }
     }

@@ -13,19 +13,26 @@ use crate::util::sync::lock;
 pub(crate) struct Reached(pub(crate) Vec<(Context, Confined)>);
 
 impl KeptAlive for Reached {
-    fn admits_launch(&self, op: &'static str) -> Option<Result<Option<Crossing>>> {
-        let (context, memory) = self.0.first()?;
-        let devices = [memory.device, context.device()];
-        let crossing = peer::crossing(devices[0], devices[1]);
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    fn admits_launch(&self, op: &'static str) -> Result<Option<Crossing>> {
+        let Some((context, memory)) = self.0.first() else {
+            return Ok(None);
+        };
+        let (one, other) = (context.device(), memory.device);
+        let crossing = peer::crossing(one, other);
         if self.0.iter().any(|(context, memory)| peer::has_access(context, *memory)) {
-            return Some(Ok(Some(crossing)));
+            return Ok(Some(crossing));
         }
-        let [memory, device] = devices.map(|device| device.ordinal());
         let why = format!(
-            "the access between device {device} and device {memory} was revoked, which the graph was captured \
-             with: give it again, or capture the graph without it"
+            "there is no access between device {} and device {}, which the graph was captured with: give it \
+             again, or `update` to a graph without it",
+            one.ordinal(),
+            other.ordinal()
         );
-        Some(Err(Error::invalid(op, why)))
+        Err(Error::invalid(op, why))
     }
 }
 

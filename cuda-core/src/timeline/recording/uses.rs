@@ -120,11 +120,15 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
         false
     }
 
-    /// For what another thread may end although the graph keeps it: the error of a launch by the call
-    /// `op` after that, or what is to be held over the launch. It is asked before each launch, unless
-    /// it returns [`None`].
-    fn admits_launch(&self, _op: &'static str) -> Option<Result<Option<Crossing>>> {
-        None
+    /// Whether another thread may end it although the graph keeps it.
+    fn may_end(&self) -> bool {
+        false
+    }
+
+    /// Asked before each launch by the call `op`, of what [may end](Self::may_end): the error of a launch
+    /// after that, or what the launch holds so that it does not end meanwhile.
+    fn admits_launch(&self, _op: &'static str) -> Result<Option<Crossing>> {
+        Ok(None)
     }
 }
 
