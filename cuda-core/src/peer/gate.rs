@@ -40,6 +40,8 @@ struct Crossings {
     /// Tickets of those that have not ended.
     under_way: Vec<u64>,
     closed: bool,
+    /// Graphs do such work, too, which may be launched on a stream of any device.
+    by_graphs: bool,
 }
 
 /// One entry for each pair of devices between which there ever was work.
@@ -56,7 +58,13 @@ fn between(one: Device, other: Device) -> Between {
 fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
     let found = all.iter().position(|entry| entry.between == between);
     let index = found.unwrap_or_else(|| {
-        all.push(Crossings { between, begun: 0, under_way: Vec::new(), closed: false });
+        all.push(Crossings {
+            between,
+            begun: 0,
+            under_way: Vec::new(),
+            closed: false,
+            by_graphs: false,
+        });
         all.len() - 1
     });
     &mut all[index]
@@ -101,6 +109,16 @@ impl Drop for Crossing {
         drop(all);
         CHANGED.notify_all();
     }
+}
+
+/// Notes that a graph works between two devices, before its first launch.
+pub(crate) fn crossed_by_graphs(one: Device, other: Device) {
+    entry(&mut lock(&CROSSINGS), between(one, other)).by_graphs = true;
+}
+
+/// Whether there ever was such a graph.
+pub(super) fn is_crossed_by_graphs(one: Device, other: Device) -> bool {
+    entry(&mut lock(&CROSSINGS), between(one, other)).by_graphs
 }
 
 /// Waits until all enqueues that have begun are over: a later wait for both devices' work covers

@@ -15,7 +15,7 @@ use crate::process::foreign_code::DeferForeignCode;
 use crate::util::raw_enum::raw_enum;
 use crate::util::sync::lock;
 
-pub(crate) use gate::{ClosedGate, Crossing, crossing};
+pub(crate) use gate::{ClosedGate, Crossing, crossed_by_graphs, crossing};
 
 raw_enum! {
     /// What another device may do with memory.
@@ -134,13 +134,14 @@ impl Context {
         Ok(())
     }
 
-    /// Revokes the access, once all queued work has completed: `cuCtxDisablePeerAccess`,
+    /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
     /// `cuMemPoolSetAccess`. Copies still work, more slowly; launches of graphs that need the access are
     /// refused.
     ///
-    /// Waits for all contexts that this crate knows, since contexts share their device's pool and
-    /// graphs may be launched anywhere, and again if another thread has enqueued a copy between the
-    /// devices meanwhile, or a kernel or a graph that uses the other's memory. The pool stays open as long as another
+    /// Waits for all contexts of both devices that this crate knows, since they share their device's
+    /// pool, and for those of all devices once a graph was captured that needs the access; and again if
+    /// another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph that
+    /// uses the other's memory. The pool stays open as long as another
     /// context of the device has access, or if
     /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
@@ -203,14 +204,17 @@ impl Changes {
     }
 }
 
-/// Waits for the work of all devices, until no work between these two was enqueued during the wait;
-/// keeps such work out for as long as the value lives. A graph that works between the two may run on
-/// a stream of a third.
+/// Waits for the work of both devices, and of all devices if graphs work between the two, until no work
+/// between them was enqueued during the wait; keeps such work out for as long as the value lives.
 pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
         let before = gate::enqueued(device, peer);
-        for context in context::all_known() {
+        let contexts = match gate::is_crossed_by_graphs(device, peer) {
+            true => context::all_known(),
+            false => context::known_on(&[device, peer]),
+        };
+        for context in contexts {
             context.synchronize()?;
         }
         if let Some(closed) = gate::close(device, peer, before) {

@@ -234,6 +234,30 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 4;
+    fn s42_access_is_revoked_behind_a_graph_on_a_third_device() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let third = Device::get(2)?.create_stream()?;
+        let copy_words = kernels::get(&contexts[0], "copy_words")?;
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
+        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        streams[1].fill(&mut far, 7)?;
+        contexts[0].enable_peer_access(&contexts[1])?;
+        let graph = Graph::capture(&contexts[0], |stream| {
+            // SAFETY: both have 100 elements.
+            unsafe { stream.kernel(&copy_words).block(128).arg(&mut near).arg(&far).arg(100u32).launch() }
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&third)?;
+        contexts[0].disable_peer_access(&contexts[1])?;
+        assert!(third.query()?, "the launch is done");
+        assert_eq!(streams[0].download_vec(&near)?, [7; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 2;
     fn l_a_kernel_reaches_another_device_while_it_has_access() -> Result<()> {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];

@@ -350,9 +350,10 @@ impl MemoryPool {
     /// Opens the pool's memory, present and future, to another device, or closes it:
     /// `cuMemPoolSetAccess`.
     ///
-    /// Closing waits for all contexts that this crate knows, since their work may need the access, and
-    /// again if another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph
-    /// that uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and
+    /// Closing waits for all contexts of both devices that this crate knows, since their work may
+    /// need the access, and for those of all devices once a graph was captured that does; and again if
+    /// another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph that
+    /// uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and
     /// graphs that were captured with it, are refused. A default pool that is closed stays so until it is opened, here or by
     /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
     ///

@@ -42,6 +42,9 @@ impl Recording {
     pub(crate) fn note_reached(&self, reached: Reached) {
         if let Some(recorded) = lock(&self.recorded).as_mut() {
             if !recorded.reached.contains(&reached) {
+                if let Some((context, memory)) = reached.0.first() {
+                    peer::crossed_by_graphs(context.device(), memory.device);
+                }
                 recorded.reached.push(reached.clone());
                 recorded.uses.owners.push(Arc::new(reached));
             }
