@@ -3,7 +3,6 @@
 use std::env;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 use std::ptr::null_mut;
 
 use cuda_sim::Session;
@@ -79,9 +78,8 @@ fn misuse_outside_of_sessions_fails_the_program() {
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(0x12));
         return;
     }
-    let mut program = Command::new(env::current_exe().expect("a path"));
-    let name = "sessions::misuse_outside_of_sessions_fails_the_program";
-    let output = program.args(["--exact", name]).env(CHILD, "1").output().expect("it starts");
+    let mut child = again("sessions::misuse_outside_of_sessions_fails_the_program");
+    let output = child.env(CHILD, "1").output().expect("it starts");
     let (printed, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(70), "{errors}");
     assert!(String::from_utf8_lossy(&printed).contains("1 passed"), "what was printed is not lost");

@@ -1,11 +1,20 @@
 //! Shorthands for raw driver calls that every test makes.
 
+use std::env;
 use std::ffi::c_void;
+use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::Once;
 
 use cuda_sim::{Config, Session};
 use cuda_sys::*;
+
+/// One test of this program in a process of its own.
+pub(crate) fn again(test: &str) -> Command {
+    let mut program = Command::new(env::current_exe().expect("this program has a path"));
+    program.args(["--exact", test, "--nocapture"]);
+    program
+}
 
 /// Starts a session on the simulated driver, with no context current on this thread.
 pub(crate) fn begin() -> Session {
