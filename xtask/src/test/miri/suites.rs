@@ -53,7 +53,7 @@ pub(super) const EVEN: Turn = (2, 0);
 pub(super) const ODD: Turn = (2, 1);
 
 /// Samples that make up all tests.
-pub(super) const SAMPLES: usize = 64;
+pub(super) const SAMPLES: usize = 96;
 
 const fn sim(provenance: Provenance, turn: Turn) -> Suite {
     Suite {
