@@ -95,7 +95,7 @@ fn reached<T: Pod, A: Memory, B: Memory>(
     let far = destination.owner()?.clone();
     let of_near = source.confined().filter(|memory| memory.is_of_a_pool())?;
     let of_far = destination.confined().filter(|memory| memory.is_of_a_pool())?;
-    Some(Reached(vec![(far, of_near), (near, of_far)]))
+    Some(Reached { way: (far, of_near), or: Some((near, of_far)) })
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.

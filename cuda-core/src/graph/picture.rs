@@ -26,8 +26,9 @@ impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
     /// what they do, in the colours of the streams that they were captured on. A legend names the
     /// streams, by number, and their devices; a node of [another](Graph::include) graph is that of the
-    /// stream that it was included on. Bodies of conditions are not drawn. Texts that are too long for a node, such as long names of kernels, end in "…";
-    /// the whole text is the node's title, which viewers show under the pointer.
+    /// stream that it was included on. Bodies of conditions are not drawn. Texts that are too long for
+    /// a node, such as long names of kernels, end in "…"; the whole text is the node's title, which
+    /// viewers show under the pointer.
     ///
     /// # Errors
     /// Those of [`Graph::nodes`] and [`Graph::edges`].
@@ -93,12 +94,12 @@ fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) 
          markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#888\"/></marker>\n"
     );
     for stops in &edges {
+        // Writing to a string cannot fail.
         let mut way = String::new();
         for ((x1, y1), (x2, y2)) in stops.iter().zip(&stops[1..]) {
             let (x1, middle) = (x1 + NODE.0, x2 - GAP.0 / 2);
             let _ = write!(way, "L{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}");
         }
-        // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
             "<path d=\"M{}\" fill=\"none\" stroke=\"#888\" marker-end=\"url(#arrow)\"/>",

@@ -346,8 +346,8 @@ impl Confined {
 }
 
 /// Whether the context was given access to the memory, of another device: to that device's default pool,
-/// to any other pool of it, since which one the memory is of is not known, or to the memory's context. Stays so for as long as the
-/// caller holds a [`Crossing`] of the two devices.
+/// to any other pool of it, since which one the memory is of is not known, or to the memory's context.
+/// Stays so for as long as the caller holds a [`Crossing`] of the two devices.
 pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
     let device = context.device();
     let to_all = lock(&ENABLED).iter().any(|access| match memory.space {

@@ -462,7 +462,8 @@ impl<'a> Touched<'a> {
     /// Notes in a capture what the launch reaches by that access.
     pub(super) fn note_reached(&self, recording: &Recording) {
         for far in &self.far {
-            recording.note_reached(Reached(vec![(self.context.clone(), far.what)]));
+            let way = (self.context.clone(), far.what);
+            recording.note_reached(Reached { way, or: None });
         }
     }
 

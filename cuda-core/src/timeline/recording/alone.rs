@@ -57,7 +57,8 @@ impl Recording {
         self.resumed.wait_while(guard, is_alone).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for what other threads [capture alone](CapturedAlone), which began before the capture was to end.
+    /// Waits for what other threads [capture alone](CapturedAlone), which began before the capture was to
+    /// end.
     pub(crate) fn wait_for_others(&self) {
         drop(self.wait_until_resumed(lock(&self.recorded)));
     }

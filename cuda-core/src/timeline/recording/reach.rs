@@ -4,13 +4,25 @@ use std::sync::Arc;
 
 use super::{KeptAlive, Recording};
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::peer::{self, Confined, Crossing};
 use crate::util::sync::lock;
 
-/// Memory that an operation reaches from another device's context: by any of these ways.
+/// Memory that an operation reaches from the context of another device.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Reached(pub(crate) Vec<(Context, Confined)>);
+pub(crate) struct Reached {
+    pub(crate) way: (Context, Confined),
+    /// Another way, which serves as well.
+    pub(crate) or: Option<(Context, Confined)>,
+}
+
+impl Reached {
+    fn devices(&self) -> [Device; 2] {
+        let (context, memory) = &self.way;
+        [context.device(), memory.device]
+    }
+}
 
 impl KeptAlive for Reached {
     fn may_end(&self) -> bool {
@@ -18,12 +30,10 @@ impl KeptAlive for Reached {
     }
 
     fn admits_launch(&self, op: &'static str) -> Result<Option<Crossing>> {
-        let Some((context, memory)) = self.0.first() else {
-            return Ok(None);
-        };
-        let (one, other) = (context.device(), memory.device);
+        let [one, other] = self.devices();
         let crossing = peer::crossing(one, other);
-        if self.0.iter().any(|(context, memory)| peer::has_access(context, *memory)) {
+        let has_access = |(context, memory): &_| peer::has_access(context, *memory);
+        if has_access(&self.way) || self.or.as_ref().is_some_and(has_access) {
             return Ok(Some(crossing));
         }
         let why = format!(
@@ -40,11 +50,10 @@ impl Recording {
     /// Notes what an operation reaches: each launch of the graph is refused without access to it, and
     /// holds the access.
     pub(crate) fn note_reached(&self, reached: Reached) {
+        let [one, other] = reached.devices();
+        peer::crossed_by_graphs(one, other);
         if let Some(recorded) = lock(&self.recorded).as_mut() {
             if !recorded.reached.contains(&reached) {
-                if let Some((context, memory)) = reached.0.first() {
-                    peer::crossed_by_graphs(context.device(), memory.device);
-                }
                 recorded.reached.push(reached.clone());
                 recorded.uses.owners.push(Arc::new(reached));
             }
