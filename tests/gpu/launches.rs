@@ -257,6 +257,8 @@ gpu_test! {
             error.code(),
             Some(cuda_sys::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
         );
+        let text = error.to_string();
+        assert!(text.starts_with("cuLaunchKernelEx: `nothing`: CUDA_ERROR_COOPERATIVE"), "{text}");
         assert!(!error.is_sticky());
         stream.synchronize()
     }

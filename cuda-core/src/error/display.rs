@@ -97,15 +97,15 @@ impl fmt::Display for Error {
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
             Self::WrongDevice { op, what, memory, stream } => {
-                let access = match *op {
-                    LAUNCH => ", or for buffers `Context::enable_peer_access`",
-                    _ => "",
-                };
-                write!(
-                    f,
-                    "{op}: {what} is on device {memory}, the stream on device {stream}; use a stream \
-                     of device {memory}{access}"
-                )
+                write!(f, "{op}: {what} is on device {memory}, the stream on device {stream}; ")?;
+                if op.starts_with("nccl") {
+                    return f.write_str("each rank, the root too, takes memory of its own device");
+                }
+                write!(f, "use a stream of device {memory}")?;
+                match *op {
+                    LAUNCH => f.write_str(", or for buffers `Context::enable_peer_access`"),
+                    _ => Ok(()),
+                }
             }
             Self::ContextInUse => f.write_str("the context is still in use"),
             Self::GivenUp { what } => {
@@ -219,9 +219,9 @@ fn not_in_graphs(op: &str) -> String {
                 .into();
         }
         "cuStreamWaitEvent" => {
-            return "captured work cannot wait for work outside of the capture, nor that for captured work; \
-                    for several streams in one graph there is `Graph::capture_on`, and outside of \
-                    conditions `wait_event_each` makes each launch wait"
+            return "a stream of a capture waits for events of that capture alone, and other streams \
+                    wait for none of them; for several streams in one graph there is `Graph::capture_on`, \
+                    and outside of conditions `wait_event_each` makes each launch wait"
                 .into();
         }
         "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy3DAsync" => {
@@ -242,7 +242,9 @@ fn not_in_graphs(op: &str) -> String {
 /// What makes the update of an executable graph impossible.
 fn differs(why: CUgraphExecUpdateResult) -> &'static str {
     match why {
-        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => "the dependencies differ",
+        cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => {
+            "the operations differ in number or dependencies"
+        }
         cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED => "the kinds of operations differ",
         cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED
         | cuda_sys::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE => "a kernel differs",
@@ -259,7 +261,7 @@ fn differs(why: CUgraphExecUpdateResult) -> &'static str {
 
 debug_by_variant! { Error: Driver, Invalid, OutOfHostMemory, OutOfMemory, PoolExhausted, NoDriver, DriverTooOld, NoSuchDevice, NoSuchUuid, Unsupported, PeerAccessInUse, LengthMismatch, OutOfBounds, SizeOverflow, Allocator, OnDevice, WrongDevice, ContextInUse, GivenUp, Capturing, NotCapturable, GraphUpdate, Module, Nvrtc, NoNvrtc, Nccl, Launch, WrongContext, UnknownContext, ContextStack, LostStream, NoThread, InCallback, Forked, Exiting }
 debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
-debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize }
+debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize, Refused }
 debug_by_variant! { ModuleError: Compile, File, NotFound }
 debug_by_variant! { NcclError: Failed, TimedOut, Aborted, Finalized, NotFound, TooOld, Missing }
 

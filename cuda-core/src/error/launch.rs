@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::text::counted;
+use cuda_sys::CUresult;
+
+use super::LAUNCH;
+use super::text::{counted, describe};
 
 /// Why a [launch](crate::Launch) was refused: the inner value of
 /// [`Error::Launch`](crate::Error::Launch).
@@ -39,7 +42,7 @@ pub enum LaunchError {
     /// A kernel was given more or fewer arguments than it has parameters.
     #[non_exhaustive]
     ArgumentCount {
-        /// What was refused: `launch`, or `load` for a declaration by [`kernel!`](crate::kernel!).
+        /// What was refused: `cuLaunchKernelEx`, or `load` for a declaration by [`kernel!`](crate::kernel!).
         op: &'static str,
         /// The kernel.
         kernel: String,
@@ -52,7 +55,7 @@ pub enum LaunchError {
     /// An argument differs in size from the parameter that it is for.
     #[non_exhaustive]
     ArgumentSize {
-        /// What was refused: `launch`, or `load` for a declaration by [`kernel!`](crate::kernel!).
+        /// What was refused: `cuLaunchKernelEx`, or `load` for a declaration by [`kernel!`](crate::kernel!).
         op: &'static str,
         /// The kernel.
         kernel: String,
@@ -64,6 +67,16 @@ pub enum LaunchError {
         expected: usize,
         /// The argument's.
         given: usize,
+    },
+
+    /// The driver refused the launch; nothing was enqueued. If it reports that earlier work has failed,
+    /// that is an [`Error::Driver`](crate::Error::Driver).
+    #[non_exhaustive]
+    Refused {
+        /// The kernel.
+        kernel: String,
+        /// The driver's code.
+        code: CUresult,
     },
 }
 
@@ -78,16 +91,22 @@ impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit { what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
-                write!(f, "launch: {what} is zero; `elements(0)` makes a launch that does nothing")
+                write!(
+                    f,
+                    "{LAUNCH}: {what} is zero; `elements(0)` makes a launch that does nothing"
+                )
             }
             Self::Limit { what: NOT_ALLOWED_YET, asked, limit } => write!(
                 f,
-                "launch: {asked} bytes of dynamic shared memory asked for; {limit} possible until \
+                "{LAUNCH}: {asked} bytes of dynamic shared memory asked for; {limit} possible until \
                  `Function::set_max_dynamic_shared` allows more"
             ),
-            Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
+            Self::Limit { what, asked: 0, .. } => write!(f, "{LAUNCH}: {what} is zero"),
             Self::Limit { what, asked, limit } => {
-                write!(f, "launch: {what}: {asked} asked for, at most {limit} possible")
+                write!(f, "{LAUNCH}: {what}: {asked} asked for, at most {limit} possible")
+            }
+            Self::Refused { kernel, code } => {
+                write!(f, "{LAUNCH}: `{kernel}`: {}", describe(*code))
             }
             Self::ArgumentCount { op: LOAD, kernel, expected, given } => write!(
                 f,
@@ -118,7 +137,7 @@ impl fmt::Display for LaunchError {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOAD, LaunchError};
+    use super::{LAUNCH, LOAD, LaunchError};
 
     #[test]
     fn one_argument_is_no_more_than_one() {
@@ -126,17 +145,20 @@ mod tests {
             let (kernel, expected, given) = ("f".into(), 1, 2);
             LaunchError::ArgumentCount { op, kernel, expected, given }.to_string()
         };
-        assert_eq!(text("launch"), "launch: `f` has 1 parameter, and was given 2 arguments");
+        assert_eq!(
+            text(LAUNCH),
+            "cuLaunchKernelEx: `f` has 1 parameter, and was given 2 arguments"
+        );
         assert_eq!(text(LOAD), "load: `f` has 1 parameter, and was declared with 2");
     }
 
     #[test]
     fn a_number_of_eight_bytes_may_be_a_literal() {
         let text = |expected, given| {
-            let (op, kernel, index, name) = ("launch", "f".into(), 1, None);
+            let (op, kernel, index, name) = (LAUNCH, "f".into(), 1, None);
             LaunchError::ArgumentSize { op, kernel, index, name, expected, given }.to_string()
         };
-        let plain = "launch: parameter 1 of `f` has 8 bytes, the argument 4";
+        let plain = "cuLaunchKernelEx: parameter 1 of `f` has 8 bytes, the argument 4";
         assert_eq!(text(8, 4), plain);
         assert!(
             text(4, 8)
@@ -150,14 +172,14 @@ mod tests {
         assert!(
             limit("grid.y", 0, 65_535).ends_with("`elements(0)` makes a launch that does nothing")
         );
-        assert_eq!(limit("grid.z", 0, 65_535), "launch: grid.z is zero");
+        assert_eq!(limit("grid.z", 0, 65_535), "cuLaunchKernelEx: grid.z is zero");
         assert_eq!(
             limit("bytes of dynamic shared memory", 5, 0),
-            "launch: bytes of dynamic shared memory: 5 asked for, at most 0 possible"
+            "cuLaunchKernelEx: bytes of dynamic shared memory: 5 asked for, at most 0 possible"
         );
         assert_eq!(
             limit(super::NOT_ALLOWED_YET, 100_000, 49_152),
-            "launch: 100000 bytes of dynamic shared memory asked for; 49152 possible until \
+            "cuLaunchKernelEx: 100000 bytes of dynamic shared memory asked for; 49152 possible until \
              `Function::set_max_dynamic_shared` allows more"
         );
     }

@@ -2,7 +2,7 @@
 
 use cuda_sys::CUresult;
 
-use crate::error::{AllocatorError, Error, ModuleError};
+use crate::error::{AllocatorError, Error, LaunchError, ModuleError};
 
 impl Error {
     /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` if a pool, a limit or an allocator had no
@@ -29,6 +29,7 @@ impl Error {
             Error::NoDriver(_) => Some(cuda_sys::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED),
             Error::Module(ModuleError::Compile { code, .. }) => Some(*code),
             Error::Module(ModuleError::NotFound { .. }) => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
+            Error::Launch(LaunchError::Refused { code, .. }) => Some(*code),
             Error::OnDevice { error, .. } => error.code(),
             _ => None,
         }

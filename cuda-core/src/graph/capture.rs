@@ -202,7 +202,8 @@ impl Capture {
     /// The streams of a capture that has not begun.
     fn prepare(contexts: &[&Context], recording: Arc<Recording>) -> Result<Self> {
         let streams = contexts.iter().map(|context| context.create_captured(&recording));
-        let streams = streams.collect::<Result<_>>()?;
+        let streams = streams.collect::<Result<Vec<Stream>>>()?;
+        streams.iter().for_each(|stream| recording.number(stream.core().timeline()));
         Ok(Self { streams, recording, ended: true })
     }
 

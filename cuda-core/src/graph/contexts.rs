@@ -18,6 +18,10 @@ use crate::context::Context;
 /// })?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no array or vector of `&Context`",
+    note = "of a vector or a slice of contexts: `contexts.iter().collect::<Vec<_>>()`"
+)]
 #[expect(private_bounds, reason = "sealed")]
 pub trait GraphContexts<'c>: AsRef<[&'c Context]> + Sealed {
     /// The same shape, of other values.

@@ -10,7 +10,6 @@ use super::{Graph, KeptUses, SharedGraph};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
-use crate::peer::Crossing;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -93,8 +92,10 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which cannot be
-    /// [lent](GraphExec::lend) any more, and if there is an executable of a graph that
-    /// [allocates](Stream::alloc_in_graph) memory; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
+    /// [lent](GraphExec::lend) any more, if the graph needs access to another device's memory that was not
+    /// [given](Context::enable_peer_access) or was revoked, and if there is an executable of a graph that
+    /// [allocates](Stream::alloc_in_graph) memory; [`Error::Nccl`] if a communicator that it uses was
+    /// aborted; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
     /// the graph, and operations depend on [conditions](crate::Condition).
     ///
     /// ```no_run
@@ -112,6 +113,7 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec> {
         let op = "cuGraphInstantiate";
         super::lent::require_lendable(self.uses.memory.iter(), op)?;
+        let _held = self.uses.admit(op)?;
         let is_free = !self.uses.traits.has_memory || Arc::strong_count(&self.executables) == 1;
         let why = "the graph allocates memory, so there is one executable of it at a time";
         Error::unless(is_free, op, why)?;
@@ -183,10 +185,7 @@ impl GraphExec {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
-        let _held = match self.uses.traits.may_be_refused {
-            true => self.require_launchable()?,
-            false => Vec::new(),
-        };
+        let _held = self.uses.admit(OP)?;
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }
@@ -207,14 +206,6 @@ impl GraphExec {
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
         }
         launched
-    }
-
-    /// Refuses a launch if what the graph keeps alive was ended all the same: a communicator that was
-    /// aborted, access that was revoked. Access is not revoked while the result lives; a communicator
-    /// that is aborted after this is as if it were aborted after the launch.
-    #[cold]
-    fn require_launchable(&self) -> Result<Vec<Crossing>> {
-        self.uses.owners.iter().filter_map(|owner| owner.admits_launch(OP).transpose()).collect()
     }
 
     /// Makes the stream wait for what conflicts with a launch.

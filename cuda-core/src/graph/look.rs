@@ -150,7 +150,7 @@ impl Graph {
         }
         let kinds: Vec<_> = kinds.iter().map(|(name, count)| format!("{name} x {count}")).collect();
         Ok(format!(
-            "{} ({}), {}, {}",
+            "{} ({}), {}, memory of {}",
             counted(nodes.len(), "node", "nodes"),
             kinds.join(", "),
             counted(self.edge_count()?, "dependency", "dependencies"),
@@ -159,7 +159,7 @@ impl Graph {
     }
 }
 
-/// A summary: `3 nodes (copy x 2, kernel x 1), 2 dependencies, 3 allocations`.
+/// A summary: `3 nodes (copy x 2, kernel x 1), 2 dependencies, memory of 3 allocations`.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.summary() {

@@ -7,11 +7,14 @@ use cuda_sys::{CUgraph, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Rejected, Result};
+use crate::peer::Crossing;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
-use crate::timeline::recording::{GraphOwners, GraphTraits, GraphUses, NodeUses, UsedMemory};
+use crate::timeline::recording::{
+    GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
+};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
@@ -163,6 +166,19 @@ impl KeptUses {
     fn covers(&self, key: usize, touch: &Touch<'_>) -> bool {
         let known = self.memory.iter().find(|known| known.key() == key);
         known.is_some_and(|known| known.covers(&touch.range, touch.access))
+    }
+
+    /// Refuses the call `op`, which makes or launches an executable, if what the graph keeps alive was
+    /// ended all the same: a communicator that was aborted, access that was revoked. Access is not revoked
+    /// while the result lives; a communicator that is aborted after this is as if it were aborted after
+    /// the call.
+    #[inline]
+    fn admit(&self, op: &'static str) -> Result<Vec<Crossing>> {
+        let admitted = |owner: &Arc<dyn KeptAlive>| owner.admits(op).transpose();
+        match self.traits.may_be_refused {
+            true => self.owners.iter().filter_map(admitted).collect(),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Whether launches must be lent some of the memory.

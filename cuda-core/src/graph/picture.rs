@@ -24,11 +24,11 @@ const UNKNOWN: &str = "#f5f5f5";
 /// # A picture
 impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
-    /// what they do, in the colours of the streams that they were captured on. A legend names the
-    /// streams, by number, and their devices; a node of [another](Graph::include) graph is that of the
-    /// stream that it was included on. Bodies of conditions are not drawn. Texts that are too long for
-    /// a node, such as long names of kernels, end in "…"; the whole text is the node's title, which
-    /// viewers show under the pointer.
+    /// what they do, in the colours of the streams that they were captured on. A legend numbers these
+    /// streams from 0 on, in their order, and names their devices; a node of [another](Graph::include)
+    /// graph is that of the stream that it was included on. Bodies of conditions are not drawn. Texts that
+    /// are too long for a node, such as long names of kernels, end in "…"; the whole text is the node's
+    /// title, which viewers show under the pointer.
     ///
     /// # Errors
     /// Those of [`Graph::nodes`] and [`Graph::edges`].
@@ -78,7 +78,7 @@ fn streams(on: &[Option<CapturedOn>]) -> Vec<CapturedOn> {
 }
 
 fn name(streams: &[CapturedOn], number: usize) -> String {
-    format!("stream {}, device {}", number + 1, streams[number].device)
+    format!("stream {number}, device {}", streams[number].device)
 }
 
 fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) -> String {
@@ -273,9 +273,9 @@ mod tests {
         assert_eq!(svg.matches(COLOURS[0]).count(), 3, "two nodes, and the legend: {svg}");
         assert_eq!(svg.matches(COLOURS[1]).count(), 2, "{svg}");
         assert_eq!(svg.matches(UNKNOWN).count(), 1, "{svg}");
-        let first = svg.find(">stream 1, device 3<").expect("the legend");
-        assert!(first < svg.find(">stream 2, device 7<").expect("the legend"), "{svg}");
-        assert!(svg.contains("<title>a (stream 2, device 7)</title>"), "{svg}");
+        let first = svg.find(">stream 0, device 3<").expect("the legend");
+        assert!(first < svg.find(">stream 1, device 7<").expect("the legend"), "{svg}");
+        assert!(svg.contains("<title>a (stream 1, device 7)</title>"), "{svg}");
     }
 
     #[test]

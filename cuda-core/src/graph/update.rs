@@ -43,7 +43,8 @@ impl GraphExec {
     /// # Errors
     /// [`Error::GraphUpdate`], with the reason, if the graphs differ in more than what operations
     /// act on: this executable is then unchanged, and can be launched; [`Error::Invalid`] for another
-    /// graph that [allocates](crate::Stream::alloc_in_graph) memory; the driver's.
+    /// graph that [allocates](crate::Stream::alloc_in_graph) memory; for what the graph needs, those of
+    /// [`Graph::instantiate`]; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -66,6 +67,7 @@ impl GraphExec {
         let exec = self.raw()?;
         let why = "the graph allocates memory, so only its own executable can: instantiate it";
         Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
+        let _held = graph.uses.admit(OP)?;
         let mut info = CUgraphExecUpdateResultInfo::default();
         let code = graph.with_raw(|graph| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;

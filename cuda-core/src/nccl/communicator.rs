@@ -115,6 +115,15 @@ impl Communicator {
         Self::finish(begun).map(|mut it| it.remove(0))
     }
 
+    /// The error for a stream of another context.
+    #[cold]
+    pub(super) fn elsewhere(&self, stream: &Stream) -> Error {
+        let [own, given] = [self.context(), stream.context()].map(|it| it.device().ordinal());
+        let rank = self.rank();
+        let what = format!("rank {rank}, of device {own} and given a stream of device {given},");
+        Error::WrongContext { op: "Communicator::on", what: what.into() }
+    }
+
     /// Waits until ranks that began to join have joined.
     pub(super) fn finish(ranks: Vec<Joined>) -> Result<Vec<Self>> {
         // Dropped last: foreign code then finds the locks free.

@@ -445,7 +445,7 @@ impl KeptAlive for Arc<Joined> {
     /// The launch then uses nothing that is freed: NCCL polls "until all CUDA graphs referencing the
     /// communicator are destroyed" before it frees what they use, also after an abort, which "prevents
     /// launching CUDA graphs on an already-destroyed communicator" (NVIDIA's guide to CUDA graphs).
-    fn admits_launch(&self, op: &'static str) -> Result<Option<Crossing>> {
+    fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
         let aborted = NcclError::Aborted { op, rank: self.rank };
         if self.stop.load(Ordering::Acquire) { Err(aborted.into()) } else { Ok(None) }
     }

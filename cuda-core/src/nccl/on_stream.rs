@@ -71,7 +71,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         group: Option<&'g mut Calls<'a>>,
     ) -> Result<Self> {
         if stream.context() != communicator.context() {
-            return Err(Error::WrongContext { op: "nccl", what: "the communicator".into() });
+            return Err(communicator.elsewhere(stream));
         }
         Ok(Self::of(communicator, stream, group))
     }
@@ -158,7 +158,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         reduction: Reduction<T>,
     ) -> Result<()> {
         let source = source.into();
-        let operation = Operation::Reduce(reduction.raw(), self.peer(root)?);
+        let operation = self.with(root, |root| Operation::Reduce(reduction.raw(), root))?;
         let missing = "the root was given no destination";
         Error::unless(root != self.joined.rank || destination.is_some(), operation.op(), missing)?;
         if let Some(destination) = &destination {
@@ -180,7 +180,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         root: usize,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let operation = Operation::Reduce(reduction.raw(), self.peer(root)?);
+        let operation = self.with(root, |root| Operation::Reduce(reduction.raw(), root))?;
         let buffer = buffer.into();
         let count = buffer.len();
         self.in_place(operation, count, buffer, (0, 0))
@@ -210,7 +210,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         root: usize,
     ) -> Result<()> {
         let destination = destination.into();
-        let operation = Operation::Broadcast(self.peer(root)?);
+        let operation = self.with(root, Operation::Broadcast)?;
         let missing = "the root was given no source";
         Error::unless(root != self.joined.rank || source.is_some(), operation.op(), missing)?;
         if let Some(source) = &source {
@@ -230,7 +230,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         buffer: impl IntoView<DeviceSliceMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        let (operation, buffer) = (Operation::Broadcast(self.peer(root)?), buffer.into());
+        let (operation, buffer) = (self.with(root, Operation::Broadcast)?, buffer.into());
         let count = buffer.len();
         self.in_place(operation, count, buffer, (0, 0))
     }
@@ -357,7 +357,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         source: impl IntoView<DeviceSlice<'a, T>>,
         to: usize,
     ) -> Result<()> {
-        let (operation, source) = (Operation::Send(self.peer(to)?), source.into());
+        let (operation, source) = (self.with(to, Operation::Send)?, source.into());
         let count = source.len();
         self.apart(operation, count, Some(source), None)
     }
@@ -372,7 +372,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
         destination: impl IntoView<DeviceSliceMut<'a, T>>,
         from: usize,
     ) -> Result<()> {
-        let (operation, destination) = (Operation::Receive(self.peer(from)?), destination.into());
+        let (operation, destination) = (self.with(from, Operation::Receive)?, destination.into());
         let count = destination.len();
         self.apart(operation, count, None, Some(destination))
     }
@@ -382,11 +382,12 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.joined.rank
     }
 
-    /// A rank as NCCL takes it.
-    fn peer(&self, rank: usize) -> Result<c_int> {
-        within("nccl", "rank", rank, self.joined.size)?;
-        // The size of a communicator is a `c_int`.
-        Ok(rank as c_int)
+    /// An operation with another rank.
+    fn with(&self, rank: usize, operation: impl FnOnce(c_int) -> Operation) -> Result<Operation> {
+        // The size of a communicator is a `c_int`, so that a rank within it is one.
+        let operation = operation(rank as c_int);
+        within(operation.op(), "rank", rank, self.joined.size)?;
+        Ok(operation)
     }
 
     /// Refuses memory, called `which`, that has not as many elements for each rank.

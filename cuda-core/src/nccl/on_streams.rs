@@ -94,8 +94,10 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_reduce(from, to, reduction))
+        let mut pairs = self.pairs("ncclAllReduce", sources, destinations)?;
+        self.each("ncclAllReduce", taken(&mut pairs), |rank, (from, to)| {
+            rank.all_reduce(from, to, reduction)
+        })
     }
 
     /// [`OnStream::all_reduce_in_place`] at all ranks: `ncclAllReduce`.
@@ -108,9 +110,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.all_reduce_in_place(buffer, reduction)
-        })
+        self.each(
+            "ncclAllReduce",
+            buffers.into_iter().map(Into::into),
+            |rank, buffer: DeviceSliceMut<'a, T>| rank.all_reduce_in_place(buffer, reduction),
+        )
     }
 
     /// [`OnStream::reduce`] to one destination, at the rank `root`: `ncclReduce`.
@@ -126,10 +130,14 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         reduction: Reduction<T>,
     ) -> Result<()> {
         let mut destination = Some(destination.into());
-        self.each(sources.into_iter().map(Into::into), |rank, source: DeviceSlice<'a, T>| {
-            let to = if rank.rank() == root { destination.take() } else { None };
-            rank.reduce(source, to, root, reduction)
-        })
+        self.each(
+            "ncclReduce",
+            sources.into_iter().map(Into::into),
+            |rank, source: DeviceSlice<'a, T>| {
+                let to = if rank.rank() == root { destination.take() } else { None };
+                rank.reduce(source, to, root, reduction)
+            },
+        )
     }
 
     /// [`OnStream::reduce_in_place`] at all ranks: `ncclReduce`.
@@ -143,9 +151,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         root: usize,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.reduce_in_place(buffer, root, reduction)
-        })
+        self.each(
+            "ncclReduce",
+            buffers.into_iter().map(Into::into),
+            |rank, buffer: DeviceSliceMut<'a, T>| rank.reduce_in_place(buffer, root, reduction),
+        )
     }
 
     /// [`OnStream::broadcast`] of one source, at the rank `root`: `ncclBroadcast`.
@@ -161,7 +171,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     ) -> Result<()> {
         let mut source = Some(source.into());
         let destinations = destinations.into_iter().map(Into::into);
-        self.each(destinations, |rank, destination: DeviceSliceMut<'a, T>| {
+        self.each("ncclBroadcast", destinations, |rank, destination: DeviceSliceMut<'a, T>| {
             let from = if rank.rank() == root { source.take() } else { None };
             rank.broadcast(from, destination, root)
         })
@@ -187,9 +197,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         root: usize,
     ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.broadcast_in_place(buffer, root)
-        })
+        self.each(
+            "ncclBroadcast",
+            buffers.into_iter().map(Into::into),
+            |rank, buffer: DeviceSliceMut<'a, T>| rank.broadcast_in_place(buffer, root),
+        )
     }
 
     /// [`OnStream::all_gather`] at all ranks: `ncclAllGather`.
@@ -212,8 +224,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
+        let mut pairs = self.pairs("ncclAllGather", sources, destinations)?;
+        self.each("ncclAllGather", taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
     }
 
     /// [`OnStream::all_gather_in_place`] at all ranks: `ncclAllGather`.
@@ -225,9 +237,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self,
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.all_gather_in_place(buffer)
-        })
+        self.each(
+            "ncclAllGather",
+            buffers.into_iter().map(Into::into),
+            |rank, buffer: DeviceSliceMut<'a, T>| rank.all_gather_in_place(buffer),
+        )
     }
 
     /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
@@ -251,8 +265,10 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.reduce_scatter(from, to, reduction))
+        let mut pairs = self.pairs("ncclReduceScatter", sources, destinations)?;
+        self.each("ncclReduceScatter", taken(&mut pairs), |rank, (from, to)| {
+            rank.reduce_scatter(from, to, reduction)
+        })
     }
 
     /// [`OnStream::reduce_scatter_in_place`] at all ranks: `ncclReduceScatter`.
@@ -265,9 +281,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        self.each(buffers.into_iter().map(Into::into), |rank, buffer: DeviceSliceMut<'a, T>| {
-            rank.reduce_scatter_in_place(buffer, reduction)
-        })
+        self.each(
+            "ncclReduceScatter",
+            buffers.into_iter().map(Into::into),
+            |rank, buffer: DeviceSliceMut<'a, T>| rank.reduce_scatter_in_place(buffer, reduction),
+        )
     }
 
     /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
@@ -280,8 +298,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        let mut pairs = self.pairs(sources, destinations)?;
-        self.each(taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
+        let mut pairs = self.pairs("ncclSend", sources, destinations)?;
+        self.each("ncclSend", taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
     }
 
     /// Copies from ranks to others, or the same, all at once; each from its source, with the number of the
@@ -320,8 +338,9 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
                 let (source, destination) = (source.into(), destination.into());
                 same_len(SEND, source.len(), destination.len())?;
                 let before = calls.as_slice().len();
-                ranks.describe(from, streams, calls, |rank| rank.send(source, to))?;
-                ranks.describe(to, streams, calls, |rank| rank.receive(destination, from))?;
+                ranks.describe((SEND, from), streams, calls, |rank| rank.send(source, to))?;
+                ranks
+                    .describe((SEND, to), streams, calls, |rank| rank.receive(destination, from))?;
                 match &calls.as_slice()[before..] {
                     [sent, received] if sent.registered[0] != received.registered[1] => {
                         Err(Error::invalid(SEND, PARTLY_REGISTERED))
@@ -336,12 +355,13 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[inline]
     fn pairs<T: Element>(
         &self,
+        op: &'static str,
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<PerRank<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
         let (mut sources, mut destinations) = (listed(sources), listed(destinations));
-        self.ranks.one_each("nccl", destinations.as_slice().len(), "destination")?;
-        self.ranks.one_each("nccl", sources.as_slice().len(), "source")?;
+        self.ranks.one_each(op, destinations.as_slice().len(), "destination")?;
+        self.ranks.one_each(op, sources.as_slice().len(), "source")?;
         let mut pairs = PerRank::new();
         for pair in taken(&mut sources).zip(taken(&mut destinations)) {
             pairs.push(|| Some(pair));
@@ -353,11 +373,12 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     #[inline]
     fn each<V>(
         self,
+        op: &'static str,
         memory: impl Iterator<Item = V>,
         describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
     ) -> Result<()> {
         let Self { ranks, streams, group } = self;
-        group.add(|group| ranks.add_to(group, streams.as_slice(), memory, describe))
+        group.add(|group| ranks.add_to(op, group, streams.as_slice(), memory, describe))
     }
 }
 impl Ranks {
@@ -365,6 +386,7 @@ impl Ranks {
     #[inline]
     fn add_to<'a, V>(
         &'a self,
+        op: &'static str,
         group: &mut Group<'a>,
         streams: &[&'a Stream],
         mut memory: impl Iterator<Item = V>,
@@ -376,9 +398,9 @@ impl Ranks {
         for rank in 0..self.len() {
             let Some(memory) = memory.next() else { break };
             given += 1;
-            self.describe(rank, streams, calls, |rank| describe(rank, memory))?;
+            self.describe((op, rank), streams, calls, |rank| describe(rank, memory))?;
         }
-        self.one_each("nccl", given + memory.count(), "buffer")?;
+        self.one_each(op, given + memory.count(), "buffer")?;
         let calls = &calls.as_slice()[before..];
         let Some(shape) = calls.first().map(|call| call.shape) else {
             return Ok(());
@@ -394,12 +416,12 @@ impl Ranks {
     #[inline]
     fn describe<'a>(
         &'a self,
-        rank: usize,
+        (op, rank): (&'static str, usize),
         streams: &[&'a Stream],
         calls: &mut Calls<'a>,
         describe: impl FnOnce(OnStream<'_, 'a>) -> Result<()>,
     ) -> Result<()> {
-        within("nccl", "rank", rank, self.len())?;
+        within(op, "rank", rank, self.len())?;
         let stream = streams[rank];
         describe(OnStream::of(&self.0[rank], stream, Some(calls))).map_err(|error| match error {
             Error::LengthMismatch { .. } => error.on(stream.device()),

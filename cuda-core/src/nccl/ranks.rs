@@ -138,12 +138,9 @@ impl Ranks {
     ) -> Result<OnStreams<'a, G>> {
         let mut on = OnStreams { ranks: self, streams: InlineVec::new(), group };
         streams.into_iter().for_each(|stream| on.streams.push(|| stream));
-        self.one_each("nccl", on.streams.as_slice().len(), "stream")?;
+        self.one_each("Ranks::on", on.streams.as_slice().len(), "stream")?;
         let mut pairs = self.0.iter().zip(on.streams.as_slice());
-        pairs.try_for_each(|(rank, stream)| {
-            let on = rank.on(stream).map(drop);
-            on.map_err(|error| error.of_argument(format!("rank {}", rank.rank()).into()))
-        })?;
+        pairs.try_for_each(|(rank, stream)| rank.on(stream).map(drop))?;
         Ok(on)
     }
 

@@ -2,7 +2,7 @@
 
 use cuda_core::{
     Allocator, Batch, Context, Device, DeviceBuffer, Error, Graph, MemoryPool, PeerAccess, Result,
-    Shape, Stream, sys,
+    Shape, Stream,
 };
 use support::{gpu_test, kernels, refusal};
 
@@ -188,10 +188,14 @@ gpu_test! {
         let near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
         let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
         let graph = Graph::capture_on(contexts.each_ref(), |[here, _]| here.copy(&near, &mut far))?;
-        match graph.instantiate() {
-            Err(Error::Driver { code, .. }) => assert_eq!(code, sys::CUDA_ERROR_INVALID_VALUE),
-            other => panic!("{other:?}"),
-        }
+        let why = refusal(graph.instantiate().map(drop));
+        assert!(why.starts_with("the graph needs access between device"), "{why}");
+        let other = Graph::capture_on(contexts.each_ref(), |[_, there]| there.copy(&near, &mut far))?;
+        second.set_access(devices[0], PeerAccess::ReadWrite)?;
+        let mut exec = graph.instantiate()?;
+        second.set_access(devices[0], PeerAccess::None)?;
+        let why = refusal(exec.update(&other));
+        assert!(why.starts_with("the graph needs access between device"), "{why}");
         Ok(())
     }
 }
@@ -222,7 +226,7 @@ gpu_test! {
             assert_eq!(streams[1].download_vec(&far)?, [3; 1000]);
             second.set_access(devices[0], PeerAccess::None)?;
             let why = refusal(exec.launch(&streams[0]));
-            assert!(why.contains("no access between device") && why.contains("`update`"), "{why}");
+            assert!(why.contains("needs access between device") && why.contains("enable_peer_access"), "{why}");
             // Either way is one.
             first.set_access(devices[1], PeerAccess::ReadWrite)?;
             exec.launch(&streams[0])?;
@@ -283,7 +287,7 @@ gpu_test! {
         assert_eq!(streams[0].download_vec(&near)?, [7; 100]);
         contexts[0].disable_peer_access(&contexts[1])?;
         let why = refusal(exec.launch(&streams[0]));
-        assert!(why.contains("no access between device") && why.contains("`update`"), "{why}");
+        assert!(why.contains("needs access between device") && why.contains("enable_peer_access"), "{why}");
         contexts[0].enable_peer_access(&contexts[1])?;
         streams[1].fill(&mut far, 8)?;
         exec.launch(&streams[0])?;

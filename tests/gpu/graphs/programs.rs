@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_core::{
-    Context, DeviceBuffer, Function, Graph, GraphNode, PinnedBuffer, Result, Shape, Stream,
+    Allocator, Context, Device, DeviceBuffer, Function, Graph, GraphNode, PinnedBuffer, Result,
+    Shape, Stream,
 };
 use support::{gpu_test, kernels};
 
 use super::{add_one, context};
 
 const LEN: usize = 256;
+const BUFFERS: usize = 4;
 /// Elements of a part of the pinned memory, each with a number that host functions change.
 const PART: usize = 64;
 
@@ -29,9 +31,62 @@ impl Random {
     }
 }
 
+/// The steps of a program, the same for the same seed.
+const STEPS: usize = 28;
+
+/// An operation, or a few, with all that chance decides about it.
+struct Step {
+    kind: usize,
+    /// The stream that it is enqueued on.
+    which: usize,
+    /// Source and destination among the buffers.
+    from: usize,
+    to: usize,
+    start: usize,
+    shift: usize,
+    len: usize,
+    value: u32,
+    /// The part of the pinned memory.
+    part: usize,
+}
+
+impl Step {
+    /// If the streams are of two devices, that of a step is of its destination's.
+    fn draw(random: &mut Random, devices: usize) -> Self {
+        let (from, to) = (random.below(BUFFERS), random.below(BUFFERS));
+        let (len, kind) = (1 + random.below(32), random.below(18));
+        // Rows, and memory of a graph, are not copied between devices.
+        let is_near = matches!(kind, 11 | 13);
+        let from = match from == to || is_near && from % devices != to % devices {
+            true => (to + devices) % BUFFERS,
+            false => from,
+        };
+        Self {
+            kind,
+            which: if devices == 2 { to % 2 } else { random.below(2) },
+            from,
+            to,
+            start: random.below(LEN / 2),
+            shift: random.below(LEN - len),
+            len,
+            value: random.below(1000) as u32,
+            part: random.below(LEN / PART),
+        }
+    }
+
+    fn all(seed: u64, devices: usize) -> impl Iterator<Item = Self> {
+        let mut random = Random(seed);
+        (0..STEPS).map(move |_| Self::draw(&mut random, devices))
+    }
+}
+
 /// What a program works on.
 struct World {
-    function: Function,
+    /// One or two.
+    devices: usize,
+    /// Of the context of each stream.
+    functions: [Function; 2],
+    /// In the contexts of the streams, in turn.
     buffers: Vec<DeviceBuffer<u32>>,
     host: PinnedBuffer<u32>,
     /// One for each part of `host`.
@@ -54,18 +109,25 @@ fn two<T>(all: &mut [T], first: usize, second: usize) -> (&mut T, &mut T) {
 }
 
 impl World {
-    fn new(context: &Context, stream: &Stream) -> Result<Self> {
-        let function = kernels::get(context, "add_one")?;
-        let buffers = (0..4).map(|_| stream.alloc_zeroed::<u32>(LEN));
-        let mut buffers = buffers.collect::<Result<Vec<_>>>()?;
-        let mut children = Vec::new();
-        for buffer in &mut buffers {
-            children.push(Graph::capture(context, |stream| add_one(stream, &function, buffer))?);
+    fn new(contexts: [&Context; 2], streams: &[Stream; 2]) -> Result<Self> {
+        let functions =
+            [kernels::get(contexts[0], "add_one")?, kernels::get(contexts[1], "add_one")?];
+        let (mut buffers, mut children) = (Vec::new(), Vec::new());
+        for at in 0..BUFFERS {
+            // Copies between devices need no access to memory of the cache.
+            let mut buffer = streams[at % 2].alloc_with::<u32>(&Allocator::cache(), LEN)?;
+            streams[at % 2].fill(&mut buffer, 0)?;
+            let child = Graph::capture(contexts[at % 2], |stream| {
+                add_one(stream, &functions[at % 2], &mut buffer)
+            })?;
+            buffers.push(buffer);
+            children.push(child);
         }
         Ok(Self {
-            function,
+            devices: if contexts[0] == contexts[1] { 1 } else { 2 },
+            functions,
             buffers,
-            host: PinnedBuffer::zeroed(context, LEN)?,
+            host: PinnedBuffer::zeroed(contexts[0], LEN)?,
             numbers: Arc::default(),
             children,
             row_fills: Vec::new(),
@@ -73,43 +135,36 @@ impl World {
         })
     }
 
-    /// Enqueues a random program on the streams, the same for the same seed.
+    /// Enqueues a random program on the streams.
     fn program(&mut self, streams: [&Stream; 2], seed: u64) -> Result<()> {
-        let mut random = Random(seed);
         self.row_fills.clear();
-        for _ in 0..28 {
-            let which = random.below(2);
-            self.step(streams[which], streams[1 - which], &mut random)?;
-        }
-        Ok(())
+        Step::all(seed, self.devices)
+            .try_for_each(|step| self.run(&step, streams[step.which], streams[1 - step.which]))
     }
 
-    fn step(&mut self, stream: &Stream, other: &Stream, random: &mut Random) -> Result<()> {
-        let count = self.buffers.len();
-        let (from, to) = (random.below(count), random.below(count));
-        let to = if from == to { (to + 1) % count } else { to };
-        let (start, len) = (random.below(LEN / 2), 1 + random.below(32));
-        let (shift, value) = (random.below(LEN - len), random.below(1000) as u32);
-        let part = random.below(LEN / PART);
+    fn run(&mut self, step: &Step, stream: &Stream, other: &Stream) -> Result<()> {
+        let Step { kind, which, from, to, start, shift, len, value, part } = *step;
         let range = part * PART..(part + 1) * PART;
-        let Self { buffers, host, numbers, function, .. } = self;
-        let (source, destination) = two(buffers, from, to);
-        match random.below(18) {
+        let Self { buffers, host, numbers, functions, .. } = self;
+        let (function, (source, destination)) = (&functions[which], two(buffers, from, to));
+        // The other stream where it can do the same.
+        let beside = if self.devices == 2 { stream } else { other };
+        match kind {
             0 | 1 => stream.fill(destination.slice_mut(start..start + len)?, value),
             2 => add_one(stream, function, destination),
             3 | 4 => {
                 let source = source.slice(start..start + len)?;
                 stream.copy(source, destination.slice_mut(shift..shift + len)?)
             }
-            5 => stream.copy_within(destination, 0..8, 16 + random.below(40)),
+            5 => stream.copy_within(destination, 0..8, 16 + start % 40),
             6 => stream.upload(host.slice(range.clone())?, destination.slice_mut(range)?),
-            7 => stream.download(source.slice(range.clone())?, host.slice_mut(range)?),
+            7 => stream.download(destination.slice(range.clone())?, host.slice_mut(range)?),
             8 | 14..=16 => {
                 let to = host.slice_mut(range)?;
                 let numbers = numbers.clone();
                 stream
                     .host_work()
-                    .read(&*source)
+                    .read(&*destination)
                     .write(to)
                     .launch_each(move || change(&numbers[part], value))
             }
@@ -123,9 +178,9 @@ impl World {
                 other.wait_stream(stream)
             }
             10 => {
-                let mut scratch = stream.alloc::<u32>(LEN)?;
+                let mut scratch = stream.alloc_with::<u32>(&Allocator::cache(), LEN)?;
                 stream.copy(&*source, &mut scratch)?;
-                add_one(other, function, &mut scratch)?;
+                add_one(beside, function, &mut scratch)?;
                 stream.copy(&scratch, destination)
             }
             11 => {
@@ -135,10 +190,10 @@ impl World {
                     false => stream.alloc::<u32>(LEN)?,
                 };
                 stream.copy(&*source, &mut scratch)?;
-                other.fill(scratch.slice_mut(..len)?, value)?;
-                other.copy(&scratch, destination)?;
+                beside.fill(scratch.slice_mut(..len)?, value)?;
+                beside.copy(&scratch, destination)?;
                 match stream.is_capturing()? && value % 2 == 0 {
-                    true => other.free_in_graph(scratch),
+                    true => beside.free_in_graph(scratch),
                     false => Ok(()),
                 }
             }
@@ -168,10 +223,11 @@ impl World {
     }
 
     /// All that the program has changed.
-    fn contents(&self, stream: &Stream) -> Result<Vec<Vec<u32>>> {
-        let all = self.buffers.iter().map(|buffer| stream.download_vec(buffer));
+    fn contents(&self, streams: &[Stream; 2]) -> Result<Vec<Vec<u32>>> {
+        let all = self.buffers.iter().zip(streams.iter().cycle());
+        let all = all.map(|(buffer, stream)| stream.download_vec(buffer));
         let mut all = all.collect::<Result<Vec<_>>>()?;
-        stream.synchronize()?;
+        streams.iter().try_for_each(Stream::synchronize)?;
         let numbers = self.numbers.iter().map(|number| number.load(Ordering::SeqCst));
         all.extend([self.host.as_slice()?.to_vec(), numbers.collect()]);
         Ok(all)
@@ -187,57 +243,49 @@ fn change(number: &AtomicU32, by: u32) {
 
 /// Captures a program, launches it twice, and compares what it has done.
 fn same_as_a_graph(
-    context: &Context,
+    contexts: [&Context; 2],
     seed: u64,
     how: &str,
     capture: impl FnOnce(&mut World) -> Result<Graph>,
 ) -> Result<()> {
-    let streams = [context.create_stream()?, context.create_stream()?];
-    let stream = &streams[0];
-    let mut plain = World::new(context, stream)?;
-    let mut captured = World::new(context, stream)?;
-    context.synchronize()?;
+    let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+    let synchronize = || streams.iter().try_for_each(Stream::synchronize);
+    let mut plain = World::new(contexts, &streams)?;
+    let mut captured = World::new(contexts, &streams)?;
+    synchronize()?;
     let graph = capture(&mut captured)?;
     let mut exec = graph.instantiate()?;
-    for _ in 0..2 {
+    for launched in &streams {
         plain.program(streams.each_ref(), seed)?;
-        exec.lend_mut(&mut captured.host).launch(stream)?;
+        exec.lend_mut(&mut captured.host).launch(launched)?;
     }
-    context.synchronize()?;
-    assert_eq!(captured.contents(stream)?, plain.contents(stream)?, "{how}, seed {seed}");
+    synchronize()?;
+    assert_eq!(captured.contents(&streams)?, plain.contents(&streams)?, "{how}, seed {seed}");
     // The order of a chain is right for whatever its operations use.
     if how == "as a chain" {
         captured.change_rows(&graph, &mut exec)?;
         plain.filled = captured.filled;
         plain.program(streams.each_ref(), seed)?;
-        exec.lend_mut(&mut captured.host).launch(stream)?;
-        context.synchronize()?;
-        assert_eq!(captured.contents(stream)?, plain.contents(stream)?, "changed, seed {seed}");
+        exec.lend_mut(&mut captured.host).launch(&streams[0])?;
+        synchronize()?;
+        assert_eq!(captured.contents(&streams)?, plain.contents(&streams)?, "changed, seed {seed}");
     }
     Ok(())
 }
 
-fn same_all_ways(context: &Context, seed: u64) -> Result<()> {
-    same_as_a_graph(context, seed, "as a chain", |world| {
-        Graph::capture(context, |stream| world.program([stream, stream], seed))
+fn same_on_two_streams(contexts: [&Context; 2], seed: u64) -> Result<()> {
+    same_as_a_graph(contexts, seed, "on two streams", |world| {
+        Graph::capture_on(contexts, |streams| world.program(streams, seed))
     })?;
-    same_as_a_graph(context, seed, "on two streams", |world| {
-        Graph::capture_on([context, context], |streams| world.program(streams, seed))
+    same_as_a_graph(contexts, seed, "by data flow on two streams", |world| {
+        Graph::capture_by_access_on(contexts, |streams| world.program(streams, seed))
     })?;
-    same_as_a_graph(context, seed, "by data flow", |world| {
-        Graph::capture_by_access(context, |stream| world.program([stream, stream], seed))
-    })?;
-    same_as_a_graph(context, seed, "by data flow on two streams", |world| {
-        Graph::capture_by_access_on([context, context], |streams| world.program(streams, seed))
-    })?;
-    same_as_a_graph(context, seed, "step by step", |world| {
-        Graph::build(context, |builder| {
-            let mut random = Random(seed);
-            for _ in 0..28 {
-                let _of_the_streams = random.below(2);
-                builder.add(|stream| world.step(stream, stream, &mut random))?;
-            }
-            Ok(())
+    same_as_a_graph(contexts, seed, "step by step", |world| {
+        Graph::build_on(contexts, |builders| {
+            Step::all(seed, world.devices).try_for_each(|step| {
+                let builder = builders[step.which];
+                builder.add(|stream| world.run(&step, stream, stream)).map(drop)
+            })
         })
     })
 }
@@ -245,7 +293,24 @@ fn same_all_ways(context: &Context, seed: u64) -> Result<()> {
 gpu_test! {
     needs 1;
     fn l_random_programs_give_the_same_result_all_ways() -> Result<()> {
-        let context = context()?;
-        (0..12).try_for_each(|seed| same_all_ways(&context, seed))
+        let context = &context()?;
+        for seed in 0..12 {
+            same_as_a_graph([context; 2], seed, "as a chain", |world| {
+                Graph::capture(context, |stream| world.program([stream, stream], seed))
+            })?;
+            same_as_a_graph([context; 2], seed, "by data flow", |world| {
+                Graph::capture_by_access(context, |stream| world.program([stream, stream], seed))
+            })?;
+            same_on_two_streams([context; 2], seed)?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_random_programs_of_two_devices_give_the_same_result() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        (0..12).try_for_each(|seed| same_on_two_streams(contexts.each_ref(), seed))
     }
 }

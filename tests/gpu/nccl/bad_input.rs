@@ -55,7 +55,10 @@ gpu_test! {
         assert!(refusal(ranks.on(&streams[..1]).map(drop)).contains("1 stream given for 2 ranks"));
         let crossed = [&streams[1], &streams[0]];
         let refused = ranks.on(crossed).map(drop);
-        assert!(matches!(&refused, Err(Error::WrongContext { what, .. }) if what == "rank 0"), "{refused:?}");
+        let crossed = "rank 0, of device 0 and given a stream of device 1,";
+        assert!(matches!(&refused, Err(Error::WrongContext { what, .. }) if what == crossed), "{refused:?}");
+        let refused = ranks.on(&streams)?.broadcast_in_place(&mut unlike, 2);
+        assert!(matches!(refused, Err(Error::Invalid { op: "ncclBroadcast", .. })), "{refused:?}");
         for (lens, words) in [([0, 5], "rank 0 has 0 elements and rank 1 has 5"),
             ([5, 0], "rank 0 has 5 elements and rank 1 has 0")] {
             let mut some = buffers(&streams, |rank| vec![1u32; lens[rank]])?;
@@ -72,6 +75,8 @@ gpu_test! {
         let refused = ranks.on(&streams)?.all_reduce_in_place(&mut unlike, Reduction::Sum);
         let first = "memory of rank 0";
         assert!(matches!(&refused, Err(Error::WrongDevice { what, .. }) if what == first), "{refused:?}");
+        let text = refused.map_or_else(|error| error.to_string(), |()| String::new());
+        assert!(text.ends_with("each rank, the root too, takes memory of its own device"), "{text}");
         // It can still be used.
         let mut alike = buffers(&streams, |_| vec![1u32; 4])?;
         ranks.on(&streams)?.all_reduce_in_place(&mut alike, Reduction::Sum)?;

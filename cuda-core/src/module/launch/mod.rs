@@ -6,7 +6,7 @@ use cuda_sys::{
 };
 
 use crate::context::Context;
-use crate::error::{Error, LAUNCH as OP, Result, asked};
+use crate::error::{Error, LAUNCH as OP, LaunchError, Result, asked};
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
@@ -194,6 +194,17 @@ fn elsewhere(function: &Function, stream: &Context) -> Error {
     Error::WrongContext { op: OP, what: what.into() }
 }
 
+/// Names the kernel in the error of its launch. What earlier work has done is not the kernel's doing.
+#[cold]
+fn refused(function: &Function, error: Error) -> Error {
+    match error {
+        Error::Driver { op: OP, code } if !error.is_sticky() => {
+            LaunchError::Refused { kernel: function.name().into(), code }.into()
+        }
+        other => other,
+    }
+}
+
 /// # Kernels
 impl<K: StreamKind> Stream<K> {
     /// Prepares a launch on this stream, by default of one block of one thread; see [`Launch`].
@@ -298,7 +309,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         if recording.is_none() {
             function.users().launched(core.timeline(), seq);
         }
-        result
+        result.map_err(|error| refused(function, error))
     }
 
     /// The launch for no elements, which is only checked.
@@ -323,7 +334,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let limits = function.limits()?;
         limits.check_shape(*grid, *block)?;
         let shared = limits.check_shared(function, *dynamic_shared)?;
-        limits.check_arguments("launch", function, arguments.sizes())?;
+        limits.check_arguments(OP, function, arguments.sizes())?;
         touched.check(function)?;
         let attributes = attributes.as_mut_slice();
         let config = CUlaunchConfig {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{GraphTraits, KeptAlive, Recording};
 use crate::error::{Error, Result};
+use crate::timeline::Timeline;
 use crate::util::sync::lock;
 
 impl Recording {
@@ -32,6 +33,13 @@ impl Recording {
     pub(crate) fn note_priority(&self) {
         if let Some(recorded) = lock(&self.recorded).as_mut() {
             recorded.uses.traits.has_priorities = true;
+        }
+    }
+
+    /// Gives a stream of the capture the next number.
+    pub(crate) fn number(&self, stream: &Timeline) {
+        if let Some(recorded) = lock(&self.recorded).as_mut() {
+            recorded.uses.streams.push(stream.id());
         }
     }
 

@@ -29,7 +29,7 @@ impl KeptAlive for Reached {
         true
     }
 
-    fn admits_launch(&self, op: &'static str) -> Result<Option<Crossing>> {
+    fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
         let [one, other] = self.devices();
         let crossing = peer::crossing(one, other);
         let has_access = |(context, memory): &_| peer::has_access(context, *memory);
@@ -37,8 +37,8 @@ impl KeptAlive for Reached {
             return Ok(Some(crossing));
         }
         let why = format!(
-            "there is no access between device {} and device {}, which the graph was captured with: give it \
-             again, or `update` to a graph without it",
+            "the graph needs access between device {} and device {}, which was not given or was revoked: \
+             `Context::enable_peer_access` or `DeviceGroup::enable_all_peers` gives it",
             one.ordinal(),
             other.ordinal()
         );
@@ -47,8 +47,8 @@ impl KeptAlive for Reached {
 }
 
 impl Recording {
-    /// Notes what an operation reaches: each launch of the graph is refused without access to it, and
-    /// holds the access.
+    /// Notes what an operation reaches: without access to it, the graph is neither instantiated nor
+    /// launched, and each launch holds the access.
     pub(crate) fn note_reached(&self, reached: Reached) {
         let [one, other] = reached.devices();
         peer::crossed_by_graphs(one, other);

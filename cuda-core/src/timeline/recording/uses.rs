@@ -22,7 +22,7 @@ pub(crate) struct GraphUses {
     pub(crate) by_node: Vec<NodeUses>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
-    /// The ids of the capture's streams, in the order of their first operations.
+    /// The ids of the capture's streams, in their order; those of conditions' bodies come after them.
     pub(crate) streams: Vec<u64>,
     /// What an operation depends on is unknown, since the driver did not say, or an operation is not
     /// complete.
@@ -31,13 +31,10 @@ pub(crate) struct GraphUses {
 
 impl GraphUses {
     /// The stream that an operation is captured on.
-    pub(super) fn captured_on(&mut self, bound: &Bound<'_>) -> CapturedOn {
+    pub(super) fn captured_on(&self, bound: &Bound<'_>) -> CapturedOn {
         let id = bound.timeline().id();
-        let known = self.streams.iter().position(|known| *known == id);
-        let at = known.unwrap_or_else(|| {
-            self.streams.push(id);
-            self.streams.len() - 1
-        });
+        // Each is numbered when it is made.
+        let at = self.streams.iter().position(|known| *known == id).unwrap_or(0);
         CapturedOn { device: bound.core().device().ordinal(), stream: (0, at as u32) }
     }
 }
@@ -53,7 +50,7 @@ pub(crate) struct GraphTraits {
     pub(crate) has_priorities: bool,
     /// Memory is allocated: there is one executable at a time, and the graph is not part of another.
     pub(crate) has_memory: bool,
-    /// What is kept alive may [refuse a launch](KeptAlive::admits_launch).
+    /// What is kept alive may [refuse a launch](KeptAlive::admits).
     pub(crate) may_be_refused: bool,
 }
 
@@ -125,9 +122,9 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
         false
     }
 
-    /// Asked before each launch by the call `op`, of what [may end](Self::may_end): the error of a launch
-    /// after that, or what the launch holds so that it does not end meanwhile.
-    fn admits_launch(&self, _op: &'static str) -> Result<Option<Crossing>> {
+    /// Asked of what [may end](Self::may_end) before the call `op`, which makes or launches an executable:
+    /// the error of a call after that end, or what the call holds so that the end does not come meanwhile.
+    fn admits(&self, _op: &'static str) -> Result<Option<Crossing>> {
         Ok(None)
     }
 }
