@@ -20,7 +20,7 @@
 //! use cuda_core::{Device, Module, kernel};
 //!
 //! kernel! {
-//!     fn saxpy(n: u32, a: f32, x: &[f32], y: &mut [f32]);
+//!     fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
 //! }
 //!
 //! let stream = Device::get(0)?.create_stream()?;
@@ -29,7 +29,7 @@
 //! let x = stream.upload_new(&[1.0f32; 1000])?;
 //! let mut y = stream.upload_new(&[2.0f32; 1000])?;
 //! // SAFETY: `saxpy` reads and writes elements below `n`, which both have.
-//! unsafe { saxpy.on(&stream, 1000, 3.0, &x, &mut y).elements(1000).launch() }?;
+//! unsafe { saxpy.on(&stream, 3.0, &x, &mut y, 1000).elements(1000).launch() }?;
 //! assert_eq!(stream.download_vec(&y)?, [5.0; 1000]); // waits
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
@@ -45,6 +45,9 @@
 //!   for a scope and then restore what was there, *none* included.
 //! * **Starts without a driver.** The driver is loaded at the first call; without one, every
 //!   operation returns [`Error::NoDriver`].
+//! * **Tested without a GPU.** With `CUDA_SYS_LIBRARY` set to the library of `cuda-driver-sim`, a
+//!   simulated driver from this repository, programs and tests run on four simulated devices, which
+//!   do work as late as CUDA permits and report what is not ordered. Its README says how.
 //!
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.

@@ -1,5 +1,4 @@
-//! Small kernels, as PTX for real devices and as closures for the simulated one, which has `saxpy`
-//! itself.
+//! Small kernels, as PTX for real devices and as closures for the simulated one.
 //!
 //! | kernel | parameters | what it does |
 //! |---|---|---|
@@ -101,35 +100,29 @@ pub fn register() {
     });
 }
 
-/// How many elements a launch covers of the `n` that parameter `index` holds.
-fn covered(arguments: &Arguments, index: usize) -> usize {
-    u64::from(arguments.value::<u32>(index)).min(arguments.threads()) as usize
+/// How many of `n` elements have a thread.
+fn covered(launch: &Arguments, n: u32) -> u64 {
+    u64::from(n).min(launch.threads())
 }
 
 fn register_words() {
-    register_kernel(
-        "fill_words",
-        |a| vec![a.writes::<u32>(0, covered(a, 2))],
-        |a, memory| memory.slice_mut(a.address(0), |x: &mut [u32]| x.fill(a.value(1))),
-    );
-    register_kernel(
-        "add_one",
-        |a| vec![a.writes::<u32>(0, covered(a, 1))],
-        |a, memory| each(memory, a.address(0), |old| old.wrapping_add(1)),
-    );
-    register_kernel(
-        "copy_words",
-        |a| vec![a.writes::<u32>(0, covered(a, 2)), a.reads::<u32>(1, covered(a, 2))],
-        |a, memory| {
-            let from = memory.slice::<u32>(a.address(1))?;
-            memory.slice_mut(a.address(0), |to| to.copy_from_slice(&from))
-        },
-    );
-    register_kernel(
-        "stir",
-        |a| vec![a.writes::<u32>(0, covered(a, 1))],
-        |a, memory| each(memory, a.address(0), |old| stirred(old, a.value(2))),
-    );
+    cuda_sim::kernels! {
+        fn fill_words(x: &mut [u32; covered(launch, n)], value: u32, n: u32) in launch {
+            x.fill(value);
+        }
+        fn add_one(x: &mut [u32; covered(launch, n)], n: u32) in launch {
+            x.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+        }
+        fn copy_words(to: &mut [u32; covered(launch, n)], from: &[u32; covered(launch, n)], n: u32) in launch {
+            to.copy_from_slice(from);
+        }
+        fn saxpy(a: f32, x: &[f32; covered(launch, n)], y: &mut [f32; covered(launch, n)], n: u32) in launch {
+            y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
+        }
+        fn stir(x: &mut [u32; covered(launch, n)], n: u32, rounds: u32) in launch {
+            x.iter_mut().for_each(|word| *word = stirred(*word, rounds));
+        }
+    }
 }
 
 /// Replaces each word of a declared region.

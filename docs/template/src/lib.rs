@@ -1,18 +1,23 @@
 //! Adds vectors on a GPU.
 
-use cuda_core::{DeviceBuffer, Function, Module, Result, Stream};
+use cuda_core::{DeviceBuffer, Module, Result, Stream, kernel};
+
+kernel! {
+    /// `y += a * x`, an element for each of the first `n` threads.
+    pub fn saxpy(a: f32, x: &[f32], y: &mut [f32], n: u32);
+}
 
 /// The kernels of this crate, loaded into the context of a stream.
 #[derive(Debug)]
 pub struct Kernels {
-    saxpy: Function,
+    saxpy: saxpy,
 }
 
 impl Kernels {
     /// Loads the kernels.
     pub fn load(stream: &Stream) -> Result<Self> {
         let module = Module::from_ptx(stream.context(), include_str!("saxpy.ptx"))?;
-        Ok(Self { saxpy: module.function("saxpy")? })
+        Ok(Self { saxpy: saxpy::load(&module)? })
     }
 
     /// `y += a * x`, asynchronously.
@@ -28,10 +33,9 @@ impl Kernels {
     ) -> Result<()> {
         assert_eq!(x.len(), y.len());
         let len = u32::try_from(y.len()).expect("a length of 32 bits");
-        let mut launch = stream.kernel(&self.saxpy).elements(y.len()).arg(a).arg(x).arg(y).arg(len);
-        // SAFETY: saxpy(float a, const float *x, float *y, unsigned n) reads n elements of x, and
-        // reads and writes n elements of y. Both have n.
-        unsafe { launch.launch() }
+        // SAFETY: the kernel reads `len` elements of `x`, and reads and writes `len` elements of `y`;
+        // both have as many.
+        unsafe { self.saxpy.on(stream, a, x, y, len).elements(x.len()).launch() }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Once;
 
 use cuda_core::Device;
-use cuda_sim::{Config, Session, register_kernel};
+use cuda_sim::{Config, Session};
 use template::Kernels;
 
 /// Starts a test: installs the simulator and its kernels before the first one.
@@ -15,20 +15,11 @@ fn simulator() -> Session {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         cuda_sim::install(Config::from_env()).expect("no driver call before this one");
-        register_kernel(
-            "saxpy",
-            |launch| {
-                let n = launch.value::<u32>(3) as usize;
-                vec![launch.reads::<f32>(1, n), launch.writes::<f32>(2, n)]
-            },
-            |launch, memory| {
-                let a = launch.value::<f32>(0);
-                let x = memory.slice::<f32>(launch.address(1))?;
-                memory.slice_mut(launch.address(2), |y: &mut [f32]| {
-                    y.iter_mut().zip(&x).for_each(|(y, x)| *y += a * x);
-                })
-            },
-        );
+        cuda_sim::kernels! {
+            fn saxpy(a: f32, x: &[f32; n], y: &mut [f32; n], n: u32) {
+                y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
+            }
+        }
     });
     Session::begin()
 }

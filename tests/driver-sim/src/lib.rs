@@ -34,6 +34,8 @@ use std::fmt;
 
 pub use config::{Config, Mode};
 pub use engine::element::Element;
+#[doc(hidden)]
+pub use engine::kernel::register_declared_kernel;
 pub use engine::kernel::{Arguments, LaunchAttributes, Memory, Region, Trap, register_kernel};
 pub use fault::Fault;
 pub use hold::Hold;

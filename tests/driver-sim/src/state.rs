@@ -101,6 +101,8 @@ pub(crate) fn initialise(config: Config) -> bool {
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| {
         crate::exit::report_at_exit(true);
+        // A program that has not installed the simulator registers no kernels either.
+        crate::engine::kernel::examples::register();
         Mutex::new(State::new(Config::from_env()))
     });
     state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,17 +3,23 @@
 //! PTX is parsed for the names and parameters of its kernels, and not executed: a launch runs the
 //! closure registered under the kernel's name, late and in the order of its stream, like any other
 //! work. A second closure declares beforehand what the kernel reads and writes, so that the
-//! ordering of its accesses is checked when the launch is enqueued.
+//! ordering of its accesses is checked when the launch is enqueued; [`kernels!`](crate::kernels!)
+//! makes both of one function.
 
-mod examples;
+mod declare;
+pub(crate) mod examples;
+mod registry;
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUresult};
+
+use registry::{Kernel, registered};
+pub use registry::{register_declared_kernel, register_kernel};
 
 use super::element::Element;
 use crate::engine::work::{AccessKind, Place};
@@ -76,54 +82,6 @@ pub struct Memory<'a> {
     kernel: &'a str,
     declared: &'a [Region],
     bound: &'a [(u64, usize, Place)],
-}
-
-type Touches = dyn Fn(&Arguments) -> Vec<Region> + Send + Sync;
-type Body = dyn Fn(&Arguments, &mut Memory<'_>) -> Result<(), Trap> + Send + Sync;
-
-#[derive(Clone)]
-struct Kernel {
-    touches: Arc<Touches>,
-    body: Arc<Body>,
-}
-
-static KERNELS: LazyLock<Mutex<BTreeMap<String, Kernel>>> =
-    LazyLock::new(|| Mutex::new(examples::all()));
-
-/// Makes launches of kernels named `name` run `body`, which touches only what `touches` returns.
-/// The last registration of a name counts. A module's text must declare a kernel of that name.
-///
-/// The simulator calls both under the driver's lock: they cannot call the driver. If one panics, the
-/// simulator reports the message, and the launch fails as one that faults: every later call in its
-/// context returns `CUDA_ERROR_LAUNCH_FAILED`.
-///
-/// ```
-/// use cuda_sim::register_kernel;
-///
-/// // __global__ void saxpy(float a, const float *x, float *y, unsigned n)
-/// register_kernel(
-///     "saxpy",
-///     |launch| {
-///         let n = launch.value::<u32>(3) as usize;
-///         vec![launch.reads::<f32>(1, n), launch.writes::<f32>(2, n)]
-///     },
-///     |launch, memory| {
-///         let a = launch.value::<f32>(0);
-///         let x = memory.slice::<f32>(launch.address(1))?;
-///         memory.slice_mut(launch.address(2), |y: &mut [f32]| {
-///             y.iter_mut().zip(&x).for_each(|(y, x)| *y += a * x);
-///         })
-///     },
-/// );
-/// ```
-pub fn register_kernel(
-    name: &str,
-    touches: impl Fn(&Arguments) -> Vec<Region> + Send + Sync + 'static,
-    body: impl Fn(&Arguments, &mut Memory<'_>) -> Result<(), Trap> + Send + Sync + 'static,
-) {
-    let kernel = Kernel { touches: Arc::new(touches), body: Arc::new(body) };
-    let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
-    kernels.insert(name.to_owned(), kernel);
 }
 
 impl Arguments {
@@ -315,6 +273,14 @@ impl Memory<'_> {
     ) -> Result<(), Trap> {
         let mut elements = self.slice(address)?;
         f(&mut elements);
+        self.write_slice(address, elements)
+    }
+
+    /// Writes elements that begin at this address.
+    ///
+    /// # Errors
+    /// The fault of an address that is in no allocation.
+    pub fn write_slice<T: Element>(&mut self, address: u64, elements: Vec<T>) -> Result<(), Trap> {
         let mut bytes = Vec::with_capacity(elements.len() * size_of::<T>());
         elements.into_iter().for_each(|element| element.write(&mut bytes));
         if bytes.is_empty() { Ok(()) } else { self.write(address, &bytes) }
@@ -421,11 +387,10 @@ impl State {
         name: &str,
         arguments: Arguments,
     ) -> Result<Option<Run>, CUresult> {
-        let kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kernel) = kernels.get(name).cloned() else {
+        let sizes: Vec<usize> = arguments.parameters.iter().map(Vec::len).collect();
+        let Some(kernel) = registered(name, &sizes) else {
             return Ok(None);
         };
-        drop(kernels);
         let declared = catch_unwind(AssertUnwindSafe(|| (kernel.touches)(&arguments)));
         let mut declared = declared.map_err(|payload| {
             self.report_panic(call, name, &*payload);

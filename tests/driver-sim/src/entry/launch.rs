@@ -313,17 +313,17 @@ pub(super) unsafe fn task(
         }
         // Its text shows that it does nothing.
         None if call.modules[&module].ptx.kernels[&kernel].is_empty => Work::Nothing,
-        None => return Err(unknown(call, &kernel)),
+        None => return Err(unknown(call, &kernel, &sizes)),
     };
     let launch = KernelLaunch { module, function, arguments, pointers: Vec::new() };
     Ok(Task { call: name, kind: NodeKind::Kernel(launch), work, accesses })
 }
 
 /// Reports a launch whose effect the simulator cannot know.
-fn unknown(call: &mut Call, kernel: &str) -> CUresult {
+fn unknown(call: &mut Call, kernel: &str, sizes: &[usize]) -> CUresult {
     let message = format!(
-        "the simulated driver does not execute PTX: register what the kernel `{kernel}` does with \
-         cuda_sim::register_kernel(\"{kernel}\", ..) before it is launched"
+        "the simulated driver does not execute PTX: register what the kernel `{kernel}`, with parameters \
+         of {sizes:?} bytes, does with `cuda_sim::kernels!` or `register_kernel` before it is launched"
     );
     // A program that looks only at the code would not learn the reason.
     eprintln!("cuda-driver-sim: {message}");

@@ -13,6 +13,8 @@ const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
     .visible .entry reader(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry stray(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry unknown(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry declared(.param .u64 x, .param .u32 n) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry other(.param .u64 x, .param .u64 n) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_body() { add.u32 %r1, %r1, 1; ret; }
     .visible .entry bad_declaration() { add.u32 %r1, %r1, 1; ret; }
     .visible .entry nothing() { ret; }\0";
@@ -65,12 +67,41 @@ fn numbers_and_slices_are_typed() {
 }
 
 #[test]
+fn a_declared_kernel_has_parameters_of_its_sizes() {
+    cuda_sim::kernels! {
+        fn declared(x: &mut [u16; n], n: u32) in launch {
+            x.iter_mut().for_each(|x| *x += n as u16 + launch.block()[0] as u16);
+        }
+        fn other(x: &mut [u16; n], n: u32) {
+            x.fill(0);
+        }
+    }
+    scene(8, |session, [s], mut x| {
+        ok!(cuMemsetD16Async(x, 6, 4, s));
+        let (mut n, mut wide, mut back) = (3_u32, 3_u64, [0_u16; 4]);
+        let mut parameters = [(&raw mut x).cast(), (&raw mut n).cast()];
+        assert_eq!(launch("declared", s, &mut parameters), [CUDA_SUCCESS; 2]);
+        let mut parameters = [(&raw mut x).cast(), (&raw mut wide).cast()];
+        let [launched, _] = launch("other", s, &mut parameters);
+        assert_eq!(launched, CUDA_ERROR_NOT_SUPPORTED);
+        only(session, ViolationKind::UnknownKernel, "`other`, with parameters of [8, 8] bytes");
+        ok!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), x, 8, s));
+        ok!(cuStreamSynchronize(s));
+        assert_eq!(back, [13, 13, 13, 6]);
+    });
+}
+
+#[test]
 fn a_kernel_without_a_closure_fails_at_its_launch() {
     scene(4, |session, [s], mut x| {
         let mut parameters = [(&raw mut x).cast()];
         let [launched, waited] = launch("unknown", s, &mut parameters);
         assert_eq!((launched, waited), (CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS));
-        only(session, ViolationKind::UnknownKernel, "cuda_sim::register_kernel(\"unknown\"");
+        only(
+            session,
+            ViolationKind::UnknownKernel,
+            "the kernel `unknown`, with parameters of [8] bytes",
+        );
     });
 }
 
@@ -84,7 +115,7 @@ fn a_kernel_without_a_closure_is_named_on_stderr() {
     let mut child = again("kernels::a_kernel_without_a_closure_fails_at_its_launch");
     let stderr = child.output().expect("it starts").stderr;
     let stderr = String::from_utf8(stderr).expect("a text");
-    let line = "cuda-driver-sim: the simulated driver does not execute PTX: register what the kernel `unknown` does";
+    let line = "cuda-driver-sim: the simulated driver does not execute PTX: register what the kernel `unknown`, with";
     assert!(stderr.lines().any(|it| it.starts_with(line)), "{stderr}");
 }
 

@@ -19,8 +19,8 @@ const AUTO_FREE: c_ulonglong = 1;
 entries! {
     floor cuGraphDestroy(graph: CUgraph) |call| {
         let id = call.graph(graph)?;
-        // A graph that a capture or a node owns ends with that, and a capture needs the one that it
-        // adds to.
+        // A graph that belongs to a capture or to a node is destroyed with it, and a capture needs the
+        // graph that it adds to.
         let captured = call.captures.values().any(|capture| capture.graph == id);
         if captured || call.graphs.graphs[&id].owner != GraphOwner::Program {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -1,0 +1,106 @@
+//! Kernels declared with their parameters, as their C++ declares them.
+
+/// Registers kernels by what they do, each in one function: from its parameters follows what a launch
+/// touches, and in its body they have their types. A parameter is a number, or `&[T; len]` for elements
+/// that the kernel reads, or `&mut [T; len]` for elements that it writes and may read; `len`, any integer,
+/// may name parameters that are numbers. `in launch` after the parameters gives the launch's
+/// [`Arguments`](crate::Arguments) a name, for its grid and block.
+///
+/// The body runs once for a launch, not once for each thread. A launch of a kernel whose parameters have
+/// other sizes is refused, as that of a kernel that is not registered.
+///
+/// For anything else, such as addresses in memory, textures and conditions, there is
+/// [`register_kernel`](crate::register_kernel).
+///
+/// ```
+/// cuda_sim::kernels! {
+///     // __global__ void saxpy(float a, const float *x, float *y, unsigned n)
+///     fn saxpy(a: f32, x: &[f32; n], y: &mut [f32; n], n: u32) {
+///         y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x);
+///     }
+///     // __global__ void twice(float *x), an element for each thread
+///     fn twice(x: &mut [f32; launch.threads()]) in launch {
+///         x.iter_mut().for_each(|x| *x *= 2.0);
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! kernels {
+    ($(fn $name:ident($($parameters:tt)*) $(in $launch:ident)? $body:block)*) => {
+        $($crate::kernels! {
+            @next $name [$($launch)?] $body [0] [] [] [] [] $($parameters)*
+        })*
+    };
+    (@next $name:ident $launch:tt $body:block [$index:expr] [$($sizes:tt)*]
+        $values:tt $reads:tt [$($writes:tt)*]
+        $x:ident: &mut [$T:ty; $len:expr] $(, $($rest:tt)*)?) => {
+        $crate::kernels! {
+            @next $name $launch $body [$index + 1] [$($sizes)* size_of::<u64>(),]
+            $values $reads [$($writes)* { $x, $T, $len, $index }] $($($rest)*)?
+        }
+    };
+    (@next $name:ident $launch:tt $body:block [$index:expr] [$($sizes:tt)*]
+        $values:tt [$($reads:tt)*] $writes:tt
+        $x:ident: &[$T:ty; $len:expr] $(, $($rest:tt)*)?) => {
+        $crate::kernels! {
+            @next $name $launch $body [$index + 1] [$($sizes)* size_of::<u64>(),]
+            $values [$($reads)* { $x, $T, $len, $index }] $writes $($($rest)*)?
+        }
+    };
+    (@next $name:ident $launch:tt $body:block [$index:expr] [$($sizes:tt)*]
+        [$($values:tt)*] $reads:tt $writes:tt
+        $x:ident: $T:ty $(, $($rest:tt)*)?) => {
+        $crate::kernels! {
+            @next $name $launch $body [$index + 1] [$($sizes)* size_of::<$T>(),]
+            [$($values)* { $x, $T, $index }] $reads $writes $($($rest)*)?
+        }
+    };
+    (@next $name:ident [] $($all:tt)*) => {
+        $crate::kernels! { @next $name [_launch] $($all)* }
+    };
+    (@next $name:ident [$launch:ident] $body:block [$count:expr] [$($sizes:tt)*]
+        [$({ $v:ident, $V:ty, $at_v:expr })*]
+        [$({ $r:ident, $R:ty, $len_r:expr, $at_r:expr })*]
+        [$({ $w:ident, $W:ty, $len_w:expr, $at_w:expr })*]) => {
+        $crate::register_declared_kernel(
+            stringify!($name),
+            &[$($sizes)*],
+            |$launch: &$crate::Arguments| {
+                $(#[allow(unused_variables)] let $v: $V = $launch.value($at_v);)*
+                vec![
+                    $($launch.reads::<$R>($at_r, ($len_r) as usize),)*
+                    $($launch.writes::<$W>($at_w, ($len_w) as usize),)*
+                ]
+            },
+            |$launch: &$crate::Arguments, memory: &mut $crate::Memory<'_>| {
+                $(#[allow(unused_variables)] let $v: $V = $launch.value($at_v);)*
+                $(#[allow(unused_variables)] let $r: &[$R] = &memory.slice($launch.address($at_r))?;)*
+                $(let mut $w: Vec<$W> = memory.slice($launch.address($at_w))?;)*
+                {
+                    $(#[allow(unused_variables)] let $w: &mut [$W] = &mut $w;)*
+                    $body
+                }
+                $(memory.write_slice($launch.address($at_w), $w)?;)*
+                Ok(())
+            },
+        )
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::kernel::registry::registered;
+
+    #[test]
+    fn a_declared_kernel_is_that_of_its_parameters_sizes() {
+        crate::kernels! {
+            fn declared(a: f32, x: &[f64; n], y: &mut [u8; 2 * n], n: u16) {
+                let _ = (a, x);
+                y.fill(n as u8);
+            }
+        }
+        assert!(registered("declared", &[4, 8, 8, 2]).is_some());
+        assert!(registered("declared", &[4, 8, 8, 4]).is_none());
+        assert!(registered("declared", &[4, 8, 8]).is_none());
+    }
+}
