@@ -5,8 +5,7 @@
 //! that bindgen made of that header alone, which are then compared with the bundled ones. Without a
 //! header or a compiler, the report says so and the test counts as not run.
 //!
-//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs, and
-//! `tests/sim/readme.rs` with a compiler of its own in place of NVRTC.
+//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs.
 
 use std::env;
 use std::fs;

@@ -53,7 +53,7 @@ fn with_arguments(program: OsString, arguments: &str) -> Command {
     command
 }
 
-/// This program. A build may have put another file in its place, which the path of Linux does not mind.
+/// The path of this program: on Linux one that names it even after a build has replaced the file.
 pub(crate) fn own_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() { Ok(own.to_owned()) } else { env::current_exe() }

@@ -186,7 +186,8 @@ impl Device {
     /// [default](set_default_allocator). No driver call.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides and names none.
+    /// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides, and its value names
+    /// no allocator.
     ///
     /// ```no_run
     /// println!("{:?}", cuda_core::Device::get(0)?.allocator()?);

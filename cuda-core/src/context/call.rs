@@ -15,7 +15,7 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::give_fd;
 use crate::process::release::{FailedRelease, released};
 
-/// A context entered, on a thread that is relaxed, which ends first.
+/// Keeps the thread in relaxed capture mode, which ends first, and a context current.
 pub(crate) type RelaxedEntry = (RelaxedCaptureMode, Entered);
 
 impl Context {

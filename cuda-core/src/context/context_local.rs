@@ -39,7 +39,7 @@ use crate::util::panic::contain;
 /// ```
 pub struct ContextLocal<H: 'static, F = fn(&Context) -> Result<H>> {
     create: F,
-    /// Dropped with the slot; threads see by it that the slot's values have to go.
+    /// Dropped with the slot: a thread that finds it gone drops its values of the slot.
     identity: OnceLock<Arc<()>>,
     /// Values stay on their threads.
     _values: PhantomData<fn() -> H>,

@@ -61,7 +61,7 @@ impl<'a> Batch<'a> {
         Self::default()
     }
 
-    /// The number of copies in the batch, without those of no elements.
+    /// The number of copies in the batch; copies of no elements are not counted.
     pub fn len(&self) -> usize {
         self.copies.len()
     }

@@ -127,7 +127,8 @@ impl<'a> FillValue<'a> {
         Self { bytes, width }
     }
 
-    /// The pattern whose repetition it is: of more than four bytes only some values are, as zero.
+    /// The pattern of a fill that repeats to this value. Only some values of more than four bytes have
+    /// one, such as zero.
     #[inline]
     fn pattern(self) -> Option<Pattern> {
         let (first, rest) = self.bytes.split_at(self.width);

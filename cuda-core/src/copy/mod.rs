@@ -84,18 +84,15 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     stream.submit_copy(op, &mut touches, move |stream| unsafe { copy.enqueue(stream) }).1
 }
 
-/// What a captured copy between two devices reaches: a graph copies between the driver's pools by way of
-/// either device's access to the other's pool, and without any its launch fails.
+/// What a captured copy between two devices reaches.
 #[cold]
 fn reached<T: Pod, A: Memory, B: Memory>(
     source: &Slice<'_, T, A>,
     destination: &Slice<'_, T, B>,
 ) -> Option<Reached> {
-    let near = source.owner()?.clone();
-    let far = destination.owner()?.clone();
-    let of_near = source.confined().filter(|memory| memory.is_of_a_pool())?;
-    let of_far = destination.confined().filter(|memory| memory.is_of_a_pool())?;
-    Some(Reached { way: (far, of_near), or: Some((near, of_far)) })
+    let ends =
+        [(source.owner()?, source.confined()), (destination.owner()?, destination.confined())];
+    Some(Reached::by_copy(ends))
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.

@@ -72,8 +72,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::pitched`] for an exclusive view.
     ///
     /// # Errors
-    /// [`Error::Invalid`] and
-    /// [`Error::OutOfBounds`].
+    /// Those of [`Slice::pitched`].
     pub fn pitched(self, shape: Shape) -> Result<PitchedMut<'a, T, M>> {
         PitchedMut::over(self.cast()?, shape)
     }
@@ -84,8 +83,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] and
-    /// [`Error::OutOfBounds`].
+    /// Those of [`Slice::pitched`].
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'_, T, M>> {
         self.as_view().pitched(shape)
     }
@@ -93,8 +91,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The elements in rows, exclusively: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] and
-    /// [`Error::OutOfBounds`].
+    /// Those of [`Slice::pitched`].
     pub fn pitched_mut(&mut self, shape: Shape) -> Result<PitchedMut<'_, T, M>> {
         self.as_view_mut().pitched(shape)
     }
@@ -129,7 +126,7 @@ impl<'a, T: Pod, M: Memory> Pitched<'a, T, M> {
         Ok(Self { bytes: bytes.slice(..geometry.span)?, geometry, _elements: PhantomData })
     }
 
-    /// The layout of the elements, with all distances.
+    /// The layout of the elements; distances between rows and planes in bytes.
     pub fn shape(&self) -> Shape {
         self.geometry.shape()
     }
@@ -146,7 +143,7 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
         Ok(Self { bytes: bytes.into_slice(..geometry.span)?, geometry, _elements: PhantomData })
     }
 
-    /// The layout of the elements, with all distances.
+    /// The layout of the elements; distances between rows and planes in bytes.
     pub fn shape(&self) -> Shape {
         self.geometry.shape()
     }

@@ -247,8 +247,8 @@ impl<T: Pod> ManagedBuffer<T> {
         check("cuMemAdvise", code)
     }
 
-    /// What the driver was advised about some elements: `cuMemRangeGetAttribute`, four times. The
-    /// default for no elements.
+    /// The advice that is in effect for some elements: `cuMemRangeGetAttribute`, four times. For no
+    /// elements, the default.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's.

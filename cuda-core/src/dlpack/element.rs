@@ -1,4 +1,4 @@
-//! What elements of this crate's buffers are called in other libraries.
+//! The DLPack data types of elements.
 
 use super::raw::DLDataType;
 use crate::types::complex::{Complex32, Complex64};

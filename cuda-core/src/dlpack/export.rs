@@ -48,7 +48,7 @@ pub struct Tensor {
 const NEW: &str = "dlpack::Tensor::new";
 const INTO_RAW: &str = "dlpack::Tensor::into_raw";
 
-/// Where the consumer uses a tensor, which says what it waits for and when its memory is free.
+/// The stream on which the consumer uses a tensor: it decides what waits, and when the memory is free.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -189,8 +189,8 @@ impl Tensor {
     /// driver call if there is none, except one that asks whether the stream is being captured.
     ///
     /// The memory is leaked unless the deleter is called, once, on any thread, which the consumer
-    /// does or the capsule's destructor. It changes no current context, and drops the buffer: memory
-    /// of a caching pool, the default, without a wait.
+    /// does or the capsule's destructor. The deleter leaves the current context unchanged and drops the
+    /// buffer: memory of a caching pool, the default, without a wait.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another device; [`Error::Invalid`] for memory that a
@@ -276,7 +276,10 @@ impl Tensor {
 
     /// Makes the consumer's stream wait for what uses the memory.
     fn begin_use(&self, consumer: &Consumer) -> Result<()> {
-        self.memory.as_view().storage().require_no_graph(INTO_RAW)?;
+        let view = self.memory.as_view();
+        view.storage().require_no_graph(INTO_RAW)?;
+        let of_a_graph = view.ledger().shared().is_some_and(|shared| shared.is_of_a_graph());
+        Error::unless(!of_a_graph, INTO_RAW, "a graph allocates the memory")?;
         match consumer {
             Consumer::Stream(stream) => self.note(stream),
             Consumer::PerThread => self.note(&self.memory.as_view().context().per_thread_stream()?),

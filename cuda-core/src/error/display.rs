@@ -34,7 +34,9 @@ impl fmt::Display for Error {
                 let (asked, left) = (ByteCount(*requested), shortage(memory, *device));
                 write!(f, "{op}: out of memory (requested {asked}{left})")?;
                 match memory.is_some_and(|left| left.free >= *requested) {
-                    true => f.write_str(": the free memory may be in pieces, or reserved by then"),
+                    true => f.write_str(
+                        ": the free memory may be fragmented, or taken by another allocation since",
+                    ),
                     false => Ok(()),
                 }
             }

@@ -80,9 +80,9 @@ pub enum Error {
         code: CUresult,
     },
 
-    /// An argument has no meaning for the operation, as the reason says; nothing was done. Found before
-    /// the driver is called, but for an event that was never recorded, and a PCI address that no device
-    /// has, which the driver refuses.
+    /// An argument has no meaning for the operation, as the reason says; nothing was done. This crate
+    /// finds it before it calls the driver, with two exceptions, which the driver refuses: an event that
+    /// was never recorded, and a PCI address that no device has.
     Invalid {
         /// The operation: the driver call that it stands for, if there is one.
         op: &'static str,

@@ -29,7 +29,7 @@ impl Graph {
     /// belongs to the graph as soon as an operation uses it; [`Stream::alloc_in_graph`] makes each launch
     /// allocate. What cannot be part of a graph returns
     /// [`Error::NotCapturable`], and the capture goes on: what waits or asks, as
-    /// [`Stream::synchronize`] and [`Buffer::ready`](crate::DeviceBuffer::ready) do; copies of
+    /// [`Stream::synchronize`] and [`Event::query`](crate::Event::query) do; copies of
     /// slices, of which a graph has no copy of its own, so use [`PinnedBuffer`](crate::PinnedBuffer);
     /// waiting for streams and events outside of the capture, since each launch of the graph is
     /// ordered by the memory that it uses; signals. For events that launches record, or wait for, there
@@ -118,7 +118,7 @@ impl Graph {
     /// and on nothing else. So a sequence of calls becomes the widest graph that gives the same
     /// result: `cuStreamUpdateCaptureDependencies`.
     ///
-    /// An operation of which this crate knows no use of memory, such as a host function, or a kernel
+    /// An operation whose use of memory this crate does not know, such as a host function, or a kernel
     /// without buffers among its arguments, is a barrier: it runs after all earlier operations, and
     /// all later ones run after it. Events have no effect, unless each launch records or awaits them.
     /// Work that other code enqueues on the stream runs after what it conflicts with if all that it
@@ -203,7 +203,14 @@ impl Capture {
     fn prepare(contexts: &[&Context], recording: Arc<Recording>) -> Result<Self> {
         let streams = contexts.iter().map(|context| context.create_captured(&recording));
         let streams = streams.collect::<Result<Vec<Stream>>>()?;
-        streams.iter().for_each(|stream| recording.number(stream.core().timeline()));
+        for stream in &streams {
+            recording.number(stream.core().timeline());
+            let context = stream.context();
+            // Primary contexts live as long as the process.
+            if !context.is_primary() {
+                recording.keep_once(context.as_raw().addr(), || context.clone());
+            }
+        }
         Ok(Self { streams, recording, ended: true })
     }
 

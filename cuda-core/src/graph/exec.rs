@@ -114,20 +114,22 @@ impl Graph {
         let op = "cuGraphInstantiate";
         super::lent::require_lendable(self.uses.memory.iter(), op)?;
         let _held = self.uses.admit(op)?;
-        let is_free = !self.uses.traits.has_memory || Arc::strong_count(&self.executables) == 1;
-        let why = "the graph allocates memory, so there is one executable of it at a time";
-        Error::unless(is_free, op, why)?;
         let mut exec: CUgraphExec = ptr::null_mut();
         let flags = match self.uses.traits.has_priorities {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
             false => 0,
         };
         let call = |graph| {
+            // Under the graph's lock, so that of several threads one finds it free.
+            let is_free = !self.uses.traits.has_memory || Arc::strong_count(&self.executables) == 1;
+            let why = "the graph allocates memory, so there is one executable of it at a time";
+            Error::unless(is_free, op, why)?;
             // SAFETY: the graph is live, and no other thread uses it; its context is current; the
             // call writes one handle, to a local that outlives it.
-            check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })
+            check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
+            Ok(self.executables.clone())
         };
-        self.context.relaxed(|| self.with_raw(call))??;
+        let executables = self.context.relaxed(|| self.with_raw(call))??;
         Ok(GraphExec {
             raw: Owned::new(RawExec(Handle(exec))),
             graph: self.raw.clone(),
@@ -136,7 +138,7 @@ impl Graph {
             is_lent: self.uses.is_lent(),
             uses: self.uses.clone(),
             origin: self.uses.owners.clone(),
-            _executables: self.executables.clone(),
+            _executables: executables,
             changed: Tree::new(),
             last: self.uses.enter(),
             last_stream: 0,

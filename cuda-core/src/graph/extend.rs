@@ -106,6 +106,7 @@ impl Graph {
         let traits = GraphTraits::MAY_TAKE_LONG;
         let mut uses = GraphUses { traits, ..GraphUses::default() };
         uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
+        uses.owners.push(Arc::new(context.clone()));
         Ok(Self {
             raw: Arc::new(Mutex::new(Owned::new(RawGraph(Handle(raw))))),
             id: next_id(),

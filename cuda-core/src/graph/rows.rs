@@ -48,7 +48,7 @@ impl GraphExec {
         let exec = self.node(node)?;
         let (destination, geometry) = destination.parts();
         let to = destination.as_raw();
-        self.at_home(FILL, destination.as_view().owner())?;
+        self.require_home(FILL, &destination.as_view())?;
         Error::unless(geometry.span > 0, FILL, "there is nothing to fill")?;
         let mut planes = geometry.planes();
         let (Some((_, rows)), None) = (planes.next(), planes.next()) else {

@@ -10,7 +10,6 @@ use cuda_sys::{
 
 use super::node::kind_name;
 use super::{Graph, GraphExec, NodeId, rows};
-use crate::context::Context;
 use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, asked, check};
 use crate::memory::device::DeviceSliceMut;
@@ -197,14 +196,14 @@ impl GraphExec {
                 (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, from.cast_const().cast());
             }
             Place::Device(from) => {
-                self.at_home(op, source.owner())?;
+                self.require_home(op, &source)?;
                 (copy.srcMemoryType, copy.srcDevice) = (CU_MEMORYTYPE_DEVICE, from);
             }
         }
         match to.place() {
             Place::Host(to) => (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, to.cast()),
             Place::Device(address) => {
-                self.at_home(op, to.owner())?;
+                self.require_home(op, &to)?;
                 (copy.dstMemoryType, copy.dstDevice) = (CU_MEMORYTYPE_DEVICE, address);
             }
         }
@@ -243,7 +242,7 @@ impl GraphExec {
         let (op, exec) = ("cuGraphExecMemsetNodeSetParams", self.node(node)?);
         let mut destination = destination.into();
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
-        self.at_home(op, destination.as_view().owner())?;
+        self.require_home(op, &destination.as_view())?;
         Error::unless(bytes > 0, op, "there is nothing to fill")?;
         let fill = fill_node(to, (bytes, 0, 1), value);
         let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
@@ -254,13 +253,20 @@ impl GraphExec {
         })
     }
 
-    /// Refuses memory of another device.
-    pub(super) fn at_home(&self, op: &'static str, owner: Option<&Context>) -> Result<()> {
-        let (own, other) = (self.device(), owner.map_or(self.device(), Context::device));
-        match own == other {
-            true => Ok(()),
-            false => Err(Error::wrong_device(op, other.ordinal(), own.ordinal())),
+    /// Refuses memory of another device or context: it "must be allocated from the same contexts as the
+    /// original" (`cuGraphExecMemcpyNodeSetParams`).
+    pub(super) fn require_home<T: Pod, M: Memory>(
+        &self,
+        op: &'static str,
+        memory: &Slice<'_, T, M>,
+    ) -> Result<()> {
+        let own = self.device();
+        if let Some(other) = memory.on().filter(|other| *other != own) {
+            return Err(Error::wrong_device(op, other.ordinal(), own.ordinal()));
         }
+        let at_home = memory.confined().is_none_or(|memory| memory.is_at_home_in(self.context()));
+        let what = "the memory".into();
+        if at_home { Ok(()) } else { Err(Error::WrongContext { op, what }) }
     }
 
     /// Changes what a node does by `call`. What it uses from then on is kept before the driver knows

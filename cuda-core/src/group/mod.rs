@@ -74,8 +74,8 @@ pub use whole::{Whole, WholeMut};
 pub struct DeviceGroup {
     // INVARIANT: not empty.
     streams: Box<[Stream]>,
-    /// One for the copies that each member sends. Measured on H200s: several per member, so that it
-    /// sends to several others at once, are no faster, and copying on the receiver's stream is
+    /// For each member one, for all copies that it sends. Measured on H200s: several per member, so that
+    /// it sends to several others at once, are no faster, and copying on the receiver's stream is
     /// slower.
     lanes: Box<[Stream]>,
     /// The communicator of the members, once it was used.

@@ -75,7 +75,7 @@ struct Waiting {
     patience: Duration,
 }
 
-/// Longer than most copies take that were enqueued when an unregistration began.
+/// Longer than most copies that are in progress when an unregistration begins.
 const FIRST_PATIENCE: Duration = Duration::from_micros(100);
 
 /// The longest delay of a copy.
@@ -107,7 +107,7 @@ pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// To be called before enqueuing a copy of memory that the copy owns.
+/// Called before a copy is enqueued that owns its host memory.
 pub(crate) fn hold_pages(address: usize, bytes: usize) -> PageHold {
     let addresses = address..address + bytes;
     let pages = pages(&addresses);

@@ -312,7 +312,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     // After all of them, since NCCL may enqueue them together.
     for (at, call) in calls.iter_mut().enumerate() {
         let fences = waited_for.get(at).unwrap_or(&NO_FENCES);
-        // No default stream, so counting is all that is to be done for what was enqueued.
+        // None of the streams is a default stream, for which more than counting would be needed.
         let (timeline, seq) = (call.core.timeline(), call.core.timeline().issue());
         call.used.touches_mut().iter_mut().for_each(|touch| touch.mark(timeline, seq, fences));
         call.joined.note_use(timeline, seq);
@@ -320,7 +320,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     result
 }
 
-/// Makes the streams wait for what conflicts with the operations. Returns that for each.
+/// Makes each stream wait for what conflicts with its operation. Returns, for each, what it waits for.
 #[cold]
 fn wait_together(calls: &[Call<'_>]) -> Result<Vec<Fences>> {
     let wait = |call: &Call<'_>| {

@@ -12,7 +12,7 @@ pub(super) fn checked(op: &'static str, nccl: &Nccl, code: c_int) -> Result<()> 
     check(op, nccl, code, (ptr::null_mut(), None))
 }
 
-/// Turns NCCL's result into this crate's; with the communicator, or null, and the rank there.
+/// Turns NCCL's result code into an [`Error`]; with the communicator, or null, and the rank in it.
 #[inline]
 pub(super) fn check(
     op: &'static str,

@@ -302,8 +302,8 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self.each("ncclSend", taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
     }
 
-    /// Copies from ranks to others, or the same, all at once; each from its source, with the number of the
-    /// rank that has it, to its destination, with that of its rank: `ncclSend` and `ncclRecv` for each.
+    /// Copies between ranks, all at once: each from a source, given with the rank that has it, to a
+    /// destination, given with its rank, which may be the same: `ncclSend` and `ncclRecv` for each.
     ///
     /// # Errors
     /// As all [operations](OnStreams), but ranks may have memory for any number of copies.

@@ -76,8 +76,8 @@ fn classify(op: &'static str, code: CUresult, error: Error) -> Failed {
     }
 }
 
-/// Whether functions are documented to refuse a call with this code, and no work on a device ends
-/// with it.
+/// Whether CUDA documents this code as the refusal of a call, which has no effect then, and never as the
+/// failure of work on a device.
 fn is_refusal(code: CUresult) -> bool {
     const REFUSALS: [CUresult; 11] = [
         cuda_sys::CUDA_ERROR_DEINITIALIZED,

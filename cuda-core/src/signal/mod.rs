@@ -105,7 +105,7 @@ struct SignalPool {
 static POOL: Mutex<SignalPool> =
     Mutex::new(SignalPool { slabs: Vec::new(), retired: VecDeque::new() });
 
-/// Retired words that are checked before a new slab is allocated.
+/// How many retired words are checked before a new slab is allocated.
 const LOOKED_AT: usize = 8;
 
 impl<T: StreamValue> Signal<T> {

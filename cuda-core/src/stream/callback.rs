@@ -72,7 +72,7 @@ impl<K: StreamKind> Stream<K> {
         let call = Arc::new(HostCall {
             function: Mutex::new(Some(f)),
             timeline: Arc::downgrade(core.timeline()),
-            // What is counted later need not be enqueued before the function.
+            // Work that is counted after this may be enqueued after the function.
             before: core.timeline().issued(),
         });
         let (seq, launched) = stream.submit("cuLaunchHostFunc", touches, |stream| {

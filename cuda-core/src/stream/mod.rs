@@ -224,7 +224,8 @@ impl<K: StreamKind> Stream<K> {
         Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
     }
 
-    /// The priority that the driver gave it: `cuStreamGetPriority`.
+    /// The priority that the driver gave it, of which lower numbers are more urgent:
+    /// `cuStreamGetPriority`.
     ///
     /// # Errors
     /// The driver's.

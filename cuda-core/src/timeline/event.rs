@@ -70,7 +70,7 @@ impl RawEvent {
     }
 
     /// # Safety
-    /// `raw` is an event of `context`, and stays one until `owner` is dropped.
+    /// `raw` is a live event of `context` until `owner` is dropped.
     pub(crate) unsafe fn kept_by(owner: ForeignOwner, raw: CUevent, context: &Context) -> Self {
         let (context, owner) = (context.clone(), Some(owner));
         Self::new(LiveEvent { raw: Handle(raw), context, owner })

@@ -38,8 +38,8 @@ pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
 /// this crate knows: it asks about the [exposed](crate::timeline::Timeline::is_exposed) ones and,
 /// through the legacy default stream, about all blocking ones. The context must be current.
 ///
-/// A stream that cannot be asked about does not count as captured: green contexts have no legacy
-/// stream, and any other error will be returned by the operation itself.
+/// A stream whose state the driver does not report does not count as captured: green contexts have no
+/// legacy stream, and any other error will be returned by the operation itself.
 pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<()> {
     let refuse = |stream| match capture::refuse_captured(Handle(stream), op) {
         Err(error @ Error::Capturing { .. }) => Err(error),

@@ -2,9 +2,9 @@
 
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
 use cuda_core::{Error, Graph, Result};
-use support::gpu_test;
+use support::{gpu_test, refusal};
 
-use super::{HandedOver, first};
+use super::{HandedOver, first, rejected};
 
 // Work of other streams on the memory would wait for a point of the capture, and so join it.
 gpu_test! {
@@ -35,6 +35,25 @@ gpu_test! {
         let mut buffer = imported.into_buffer::<u32>()?;
         other.fill(&mut buffer, 5)?;
         assert_eq!(other.download_vec(&buffer)?, [5; 64]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s02_memory_of_a_graph_that_is_gone_is_not_handed_over() -> Result<()> {
+        let (context, _stream) = first()?;
+        let mut escaped = None;
+        let graph = Graph::capture(&context, |stream| {
+            let mut inner = stream.alloc_in_graph::<f32>(100)?;
+            stream.fill(&mut inner, 1.0)?;
+            escaped = Some(inner);
+            Ok(())
+        })?;
+        drop(graph);
+        let tensor = Tensor::new(escaped.expect("captured above"), &[100], None)?;
+        let (error, _) = rejected(tensor.into_raw(&Consumer::Synchronized));
+        assert!(refusal::<()>(Err(error)).contains("graph"));
         Ok(())
     }
 }

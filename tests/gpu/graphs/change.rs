@@ -1,8 +1,8 @@
 //! Executables that are changed.
 
 use cuda_core::{
-    Context, Device, DeviceBuffer, Error, Function, Graph, GraphNode, PinnedBuffer, Result, Stream,
-    sys,
+    Allocator, Context, ContextFlags, Device, DeviceBuffer, Error, Function, Graph, GraphNode,
+    PinnedBuffer, Result, Stream, sys,
 };
 use support::{freed_behind_a_stall, gpu_test, kernels, refusal, stall};
 
@@ -401,6 +401,10 @@ gpu_test! {
         assert!(refusal(exec.set_fill(node, &mut wide, [1, 2])).contains("several fills"));
         let foreign = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?.nodes()?[0].id();
         assert!(refusal(exec.set_fill(foreign, &mut x, 1)).contains("another graph"));
+        let other = Context::new(context.device(), ContextFlags::default())?;
+        let mut elsewhere = other.create_stream()?.alloc_with::<u32>(&Allocator::plain(), 100)?;
+        let refused = exec.set_fill(node, &mut elsewhere, 1);
+        assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
         let refused = exec.set_copy(node, &x, &mut y);
         assert_eq!(refusal(refused), "`set_copy` changes a copy, and the node is of another kind: fill");
         let copy = Graph::capture(&context, |stream| stream.copy(&x, &mut y))?;

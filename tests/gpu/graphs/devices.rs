@@ -262,6 +262,26 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 4;
+    fn s42_access_is_revoked_behind_a_copy_of_a_graph_on_a_third_device() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let third = Device::get(2)?.create_stream()?;
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
+        let (near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        contexts[0].enable_peer_access(&contexts[1])?;
+        let graph = Graph::capture(&contexts[0], |stream| stream.copy(&near, &mut far))?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&third)?;
+        contexts[0].disable_peer_access(&contexts[1])?;
+        assert!(third.query()?, "the launch is done");
+        // The driver copies such memory without access, too.
+        exec.launch(&third)?;
+        third.synchronize()
+    }
+}
+
+gpu_test! {
     needs 2;
     fn l_a_kernel_reaches_another_device_while_it_has_access() -> Result<()> {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];

@@ -8,6 +8,7 @@ mod changed;
 mod contexts;
 mod elsewhere;
 mod forgotten;
+mod graph_contexts;
 mod graphs;
 mod guards;
 mod host_functions;

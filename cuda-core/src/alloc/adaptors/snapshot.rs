@@ -38,7 +38,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What `tracking` has handed out.
+    /// The blocks that `tracking` has allocated now.
     pub fn of<A: DeviceAllocator>(tracking: &Tracking<A>) -> Self {
         Self {
             allocator: tracking.name().to_owned(),

@@ -95,7 +95,7 @@ impl CachingPool {
     pub fn segments(&self, device: Device) -> Vec<CacheSegment> {
         let mut segments = Vec::new();
         for heap in self.heaps_of(device) {
-            // What the space counts as taken, but stream caches or pending lists hold.
+            // Blocks that the space counts as allocated, and that stream caches or pending lists hold.
             let mut kept = HashMap::new();
             for core in heap.served() {
                 core.stream_cache.with(&heap, |bins| bins.list(&mut kept));

@@ -211,8 +211,8 @@ impl SharedLedger {
         self.only.store(uses.only(), Ordering::Release);
     }
 
-    /// Removes all that an executable graph does, which is not launched any more. Entries stay that
-    /// name its last launch.
+    /// Removes the entries of an executable graph that will not be launched again, except those of its
+    /// last launch.
     pub(crate) fn leave(&self, last: &Arc<LastLaunch>) {
         self.note_last(last, true);
     }

@@ -5,6 +5,7 @@ use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 
 use super::Node;
+use crate::context::Context;
 use crate::error::Result;
 use crate::peer::Crossing;
 use crate::process::driver;
@@ -128,6 +129,9 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
         Ok(None)
     }
 }
+
+/// Nodes are of the context of the stream that they were captured on.
+impl KeptAlive for Context {}
 
 /// What is known of an operation.
 #[derive(Clone)]
