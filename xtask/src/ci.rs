@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// A step that cannot run is an error.
     #[arg(long)]
     strict: bool,
-    /// Runs no samples: every header, every way of packaging, every driver call, all of Miri. If
-    /// all steps pass, writes the commit to .ci/last-full-run.
+    /// Runs no samples: every header, every way of packaging, every driver call, all of Miri. Writes
+    /// the commit to .ci/last-full-run for those that pass.
     #[arg(long, conflicts_with = "rotation")]
     full: bool,
     /// The rotation to use, to repeat a run; the number of commits by default.
@@ -67,9 +67,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     println!("\n{}", checks::table("step", &results));
     let outcome = checks::outcome(&results, args.strict);
-    let whole = depth == Depth::Full && args.steps.is_empty();
-    if whole && outcome == Outcome::Passed {
-        full_run::write(&root, before)?;
+    if depth == Depth::Full {
+        let passed = |it: &&Finished| matches!(it.verdict, Verdict::Passed(_));
+        let passed = results.iter().filter(passed).map(|it| it.name);
+        full_run::write(&root, before, passed)?;
     }
     Ok(outcome)
 }

@@ -20,26 +20,26 @@ flags! {
     ContextFlags {
         /// The same as [`NONE`](Self::NONE). The driver chooses how a thread waits:
         /// `CU_CTX_SCHED_AUTO`.
-        SCHED_AUTO = 0;
+        SCHED_AUTO = cuda_sys::CU_CTX_SCHED_AUTO.0;
         /// A waiting thread spins: `CU_CTX_SCHED_SPIN`.
-        SCHED_SPIN = 1;
+        SCHED_SPIN = cuda_sys::CU_CTX_SCHED_SPIN.0;
         /// A waiting thread yields: `CU_CTX_SCHED_YIELD`.
-        SCHED_YIELD = 2;
+        SCHED_YIELD = cuda_sys::CU_CTX_SCHED_YIELD.0;
         /// A waiting thread blocks: `CU_CTX_SCHED_BLOCKING_SYNC`.
-        SCHED_BLOCKING_SYNC = 4;
+        SCHED_BLOCKING_SYNC = cuda_sys::CU_CTX_SCHED_BLOCKING_SYNC.0;
         /// Pinned memory can be mapped, as it always can since CUDA 11.0: `CU_CTX_MAP_HOST`.
-        MAP_HOST = 8;
+        MAP_HOST = cuda_sys::CU_CTX_MAP_HOST.0;
         /// Local memory that a kernel needed stays allocated for others:
         /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
-        LMEM_RESIZE_TO_MAX = 0x10;
+        LMEM_RESIZE_TO_MAX = cuda_sys::CU_CTX_LMEM_RESIZE_TO_MAX.0;
         /// Exceptions on the device write a core dump: `CU_CTX_COREDUMP_ENABLE`, from CUDA 12.1 on.
-        COREDUMP_ENABLE = 0x20;
+        COREDUMP_ENABLE = cuda_sys::CU_CTX_COREDUMP_ENABLE.0;
         /// A core dump can be requested through a pipe: `CU_CTX_USER_COREDUMP_ENABLE`, from CUDA
         /// 12.1 on.
-        USER_COREDUMP_ENABLE = 0x40;
+        USER_COREDUMP_ENABLE = cuda_sys::CU_CTX_USER_COREDUMP_ENABLE.0;
         /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`,
         /// from CUDA 12.1 on.
-        SYNC_MEMOPS = 0x80;
+        SYNC_MEMOPS = cuda_sys::CU_CTX_SYNC_MEMOPS.0;
     }
 }
 

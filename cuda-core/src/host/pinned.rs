@@ -196,14 +196,14 @@ flags! {
     /// ```
     PinnedFlags {
         /// Pinned for every context: `CU_MEMHOSTALLOC_PORTABLE`.
-        PORTABLE = 1;
+        PORTABLE = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
         /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
         /// `CU_MEMHOSTALLOC_DEVICEMAP`.
         #[doc(alias("cudaHostAllocMapped"))]
-        MAPPED = 2;
+        MAPPED = cuda_sys::CU_MEMHOSTALLOC_DEVICEMAP;
         /// Writes go past the caches of the host, which makes copies to a device faster on some
         /// systems and reading by the host slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.
-        WRITE_COMBINED = 4;
+        WRITE_COMBINED = cuda_sys::CU_MEMHOSTALLOC_WRITECOMBINED;
     }
 }
 

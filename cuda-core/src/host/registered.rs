@@ -31,12 +31,12 @@ flags! {
     /// ```
     RegisterFlags {
         /// Pinned for every context: `CU_MEMHOSTREGISTER_PORTABLE`.
-        PORTABLE = 1;
+        PORTABLE = cuda_sys::CU_MEMHOSTREGISTER_PORTABLE;
         /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
         /// `CU_MEMHOSTREGISTER_DEVICEMAP`.
-        MAPPED = 2;
+        MAPPED = cuda_sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         /// Devices only read it, see [`Registered::read_only`]: `CU_MEMHOSTREGISTER_READ_ONLY`.
-        READ_ONLY = 8;
+        READ_ONLY = cuda_sys::CU_MEMHOSTREGISTER_READ_ONLY;
     }
 }
 

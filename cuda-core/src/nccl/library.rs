@@ -11,111 +11,51 @@ use crate::process::driver;
 use crate::types::version::Version;
 use crate::util::library::{FORKED_MEANWHILE, find, functions};
 
-/// A collective operation without a root: with a reduction, or with none.
-type Reduces = unsafe extern "C" fn(
-    *const c_void,
-    *mut c_void,
-    usize,
-    c_int,
-    c_int,
-    RawCommunicator,
-    CUstream,
-) -> c_int;
-
 /// `ncclCommDeregister`.
 pub(super) type Deregister = unsafe extern "C" fn(RawCommunicator, *mut c_void) -> c_int;
 
 functions! {
     /// The function of all versions.
-    AnyVersion { version = c"ncclGetVersion": unsafe extern "C" fn(*mut c_int) -> c_int, }
+    AnyVersion { version = c"ncclGetVersion"(*mut c_int); }
 }
 
 functions! {
     /// Functions of NCCL 2.18, most of which return an `ncclResult_t`.
     Nccl {
-        error_string = c"ncclGetErrorString": unsafe extern "C" fn(c_int) -> *const c_char,
-        last_error = c"ncclGetLastError":
-            unsafe extern "C" fn(RawCommunicator) -> *const c_char,
-        unique_id = c"ncclGetUniqueId": unsafe extern "C" fn(*mut RawUniqueId) -> c_int,
-        init_rank = c"ncclCommInitRankConfig": unsafe extern "C" fn(
-            *mut RawCommunicator,
-            c_int,
-            RawUniqueId,
-            c_int,
-            *mut RawConfig,
-        ) -> c_int,
-        split = c"ncclCommSplit": unsafe extern "C" fn(
-            RawCommunicator,
-            c_int,
-            c_int,
-            *mut RawCommunicator,
-            *mut RawConfig,
-        ) -> c_int,
-        count = c"ncclCommCount": unsafe extern "C" fn(RawCommunicator, *mut c_int) -> c_int,
-        user_rank = c"ncclCommUserRank": unsafe extern "C" fn(RawCommunicator, *mut c_int) -> c_int,
-        async_error = c"ncclCommGetAsyncError":
-            unsafe extern "C" fn(RawCommunicator, *mut c_int) -> c_int,
-        finalize = c"ncclCommFinalize": unsafe extern "C" fn(RawCommunicator) -> c_int,
-        destroy = c"ncclCommDestroy": unsafe extern "C" fn(RawCommunicator) -> c_int,
-        abort = c"ncclCommAbort": unsafe extern "C" fn(RawCommunicator) -> c_int,
-        group_start = c"ncclGroupStart": unsafe extern "C" fn() -> c_int,
-        group_end = c"ncclGroupEnd": unsafe extern "C" fn() -> c_int,
-        create_scaled_sum = c"ncclRedOpCreatePreMulSum": unsafe extern "C" fn(
-            *mut c_int,
-            *mut c_void,
-            c_int,
-            c_int,
-            RawCommunicator,
-        ) -> c_int,
-        destroy_reduction = c"ncclRedOpDestroy":
-            unsafe extern "C" fn(c_int, RawCommunicator) -> c_int,
-        all_reduce = c"ncclAllReduce": Reduces,
-        reduce_scatter = c"ncclReduceScatter": Reduces,
-        reduce = c"ncclReduce": unsafe extern "C" fn(
-            *const c_void,
-            *mut c_void,
-            usize,
-            c_int,
-            c_int,
-            c_int,
-            RawCommunicator,
-            CUstream,
-        ) -> c_int,
-        broadcast = c"ncclBroadcast": Reduces,
-        all_gather = c"ncclAllGather": unsafe extern "C" fn(
-            *const c_void,
-            *mut c_void,
-            usize,
-            c_int,
-            RawCommunicator,
-            CUstream,
-        ) -> c_int,
-        send = c"ncclSend": unsafe extern "C" fn(
-            *const c_void,
-            usize,
-            c_int,
-            c_int,
-            RawCommunicator,
-            CUstream,
-        ) -> c_int,
-        receive = c"ncclRecv": unsafe extern "C" fn(
-            *mut c_void,
-            usize,
-            c_int,
-            c_int,
-            RawCommunicator,
-            CUstream,
-        ) -> c_int,
+        error_string = c"ncclGetErrorString"(c_int) -> *const c_char;
+        last_error = c"ncclGetLastError"(RawCommunicator) -> *const c_char;
+        unique_id = c"ncclGetUniqueId"(*mut RawUniqueId);
+        init_rank = c"ncclCommInitRankConfig"(
+            *mut RawCommunicator, c_int, RawUniqueId, c_int, *mut RawConfig);
+        split = c"ncclCommSplit"(RawCommunicator, c_int, c_int, *mut RawCommunicator, *mut RawConfig);
+        count = c"ncclCommCount"(RawCommunicator, *mut c_int);
+        user_rank = c"ncclCommUserRank"(RawCommunicator, *mut c_int);
+        async_error = c"ncclCommGetAsyncError"(RawCommunicator, *mut c_int);
+        finalize = c"ncclCommFinalize"(RawCommunicator);
+        destroy = c"ncclCommDestroy"(RawCommunicator);
+        abort = c"ncclCommAbort"(RawCommunicator);
+        group_start = c"ncclGroupStart"();
+        group_end = c"ncclGroupEnd"();
+        create_scaled_sum = c"ncclRedOpCreatePreMulSum"(
+            *mut c_int, *mut c_void, c_int, c_int, RawCommunicator);
+        destroy_reduction = c"ncclRedOpDestroy"(c_int, RawCommunicator);
+        all_reduce = c"ncclAllReduce"(
+            *const c_void, *mut c_void, usize, c_int, c_int, RawCommunicator, CUstream);
+        reduce_scatter = c"ncclReduceScatter"(
+            *const c_void, *mut c_void, usize, c_int, c_int, RawCommunicator, CUstream);
+        reduce = c"ncclReduce"(
+            *const c_void, *mut c_void, usize, c_int, c_int, c_int, RawCommunicator, CUstream);
+        broadcast = c"ncclBroadcast"(
+            *const c_void, *mut c_void, usize, c_int, c_int, RawCommunicator, CUstream);
+        all_gather = c"ncclAllGather"(
+            *const c_void, *mut c_void, usize, c_int, RawCommunicator, CUstream);
+        send = c"ncclSend"(*const c_void, usize, c_int, c_int, RawCommunicator, CUstream);
+        receive = c"ncclRecv"(*mut c_void, usize, c_int, c_int, RawCommunicator, CUstream);
     }
     // Of NCCL 2.19.
     optional {
-        register = c"ncclCommRegister": unsafe extern "C" fn(
-            RawCommunicator,
-            *mut c_void,
-            usize,
-            *mut *mut c_void,
-        ) -> c_int,
-        deregister = c"ncclCommDeregister": Deregister,
+        register = c"ncclCommRegister"(RawCommunicator, *mut c_void, usize, *mut *mut c_void);
+        deregister = c"ncclCommDeregister"(RawCommunicator, *mut c_void);
     }
 }
 

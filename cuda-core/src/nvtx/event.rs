@@ -2,6 +2,8 @@
 
 use std::ffi::{CString, c_char};
 
+use crate::util::from::from;
+
 /// A range or a mark with what a profiler shows beside its name: a colour, a category, a number.
 ///
 /// ```no_run
@@ -124,36 +126,12 @@ pub(super) fn c_name(name: &str) -> CString {
     CString::new(name.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-impl<'a> From<&'a str> for NvtxEvent<'a> {
-    #[inline]
-    fn from(name: &'a str) -> Self {
-        Self::new(name)
-    }
-}
-
-impl<'a> From<&'a String> for NvtxEvent<'a> {
-    #[inline]
-    fn from(name: &'a String) -> Self {
-        Self::new(name)
-    }
-}
-
-impl From<u64> for NvtxPayload {
-    fn from(number: u64) -> Self {
-        Self::Unsigned(number)
-    }
-}
-
-impl From<i64> for NvtxPayload {
-    fn from(number: i64) -> Self {
-        Self::Signed(number)
-    }
-}
-
-impl From<f64> for NvtxPayload {
-    fn from(number: f64) -> Self {
-        Self::Float(number)
-    }
+from! {
+    ['a] &'a str => NvtxEvent<'a>: |name| Self::new(name);
+    ['a] &'a String => NvtxEvent<'a>: |name| Self::new(name);
+    [] u64 => NvtxPayload: |number| Self::Unsigned(number);
+    [] i64 => NvtxPayload: |number| Self::Signed(number);
+    [] f64 => NvtxPayload: |number| Self::Float(number);
 }
 
 /// `nvtxEventAttributes_t` of NVTX 3, with an ASCII message.

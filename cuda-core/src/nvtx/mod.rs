@@ -25,7 +25,7 @@ mod event;
 use std::env;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
-use std::mem::transmute;
+use std::mem::{transmute, transmute_copy};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -234,8 +234,15 @@ unsafe extern "C" fn module_functions(
     1
 }
 
-fn function(module: usize, at: usize) -> *const c_void {
-    FUNCTIONS[module][at].load(Ordering::Acquire)
+/// A function of the profiler, if it has it.
+///
+/// # Safety
+/// `F` is the type of the function, as NVTX declares it; a result may be left out.
+unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
+    let address = FUNCTIONS[module][at].load(Ordering::Acquire);
+    // SAFETY: not null, and so a function of that type, by the caller's promise and the invariant;
+    // pointers to functions and to data have one size on every platform that CUDA supports.
+    (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
 }
 
 #[cold]
@@ -250,57 +257,49 @@ fn mark_now(event: &NvtxEvent<'_>) {
 
 /// Calls the function that takes a name, or, for an event that has more, the one that takes attributes.
 fn show(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
+    type Plain = unsafe extern "C" fn(*const c_char);
+    type Extended = unsafe extern "C" fn(*const EventAttributes);
     let name = event.name();
-    let called = function(CORE, if event.is_plain() { plain } else { extended });
-    if called.is_null() {
+    if event.is_plain() {
+        // SAFETY: the functions that are given as `plain` are of this type.
+        if let Some(called) = unsafe { function::<Plain>(CORE, plain) } {
+            // SAFETY: a C string that outlives the call.
+            unsafe { called(name.as_ptr()) };
+        }
         return;
     }
-    if event.is_plain() {
-        // SAFETY: takes a text, by the invariant; one returns an int, which may be ignored.
-        let called =
-            unsafe { transmute::<*const c_void, unsafe extern "C" fn(*const c_char)>(called) };
-        // SAFETY: a C string that outlives the call.
-        return unsafe { called(name.as_ptr()) };
+    // SAFETY: those given as `extended` are of this type.
+    if let Some(called) = unsafe { function::<Extended>(CORE, extended) } {
+        // SAFETY: attributes with a C string, which outlive the call.
+        unsafe { called(&event.attributes(&name)) };
     }
-    let attributes = event.attributes(&name);
-    // SAFETY: takes attributes, by the invariant; one returns an int, which may be ignored.
-    let called =
-        unsafe { transmute::<*const c_void, unsafe extern "C" fn(*const EventAttributes)>(called) };
-    // SAFETY: attributes with a C string, which outlive the call.
-    unsafe { called(&attributes) };
 }
 
 #[cold]
 fn name_category_now(category: u32, name: &str) {
-    let (called, name) = (function(CORE, NAME_CATEGORY_A), c_name(name));
-    if !called.is_null() {
-        type NameCategory = unsafe extern "C" fn(u32, *const c_char);
-        // SAFETY: takes a number and a text, by the invariant.
-        let called = unsafe { transmute::<*const c_void, NameCategory>(called) };
+    type NameCategory = unsafe extern "C" fn(u32, *const c_char);
+    // SAFETY: this is its type.
+    if let Some(called) = unsafe { function::<NameCategory>(CORE, NAME_CATEGORY_A) } {
         // SAFETY: a C string that outlives the call.
-        unsafe { called(category, name.as_ptr()) };
+        unsafe { called(category, c_name(name).as_ptr()) };
     }
 }
 
 #[cold]
 fn name_stream_now(stream: CUstream, name: &str) {
-    let (called, name) = (function(CUDA, NAME_STREAM_A), c_name(name));
-    if !called.is_null() {
-        type NameStream = unsafe extern "C" fn(CUstream, *const c_char);
-        // SAFETY: takes a stream and a text, by the invariant.
-        let called = unsafe { transmute::<*const c_void, NameStream>(called) };
+    type NameStream = unsafe extern "C" fn(CUstream, *const c_char);
+    // SAFETY: this is its type.
+    if let Some(called) = unsafe { function::<NameStream>(CUDA, NAME_STREAM_A) } {
         // SAFETY: a C string that outlives the call; the handle is live, since its owner calls.
-        unsafe { called(stream, name.as_ptr()) };
+        unsafe { called(stream, c_name(name).as_ptr()) };
     }
 }
 
 #[cold]
 fn pop() {
-    let called = function(CORE, RANGE_POP);
-    if !called.is_null() {
-        // SAFETY: takes nothing, by the invariant.
-        let called = unsafe { transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(called) };
-        // SAFETY: as above.
+    // SAFETY: this is its type.
+    if let Some(called) = unsafe { function::<unsafe extern "C" fn() -> c_int>(CORE, RANGE_POP) } {
+        // SAFETY: it takes nothing.
         unsafe { called() };
     }
 }

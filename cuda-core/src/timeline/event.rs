@@ -29,15 +29,15 @@ flags! {
     EventFlags {
         /// The same as [`NONE`](Self::NONE). Measures time; a waiting thread spins:
         /// `CU_EVENT_DEFAULT`.
-        DEFAULT = 0;
+        DEFAULT = cuda_sys::CU_EVENT_DEFAULT.0;
         /// A thread that waits for the event sleeps instead of spinning: `CU_EVENT_BLOCKING_SYNC`.
-        BLOCKING_SYNC = 1;
+        BLOCKING_SYNC = cuda_sys::CU_EVENT_BLOCKING_SYNC.0;
         /// Measures no time, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
         #[doc(alias("cudaEventDisableTiming"))]
-        DISABLE_TIMING = 2;
+        DISABLE_TIMING = cuda_sys::CU_EVENT_DISABLE_TIMING.0;
         /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle);
         /// goes with [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
-        INTERPROCESS = 4;
+        INTERPROCESS = cuda_sys::CU_EVENT_INTERPROCESS.0;
     }
 }
 

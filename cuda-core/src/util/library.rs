@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 
 use cuda_sys::os::{self, Library};
 
-/// Defines a table of a library's functions. Those after `optional` are [`None`] in a library that
-/// lacks them.
+/// Defines a table of a library's functions, each with the types of its arguments and, unless that is an
+/// `int`, of its result. Those after `optional` are [`None`] in a library that lacks them.
 macro_rules! functions {
+    (@type ($($argument:ty),*)) => { unsafe extern "C" fn($($argument),*) -> std::ffi::c_int };
+    (@type ($($argument:ty),*) $result:ty) => { unsafe extern "C" fn($($argument),*) -> $result };
     (
         $(#[$about:meta])*
-        $name:ident { $($field:ident = $symbol:literal: $ty:ty,)* }
-        $(optional { $($newer:ident = $newer_symbol:literal: $newer_ty:ty,)* })?
+        $name:ident { $($field:ident = $symbol:literal $arguments:tt $(-> $result:ty)?;)* }
+        $(optional { $($newer:ident = $newer_symbol:literal $newer_arguments:tt;)* })?
     ) => {
         $(#[$about])*
         // INVARIANT: functions with these signatures; the library is never unloaded.
         pub(super) struct $name {
-            $(pub(super) $field: $ty,)*
-            $($(pub(super) $newer: Option<$newer_ty>,)*)?
+            $(pub(super) $field: $crate::util::library::functions!(@type $arguments $($result)?),)*
+            $($(pub(super) $newer: Option<$crate::util::library::functions!(@type $newer_arguments)>,)*)?
         }
 
         impl $name {
@@ -37,13 +39,21 @@ macro_rules! functions {
                         // SAFETY: the caller promises that an address which is not null is a
                         // function of this signature; function pointers and data pointers have one
                         // size on every platform that CUDA supports.
-                        unsafe { std::mem::transmute::<*const std::ffi::c_void, $ty>(address) }
+                        unsafe {
+                            std::mem::transmute::<
+                                *const std::ffi::c_void,
+                                $crate::util::library::functions!(@type $arguments $($result)?),
+                            >(address)
+                        }
                     },)*
                     $($($newer: {
                         let address = symbol($newer_symbol);
                         // SAFETY: as above; a null function pointer is `None`.
                         unsafe {
-                            std::mem::transmute::<*const std::ffi::c_void, Option<$newer_ty>>(address)
+                            std::mem::transmute::<
+                                *const std::ffi::c_void,
+                                Option<$crate::util::library::functions!(@type $newer_arguments)>,
+                            >(address)
                         }
                     },)*)?
                 })

@@ -1,13 +1,17 @@
-//! The last commit for which every check ran and passed.
+//! The last commit for which each of the long steps ran in full and passed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use fs_err as fs;
 
 use crate::workspace::git;
 
-/// The file's first word is the commit, the second the date.
+/// A line for each step: its name, the commit, and the commit's date.
 pub(super) const FILE: &str = ".ci/last-full-run";
+
+/// The steps of which an ordinary run takes a sample.
+const LONG: [&str; 4] = ["headers", "package", "faults", "miri"];
 
 /// Commits after which another full run is due.
 const DUE: u64 = 20;
@@ -18,34 +22,66 @@ pub(super) fn commit(root: &Path) -> Option<String> {
     git(root, "rev-parse --short=12 HEAD").filter(|_| changes.is_empty())
 }
 
-/// Records that everything passed for the commit that the files were those of when the run began.
-pub(super) fn write(root: &Path, began: Option<String>) -> anyhow::Result<()> {
+/// Records that these steps passed in full for the commit that the files were those of when the run
+/// began.
+pub(super) fn write<'a>(
+    root: &Path,
+    began: Option<String>,
+    passed: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<()> {
+    let passed: Vec<&str> = passed.filter(|step| LONG.contains(step)).collect();
+    if passed.is_empty() {
+        return Ok(());
+    }
     let (Some(commit), Some(date)) = (began, git(root, "log -1 --format=%cs")) else {
         println!("not written to {FILE}: the files are not those of a commit");
         return Ok(());
     };
-    fs::write(root.join(FILE), format!("{commit} {date}\n"))?;
-    println!("{commit} is in {FILE} now: commit that file");
+    let known = fs::read_to_string(root.join(FILE)).unwrap_or_default();
+    let mut lines: BTreeMap<_, _> = known.lines().filter_map(|line| line.split_once(' ')).collect();
+    let now = format!("{commit} {date}");
+    lines.extend(passed.iter().map(|step| (*step, now.as_str())));
+    let text: String = lines.iter().map(|(step, when)| format!("{step} {when}\n")).collect();
+    fs::write(root.join(FILE), text)?;
+    println!("{FILE} names {commit} for {} now: commit that file", passed.join(", "));
     Ok(())
 }
 
-/// What is wrong with the last full run, if anything. A checkout without history has no commits to
-/// count, and before the first full run there is no file.
-pub(super) fn complaint(root: &Path) -> Option<String> {
-    if git(root, "rev-parse --is-shallow-repository")? == "true" {
-        return None;
+/// What is wrong with the last full runs. A checkout without history has no commits to count, and
+/// before its first full run a step has no line.
+pub(super) fn complaints(root: &Path) -> Vec<String> {
+    if git(root, "rev-parse --is-shallow-repository").as_deref() != Some("false") {
+        return Vec::new();
     }
-    let Ok(text) = fs::read_to_string(root.join(FILE)) else {
-        println!("{FILE} is not there: no full run has passed yet");
+    let text = fs::read_to_string(root.join(FILE)).unwrap_or_default();
+    LONG.iter().filter_map(|step| complaint(root, &text, step)).collect()
+}
+
+fn complaint(root: &Path, text: &str, step: &str) -> Option<String> {
+    let again = format!("cargo xtask ci --full --step {step}");
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    let Some((_, when)) = lines.find(|(known, _)| *known == step) else {
+        println!("{FILE}: {step} has not passed in full yet: {again}");
         return None;
     };
-    let commit = text.split_whitespace().next().unwrap_or_default();
+    let commit = when.split(' ').next().unwrap_or_default();
     let since = git(root, &format!("rev-list --count {commit}..HEAD"));
     match since.and_then(|count| count.parse().ok()) {
         Some(0..=DUE) => None,
         Some(since) => Some(format!(
-            "{FILE}: the last full run was {since} commits ago, more than {DUE}: cargo xtask ci --full"
+            "{FILE}: {step} passed in full {since} commits ago, more than {DUE}: {again}"
         )),
-        None => Some(format!("{FILE}: there is no commit `{commit}` here: cargo xtask ci --full")),
+        None => Some(format!("{FILE}: there is no commit `{commit}` here: {again}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LONG;
+    use crate::ci::steps::STEPS;
+
+    #[test]
+    fn the_long_steps_are_steps() {
+        assert!(LONG.iter().all(|long| STEPS.iter().any(|step| step.name == *long)));
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     complaints.extend(names.complaints());
     complaints.extend(aliases.complaints());
     complaints.extend(mutants::complaints(root, &tests)?);
-    complaints.extend(full_run::complaint(root));
+    complaints.extend(full_run::complaints(root));
     Ok(complaints)
 }
 

@@ -88,17 +88,17 @@ flags! {
         /// The array has layers: `CUDA_ARRAY3D_LAYERED`. Reported by
         /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
         /// caller cannot.
-        LAYERED = 1;
+        LAYERED = cuda_sys::CUDA_ARRAY3D_LAYERED;
         /// Surfaces can be bound to the array, through which kernels write it:
         /// `CUDA_ARRAY3D_SURFACE_LDST`.
-        SURFACE_LOAD_STORE = 2;
+        SURFACE_LOAD_STORE = cuda_sys::CUDA_ARRAY3D_SURFACE_LDST;
         /// The array has the faces of cubes: `CUDA_ARRAY3D_CUBEMAP`. Reported by
         /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor); the shape sets it, the
         /// caller cannot.
-        CUBEMAP = 4;
+        CUBEMAP = cuda_sys::CUDA_ARRAY3D_CUBEMAP;
         /// Kernels can gather four texels at once from it; only for two-dimensional arrays:
         /// `CUDA_ARRAY3D_TEXTURE_GATHER`.
-        TEXTURE_GATHER = 8;
+        TEXTURE_GATHER = cuda_sys::CUDA_ARRAY3D_TEXTURE_GATHER;
     }
 }
 

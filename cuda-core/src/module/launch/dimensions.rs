@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::util::from::from;
+
 /// A size in up to three dimensions; those left out are 1.
 ///
 /// ```
@@ -49,26 +51,9 @@ impl fmt::Display for Dimensions {
     }
 }
 
-impl From<u32> for Dimensions {
-    fn from(x: u32) -> Self {
-        Self { x, ..Self::ONE }
-    }
-}
-
-impl From<(u32, u32)> for Dimensions {
-    fn from((x, y): (u32, u32)) -> Self {
-        Self { x, y, z: 1 }
-    }
-}
-
-impl From<(u32, u32, u32)> for Dimensions {
-    fn from((x, y, z): (u32, u32, u32)) -> Self {
-        Self { x, y, z }
-    }
-}
-
-impl From<[u32; 3]> for Dimensions {
-    fn from([x, y, z]: [u32; 3]) -> Self {
-        Self { x, y, z }
-    }
+from! {
+    [] u32 => Dimensions: |x| Self { x, ..Self::ONE };
+    [] (u32, u32) => Dimensions: |xy| Self { x: xy.0, y: xy.1, z: 1 };
+    [] (u32, u32, u32) => Dimensions: |xyz| Self { x: xyz.0, y: xyz.1, z: xyz.2 };
+    [] [u32; 3] => Dimensions: |xyz| Self { x: xyz[0], y: xyz[1], z: xyz[2] };
 }

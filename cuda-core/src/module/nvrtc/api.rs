@@ -14,31 +14,23 @@ pub(super) type RawProgram = *mut c_void;
 functions! {
     /// Functions of NVRTC, all of them in version 11.2, which return an `nvrtcResult`.
     Api {
-        version = c"nvrtcVersion": unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
-        error_string = c"nvrtcGetErrorString": unsafe extern "C" fn(c_int) -> *const c_char,
-        num_supported_archs = c"nvrtcGetNumSupportedArchs": unsafe extern "C" fn(*mut c_int) -> c_int,
-        supported_archs = c"nvrtcGetSupportedArchs": unsafe extern "C" fn(*mut c_int) -> c_int,
-        create_program = c"nvrtcCreateProgram": unsafe extern "C" fn(
-            *mut RawProgram,
-            *const c_char,
-            *const c_char,
-            c_int,
-            *const *const c_char,
-            *const *const c_char,
-        ) -> c_int,
-        destroy_program = c"nvrtcDestroyProgram": unsafe extern "C" fn(*mut RawProgram) -> c_int,
-        add_name_expression = c"nvrtcAddNameExpression":
-            unsafe extern "C" fn(RawProgram, *const c_char) -> c_int,
-        compile_program = c"nvrtcCompileProgram":
-            unsafe extern "C" fn(RawProgram, c_int, *const *const c_char) -> c_int,
-        lowered_name = c"nvrtcGetLoweredName":
-            unsafe extern "C" fn(RawProgram, *const c_char, *mut *const c_char) -> c_int,
-        ptx_size = c"nvrtcGetPTXSize": unsafe extern "C" fn(RawProgram, *mut usize) -> c_int,
-        ptx = c"nvrtcGetPTX": unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
-        cubin_size = c"nvrtcGetCUBINSize": unsafe extern "C" fn(RawProgram, *mut usize) -> c_int,
-        cubin = c"nvrtcGetCUBIN": unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
-        log_size = c"nvrtcGetProgramLogSize": unsafe extern "C" fn(RawProgram, *mut usize) -> c_int,
-        log = c"nvrtcGetProgramLog": unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
+        version = c"nvrtcVersion"(*mut c_int, *mut c_int);
+        error_string = c"nvrtcGetErrorString"(c_int) -> *const c_char;
+        num_supported_archs = c"nvrtcGetNumSupportedArchs"(*mut c_int);
+        supported_archs = c"nvrtcGetSupportedArchs"(*mut c_int);
+        create_program = c"nvrtcCreateProgram"(
+            *mut RawProgram, *const c_char, *const c_char, c_int, *const *const c_char,
+            *const *const c_char);
+        destroy_program = c"nvrtcDestroyProgram"(*mut RawProgram);
+        add_name_expression = c"nvrtcAddNameExpression"(RawProgram, *const c_char);
+        compile_program = c"nvrtcCompileProgram"(RawProgram, c_int, *const *const c_char);
+        lowered_name = c"nvrtcGetLoweredName"(RawProgram, *const c_char, *mut *const c_char);
+        ptx_size = c"nvrtcGetPTXSize"(RawProgram, *mut usize);
+        ptx = c"nvrtcGetPTX"(RawProgram, *mut c_char);
+        cubin_size = c"nvrtcGetCUBINSize"(RawProgram, *mut usize);
+        cubin = c"nvrtcGetCUBIN"(RawProgram, *mut c_char);
+        log_size = c"nvrtcGetProgramLogSize"(RawProgram, *mut usize);
+        log = c"nvrtcGetProgramLog"(RawProgram, *mut c_char);
     }
 }
 
