@@ -192,8 +192,7 @@ mod tests {
             "cuMemAllocAsync: out of memory (requested 64 GiB, 12 GiB of 139 GiB free on device 0)"
         );
         assert!(text(1 << 30, 12 << 30).ends_with(
-            "free on device 0): the free memory may be in \
-                                                   pieces, or reserved by then"
+            "free on device 0): the free memory may be fragmented, or taken by another allocation since"
         ));
         let host = Error::OutOfHostMemory { op: "cuMemHostAlloc", requested: 4 << 30 };
         assert_eq!(host.to_string(), "cuMemHostAlloc: the host is out of memory (requested 4 GiB)");
