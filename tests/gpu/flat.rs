@@ -8,17 +8,26 @@ use cuda_core::virtual_memory::VirtualBuffer;
 use cuda_core::{Context, Device, DeviceBuffer, Result, Stream};
 use support::{Driver, gpu_test};
 
-/// What is in use once nothing is pending: free bytes of a device, and open files of the process.
-fn in_use(context: &Context) -> Result<(usize, usize)> {
-    context.synchronize()?;
+/// Elements of the memory of a round, of four bytes each. What one of ten rounds leaked would exceed what
+/// the driver of a device may keep.
+const LEN: usize = 32 << 10;
+
+/// What is in use once nothing is pending: free bytes of the devices, and open files of the process.
+fn in_use(contexts: &[Context]) -> Result<(usize, usize)> {
+    cuda_core::synchronize_and_trim()?;
     cuda_core::drops::flush();
     cuda_core::trim()?;
     let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    Ok((context.device().memory_info()?.free, files))
+    let free = contexts.iter().map(|context| Ok(context.device().memory_info()?.free));
+    Ok((free.sum::<Result<usize>>()?, files))
 }
 
 /// Runs `round` a hundred times, then `count` times, which must leave no more in use.
-fn repeat(context: &Context, count: u32, mut round: impl FnMut(u32) -> Result<()>) -> Result<()> {
+fn repeat(
+    contexts: &[Context],
+    count: u32,
+    mut round: impl FnMut(u32) -> Result<()>,
+) -> Result<()> {
     // The driver of a device may keep some memory, and its pools keep what was once in use.
     let (bytes, files, count) = match Driver::selected() {
         // It lists each object that is left, so that fewer rounds show as much.
@@ -26,9 +35,9 @@ fn repeat(context: &Context, count: u32, mut round: impl FnMut(u32) -> Result<()
         Driver::Loaded => (64 << 20, 8, count),
     };
     (0..count.min(100)).try_for_each(&mut round)?;
-    let before = in_use(context)?;
+    let before = in_use(contexts)?;
     (0..count).try_for_each(&mut round)?;
-    let after = in_use(context)?;
+    let after = in_use(contexts)?;
     let lost = before.0.saturating_sub(after.0);
     assert!(lost <= bytes, "{lost} bytes are gone");
     assert!(after.1 <= before.1 + files, "{} files were open, now {}", before.1, after.1);
@@ -41,7 +50,8 @@ gpu_test! {
         let context = Device::get(0)?.context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);
         let kept = Arc::new(stream.alloc_zeroed::<f32>(1000)?);
-        repeat(&context, 10_000, |round| {
+        let ones = vec![1.0f32; LEN];
+        repeat(&[context], 10_000, |round| {
             let consumer = match round % 3 {
                 0 => Consumer::Stream(stream.clone()),
                 1 => Consumer::PerThread,
@@ -52,8 +62,8 @@ gpu_test! {
             let deleter = unsafe { (*shared.as_ptr()).deleter }.expect("a deleter");
             // SAFETY: called once, and the tensor is not used after.
             unsafe { deleter(shared.as_ptr()) };
-            let buffer = stream.upload_new(&[1.0f32; 1000])?;
-            let owned = Tensor::new(buffer, &[1000], None)?.into_raw(&Consumer::Stream(other.clone()))?;
+            let buffer = stream.upload_new(&ones)?;
+            let owned = Tensor::new(buffer, &[LEN], None)?.into_raw(&Consumer::Stream(other.clone()))?;
             // SAFETY: a live tensor, which comes after its work on this stream.
             let taken = unsafe { ImportedTensor::from_raw(owned.as_ptr(), &other) }?;
             let mut back = taken.into_buffer::<f32>()?;
@@ -79,10 +89,10 @@ gpu_test! {
     fn k_nccl_ten_thousand_operations_leave_memory_flat() -> Result<()> {
         let (contexts, streams) = pair()?;
         let ranks = Ranks::init_all(&contexts)?;
-        let mut sums = buffers(&streams, 100)?;
-        repeat(&contexts[0], 10_000, |round| {
+        let mut sums = buffers(&streams, LEN)?;
+        repeat(&contexts, 10_000, |round| {
             // Memory that goes while it is in use.
-            let sources = buffers(&streams, 100)?;
+            let sources = buffers(&streams, LEN)?;
             ranks.on(&streams)?.all_reduce(&sources, &mut sums, Reduction::Sum)?;
             let scaled = Reduction::ScaledSum(2);
             ranks.on(&streams)?.all_reduce_in_place(&mut sums, scaled)?;
@@ -99,17 +109,17 @@ gpu_test! {
     needs 2, nccl, heavy;
     fn k_nccl_many_communicators_and_registrations_leave_memory_flat() -> Result<()> {
         let (contexts, streams) = pair()?;
-        let rounds = match Driver::selected() {
-            Driver::Simulated { .. } => 100,
-            // Each joins and connects in a third of a second.
-            Driver::Loaded => 20,
+        let (rounds, len) = match Driver::selected() {
+            Driver::Simulated { .. } => (100, 1 << 19),
+            // Each joins and connects in a third of a second; what one of them leaked would show.
+            Driver::Loaded => (20, 20 << 20),
         };
-        repeat(&contexts[0], rounds, |round| {
+        repeat(&contexts, rounds, |round| {
             let ranks = Ranks::init_all(&contexts)?;
             let mut sums = Vec::new();
             for context in &contexts {
-                let mut memory = VirtualBuffer::<u32>::new(context, 1 << 19)?;
-                memory.grow_to(1 << 19)?;
+                let mut memory = VirtualBuffer::<u32>::new(context, len)?;
+                memory.grow_to(len)?;
                 sums.push(ranks.register(memory)?);
             }
             for (stream, sum) in streams.iter().zip(&mut sums) {

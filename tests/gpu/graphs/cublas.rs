@@ -100,6 +100,16 @@ impl Cublas {
     }
 }
 
+/// A matrix in the order of BLAS, column after column.
+fn matrix(of: impl Fn(usize, usize) -> usize) -> Vec<f32> {
+    (0..N * N).map(|at| of(at % N, at / N) as f32).collect()
+}
+
+fn product(a: &[f32], b: &[f32]) -> Vec<f32> {
+    let sum = |row: usize, column: usize| (0..N).map(|k| a[k * N + row] * b[column * N + k]).sum();
+    (0..N * N).map(|at| sum(at % N, at / N)).collect()
+}
+
 impl Drop for Cublas {
     fn drop(&mut self) {
         // SAFETY: created by `load`, and not used again.
@@ -121,11 +131,14 @@ gpu_test! {
             let mut b = stream.alloc::<f32>(N * N)?;
             let mut c = stream.alloc_zeroed::<f32>(N * N)?;
             let mut d = stream.alloc_zeroed::<f32>(N * N)?;
-            stream.fill(&mut a, 1.0)?;
-            stream.fill(&mut b, 2.0)?;
-            cublas.multiply(&stream, (&a, &b), &mut c)?; // allocates its workspace
+            // Neither is symmetric, and they do not commute.
+            let of = |row: usize, column: usize| (row * 7 + column * 3) % 11;
+            let (left, right) = (matrix(of), matrix(|row, column| of(column, 2 * row)));
+            let factor = stream.upload_new(&right)?;
+            stream.upload(&left, &mut a)?;
+            cublas.multiply(&stream, (&a, &factor), &mut c)?; // allocates its workspace
             let mut work = |stream: &Stream| {
-                stream.fill(&mut b, 3.0)?;
+                stream.copy(&factor, &mut b)?;
                 cublas.multiply(stream, (&a, &b), &mut c)?;
                 stream.copy(&c, &mut d)
             };
@@ -133,11 +146,13 @@ gpu_test! {
             let flow = Graph::capture_by_access(&context, &mut work)?;
             for graph in [chain, flow] {
                 let mut exec = graph.instantiate()?;
-                for value in [1.0f32, 5.0] {
-                    stream.fill(&mut a, value)?;
+                for scale in [1.0f32, 5.0] {
+                    let left: Vec<f32> = left.iter().map(|x| scale * x).collect();
+                    stream.upload(&left, &mut a)?;
+                    stream.fill(&mut b, 0.0)?;
                     exec.launch(&stream)?;
-                    let expected = value * 3.0 * N as f32;
-                    assert_eq!(stream.download_vec(&d)?, [expected; N * N]);
+                    // Sums of small integers, which floats hold.
+                    assert_eq!(stream.download_vec(&d)?, product(&left, &right));
                 }
             }
             Ok(())
