@@ -23,6 +23,7 @@ use crate::wait::flush::flush_deferred_drops;
 /// println!("{} MiB for other processes", bytes >> 20);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[doc(alias("empty_cache", "free_all_blocks", "cuMemPoolTrimTo", "cudaMemPoolTrimTo"))]
 pub fn trim() -> Result<usize> {
     flush_deferred_drops();
     let cached = CachingPool::shared().and_then(|pool| pool.trim(0));

@@ -44,6 +44,7 @@ pub(crate) enum Choice {
     Custom(Contained<Arc<dyn DeviceAllocator>>),
 }
 
+/// # Making and asking
 impl Allocator {
     /// A custom allocator.
     pub fn new(allocator: impl DeviceAllocator) -> Self {

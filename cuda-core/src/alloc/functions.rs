@@ -39,6 +39,7 @@ pub type AllocFunction =
 pub type FreeFunction =
     unsafe extern "C" fn(parameter: *mut c_void, address: *mut c_void, device: c_int);
 
+/// # Of C functions
 impl Allocator {
     /// An allocator from two closures, which do what [`DeviceAllocator::allocate`] and
     /// [`DeviceAllocator::deallocate`] do.

@@ -37,6 +37,7 @@ pub struct PitchedBuffer<T: Pod> {
     _elements: PhantomData<T>,
 }
 
+/// # Pitched memory
 impl Context {
     /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver
     /// call if there are none.
@@ -91,6 +92,7 @@ fn access_width<T>() -> u32 {
     }
 }
 
+/// # The buffer
 impl<T: Pod> PitchedBuffer<T> {
     /// Elements in a row.
     pub fn width(&self) -> usize {

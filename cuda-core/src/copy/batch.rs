@@ -87,6 +87,7 @@ impl<'a> Batch<'a> {
     /// stream.enqueue(batch)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyHtoDAsync", "cudaMemcpyAsync"))]
     pub fn upload<T: Pod>(
         &mut self,
         source: impl IntoView<PinnedSlice<'a, T>>,
@@ -114,6 +115,7 @@ impl<'a> Batch<'a> {
     /// assert_eq!(host.as_slice()?, [0.0; 150]); // waits
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuMemcpyDtoHAsync", "cudaMemcpyAsync"))]
     pub fn download<T: Pod>(
         &mut self,
         source: impl IntoView<DeviceSlice<'a, T>>,
@@ -126,6 +128,7 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy<T: Pod>(
         &mut self,
         source: impl IntoView<DeviceSlice<'a, T>>,

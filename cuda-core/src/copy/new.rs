@@ -64,6 +64,7 @@ impl Stream {
     }
 }
 
+/// # Copies
 impl<K: StreamKind> Stream<K> {
     /// Device memory in a new vector: [`Stream::download`], so it blocks.
     ///

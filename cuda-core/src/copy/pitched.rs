@@ -56,6 +56,7 @@ pub struct PitchedMut<'a, T: Pod, M: Memory> {
     _elements: PhantomData<&'a mut [T]>,
 }
 
+/// # Rows
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The elements in rows: the first row begins where the view does.
     ///
@@ -68,6 +69,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     }
 }
 
+/// # Rows
 impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::pitched`] for an exclusive view.
     ///
@@ -97,6 +99,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     }
 }
 
+/// # Rows
 impl<T: Pod> PitchedBuffer<T> {
     fn shape(&self) -> Shape {
         Shape::plane(self.width(), self.height()).with_pitch(self.pitch())

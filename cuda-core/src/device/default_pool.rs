@@ -12,6 +12,7 @@ use crate::process::handle::Handle;
 /// A pool's handle. A device's default pool lives as long as the driver.
 pub(crate) type RawPool = Handle<CUmemoryPool>;
 
+/// # Pools
 impl Device {
     /// Whether the device supports stream-ordered allocation, which
     /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) needs.

@@ -82,6 +82,7 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
     }
 }
 
+/// # Other processes
 impl<T: Pod> DeviceBuffer<T> {
     /// Opens memory of another process: `cuIpcOpenMemHandle_v2`, which enables peer access if the
     /// memory is on another device. Dropping the buffer waits for the work that uses it, then

@@ -31,6 +31,8 @@ pub enum LaunchError {
     /// A launch has a size of zero, or of more than the device or the kernel allows.
     #[non_exhaustive]
     Limit {
+        /// The kernel.
+        kernel: String,
         /// What is zero or too much.
         what: &'static str,
         /// The size requested.
@@ -90,20 +92,25 @@ pub(crate) const NOT_ALLOWED_YET: &str =
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit { what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
+            Self::Limit { kernel, what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
                 write!(
                     f,
                     "{LAUNCH}: {what} is zero; `elements(0)` makes a launch that does nothing"
                 )
             }
-            Self::Limit { what: NOT_ALLOWED_YET, asked, limit } => write!(
+            Self::Limit { kernel, what: NOT_ALLOWED_YET, asked, limit } => write!(
                 f,
-                "{LAUNCH}: {asked} bytes of dynamic shared memory asked for; {limit} possible until \
+                "{LAUNCH}: `{kernel}`: {asked} bytes of dynamic shared memory asked for; {limit} possible until \
                  `Function::set_max_dynamic_shared` allows more"
             ),
-            Self::Limit { what, asked: 0, .. } => write!(f, "{LAUNCH}: {what} is zero"),
-            Self::Limit { what, asked, limit } => {
-                write!(f, "{LAUNCH}: {what}: {asked} asked for, at most {limit} possible")
+            Self::Limit { kernel, what, asked: 0, .. } => {
+                write!(f, "{LAUNCH}: `{kernel}`: {what} is zero")
+            }
+            Self::Limit { kernel, what, asked, limit } => {
+                write!(
+                    f,
+                    "{LAUNCH}: `{kernel}`: {what}: {asked} asked for, at most {limit} possible"
+                )
             }
             Self::Refused { kernel, code } => {
                 write!(f, "{LAUNCH}: `{kernel}`: {}", describe(*code))
@@ -168,18 +175,21 @@ mod tests {
 
     #[test]
     fn limits_read_alike_for_sizes_and_memory() {
-        let limit = |what, asked, limit| LaunchError::Limit { what, asked, limit }.to_string();
+        let limit = |what, asked, limit| {
+            let kernel = "f".into();
+            LaunchError::Limit { kernel, what, asked, limit }.to_string()
+        };
         assert!(
             limit("grid.y", 0, 65_535).ends_with("`elements(0)` makes a launch that does nothing")
         );
-        assert_eq!(limit("grid.z", 0, 65_535), "cuLaunchKernelEx: grid.z is zero");
+        assert_eq!(limit("grid.z", 0, 65_535), "cuLaunchKernelEx: `f`: grid.z is zero");
         assert_eq!(
             limit("bytes of dynamic shared memory", 5, 0),
-            "cuLaunchKernelEx: bytes of dynamic shared memory: 5 asked for, at most 0 possible"
+            "cuLaunchKernelEx: `f`: bytes of dynamic shared memory: 5 asked for, at most 0 possible"
         );
         assert_eq!(
             limit(super::NOT_ALLOWED_YET, 100_000, 49_152),
-            "cuLaunchKernelEx: 100000 bytes of dynamic shared memory asked for; 49152 possible until \
+            "cuLaunchKernelEx: `f`: 100000 bytes of dynamic shared memory asked for; 49152 possible until \
              `Function::set_max_dynamic_shared` allows more"
         );
     }

@@ -331,6 +331,7 @@ pub enum Error {
     Exiting,
 }
 
+/// # Making
 impl Error {
     /// The result of a raw driver call as this crate's, so that `?` works.
     ///

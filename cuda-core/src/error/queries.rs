@@ -4,6 +4,7 @@ use cuda_sys::CUresult;
 
 use crate::error::{AllocatorError, Error, LaunchError, ModuleError};
 
+/// # Asking
 impl Error {
     /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` if a pool, a limit or an allocator had no
     /// memory, whether or not the driver was called. For a group's error, that of its device.

@@ -98,6 +98,7 @@ impl Graph {
     }
 }
 
+/// # Adding operations
 impl GraphBuilder<'_> {
     /// Adds what `work` enqueues on the stream that it is given, after the earlier steps that it
     /// conflicts with: [`Graph::capture_by_access`]. If that is not exactly one operation, the

@@ -19,6 +19,7 @@ const LEAST: usize = 2 << 20;
 /// The most pieces of a broadcast. The last member begins when the first piece has reached it.
 const MOST: usize = 32;
 
+/// # Between the devices
 impl DeviceGroup {
     /// Copies the elements of the member `root` to all others, whose buffers have the same length,
     /// asynchronously: `cuMemcpyPeerAsync`.

@@ -15,6 +15,7 @@ use crate::memory::{Memory, same_len};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
+/// # From and to the host
 impl DeviceGroup {
     /// Copies host memory to every device, to all at the same time: `cuMemcpyHtoDAsync_v2` on each
     /// member's stream.

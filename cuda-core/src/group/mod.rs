@@ -82,6 +82,7 @@ pub struct DeviceGroup {
     ranks: Mutex<Option<Arc<Ranks>>>,
 }
 
+/// # The group
 impl DeviceGroup {
     /// All devices, in the order of their ordinals.
     ///
@@ -196,6 +197,7 @@ impl DeviceGroup {
     /// assert!(copies.iter().map(|copy| copy.device()).eq(group.devices()));
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaMalloc", "cuMemAlloc"))]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
         self.each(|stream| stream.alloc(len))
     }
@@ -211,6 +213,7 @@ impl DeviceGroup {
     /// assert_eq!(group.streams()[0].download_vec(&counters[0])?, [0; 16]);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cudaMalloc", "cuMemAlloc"))]
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
         self.each(|stream| stream.alloc_zeroed(len))
     }

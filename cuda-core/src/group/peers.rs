@@ -40,6 +40,7 @@ impl PeerReport {
     }
 }
 
+/// # Access
 impl DeviceGroup {
     /// Gives every device of the group access to every other's memory, if the hardware allows it:
     /// [`Context::enable_peer_access`] both ways, `cuMemPoolSetAccess` included, without which
@@ -100,6 +101,7 @@ impl DeviceGroup {
     /// group.disable_all_peers()?; // waits for them
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuCtxDisablePeerAccess", "cudaDeviceDisablePeerAccess"))]
     pub fn disable_all_peers(&self) -> Result<()> {
         let disable = |(context, peer): (&Context, &Context)| {
             let not_enabled = Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);

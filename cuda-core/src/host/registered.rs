@@ -101,6 +101,7 @@ impl<H: StableHost> Drop for Registered<H> {
     }
 }
 
+/// # Registering
 impl<H: StableHost> Registered<H> {
     /// Registers memory: `cuMemHostRegister_v2`; no driver call if it is empty.
     ///
@@ -194,6 +195,7 @@ impl<H: StableHost> Registered<H> {
 
 type TwoViews<'a, T> = (PinnedSliceMut<'a, T>, PinnedSliceMut<'a, T>);
 
+/// # Using it
 impl<H: StableHostMut> Registered<H> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
@@ -254,6 +256,7 @@ impl<H: StableHostMut> Registered<H> {
     }
 }
 
+/// # Exclusive views
 impl<H: StableHost> Registered<ReadOnly<H>> {
     /// Registers memory that devices only read: adds `READ_ONLY` to the flags. It may be memory
     /// that the process itself cannot write.

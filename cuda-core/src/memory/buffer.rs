@@ -234,6 +234,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// buffer.synchronize()?; // waits for the fill, and for nothing that is enqueued after it
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventSynchronize", "cudaEventSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
         self.storage.wait_for(&self.storage.block().whole())

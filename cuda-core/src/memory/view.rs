@@ -88,6 +88,7 @@ macro_rules! lengths {
 
 pub(crate) use lengths;
 
+/// # The view
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The `len` elements from that byte on, which are of `storage` and aligned.
     #[inline]
@@ -243,6 +244,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     }
 }
 
+/// # The view
 impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// All `len` elements of `storage`, which has room for them.
     #[inline]

@@ -307,7 +307,7 @@ impl Function {
     #[doc(alias("cuFuncSetAttribute", "cudaFuncSetAttribute"))]
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
         let limits = self.limits()?;
-        let value = limits.check_dynamic(bytes)?;
+        let value = limits.check_dynamic(self, bytes)?;
         self.set_attribute(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value)?;
         limits.note_max_dynamic(bytes);
         Ok(())

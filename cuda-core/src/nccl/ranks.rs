@@ -48,6 +48,7 @@ pub struct Ranks(
 /// The method that errors of joining and of streams name.
 const INIT_ALL: &str = "Ranks::init_all";
 
+/// # Joining and leaving
 impl Ranks {
     /// Joins these contexts, the primary ones of different devices, waiting
     /// [ten minutes](CommunicatorOptions) at most: `ncclCommInitRankConfig` for each, in a group.

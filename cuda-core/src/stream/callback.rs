@@ -104,6 +104,7 @@ impl KeptAlive for SharedFunction {}
 // A panic of the function ends where the library calls it.
 impl RefUnwindSafe for SharedFunction {}
 
+/// # Functions of the host
 impl<K: StreamKind> Stream<K> {
     /// [`Stream::launch_host_func`] for a function that can be called more than once. On a stream
     /// that is captured, it becomes an operation of the graph, which owns it: each launch calls it.

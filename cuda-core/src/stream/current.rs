@@ -47,6 +47,7 @@ fn set(stream: &Stream) -> Option<Stream> {
     CURRENT.try_with(put).ok().flatten()
 }
 
+/// # Streams
 impl Context {
     /// The calling thread's current stream in this context: the one that was last
     /// [set](Stream::set_current) or [entered](Stream::enter), at first the legacy
@@ -72,6 +73,7 @@ impl Context {
     }
 }
 
+/// # Streams
 impl Device {
     /// The calling thread's current stream in the primary context; see [`Context::current_stream`].
     ///

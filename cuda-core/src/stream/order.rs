@@ -233,6 +233,7 @@ impl<K: StreamKind> Stream<K> {
     /// compute.copy_within(&mut first, 0..1000, 5000)?; // waits for the first fill only
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[doc(alias("cuEventRecord", "cudaEventRecord"))]
     pub fn checkpoint(&self) -> Result<()> {
         let bound = self.core.bind("cuEventRecord")?;
         self.core.timeline().checkpoint(false, bound.entered())

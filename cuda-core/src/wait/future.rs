@@ -177,6 +177,7 @@ impl Drop for Ready<'_> {
     }
 }
 
+/// # Waiting
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// Waits, without blocking, for the work that writes these elements.
     pub fn ready(&self) -> Ready<'a> {
@@ -190,6 +191,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     }
 }
 
+/// # Waiting
 impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
     /// Waits, without blocking, for all work that uses these elements.
     pub fn ready_mut(&mut self) -> Ready<'_> {

@@ -93,6 +93,7 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
     POOL.get_or_init(make).as_ref().map_err(Error::clone)
 }
 
+/// # Using it
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
     ///

@@ -77,6 +77,7 @@ pub enum CacheBlockState {
     Pending,
 }
 
+/// # Segments
 impl CachingPool {
     /// The segments that the pool holds of a device's memory, by address; none in a fork's child.
     /// No driver call.

@@ -33,6 +33,7 @@ raw_enum! {
     }
 }
 
+/// # Attributes
 impl MemoryPool {
     /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
     /// giving them back to the device; [`usize::MAX`]: all.

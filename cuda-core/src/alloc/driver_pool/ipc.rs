@@ -60,6 +60,7 @@ impl MemoryOwner for ImportedBlock {
     }
 }
 
+/// # Other processes
 impl MemoryPool {
     /// A file descriptor by which another process can import the pool, if it was created with
     /// [`ShareableHandle::PosixFd`]: `cuMemPoolExportToShareableHandle`.

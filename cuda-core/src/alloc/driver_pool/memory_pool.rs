@@ -287,6 +287,7 @@ impl Device {
     }
 }
 
+/// # Using it
 impl MemoryPool {
     /// Options of a new pool of `device`.
     ///
@@ -418,6 +419,7 @@ impl MemoryPool {
     }
 }
 
+/// # Closing
 impl MemoryPool {
     /// Allocates from the pool whatever [`Stream::alloc`] allocates, with
     /// [`with_allocator`](crate::with_allocator) or

@@ -78,32 +78,42 @@ impl LaunchLimits {
     }
 
     #[inline]
-    pub(super) fn check_shape(&self, grid: Dimensions, block: Dimensions) -> Result<()> {
+    pub(super) fn check_shape(
+        &self,
+        function: &Function,
+        grid: Dimensions,
+        block: Dimensions,
+    ) -> Result<()> {
         let fits = grid.is_within(self.device.grid)
             && block.is_within(self.device.block)
             && block.volume() <= u128::from(self.threads);
-        if fits { Ok(()) } else { Err(self.wrong_shape(grid, block)) }
+        if fits { Ok(()) } else { Err(self.wrong_shape(function, grid, block)) }
     }
 
     #[cold]
-    fn wrong_shape(&self, grid: Dimensions, block: Dimensions) -> Error {
+    fn wrong_shape(&self, function: &Function, grid: Dimensions, block: Dimensions) -> Error {
         let DeviceLimits { grid: grids, block: blocks, .. } = *self.device;
         let (asked, most) = ([grid, block], [grids, blocks]);
         let [asked, most] = [asked, most].map(|[g, b]| [g.x, g.y, g.z, b.x, b.y, b.z]);
         let names = ["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"];
         match (0..names.len()).find(|at| !(1..=most[*at]).contains(&asked[*at])) {
-            Some(at) => limited(names[at], asked[at].into(), most[at].into()),
+            Some(at) => limited(function, names[at], asked[at].into(), most[at].into()),
             // Each factor is at most 1024.
-            None => limited("threads a block", block.volume() as u64, self.threads.into()),
+            None => {
+                limited(function, "threads a block", block.volume() as u64, self.threads.into())
+            }
         }
     }
 
     /// Refuses dynamic shared memory that no block of the kernel can have.
-    pub(crate) fn check_dynamic(&self, bytes: usize) -> Result<i32> {
+    pub(crate) fn check_dynamic(&self, function: &Function, bytes: usize) -> Result<i32> {
         let limit = self.device.shared.saturating_sub(self.static_shared);
         match i32::try_from(bytes) {
             Ok(value) if bytes <= limit => Ok(value),
-            _ => Err(too_much(bytes, limit)),
+            _ => {
+                let what = "bytes of dynamic shared memory";
+                Err(limited(function, what, bytes as u64, limit as u64))
+            }
         }
     }
 
@@ -119,12 +129,12 @@ impl LaunchLimits {
     /// Other code may have allowed more, with the raw call or another handle.
     #[cold]
     fn check_more_shared(&self, function: &Function, bytes: usize) -> Result<()> {
-        self.check_dynamic(bytes)?;
+        self.check_dynamic(function, bytes)?;
         let limit = usize::try_from(function.attribute(MAX_DYNAMIC)?).unwrap_or(0);
         self.note_max_dynamic(limit);
         match bytes <= limit {
             true => Ok(()),
-            false => Err(limited(NOT_ALLOWED_YET, bytes as u64, limit as u64)),
+            false => Err(limited(function, NOT_ALLOWED_YET, bytes as u64, limit as u64)),
         }
     }
 
@@ -168,10 +178,8 @@ fn wrong_arguments(
     })
 }
 
-fn too_much(asked: usize, limit: usize) -> Error {
-    limited("bytes of dynamic shared memory", asked as u64, limit as u64)
-}
-
-fn limited(what: &'static str, asked: u64, limit: u64) -> Error {
-    Error::Launch(LaunchError::Limit { what, asked, limit })
+#[cold]
+fn limited(function: &Function, what: &'static str, asked: u64, limit: u64) -> Error {
+    let kernel = function.name().to_owned();
+    Error::Launch(LaunchError::Limit { kernel, what, asked, limit })
 }

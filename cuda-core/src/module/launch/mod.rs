@@ -332,7 +332,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             return Err(elsewhere(function, self.stream.context()));
         }
         let limits = function.limits()?;
-        limits.check_shape(*grid, *block)?;
+        limits.check_shape(function, *grid, *block)?;
         let shared = limits.check_shared(function, *dynamic_shared)?;
         limits.check_arguments(OP, function, arguments.sizes())?;
         touched.check(function)?;

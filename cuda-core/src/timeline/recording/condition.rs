@@ -48,6 +48,7 @@ pub struct Condition {
     ledger: Ledger,
 }
 
+/// # Using it
 impl Condition {
     /// A condition that `create` adds to what `recording` records.
     pub(crate) fn create(
