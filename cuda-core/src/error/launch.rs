@@ -95,7 +95,7 @@ impl fmt::Display for LaunchError {
             Self::Limit { kernel, what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
                 write!(
                     f,
-                    "{LAUNCH}: {what} is zero; `elements(0)` makes a launch that does nothing"
+                    "{LAUNCH}: `{kernel}`: {what} is zero; `elements(0)` makes a launch that does nothing"
                 )
             }
             Self::Limit { kernel, what: NOT_ALLOWED_YET, asked, limit } => write!(
