@@ -14,11 +14,20 @@ const LEN: usize = 32 << 10;
 
 /// What is in use once nothing is pending: free bytes of the devices, and open files of the process.
 fn in_use(contexts: &[Context]) -> Result<(usize, usize)> {
-    cuda_core::synchronize_and_trim()?;
-    cuda_core::drops::flush();
-    cuda_core::trim()?;
+    // Twice: what is only freed once other work is done may be freed in the order of a stream.
+    for _ in 0..2 {
+        cuda_core::synchronize_and_trim()?;
+        cuda_core::drops::flush();
+    }
     let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let free = contexts.iter().map(|context| Ok(context.device().memory_info()?.free));
+    let free = contexts.iter().map(|context| {
+        let device = context.device();
+        if device.supports_memory_pools()? {
+            // It keeps as much as was in use at some moment.
+            device.default_memory_pool()?.trim(0)?;
+        }
+        Ok(device.memory_info()?.free)
+    });
     Ok((free.sum::<Result<usize>>()?, files))
 }
 

@@ -159,7 +159,7 @@ fn head(svg: &mut Svg, report: &Report, marks: &[Mark<'_>]) {
     }
     svg.text(MARGIN, 60.0, "quiet", &under);
     legend(svg, marks, 88.0);
-    for (x, name) in [(OURS, "ours"), (RAW, "raw"), (BESIDE, "ours / raw")] {
+    for (x, name) in [(OURS, "cuda-core"), (RAW, "raw"), (BESIDE, "beside raw")] {
         svg.text(x, HEAD + 4.0, "small quiet end", name);
     }
     svg.text(VERDICT, HEAD + 4.0, "small quiet", "goal");
@@ -263,7 +263,7 @@ fn tooltip(row: &Row, marks: &[Mark<'_>]) -> String {
         let mut add = |name: &str, figure| {
             tooltip += &format!(", {name} {}", measured.unit.show(figure));
         };
-        add("ours", measured.ours);
+        add("cuda-core", measured.ours);
         for mark in marks {
             if let Some(figure) = (mark.figure)(row, measured) {
                 add(mark.name, figure);

@@ -21,7 +21,7 @@ pub(crate) enum Style {
 }
 
 /// Columns before those of the peers.
-const COLUMNS: [&str; 6] = ["operation", "ours", "raw", "ours / raw", "goal", ""];
+const COLUMNS: [&str; 6] = ["operation", "cuda-core", "raw", "beside raw", "goal", ""];
 
 /// The column with the verdict on the goal.
 const VERDICT: usize = 5;

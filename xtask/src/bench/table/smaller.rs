@@ -16,7 +16,7 @@ pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
 }
 
 const COLUMNS: &str =
-    "many devices at once|ours|raw|alone, summed|ours / summed|link limit|ours / limit";
+    "many devices at once|cuda-core|raw|alone, summed|of the sum|link limit|of the limit";
 
 /// The table and the lines under it; empty if no row has many devices.
 fn many(report: &Report, style: Style) -> Vec<String> {
