@@ -34,9 +34,9 @@ use std::fmt;
 
 pub use config::{Config, Mode};
 pub use engine::element::Element;
-#[doc(hidden)]
-pub use engine::kernel::register_declared_kernel;
 pub use engine::kernel::{Arguments, LaunchAttributes, Memory, Region, Trap, register_kernel};
+#[doc(hidden)]
+pub use engine::kernel::{register_declared_kernel, run_kernel_body};
 pub use fault::Fault;
 pub use hold::Hold;
 pub use log::Call;

@@ -26,7 +26,7 @@
 /// ```
 #[macro_export]
 macro_rules! kernels {
-    ($(fn $name:ident($($parameters:tt)*) $(in $launch:ident)? $body:block)*) => {
+    ($($(#[doc = $about:literal])* fn $name:ident($($parameters:tt)*) $(in $launch:ident)? $body:block)*) => {
         $($crate::kernels! {
             @next $name [$($launch)?] $body [0] [] [] [] [] $($parameters)*
         })*
@@ -35,7 +35,7 @@ macro_rules! kernels {
         $values:tt $reads:tt [$($writes:tt)*]
         $x:ident: &mut [$T:ty; $len:expr] $(, $($rest:tt)*)?) => {
         $crate::kernels! {
-            @next $name $launch $body [$index + 1] [$($sizes)* size_of::<u64>(),]
+            @next $name $launch $body [$index + 1] [$($sizes)* ::core::mem::size_of::<u64>(),]
             $values $reads [$($writes)* { $x, $T, $len, $index }] $($($rest)*)?
         }
     };
@@ -43,7 +43,7 @@ macro_rules! kernels {
         $values:tt [$($reads:tt)*] $writes:tt
         $x:ident: &[$T:ty; $len:expr] $(, $($rest:tt)*)?) => {
         $crate::kernels! {
-            @next $name $launch $body [$index + 1] [$($sizes)* size_of::<u64>(),]
+            @next $name $launch $body [$index + 1] [$($sizes)* ::core::mem::size_of::<u64>(),]
             $values [$($reads)* { $x, $T, $len, $index }] $writes $($($rest)*)?
         }
     };
@@ -51,7 +51,7 @@ macro_rules! kernels {
         [$($values:tt)*] $reads:tt $writes:tt
         $x:ident: $T:ty $(, $($rest:tt)*)?) => {
         $crate::kernels! {
-            @next $name $launch $body [$index + 1] [$($sizes)* size_of::<$T>(),]
+            @next $name $launch $body [$index + 1] [$($sizes)* ::core::mem::size_of::<$T>(),]
             [$($values)* { $x, $T, $index }] $reads $writes $($($rest)*)?
         }
     };
@@ -73,18 +73,26 @@ macro_rules! kernels {
                 ]
             },
             |$launch: &$crate::Arguments, memory: &mut $crate::Memory<'_>| {
+                let _ = &memory;
                 $(#[allow(unused_variables)] let $v: $V = $launch.value($at_v);)*
                 $(#[allow(unused_variables)] let $r: &[$R] = &memory.slice($launch.address($at_r))?;)*
                 $(let mut $w: Vec<$W> = memory.slice($launch.address($at_w))?;)*
                 {
                     $(#[allow(unused_variables)] let $w: &mut [$W] = &mut $w;)*
-                    $body
+                    // A `return` ends the kernel, and what it wrote is written.
+                    $crate::run_kernel_body(|| $body);
                 }
                 $(memory.write_slice($launch.address($at_w), $w)?;)*
                 Ok(())
             },
         )
     };
+}
+
+/// Runs the body of a kernel.
+#[doc(hidden)]
+pub fn run_kernel_body(body: impl FnOnce()) {
+    body();
 }
 
 #[cfg(test)]
