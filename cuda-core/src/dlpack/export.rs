@@ -41,7 +41,8 @@ pub struct Tensor {
     data_type: DLDataType,
     /// Lengths, then as many strides: those of the structs that refer to them.
     // INVARIANT: all elements that they reach are in `memory`.
-    extents: Box<[i64]>,
+    // No box, since moving one invalidates pointers to what is in it, such as those of a `DLTensor`.
+    extents: Vec<i64>,
     read_only: bool,
 }
 
@@ -164,7 +165,7 @@ impl Tensor {
         Ok(Self::of(part.clone(), extents(part.len(), shape, strides)?, true))
     }
 
-    fn of<T: TensorElement>(part: SharedSlice<T>, extents: Box<[i64]>, read_only: bool) -> Self {
+    fn of<T: TensorElement>(part: SharedSlice<T>, extents: Vec<i64>, read_only: bool) -> Self {
         let data_type = T::DATA_TYPE;
         Self { memory: part.into_bytes(), data_type, extents, read_only }
     }
@@ -343,8 +344,8 @@ unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
 }
 
 /// Lengths and strides of a tensor whose elements are the `len` of a buffer, or among them.
-fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Box<[i64]>> {
-    let mut extents = vec![0; 2 * shape.len()].into_boxed_slice();
+fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec<i64>> {
+    let mut extents = vec![0; 2 * shape.len()];
     let (lengths, steps) = extents.split_at_mut(shape.len());
     let fits = |count: usize| i64::try_from(count).ok();
     let mut count = Some(1usize);
@@ -380,7 +381,7 @@ mod tests {
 
     #[test]
     fn shapes_have_the_elements_of_the_memory() {
-        let all = |shape: &[usize], len| extents(len, shape, None).map(Vec::from);
+        let all = |shape: &[usize], len| extents(len, shape, None);
         assert_eq!(all(&[2, 3, 4], 24).unwrap(), [2, 3, 4, 12, 4, 1]);
         assert_eq!(all(&[], 1).unwrap(), []);
         assert_eq!(all(&[3, 0], 0).unwrap(), [3, 0, 0, 1]);
@@ -392,9 +393,7 @@ mod tests {
 
     #[test]
     fn strides_stay_within_the_memory() {
-        let by = |shape: &[usize], strides: &[usize], len| {
-            extents(len, shape, Some(strides)).map(Vec::from)
-        };
+        let by = |shape: &[usize], strides: &[usize], len| extents(len, shape, Some(strides));
         assert_eq!(by(&[2, 3], &[1, 2], 6).unwrap(), [2, 3, 1, 2]);
         assert_eq!(by(&[2, 3], &[10, 1], 13).unwrap(), [2, 3, 10, 1]);
         assert!(by(&[2, 3], &[10, 1], 12).is_err());
