@@ -33,10 +33,12 @@ pub fn trim() -> Result<usize> {
 
 /// Waits for all work of every context that this library knows, then does what [`trim`] does:
 /// `cuCtxSynchronize` for each. Nothing is left then of what the program has dropped, primary
-/// contexts apart; for the end of a program, or of a test that looks for leaks.
+/// contexts apart; for the end of a program, or of a test that looks for leaks. Returns the bytes that
+/// were given back, as [`trim`] does.
 ///
 /// # Errors
-/// The first error of [`Context::synchronize`](crate::Context::synchronize), or else of [`trim`]; the rest is done regardless.
+/// The first error of [`Context::synchronize`](crate::Context::synchronize), or else of [`trim`]; the
+/// rest is done regardless.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

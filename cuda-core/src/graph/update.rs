@@ -31,8 +31,8 @@ const OP: &str = "cuGraphExecUpdate";
 /// An operation that is changed lets go of the memory that it used before, unless another one uses it,
 /// once launches that are pending are done. What is not known by operation stays in use until
 /// [`update`](Self::update): what work of other libraries uses, child graphs, what runs on a
-/// [`Condition`](crate::Condition), access to other devices' memory, and an operation of several nodes, such as a fill with values of
-/// eight bytes.
+/// [`Condition`](crate::Condition), access to other devices' memory, and an operation of several nodes,
+/// such as a fill with values of eight bytes.
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,
     /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
@@ -152,15 +152,18 @@ impl GraphExec {
     }
 
     /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
-    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending are not affected. The graph's dependencies stay: an operation that uses the new memory
-    /// is ordered with the copy only if it was before. New pinned memory must be [lent](Self::lend) to
-    /// each launch, instead of what no operation uses any more.
+    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending
+    /// are not affected. The graph's dependencies stay: an operation that uses the new memory is ordered
+    /// with the copy only if it was before. New pinned memory must be [lent](Self::lend) to each launch,
+    /// instead of what no operation uses any more.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
-    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] for memory of
-    /// another device than the graph's; [`Error::NotCapturable`] for memory that a graph cannot keep; the
-    /// driver's, with the executable unchanged.
+    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
+    /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] and
+    /// [`Error::WrongContext`] for memory of another device or context than the graph's;
+    /// [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
+    /// unchanged.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -101,8 +101,10 @@ pub(crate) fn initialise(config: Config) -> bool {
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| {
         crate::exit::report_at_exit(true);
-        // A program that has not installed the simulator registers no kernels either.
-        crate::engine::kernel::examples::register();
+        // As for the simulator as a library: a program that has kernels of its own does without these.
+        if !crate::engine::kernel::any_registered() {
+            crate::engine::kernel::examples::register();
+        }
         Mutex::new(State::new(Config::from_env()))
     });
     state.lock().unwrap_or_else(PoisonError::into_inner)

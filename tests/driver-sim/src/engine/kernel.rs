@@ -19,6 +19,7 @@ use std::sync::Arc;
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUresult};
 
 pub use declare::run_kernel_body;
+pub(crate) use registry::any_registered;
 use registry::{Kernel, registered};
 pub use registry::{register_declared_kernel, register_kernel};
 

@@ -70,6 +70,10 @@ fn register(name: &str, kernel: Kernel) {
     kernels.insert(name.to_owned(), kernel);
 }
 
+pub(crate) fn any_registered() -> bool {
+    !KERNELS.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+}
+
 /// The kernel of this name, unless it was declared with parameters of other sizes.
 pub(super) fn registered(name: &str, sizes: &[usize]) -> Option<Kernel> {
     let kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
