@@ -21,6 +21,7 @@ use support::{check, gpu_test, refusal, stall};
 use crate::foreign_streams::Raw;
 
 mod captured;
+mod deleted;
 
 type Versioned = NonNull<DLManagedTensorVersioned>;
 

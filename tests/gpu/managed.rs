@@ -2,6 +2,7 @@
 
 use cuda_core::{
     Device, Error, PinnedBuffer, Pod, PointerAttributes, Result,
+    image::{ArrayFlags, ArrayShape, CudaArray},
     managed::{Advice, ManagedAttach, ManagedBuffer, MemoryLocation},
 };
 use support::{block_on, context, gpu_test, kernels, pattern, report};
@@ -319,6 +320,12 @@ gpu_test! {
             let mut back = PinnedBuffer::<u8>::zeroed(&here.context()?, LEN)?;
             stream.download(&values, &mut back)?;
             same(back.as_slice()?, &pattern(2, LEN), "downloaded there");
+            let shape = ArrayShape::D1 { width: LEN };
+            let mut array = CudaArray::<u8>::new(&there.context()?, shape, ArrayFlags::default())?;
+            stream.copy_to_array(&values, &mut array)?;
+            stream.fill(&mut values, 0)?;
+            stream.copy_from_array(&array, &mut values)?;
+            same(values.as_slice()?, &pattern(2, LEN), "through an array there");
             let owned = stream.upload_owned(pattern(3, LEN), &mut values);
             owned?.wait()?;
             same(&Down::Borrowed.fetch(&stream, values.as_view())?, &pattern(3, LEN), "owned");

@@ -1,7 +1,10 @@
 //! S35: a process that forks after the driver was initialised.
 
 use std::ffi::c_int;
+use std::future::Future as _;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context as Task, Poll, Waker};
 use std::time::Duration;
 
 use cuda_core::nccl::{Communicator, Ranks, Reduction, UniqueId, group};
@@ -89,6 +92,14 @@ impl Alive {
         unsafe { self.buffer.note_use(&self.stream, Access::Read) }
     }
 
+    /// Polls a future for the buffer, once.
+    fn ready(&self) -> Result<()> {
+        match pin!(self.buffer.ready()).poll(&mut Task::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Ok(()),
+        }
+    }
+
     /// The number of the first operation that is not refused as it should be; 0 if there is none.
     fn refused(&mut self) -> u8 {
         let device = self.context.device();
@@ -127,6 +138,8 @@ impl Alive {
             self.event.synchronize().err(),
             self.buffer.synchronize().err(),
             self.noted().err(),
+            self.ready().err(),
+            device.allocator().err(),
             self.pinned.as_slice().err(),
             self.pinned.as_mut_slice().err(),
             PinnedBuffer::<u8>::new(&self.context, 1).err(),
@@ -292,8 +305,8 @@ gpu_test! {
             let threads = [scope.spawn(note), scope.spawn(note)];
             let stopped = Stop(&stop);
             for _ in 0..FORKS {
-                in_a_fork(|| match alive.noted() {
-                    Err(Error::Forked) => 0,
+                in_a_fork(|| match (alive.noted(), alive.ready()) {
+                    (Err(Error::Forked), Err(Error::Forked)) => 0,
                     _ => 1,
                 });
             }

@@ -31,9 +31,8 @@ pub(crate) trait MemoryOwner: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// thread before the call. Called again only if it returned [`Kept`](FailedRelease::Kept).
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease>;
 
-    /// Whether streams of the device use the memory as if it were their own device's.
-    fn usable_from(&self, device: Device) -> bool {
-        let _ = device;
+    /// Whether streams of all devices use the memory as if it were their own device's.
+    fn is_everywhere(&self) -> bool {
         false
     }
 

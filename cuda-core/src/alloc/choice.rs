@@ -187,13 +187,14 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the environment variable `CUDA_CORE_ALLOCATOR` decides, and its value names
-    /// no allocator.
+    /// no allocator; [`Error::Forked`] in a fork's child.
     ///
     /// ```no_run
     /// println!("{:?}", cuda_core::Device::get(0)?.allocator()?);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn allocator(self) -> Result<Allocator> {
+        driver::gone().map_or(Ok(()), Err)?;
         current(self)
     }
 

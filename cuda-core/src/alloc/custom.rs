@@ -33,9 +33,10 @@ pub(crate) fn allocate(
         given_back?;
         return Err(failed(allocator, "its memory is not aligned to 256"));
     }
-    // Other streams may use the memory only when this stream may.
+    // Other streams may use the memory only when this stream may: after a new point, since what the
+    // allocator enqueued is not covered by events recorded before.
     let timeline = core.timeline();
-    let ledger = Ledger::allocated(0..bytes, timeline, timeline.issued());
+    let ledger = Ledger::allocated(0..bytes, timeline, timeline.issue());
     Ok((address, ledger))
 }
 

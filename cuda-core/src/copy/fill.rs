@@ -247,7 +247,8 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<()> {
         let destination = destination.into();
         if destination.byte_len() == 0 {
-            return Ok(());
+            // Which has the checks of every fill.
+            return self.fill_bytes(destination, 0);
         }
         let value = [value];
         let value = FillValue::of(bytes_of(&value), destination.as_raw());

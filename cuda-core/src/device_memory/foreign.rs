@@ -125,6 +125,7 @@ impl<T: Pod> DeviceBuffer<T> {
 
     /// Waits for the work that uses the memory, and leaves it to the caller.
     fn disown(&mut self) -> Result<CUdeviceptr> {
+        driver::ensure()?;
         self.storage.ensure()?;
         self.storage.require_no_graph("DeviceBuffer::into_raw")?;
         let block = self.storage.block();

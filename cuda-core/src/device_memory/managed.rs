@@ -28,8 +28,9 @@ use crate::util::by_parts::debug_by;
 /// conflicting work.
 ///
 /// If all devices can use managed memory while the host does (`CONCURRENT_MANAGED_ACCESS`), streams
-/// of any of them copy and fill it as if it were their own device's. If one cannot, only streams of
-/// the device that it was allocated for do, and the host must touch no managed memory while that
+/// of any of them copy and fill it as if it were their own device's; only to a [`Batch`](crate::Batch)
+/// is it memory of the device that it was allocated for. If one device cannot, only streams of the
+/// device that it was allocated for use it, and the host must touch no managed memory while that
 /// device runs anything at all, enqueued by whatever thread. Then the host accesses only memory
 /// that is attached to it ([`new_attached_to_host`](Self::new_attached_to_host),
 /// [`attach`](Self::attach)), or uses [`as_slice_while_idle`](Self::as_slice_while_idle) at the
@@ -72,7 +73,7 @@ impl MemoryOwner for ManagedOwner {
         plain::free(address)
     }
 
-    fn usable_from(&self, _device: Device) -> bool {
+    fn is_everywhere(&self) -> bool {
         self.concurrent
     }
 }

@@ -24,7 +24,6 @@ use crate::alloc::driver_pool::memory_pool::MemoryPool;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
-use crate::device::Device;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{
@@ -124,13 +123,17 @@ impl memory::Located for DeviceMemory {
     }
 
     #[cold]
-    fn usable_from(block: &Block<Self>, device: Device) -> bool {
-        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.usable_from(device))
+    fn is_everywhere(block: &Block<Self>) -> bool {
+        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.is_everywhere())
     }
 
     #[inline]
     fn confined_to(block: &Block<Self>) -> Option<Confined> {
         match &block.backing {
+            // Of a graph, which allocates it in a pool.
+            DeviceBacking::Owned { owner, context } if owner.is_freed_by_work() => {
+                Some(Confined::to_device(context.device()))
+            }
             // Managed, virtual, or shared in some other way: its owner answers.
             DeviceBacking::Owned { owner, .. } if !owner.is_in_the_context() => None,
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),

@@ -14,8 +14,8 @@ use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{DeviceBuffer, NOWHERE};
 use crate::memory::shared::SharedSlice;
 use crate::memory::{byte_len, recast};
-use crate::process::driver;
 use crate::process::release::FailedRelease;
+use crate::process::{deferred, driver};
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
 use crate::util::by_parts::debug_by;
@@ -40,7 +40,7 @@ use crate::util::panic::contain;
 /// ```
 #[doc(alias("from_dlpack"))]
 pub struct ImportedTensor {
-    raw: RawTensor,
+    raw: OwnedTensor,
     // INVARIANT: a copy of the tensor of `raw`; `ndim` is not negative, and `shape` and `strides` are null or
     // have as many numbers; `shape` has them unless `ndim` is zero.
     tensor: DLTensor,
@@ -48,8 +48,13 @@ pub struct ImportedTensor {
     stream: Stream,
 }
 
-/// The producer's struct, which is deleted when this is dropped.
-// INVARIANT: a live managed tensor, whose deleter has not been called.
+/// Deletes the producer's struct when this is dropped.
+// INVARIANT: the tensor's deleter has not been called.
+struct OwnedTensor(RawTensor);
+
+/// The producer's struct.
+// INVARIANT: a live managed tensor until its deleter is called.
+#[derive(Clone, Copy)]
 enum RawTensor {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
@@ -134,7 +139,12 @@ impl ImportedTensor {
         let is_shaped = tensor.ndim == 0 || (tensor.ndim > 0 && !tensor.shape.is_null());
         let shape = || numbers(&tensor, tensor.shape);
         if is_shaped && shape().iter().all(|length| *length >= 0) {
-            return Ok(Self { raw: take(), tensor, read_only, stream: stream.clone() });
+            return Ok(Self {
+                raw: OwnedTensor(take()),
+                tensor,
+                read_only,
+                stream: stream.clone(),
+            });
         }
         Err(Error::invalid(FROM_RAW, "the tensor's shape is null, or a length in it is negative"))
     }
@@ -291,7 +301,7 @@ impl ImportedTensor {
 /// Deletes a tensor when its buffer ends. Leaked unless it is released: deleting it frees the memory,
 /// which work of this crate may use until the host has seen that none does.
 struct TensorOwner {
-    raw: Option<ManuallyDrop<RawTensor>>,
+    raw: Option<ManuallyDrop<OwnedTensor>>,
     /// Where the memory came from the producer, whose own work before that is its own to wait for.
     given_at: (u64, u64),
 }
@@ -307,13 +317,19 @@ impl MemoryOwner for TensorOwner {
     }
 }
 
-impl Drop for RawTensor {
+impl Drop for OwnedTensor {
     fn drop(&mut self) {
-        // In a fork's child, and at the end of the process, foreign code is not run.
-        if driver::is_gone() {
-            return;
-        }
-        contain(|| match *self {
+        let raw = self.0;
+        // In a fork's child, and at the end of the process, foreign code is not run; and a producer's may
+        // call the driver.
+        deferred::run_or_defer(move || contain(|| raw.delete()));
+    }
+}
+
+impl RawTensor {
+    /// Called once, and last.
+    fn delete(self) {
+        match self {
             RawTensor::Versioned(raw) => {
                 // SAFETY: a live tensor, by the invariant.
                 if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
@@ -328,7 +344,7 @@ impl Drop for RawTensor {
                     unsafe { deleter(raw.as_ptr()) };
                 }
             }
-        });
+        }
     }
 }
 

@@ -236,19 +236,19 @@ impl Capture {
     }
 
     pub(super) fn into_graph(mut self) -> Result<Graph> {
+        let op = "cuStreamEndCapture";
         self.recording.wait_for_others();
         let origin = self.origin().core();
-        let bound = origin.bind_work("cuStreamEndCapture")?;
-        for other in &self.streams[1..] {
-            bound.wait_for(&other.core().timeline().here())?;
-        }
+        let bound = origin.bind_work(op)?;
+        let mut others = self.streams[1..].iter().map(|other| other.core().timeline());
+        self.recording.during(op, || others.try_for_each(|other| bound.wait_for(&other.here())))?;
         self.recording.free_all(&bound)?;
         drop(bound);
         let (raw, uses) = self.end();
         let raw = Owned::new(raw?);
         let why =
             "an operation is not complete, or the driver did not say where in the graph it is";
-        Error::unless(!uses.is_broken, "cuStreamEndCapture", why)?;
+        Error::unless(!uses.is_broken, op, why)?;
         self.recording.require_used_conditions("Graph::capture")?;
         Ok(Graph {
             raw: Arc::new(Mutex::new(raw)),

@@ -17,7 +17,7 @@ use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, LastLaunch};
-use crate::timeline::recording::{GraphOwners, KeptAlive, UsedMemory};
+use crate::timeline::recording::{GraphOwners, KeptAlive, KnownNodes, UsedMemory};
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -53,6 +53,8 @@ pub struct GraphExec {
     pub(super) uses: KeptUses,
     /// What the graph's nodes refer to.
     origin: Arc<GraphOwners>,
+    /// What is known of these nodes.
+    pub(super) nodes: KnownNodes,
     _executables: Arc<()>,
     /// The nodes that were changed since, by their addresses.
     pub(super) changed: Tree<usize, ChangedNode>,
@@ -138,6 +140,7 @@ impl Graph {
             is_lent: self.uses.is_lent(),
             uses: self.uses.clone(),
             origin: self.uses.owners.clone(),
+            nodes: self.uses.by_node.clone(),
             _executables: executables,
             changed: Tree::new(),
             last: self.uses.enter(),
@@ -191,23 +194,26 @@ impl GraphExec {
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }
-        if self.uses.traits.may_take_long {
-            timeline.hold_up(bound.entered())?;
-        }
-        let (seq, launched) = bound.enqueue(OP, |stream| {
+        let late = self.uses.traits.may_take_long || self.is_behind_a_hold_up(timeline);
+        let call = |stream| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
             // `bound` keeps the stream alive, with its context current if it needs that. What the
             // operations use is kept until the launch has completed.
             unsafe { cu::cuGraphLaunch(raw, stream) }
-        });
-        if self.uses.traits.may_take_long {
-            timeline.held_up_at(seq);
-        }
+        };
+        let (seq, launched) = bound.enqueue_late(OP, late, call)?;
         match self.last_stream == timeline.id() {
             true => self.last.again(seq),
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
         }
         launched
+    }
+
+    /// Whether CUDA orders a launch on this stream behind one on another stream that may take any time.
+    #[inline]
+    fn is_behind_a_hold_up(&self, timeline: &Timeline) -> bool {
+        let is_held_up = |last: Mark| last.timeline.is_held_up(last.seq);
+        self.last_stream != timeline.id() && self.last.mark().is_some_and(is_held_up)
     }
 
     /// Makes the stream wait for what conflicts with a launch.
@@ -252,12 +258,13 @@ impl GraphExec {
         let op = "cuGraphUpload";
         let bound = stream.core().bind(op)?;
         let raw = self.raw.live()?.0.0;
+        let late = self.is_behind_a_hold_up(bound.timeline());
         let call = |stream| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
             // `bound` keeps the stream alive, with its context current if it needs that.
             unsafe { cu::cuGraphUpload(raw, stream) }
         };
-        bound.enqueue(op, call).1
+        bound.enqueue_late(op, late, call)?.1
     }
 
     /// The context that the graph was captured in.
@@ -291,9 +298,14 @@ impl GraphExec {
     /// Uses what another graph uses from now on.
     pub(super) fn adopt(&mut self, uses: KeptUses) {
         self.retire_uses();
+        let before = self.last.mark();
         (self.last, self.last_stream) = (uses.enter(), 0);
         self.is_lent = uses.is_lent();
         self.uses = uses;
+        // Which later launches still come after.
+        if let Some(Mark { timeline, seq }) = before {
+            self.launched_elsewhere(&timeline, seq, true);
+        }
     }
 
     /// Destroys the executable: `cuGraphExecDestroy`. Dropping it reports a failure to the hook of

@@ -30,7 +30,9 @@ impl Graph {
         })
     }
 
-    /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture.
+    /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture. An
+    /// [included](Graph::include) graph is one node, and so is what runs on a
+    /// [`Condition`](crate::Condition).
     ///
     /// # Errors
     /// The driver's.
@@ -122,8 +124,9 @@ impl Graph {
     #[doc(alias("cuGraphDebugDotPrint", "cudaGraphDebugDotPrint"))]
     pub fn debug_dot(&self, path: impl AsRef<Path>) -> Result<()> {
         let op = "cuGraphDebugDotPrint";
-        let name = path.as_ref().to_string_lossy();
-        let path = c_string(op, &name)?;
+        let name = path.as_ref().to_str();
+        let name = name.ok_or_else(|| Error::invalid(op, "the path is not UTF-8"))?;
+        let path = c_string(op, name)?;
         let written = self.with_raw(|graph| {
             let flags = CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0;
             // SAFETY: the graph is live, and no other thread uses it; the path is NUL-terminated and

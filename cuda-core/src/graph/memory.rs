@@ -10,6 +10,7 @@ use cuda_sys::{
 
 use crate::device::Device;
 use crate::error::{Result, check};
+use crate::process::driver;
 use crate::types::usage::PoolUsage;
 
 /// # Memory of graphs
@@ -30,6 +31,7 @@ impl Device {
     /// ```
     #[doc(alias("cuDeviceGetGraphMemAttribute", "cudaDeviceGetGraphMemAttribute"))]
     pub fn graph_memory(self) -> Result<PoolUsage> {
+        driver::ensure()?;
         let ask = |attribute| -> Result<usize> {
             let mut bytes = 0u64;
             // SAFETY: a device of the driver's; all attributes are 64-bit numbers, which the call writes
@@ -63,6 +65,7 @@ impl Device {
     /// The driver's.
     #[doc(alias("cuDeviceSetGraphMemAttribute", "cudaDeviceSetGraphMemAttribute"))]
     pub fn reset_graph_memory_peaks(self) -> Result<()> {
+        driver::ensure()?;
         let reset = |attribute: CUgraphMem_attribute| {
             let mut zero = 0u64;
             // SAFETY: a device of the driver's; both attributes are 64-bit numbers, which the call reads
@@ -87,6 +90,7 @@ impl Device {
     /// The driver's.
     #[doc(alias("cuDeviceGraphMemTrim", "cudaDeviceGraphMemTrim"))]
     pub fn trim_graph_memory(self) -> Result<()> {
+        driver::ensure()?;
         // SAFETY: a device of the driver's; memory that is used stays.
         check("cuDeviceGraphMemTrim", unsafe { cu::cuDeviceGraphMemTrim(self.as_raw()) })
     }

@@ -13,7 +13,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{
-    GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
+    GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, UsedMemory,
 };
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -114,7 +114,7 @@ pub struct Graph {
 #[derive(Clone)]
 struct KeptUses {
     memory: Vec<UsedMemory>,
-    by_node: Arc<[NodeUses]>,
+    by_node: KnownNodes,
     owners: Arc<GraphOwners>,
     traits: GraphTraits,
 }
@@ -123,7 +123,7 @@ impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
         let GraphUses { memory, by_node, owners, mut traits, .. } = uses;
         traits.may_be_refused |= owners.iter().any(|owner| owner.may_end());
-        Self { memory, by_node: by_node.into(), owners: Arc::new(owners), traits }
+        Self { memory, by_node: KnownNodes::new(by_node), owners: Arc::new(owners), traits }
     }
 }
 
@@ -139,7 +139,7 @@ impl KeptUses {
             known.on.stream.0 += captures;
             known
         });
-        let by_node = self.by_node.iter().cloned().chain(later).collect();
+        let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
         let traits = self.traits.or(other.traits);
         let mut both = Self { memory: self.memory.clone(), by_node, owners: owners.into(), traits };
         other.memory.iter().for_each(|memory| both.add(memory));

@@ -43,13 +43,8 @@ impl Graph {
         let nodes = self.nodes()?;
         let labels: Vec<String> = nodes.iter().map(ToString::to_string).collect();
         let edges = self.edges()?;
-        let mut known: Vec<_> = self.uses.by_node.iter().collect();
-        known.sort_unstable_by_key(|known| known.node);
-        let of_node = |node: &GraphNode<'_>| {
-            let at = known.binary_search_by_key(&node.id().raw, |known| known.node).ok()?;
-            Some(known[at].on)
-        };
-        let mut on: Vec<_> = nodes.iter().map(of_node).collect();
+        let on = |node: &GraphNode<'_>| self.uses.by_node.get(node.id().raw).map(|known| known.on);
+        let mut on: Vec<_> = nodes.iter().map(on).collect();
         spread(&mut on, &edges);
         Ok(draw(&labels, &edges, &on))
     }

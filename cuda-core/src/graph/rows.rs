@@ -48,7 +48,7 @@ impl GraphExec {
         let exec = self.node(node)?;
         let (destination, geometry) = destination.parts();
         let to = destination.as_raw();
-        self.require_home(FILL, &destination.as_view())?;
+        self.require_home(FILL, node, &destination.as_view())?;
         Error::unless(geometry.span > 0, FILL, "there is nothing to fill")?;
         let mut planes = geometry.planes();
         let (Some((_, rows)), None) = (planes.next(), planes.next()) else {
@@ -61,7 +61,7 @@ impl GraphExec {
         drop(turn);
         let same = known.is_none_or(|known| fill_size(&known) == fill_size(&fill));
         Error::unless(same, FILL, SAME)?;
-        let (touches, context) = ([destination.write()], self.context().as_raw());
+        let (touches, context) = ([destination.write()], self.home(node).as_raw());
         self.set(FILL, node.raw, &touches, None, || {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
             // node is of the graph that it was made of, which it keeps and whose lock this thread

@@ -10,6 +10,7 @@ use cuda_sys::{
 
 use super::node::kind_name;
 use super::{Graph, GraphExec, NodeId, rows};
+use crate::context::Context;
 use crate::copy::fill::fill_node;
 use crate::error::{Error, Result, asked, check};
 use crate::memory::device::DeviceSliceMut;
@@ -66,6 +67,7 @@ impl GraphExec {
         let exec = self.raw()?;
         let why = "the graph allocates memory, so only its own executable can: instantiate it";
         Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
+        super::lent::require_lendable(graph.uses.memory.iter(), OP)?;
         let _held = graph.uses.admit(OP)?;
         let mut info = CUgraphExecUpdateResultInfo::default();
         let code = graph.with_raw(|graph| {
@@ -161,7 +163,8 @@ impl GraphExec {
     /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
     /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
     /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] and
-    /// [`Error::WrongContext`] for memory of another device or context than the graph's;
+    /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
+    /// operation was captured on, so for both ends of a copy between devices;
     /// [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
     /// unchanged.
     ///
@@ -199,18 +202,18 @@ impl GraphExec {
                 (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, from.cast_const().cast());
             }
             Place::Device(from) => {
-                self.require_home(op, &source)?;
+                self.require_home(op, node, &source)?;
                 (copy.srcMemoryType, copy.srcDevice) = (CU_MEMORYTYPE_DEVICE, from);
             }
         }
         match to.place() {
             Place::Host(to) => (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, to.cast()),
             Place::Device(address) => {
-                self.require_home(op, &to)?;
+                self.require_home(op, node, &to)?;
                 (copy.dstMemoryType, copy.dstDevice) = (CU_MEMORYTYPE_DEVICE, address);
             }
         }
-        let (touches, context) = ([source.read(), destination.write()], self.context().as_raw());
+        let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
         self.set(op, node.raw, &touches, None, || {
             // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.
             unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
@@ -245,29 +248,33 @@ impl GraphExec {
         let (op, exec) = ("cuGraphExecMemsetNodeSetParams", self.node(node)?);
         let mut destination = destination.into();
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
-        self.require_home(op, &destination.as_view())?;
+        self.require_home(op, node, &destination.as_view())?;
         Error::unless(bytes > 0, op, "there is nothing to fill")?;
         let fill = fill_node(to, (bytes, 0, 1), value);
         let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
-        let (touches, context) = ([destination.write()], self.context().as_raw());
+        let (touches, context) = ([destination.write()], self.home(node).as_raw());
         self.set(op, node.raw, &touches, None, || {
             // SAFETY: as in `set_kernel`; the memory has as many bytes, and is kept.
             unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
         })
     }
 
-    /// Refuses memory of another device or context: it "must be allocated from the same contexts as the
-    /// original" (`cuGraphExecMemcpyNodeSetParams`).
+    /// The context that the operation was captured in.
+    pub(super) fn home(&self, node: NodeId) -> &Context {
+        self.nodes.get(node.raw).map_or(self.context(), |known| &known.context)
+    }
+
+    /// Refuses memory of another device or context than the operation's: it "must be allocated from the
+    /// same contexts as the original" (`cuGraphExecMemcpyNodeSetParams`).
     pub(super) fn require_home<T: Pod, M: Memory>(
         &self,
         op: &'static str,
+        node: NodeId,
         memory: &Slice<'_, T, M>,
     ) -> Result<()> {
-        let own = self.device();
-        if let Some(other) = memory.on().filter(|other| *other != own) {
-            return Err(Error::wrong_device(op, other.ordinal(), own.ordinal()));
-        }
-        let at_home = memory.confined().is_none_or(|memory| memory.is_at_home_in(self.context()));
+        let home = self.home(node);
+        home.device().require_same(op, memory.on().unwrap_or(home.device()))?;
+        let at_home = memory.confined().is_none_or(|memory| memory.is_at_home_in(home));
         let what = "the memory".into();
         if at_home { Ok(()) } else { Err(Error::WrongContext { op, what }) }
     }
@@ -335,10 +342,10 @@ impl GraphExec {
     /// nodes, which go on using it: those come before its last one, and are not known by themselves.
     /// The caller holds the graph's lock.
     fn used_before(&self, node: Node) -> ChangedNode {
-        let known = |node: Node| self.uses.by_node.iter().find(|known| known.node == node);
         if let Some(changed) = self.changed.get(node.0.addr()) {
             return changed.clone();
         }
+        let known = |node| self.uses.by_node.get(node);
         match (known(node), dependencies(node)) {
             (Some(NodeUses { keys, .. }), Ok(before))
                 if before.iter().all(|node| known(*node).is_some()) =>

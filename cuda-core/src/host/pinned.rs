@@ -122,7 +122,7 @@ impl memory::MemoryKind for PinnedMemory {
     }
 
     fn frees_by_waiting(block: &Block<Self>) -> bool {
-        !matches!(block.backing, PinnedBacking::Cached(..))
+        !matches!(&block.backing, PinnedBacking::Cached(_, chunk, _) if chunk.is_cached())
     }
 
     /// Registered memory goes back to its owner, who cannot leave it to a graph.

@@ -11,7 +11,7 @@ use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::into_view::views;
 use crate::memory::{Block, Storage};
-use crate::process::deferred;
+use crate::process::{deferred, held};
 use crate::util::by_parts::debug_by;
 use crate::util::flags::flags;
 use crate::util::panic::Contained;
@@ -84,11 +84,14 @@ struct Parts<H: StableHost> {
 }
 
 impl<H: StableHost> Parts<H> {
-    /// Unregisters the memory and drops its owner, or leaks it if a device may still use it.
+    /// Unregisters the memory and drops its owner, or leaks it if a device may still use it; later, if
+    /// other code captures the stream of its last work.
     fn end(mut self) {
-        if self.buffer.storage.free_or_give_up() {
+        match self.buffer.storage.free_or_give_up() {
             // SAFETY: initialised, by the invariant, and not used again.
-            drop(Contained::new(unsafe { self.host.assume_init() }));
+            Some(true) => drop(Contained::new(unsafe { self.host.assume_init() })),
+            Some(false) => {}
+            None => held::keep(move || self.end()),
         }
     }
 }

@@ -6,7 +6,6 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::context::destroy::leave_behind;
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::peer::Confined;
 use crate::process::release::FailedRelease;
@@ -102,9 +101,9 @@ pub(crate) trait Located: MemoryKind {
     /// The address of the byte at that offset.
     fn place(block: &Block<Self>, offset: usize) -> Place;
 
-    /// Whether streams of another device use the block as if it were their own device's.
+    /// Whether streams of all devices use the block as if it were their own device's.
     #[cold]
-    fn usable_from(_block: &Block<Self>, _device: Device) -> bool {
+    fn is_everywhere(_block: &Block<Self>) -> bool {
         false
     }
 
@@ -156,20 +155,18 @@ impl<M: MemoryKind> Block<M> {
     {
         M::free_by(self, |mut block, done| match done {
             Err(error) => block.leave_behind(error.into()),
-            Ok(()) if block.free_unless_held() => {}
+            Ok(()) if block.free_unless_held().is_some() => {}
             Ok(()) => held::keep(move || block.free_or_keep()),
         });
     }
 
-    /// Frees the block, or leaves it behind; `false` if other code captures the stream of its last
-    /// work, so that it has to be tried again.
-    fn free_unless_held(&mut self) -> bool {
+    /// Frees the block, or leaves it behind, and returns whether it is free; [`None`] if other code
+    /// captures the stream of its last work, so that it has to be tried again.
+    fn free_unless_held(&mut self) -> Option<bool> {
         match M::free(self) {
-            Err(FailedRelease::Kept(error)) if held::is_held(&error) => return false,
-            Err(why) => self.leave_behind(why),
-            Ok(()) => {}
+            Err(FailedRelease::Kept(error)) if held::is_held(&error) => None,
+            freed => Some(freed.map_err(|why| self.leave_behind(why)).is_ok()),
         }
-        true
     }
 
     /// Frees the block, whose buffer was dropped while graphs used it. Dropping the last graph does not
@@ -283,14 +280,14 @@ impl<M: MemoryKind> Storage<M> {
         self.block.bytes = 0;
     }
 
-    /// What `Drop` does, if it may run here; returns whether nothing is left of the memory.
-    pub(crate) fn free_or_give_up(&mut self) -> bool {
+    /// What `Drop` does, if it may run here; returns whether nothing is left of the memory, [`None`] if
+    /// it has to be tried again.
+    pub(crate) fn free_or_give_up(&mut self) -> Option<bool> {
         if self.block.bytes > 0 {
-            let freed = M::free(&mut self.block);
-            self.given_up = freed.map_err(|why| self.block.leave_behind(why)).is_err();
+            self.given_up = !self.block.free_unless_held()?;
             self.block.bytes = 0;
         }
-        !self.given_up
+        Some(!self.given_up)
     }
 }
 
@@ -310,7 +307,7 @@ impl<M: MemoryKind> Drop for Storage<M> {
         }
         let here = !deferred::must_not_run_here();
         let waits_for_others = free && M::waits_for_others(&self.block);
-        if !free || (here && !waits_for_others && self.block.free_unless_held()) {
+        if !free || (here && !waits_for_others && self.block.free_unless_held().is_some()) {
             // SAFETY: the field is not touched after this, which is the only drop on this path.
             unsafe { ManuallyDrop::drop(&mut self.block) };
         } else {

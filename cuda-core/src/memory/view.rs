@@ -441,10 +441,16 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     #[inline]
     pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
         let on = self.on()?;
-        if on == stream.device() || !M::usable_from(self.block(), stream.device()) {
+        if on == stream.device() || !M::is_everywhere(self.block()) {
             return Some(on);
         }
         Some(stream.device())
+    }
+
+    /// The device whose streams alone may use the elements; [`None`] for memory that every device uses
+    /// as its own, and for host memory.
+    pub(crate) fn only_on(&self) -> Option<Device> {
+        self.on().filter(|_| !M::is_everywhere(self.block()))
     }
 }
 

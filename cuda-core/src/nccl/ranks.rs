@@ -1,6 +1,7 @@
 //! All ranks of a communicator in one process.
 
 use std::ffi::c_void;
+use std::mem;
 
 use super::call::{grouped, is_refusal};
 use super::communicator::Communicator;
@@ -15,7 +16,7 @@ use super::unique_id::UniqueId;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
-use crate::process::driver;
+use crate::process::deferred;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
 use crate::util::inline_vec::InlineVec;
@@ -116,7 +117,7 @@ impl Ranks {
     /// # Safety
     /// The second promise of [`Communicator::init_rank`]: the operations of all ranks match.
     pub unsafe fn into_communicators(mut self) -> Vec<Communicator> {
-        std::mem::take(&mut self.0).into_vec()
+        mem::take(&mut self.0).into_vec()
     }
 
     /// The operations of all ranks, on a stream for each, of its context.
@@ -161,9 +162,7 @@ impl Ranks {
     /// Those of [`Communicator::abort`], after aborting all.
     #[doc(alias("ncclCommAbort"))]
     pub fn abort(&self) -> Result<()> {
-        // Before the first is aborted, which may be in a call with the others.
-        self.0.iter().for_each(|rank| rank.0.stop());
-        self.0.iter().map(Communicator::abort).fold(Ok(()), Result::and)
+        abort_all(&self.0)
     }
 
     /// [`Communicator::finalize`] for all ranks.
@@ -200,11 +199,20 @@ impl Ranks {
 impl Drop for Ranks {
     /// Where a context is lost, the other ranks would wait for that one for ever.
     fn drop(&mut self) {
-        if !driver::is_gone() && self.0.iter().any(|rank| rank.0.is_lost()) {
-            // Failures are reported.
-            drop(self.abort());
-        }
+        let ranks = mem::take(&mut self.0);
+        deferred::run_or_defer(move || {
+            if ranks.iter().any(|rank| rank.0.is_lost()) {
+                // Failures are reported.
+                drop(abort_all(&ranks));
+            }
+        });
     }
+}
+
+fn abort_all(ranks: &[Communicator]) -> Result<()> {
+    // Before the first is aborted, which may be in a call with the others.
+    ranks.iter().for_each(|rank| rank.0.stop());
+    ranks.iter().map(Communicator::abort).fold(Ok(()), Result::and)
 }
 
 debug_by! { [] Ranks: |it| "Ranks"(it.contexts().map(Context::device).collect::<Vec<_>>()) }

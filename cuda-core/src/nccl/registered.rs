@@ -14,7 +14,6 @@ use super::polling::NcclScope;
 use super::ranks::Ranks;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
-use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::Storage;
 use crate::memory::buffer::Buffer;
@@ -53,8 +52,8 @@ impl MemoryOwner for RegisteredOwner {
         self.owner.release(address)
     }
 
-    fn usable_from(&self, device: Device) -> bool {
-        self.owner.usable_from(device)
+    fn is_everywhere(&self) -> bool {
+        self.owner.is_everywhere()
     }
 
     fn is_in_the_context(&self) -> bool {
@@ -111,7 +110,8 @@ impl Joined {
             return Err(missing(REGISTER));
         };
         let pages = block.address % PAGE == 0 && block.bytes as u64 % PAGE == 0;
-        let own = matches!(block.backing, DeviceBacking::Owned { .. });
+        let own = |owner: &dyn MemoryOwner| !owner.is_freed_by_work();
+        let own = matches!(&block.backing, DeviceBacking::Owned { owner, .. } if own(&**owner));
         let why =
             "NCCL registers whole pages, and other memory may share these: use a `VirtualBuffer`";
         Error::unless(own && pages, REGISTER, why)?;

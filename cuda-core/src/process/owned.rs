@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Rejected, Result};
 use crate::process::release::FailedRelease;
-use crate::process::{deferred, driver, drop_hook};
+use crate::process::{deferred, driver, drop_hook, held};
 use crate::types::resource::Resource;
 
 /// A resource of the driver's that is released once.
@@ -107,14 +107,23 @@ impl<R: Release> DerefMut for Owned<R> {
 impl<R: Release> Drop for Owned<R> {
     fn drop(&mut self) {
         // SAFETY: the field is not touched after this, the only place that takes it.
-        let mut inner = unsafe { ManuallyDrop::take(&mut self.inner) };
+        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
         if !self.live {
             return;
         }
-        deferred::run_or_defer(move || {
-            if let Err(why) = inner.release() {
-                drop_hook::report(R::RESOURCE, inner.number(), inner.bytes(), Some(why.into()));
-            }
-        });
+        deferred::run_or_defer(move || let_go(inner));
+    }
+}
+
+/// Releases the resource, or reports it; later, if other code captures a stream that uses it.
+fn let_go<R: Release>(mut inner: R) {
+    match inner.release() {
+        Ok(()) => {}
+        Err(FailedRelease::Kept(error)) if held::is_held(&error) => {
+            held::keep(move || let_go(inner));
+        }
+        Err(why) => {
+            drop_hook::report(R::RESOURCE, inner.number(), inner.bytes(), Some(why.into()));
+        }
     }
 }

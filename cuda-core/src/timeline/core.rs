@@ -156,7 +156,8 @@ impl StreamCore {
 
     /// Called when a user handle is created.
     pub(crate) fn handle_made(&self) {
-        if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
+        // As in `handle_dropped`.
+        if self.handles.fetch_add(1, Ordering::AcqRel) == 0 && !driver::is_gone() {
             self.stream_cache.follow(|| self.has_handles());
         }
     }
@@ -241,18 +242,30 @@ impl<'a> Bound<'a> {
 
     /// Makes the stream wait for an event. `held_up`: the event may take any time to complete.
     pub(crate) fn wait_for_event(&self, event: &RawEvent, held_up: bool) -> Result<()> {
-        if held_up {
-            self.timeline().hold_up(self.entered())?;
-        }
-        let (seq, waits) = self.enqueue("cuStreamWaitEvent", |stream| {
+        let call = |stream| {
             // SAFETY: `self` keeps the stream alive, the caller the event; flags must be zero. The
             // event may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
-        });
-        if held_up {
-            self.timeline().held_up_at(seq);
+        };
+        self.enqueue_late("cuStreamWaitEvent", held_up, call)?.1
+    }
+
+    /// [`Self::enqueue`], if `late` of what may take any time to complete.
+    #[inline]
+    pub(crate) fn enqueue_late(
+        &self,
+        op: &'static str,
+        late: bool,
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> Result<(u64, Result<()>)> {
+        if late {
+            self.timeline().hold_up(self.entered())?;
         }
-        waits
+        let enqueued = self.enqueue(op, call);
+        if late {
+            self.timeline().held_up_at(enqueued.0);
+        }
+        Ok(enqueued)
     }
 
     /// Makes the call that enqueues something, and counts it even if it failed: a mark of that

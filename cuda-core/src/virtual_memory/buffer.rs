@@ -95,6 +95,10 @@ impl<T: Pod> VirtualBuffer<T> {
     /// The number of elements for which physical memory is mapped: growing up to that makes no
     /// driver call.
     pub fn capacity(&self) -> usize {
+        // In a fork's child, a thread that does not exist there may hold the lock.
+        if driver::is_gone() {
+            return self.len();
+        }
         let mapped = self.mapping().accessible;
         let capacity = mapped.checked_div(size_of::<T>()).unwrap_or(self.max_len());
         capacity.min(self.max_len())

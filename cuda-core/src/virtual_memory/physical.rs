@@ -46,8 +46,8 @@ struct Allocation {
 }
 
 impl PhysicalMemory {
-    /// Allocates `bytes`, rounded up to the granularity of the context's device; no driver call if
-    /// they are zero.
+    /// Allocates `bytes`, rounded up to the granularity of the context's device; nothing if they are
+    /// zero.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot

@@ -27,10 +27,11 @@ pub fn flush_deferred_drops() {
     if deferred::is_reaper() || super::is_waiter() || !driver::is_ready() {
         return;
     }
+    // Not under the lock: what is tried again runs here, and may call this function.
+    held::retry();
     // One flush at a time: a second caller must not return before the thread has ended.
     static FLUSH: Mutex<()> = Mutex::new(());
     let _flush = lock(&FLUSH);
-    held::retry();
     let mut all = true;
     loop {
         deferred::join();

@@ -121,17 +121,16 @@ impl Ticket {
     }
 
     fn poll(&self, waker: &Waker) -> Poll<Result<()>> {
-        let old = {
-            let mut progress = lock(&self.0);
-            if progress.left == 0 || progress.reached.is_err() {
-                return Poll::Ready(progress.reached.clone());
-            }
-            match &progress.waker {
-                Some(known) if known.will_wake(waker) => None,
-                _ => progress.waker.replace(waker.clone()),
-            }
-        };
-        drop(old);
+        // Foreign code, as its drop is: not under the lock.
+        let mut other = Some(waker.clone());
+        let mut progress = lock(&self.0);
+        if progress.left == 0 || progress.reached.is_err() {
+            return Poll::Ready(progress.reached.clone());
+        }
+        if !progress.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            std::mem::swap(&mut progress.waker, &mut other);
+        }
+        drop(progress);
         Poll::Pending
     }
 }
@@ -186,6 +185,10 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
 
     /// Waits for what an access to these elements would have to wait for.
     pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
+        // In a fork's child, a thread that does not exist there may hold the ledger's lock.
+        if let Some(error) = driver::gone() {
+            return Ready::from_state(ReadyState::Done(Err(error)));
+        }
         let fences = self.ledger().conflicts(&self.range(), access, None);
         Ready::new(fences.marks())
     }

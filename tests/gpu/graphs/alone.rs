@@ -163,6 +163,27 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn l_library_work_is_captured_without_steps_beside_it() -> Result<()> {
+        let context = context()?;
+        let graph = Graph::build(&context, |builder| {
+            let mut given = None;
+            builder.add(|stream| {
+                given = Some(stream.clone());
+                Ok(())
+            })?;
+            let stream = given.expect("given above");
+            let work = stream.library_work();
+            // SAFETY: nothing is enqueued.
+            let added = unsafe { work.enqueue(|_stream| builder.add(|_stream| Ok(()))) }?;
+            assert!(refusal(added).contains("work of another library is being captured"));
+            Ok(())
+        })?;
+        graph.instantiate()?.launch(&context.create_stream()?)
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn l_library_work_that_panics_in_a_capture_is_noted() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;

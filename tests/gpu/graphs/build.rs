@@ -188,6 +188,12 @@ gpu_test! {
         let dot = std::fs::read_to_string(&file).expect("the driver wrote it");
         assert!(dot.contains("digraph"), "{dot}");
         std::fs::remove_file(file).expect("it was there");
+        #[cfg(unix)]
+        {
+            use std::os::unix::ffi::OsStrExt;
+            let name = std::ffi::OsStr::from_bytes(b"/no/such/\xff.dot");
+            assert_eq!(refusal(graph.debug_dot(name)), "the path is not UTF-8");
+        }
         let refused = refusal(graph.debug_dot("/no/such/folder/graph.dot"));
         assert_eq!(refused, "the driver could not write \"/no/such/folder/graph.dot\"");
         Ok(())

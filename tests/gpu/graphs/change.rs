@@ -414,3 +414,26 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn l_a_change_lets_go_behind_work_that_was_noted_by_hand() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let [mut x, y, z] = buffers(&stream)?;
+        let host = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.upload(&host, &mut x)?;
+            // SAFETY: nothing is enqueued. The note names the upload's node once more.
+            unsafe { stream.library_work().read(&y).enqueue(|_stream| ()) }
+        })?;
+        let node = graph.nodes()?[0].id();
+        let mut exec = graph.instantiate()?;
+        let other = PinnedBuffer::from_slice(&context, &[2u32; 100])?;
+        exec.set_copy(node, &other, &mut x)?;
+        exec.lend(&other).launch(&stream)?; // and not `host`
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        drop(z);
+        Ok(())
+    }
+}

@@ -1,8 +1,8 @@
 //! Graphs of two devices.
 
 use cuda_core::{
-    Allocator, Batch, Context, Device, DeviceBuffer, Error, Graph, MemoryPool, PeerAccess, Result,
-    Shape, Stream,
+    Allocator, Batch, Context, ContextFlags, Device, DeviceBuffer, Error, Graph, MemoryPool,
+    PeerAccess, Result, Shape, Stream,
 };
 use support::{gpu_test, kernels, refusal};
 
@@ -333,5 +333,54 @@ gpu_test! {
         graph.instantiate()?.launch(&streams[0])?;
         assert_eq!(streams[1].download_vec(&far)?, [5; 100]);
         Ok(())
+    }
+}
+
+/// Changes the operations of a graph's second context, to memory of that context only.
+fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
+    let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+    let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::plain(), 100);
+    let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+    let (mut other, mut last) = (alloc(&streams[1])?, alloc(&streams[1])?);
+    let mut capture = || {
+        Graph::capture_on(contexts, |[here, there]| {
+            here.fill(&mut near, 1)?;
+            there.fill(&mut far, 2)?;
+            there.copy(&far, &mut last)
+        })
+    };
+    let (graph, same) = (capture()?, capture()?);
+    let nodes: Vec<_> = graph.nodes()?.iter().map(|node| node.id()).collect();
+    let mut exec = graph.instantiate()?;
+    // An update changes nothing about where the operations are.
+    exec.update(&same)?;
+    exec.set_fill(nodes[1], &mut other, 5)?;
+    exec.set_copy(nodes[2], &other, &mut last)?;
+    let elsewhere = |refused: Result<()>| match refused {
+        Err(Error::WrongContext { .. } | Error::WrongDevice { .. }) => {}
+        other => panic!("{other:?}"),
+    };
+    elsewhere(exec.set_fill(nodes[0], &mut other, 6));
+    elsewhere(exec.set_fill(nodes[1], &mut near, 6));
+    elsewhere(exec.set_copy(nodes[2], &near, &mut last));
+    exec.launch(&streams[0])?;
+    assert_eq!(streams[1].download_vec(&last)?, [5; 100]);
+    assert_eq!(streams[0].download_vec(&near)?, [1; 100]);
+    Ok(())
+}
+
+gpu_test! {
+    needs 1;
+    fn l_operations_of_another_context_are_changed() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let other = Context::new(context.device(), ContextFlags::default())?;
+        change_operations_of_both([&context, &other])
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_operations_of_another_device_are_changed() -> Result<()> {
+        change_operations_of_both([&Device::get(0)?.context()?, &Device::get(1)?.context()?])
     }
 }

@@ -1,6 +1,6 @@
 //! Memory that graphs allocate and free while they run.
 
-use cuda_core::{Access, Condition, Context, DeviceBuffer, Error, Graph, Result, Stream};
+use cuda_core::{Access, Condition, Context, Device, DeviceBuffer, Error, Graph, Result, Stream};
 use support::{gpu_test, kernels, refusal};
 
 use super::{add_one, context, not_captured};
@@ -226,5 +226,21 @@ gpu_test! {
         refused.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&y)?, [8; LEN]);
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_memory_of_a_graph_is_refused_to_kernels_of_another_device() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let function = kernels::get(&contexts[1], "add_one")?;
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
+            let mut scratch = here.alloc_in_graph::<u32>(LEN)?;
+            here.fill(&mut scratch, 1)?;
+            let refused = add_one(there, &function, &mut scratch);
+            assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+            Ok(())
+        })?;
+        graph.instantiate()?.launch(&contexts[0].create_stream()?)
     }
 }

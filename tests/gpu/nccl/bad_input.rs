@@ -129,6 +129,9 @@ gpu_test! {
         let alone = apart(&contexts)?;
         let stream = streams[0].clone();
         let mut buffer = stream.alloc_zeroed::<u32>(4)?;
+        let (all, other) = (Ranks::init_all(&contexts)?, contexts[0].create_stream()?);
+        let mut others = other.alloc_zeroed::<u32>(4)?;
+        all.on([&other])?.all_reduce_in_place([&mut others], Reduction::Sum)?;
         let (tell, told) = std::sync::mpsc::channel();
         streams[0].launch_host_func(move || {
             let in_group = group(|group| {
@@ -148,6 +151,7 @@ gpu_test! {
                 UniqueId::new().map(drop),
             ];
             tell.send(others).expect("the test waits");
+            drop(all);
             // The communicator is dropped here.
         })?;
         streams[0].synchronize()?;

@@ -79,6 +79,11 @@ gpu_test! {
         assert!(refusal(pooled.map_err(Error::from)).contains("whole pages"));
         let partial = ranks.register(contexts[0].alloc::<u8>((1 << 21) + 4096)?);
         assert!(refusal(partial.map_err(Error::from)).contains("whole pages"));
+        Graph::capture(&contexts[0], |stream| {
+            let inner = ranks.register(stream.alloc_in_graph::<u8>(4 << 20)?);
+            assert!(refusal(inner.map_err(Error::from)).contains("whole pages"));
+            Ok(())
+        })?;
         let alone = apart(&contexts[..1])?;
         let far = alone[0].register(memory(&contexts[1])?).map_err(Error::from);
         assert!(matches!(far, Err(Error::WrongDevice { .. })), "{far:?}");

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{mem, ptr};
 
+use cuda_core::drops::{self, DropFailure};
+use cuda_core::pinned::{RegisterFlags, StableHost};
 use cuda_core::{
-    Allocator, Context, Device, Event, EventFlags, Rejected, Result, Stream, pinned::StableHost,
+    Allocator, CachingPool, Context, Device, Error, Event, EventFlags, Registered, Rejected,
+    Result, Stream,
 };
 use cuda_sys::{
     CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
@@ -260,7 +263,9 @@ gpu_test! {
     needs 1;
     fn s45_owners_and_memory_go_when_the_capture_has_ended() -> Result<()> {
         let context = primary()?;
-        let gone = Arc::new(AtomicU32::new(0));
+        let (gone, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let count = lost.clone();
+        drops::set_hook(move |_: &DropFailure| _ = count.fetch_add(1, Ordering::SeqCst));
         for theirs in exposed(&context)? {
             let before = gone.load(Ordering::SeqCst);
             let mut buffer = context.create_stream()?.alloc::<u32>(LEN)?;
@@ -269,14 +274,25 @@ gpu_test! {
             let flight = flight?;
             let mut plain = context.alloc::<u32>(LEN)?;
             theirs.fill(&mut plain, 1)?;
+            let owner = CountsDrops(vec![2; LEN], gone.clone());
+            let registered = Registered::new(&context, owner, RegisterFlags::PORTABLE);
+            let registered = registered.map_err(Error::from)?;
+            theirs.upload(&registered, &mut plain)?;
+            let pool = CachingPool::new();
+            let mut pooled = theirs.alloc_with::<u32>(&pool.allocator(), LEN)?;
+            theirs.fill(&mut pooled, 1)?;
+            drop(pooled);
             let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
-            drop((flight, plain, buffer));
+            drop((flight, plain, registered, buffer, pool));
             cuda_core::drops::flush();
             assert_eq!(gone.load(Ordering::SeqCst), before, "under its copy");
             undisturbed(capture, "drops");
             cuda_core::drops::flush();
-            assert_eq!(gone.load(Ordering::SeqCst), before + 1);
+            assert_eq!(gone.load(Ordering::SeqCst), before + 2);
         }
+        // Nothing was left behind.
+        drops::take_hook();
+        assert_eq!(lost.load(Ordering::SeqCst), 0);
         Ok(())
     }
 }

@@ -3,7 +3,8 @@
 use std::ptr;
 use std::thread;
 
-use cuda_core::{Error, Result, Stream};
+use cuda_core::pinned::{RegisterFlags, StableHost};
+use cuda_core::{Error, Registered, Result, Stream};
 use cuda_sys::{
     CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUresult,
     CUstream, cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
@@ -103,6 +104,40 @@ fn s45_a_capture_between_two_queries() {
             outside.fill(&mut buffer, 3)?;
             assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         }
+        Ok(())
+    });
+}
+
+/// What a flush tries again may run code that flushes.
+#[test]
+fn s45_an_owner_that_flushes_goes_when_the_capture_has_ended() {
+    struct Flushes(Vec<u32>);
+    // SAFETY: as the vector.
+    unsafe impl StableHost for Flushes {
+        type Element = u32;
+
+        fn elements(&mut self) -> ptr::NonNull<[u32]> {
+            self.0.elements()
+        }
+    }
+    impl Drop for Flushes {
+        fn drop(&mut self) {
+            cuda_core::drops::flush();
+        }
+    }
+    clean(|_session| {
+        let captured = device().create_stream()?;
+        let mut buffer = captured.alloc_zeroed::<u32>(64)?;
+        let flags = RegisterFlags::PORTABLE;
+        let owner = Registered::new(captured.context(), Flushes(vec![1; 64]), flags);
+        let owner = owner.map_err(Error::from)?;
+        captured.upload(&owner, &mut buffer)?;
+        captured.as_raw();
+        begin(&captured);
+        drop(owner);
+        assert_eq!(end(&captured), CUDA_SUCCESS);
+        cuda_core::drops::flush();
+        assert_eq!(captured.download_vec(&buffer)?, [1; 64]);
         Ok(())
     });
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Wake, Waker};
 
 use cuda_core::{
-    Context, ContextFlags, Device, Error, Event, EventFlags, Rejected, Result, Signal, Stream,
-    WaitValue,
+    Allocator, Context, ContextFlags, Device, Error, Event, EventFlags, Rejected, Result, Signal,
+    Stream, WaitValue,
     drops::{self, DropFailure},
 };
 use cuda_sim::{Fault, LeakKind, Mode};
@@ -175,7 +175,7 @@ fn refused<T>(result: Result<T>) {
 fn s31_operations_in_a_host_function_are_refused() {
     clean(|_| {
         let stream = device().create_stream()?;
-        let mut buffer = stream.alloc::<u32>(64)?;
+        let mut buffer = stream.alloc_with::<u32>(&Allocator::driver_pool(), 64)?;
         let host = pinned(&[0_u32; 64])?;
         in_host_function(move || {
             refused(stream.alloc::<u32>(1));
@@ -193,7 +193,12 @@ fn s31_operations_in_a_host_function_are_refused() {
             refused(Context::current());
             refused(cuda_core::staging::trim());
             refused(cuda_core::driver_version());
-            let Rejected { error, value: _buffer } = buffer.close().expect_err("refused");
+            refused(stream.device().graph_memory());
+            refused(stream.device().reset_graph_memory_peaks());
+            refused(stream.device().trim_graph_memory());
+            let Rejected { error, value: buffer } = buffer.close().expect_err("refused");
+            refused::<()>(Err(error));
+            let Rejected { error, value: _buffer } = buffer.into_raw().expect_err("refused");
             refused::<()>(Err(error));
         })
     });

@@ -292,6 +292,37 @@ fn s02_c_functions_free_behind_uncounted_work() {
     });
 }
 
+/// An allocator may enqueue work of its own on what it allocates.
+#[test]
+fn s02_other_streams_wait_for_what_an_allocator_has_enqueued() {
+    clean(|_| {
+        let [one, two] = [device().create_stream()?, device().create_stream()?];
+        // Which counts nothing on the stream.
+        let inner = Allocator::plain();
+        let same = inner.clone();
+        let poisons = move |stream: &Stream, bytes| {
+            let address = inner.allocate(stream, bytes)?;
+            // SAFETY: the block has as many bytes, and nothing else uses it so far.
+            let filled =
+                unsafe { cuda_sys::cuMemsetD8Async(address, 0xAB, bytes, stream.as_raw()) };
+            support::check("cuMemsetD8Async", filled);
+            Ok(address)
+        };
+        let frees = move |stream: &Stream, address, bytes| {
+            // SAFETY: the inner allocator allocated it; all work on it is on the stream by now.
+            unsafe { same.deallocate(stream, address, bytes) }
+        };
+        // SAFETY: the inner allocator fulfils the contract; the fill is work of the stream.
+        let outer = unsafe { Allocator::from_closures(poisons, frees) };
+        let mut buffer = one.alloc_with::<u8>(&outer, 64)?;
+        two.fill(&mut buffer, 7)?;
+        assert_eq!(two.download_vec(&buffer)?, [7; 64]);
+        one.synchronize()?;
+        assert_eq!(two.download_vec(&buffer)?, [7; 64]);
+        Ok(())
+    });
+}
+
 /// The first step of noting a use on a stream whose handle was handed out can fail, when the work
 /// is already enqueued.
 #[test]

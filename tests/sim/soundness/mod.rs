@@ -14,6 +14,7 @@ mod guards;
 mod host_functions;
 mod inputs;
 mod kept;
+mod launches;
 mod ledger;
 mod leftovers;
 mod lifetimes;

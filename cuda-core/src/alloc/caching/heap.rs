@@ -12,7 +12,7 @@ use super::class::SegmentKind;
 use super::space::{Rest, Space, TakenRange};
 use crate::alloc::custom;
 use crate::context::Context;
-use crate::process::{deferred, driver};
+use crate::process::{deferred, driver, held};
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
@@ -293,12 +293,19 @@ impl HeapState {
 impl Heap {
     /// Arranges that all memory is given back when all work on it is done. The thread that drops a
     /// stream does not wait for that work, but a thread that waits for deferred drops must wait for
-    /// all of it, so the waits are registered here, synchronously.
+    /// all of it, so the waits are registered here, synchronously; later, if other code captures one
+    /// of the streams.
     fn end(self) {
         let marks = self.marks();
         // A second try; what cannot be waited for stays allocated.
         let of = |mark| PendingMark::of(mark).or_else(|_| PendingMark::of(mark));
-        let awaited: Vec<_> = marks.iter().filter_map(|mark| of(mark).ok()?).collect();
+        let mut awaited = Vec::new();
+        for mark in &marks {
+            match of(mark) {
+                Err(error) if held::is_held(&error) => return held::keep(move || self.end()),
+                pending => awaited.extend(pending.ok().flatten()),
+            }
+        }
         // Called once no wait for its work refers to the heap any more.
         let release = move || {
             if !driver::is_gone() {

@@ -37,7 +37,7 @@ use crate::util::sync::lock;
 /// has memory, nothing waits; when it has none, the pool gives segments back, makes streams wait
 /// for each other, and at last blocks the calling thread.
 ///
-/// A pool that a program creates keeps the contexts alive in which it has memory. When the last
+/// A pool that a program creates keeps the contexts alive that it was asked for memory in. When the last
 /// reference to it is gone, its memory is freed as soon as the work on it is done: at once if it is
 /// known to be, else on a thread of this crate. Freeing is `cuMemFree`, which waits for other work
 /// of the device.

@@ -199,12 +199,12 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
 from! {
     ['a, T: Texel, M: Memory] Slice<'a, T, M> => TexelSource<'a, T>: |view| {
         let size = TexelSize::Texels(view.len());
-        Self::new(CopySide::linear(view.place(), 0, 0), view.on(), size, view.read())
+        Self::new(CopySide::linear(view.place(), 0, 0), view.only_on(), size, view.read())
     };
     ['a, T: Texel, M: Memory] Pitched<'a, T, M> => TexelSource<'a, T>: |view| {
         let (bytes, geometry) = view.into_parts();
         let side = CopySide::linear(bytes.place(), geometry.pitch, geometry.slice_height);
-        Self::new(side, bytes.on(), TexelSize::Extent(geometry.extent), bytes.read())
+        Self::new(side, bytes.only_on(), TexelSize::Extent(geometry.extent), bytes.read())
     };
     ['a, T: Texel] ArraySlice<'a, T> => TexelSource<'a, T>: |view| {
         let (side, size) = (CopySide::array(&view), TexelSize::Extent(view.extent()));

@@ -40,7 +40,7 @@ use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
 pub(crate) use reach::Reached;
 pub(crate) use uses::{
-    CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, NodeUses, UsedMemory,
+    CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, NodeUses, UsedMemory,
 };
 
 use by_access::ByAccess;
@@ -273,8 +273,7 @@ impl Recording {
             let node = by_access.end_step(bound)?;
             // Unless it is that of the last operation, it does nothing.
             if uses.by_node.last().is_none_or(|last| last.node != node) {
-                let on = uses.captured_on(bound);
-                uses.by_node.push(NodeUses { node, keys: Box::default(), on });
+                uses.note_node(bound, node, Box::default());
             }
             Ok(node)
         })?;
@@ -283,11 +282,10 @@ impl Recording {
 
     /// Calls `f` for a capture that is ordered by access.
     fn with_order<R>(&self, f: impl FnOnce(&mut ByAccess, &mut GraphUses) -> R) -> Result<R> {
-        match lock(&self.recorded).as_mut() {
-            Some(OpenRecording { order: CaptureOrder::Access(order), uses, .. }) => {
-                Ok(f(order, uses))
-            }
-            _ => Err(Error::NotCapturable { op: "GraphBuilder::add" }),
+        let (op, mut guard) = ("GraphBuilder::add", lock(&self.recorded));
+        match self.open(op, &mut guard)? {
+            OpenRecording { order: CaptureOrder::Access(order), uses, .. } => Ok(f(order, uses)),
+            _ => Err(Error::NotCapturable { op }),
         }
     }
 
@@ -398,8 +396,7 @@ impl OpenRecording {
         if let Some(node) = last_node(bound.raw()) {
             let key = |used: &PlacedUse| self.uses.memory[used.at].key();
             let keys = uses.iter().map(key).collect();
-            let on = self.uses.captured_on(bound);
-            self.uses.by_node.push(NodeUses { node, keys, on });
+            self.uses.note_node(bound, node, keys);
         }
     }
 

@@ -8,7 +8,7 @@ use super::Node;
 use crate::context::Context;
 use crate::error::Result;
 use crate::peer::Crossing;
-use crate::process::driver;
+use crate::process::deferred;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
@@ -31,12 +31,13 @@ pub(crate) struct GraphUses {
 }
 
 impl GraphUses {
-    /// The stream that an operation is captured on.
-    pub(super) fn captured_on(&self, bound: &Bound<'_>) -> CapturedOn {
-        let id = bound.timeline().id();
+    /// Notes what an operation uses that was captured on the stream, by its last node.
+    pub(super) fn note_node(&mut self, bound: &Bound<'_>, node: Node, keys: Box<[usize]>) {
+        let (id, context) = (bound.timeline().id(), bound.core().context().clone());
         // Each is numbered when it is made.
         let at = self.streams.iter().position(|known| *known == id).unwrap_or(0);
-        CapturedOn { device: bound.core().device().ordinal(), stream: (0, at as u32) }
+        let on = CapturedOn { device: context.device().ordinal(), stream: (0, at as u32) };
+        self.by_node.push(NodeUses { node, keys, context, on });
     }
 }
 
@@ -99,14 +100,13 @@ impl GraphOwners {
 }
 
 impl Drop for GraphOwners {
+    /// Behind the release of the graph, which may be deferred as this is. In a fork's child, foreign code
+    /// is not run.
     fn drop(&mut self) {
-        for owner in mem::take(&mut self.0) {
-            // In a fork's child, foreign code is not run.
-            match driver::is_gone() {
-                true => mem::forget(owner),
-                false => contain(|| drop(owner)),
-            }
-        }
+        let owners = mem::take(&mut self.0);
+        deferred::run_or_defer(move || {
+            owners.into_iter().for_each(|owner| contain(|| drop(owner)));
+        });
     }
 }
 
@@ -141,7 +141,32 @@ pub(crate) struct NodeUses {
     /// The [keys](UsedMemory::key) of the memory that it uses, one for each use. None if what it uses
     /// is unknown.
     pub(crate) keys: Box<[usize]>,
+    /// That of the stream.
+    pub(crate) context: Context,
     pub(crate) on: CapturedOn,
+}
+
+/// What is known of operations, by their last nodes.
+// INVARIANT: sorted by node; each node once.
+#[derive(Clone)]
+pub(crate) struct KnownNodes(Arc<[NodeUses]>);
+
+impl KnownNodes {
+    /// A note by hand names the operation before it again: what was noted first is that operation.
+    pub(crate) fn new(mut noted: Vec<NodeUses>) -> Self {
+        noted.sort_by_key(|known| known.node);
+        noted.dedup_by_key(|known| known.node);
+        Self(noted.into())
+    }
+
+    pub(crate) fn get(&self, node: Node) -> Option<&NodeUses> {
+        let at = self.0.binary_search_by_key(&node, |known| known.node).ok()?;
+        Some(&self.0[at])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &NodeUses> {
+        self.0.iter()
+    }
 }
 
 /// The stream that an operation was captured on.

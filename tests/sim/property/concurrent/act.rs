@@ -239,10 +239,7 @@ impl<'a> Worker<'a> {
                 let (mut target, contents) = self.device.target(to.buffer);
                 let (to, devices) = (to.of(target.len()), [target.as_view().device()]);
                 let result = stream.fill(target.slice_mut(to.clone())?, value);
-                // An empty fill does not check devices.
-                if to.is_empty() {
-                    result?;
-                } else if allowed(stream, &devices, result)? {
+                if allowed(stream, &devices, result)? {
                     contents[to].fill(Some(value));
                 }
             }

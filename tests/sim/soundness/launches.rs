@@ -1,0 +1,112 @@
+//! Launches of one executable on several streams, and what goes with a graph.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use cuda_core::{Graph, PinnedBuffer, PinnedPool, drops};
+use cuda_sys::{CUDA_SUCCESS, cuGraphCreate};
+use support::{refusal, stall};
+
+use super::{clean, primary};
+
+/// CUDA orders each launch of an executable behind the one before, whatever the stream.
+#[test]
+fn s41_what_came_before_a_launch_behind_a_late_one_does_not_wait_for_it() {
+    clean(|_session| {
+        let context = primary();
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let (mut x, mut y) = (one.alloc_zeroed::<u32>(64)?, two.alloc_zeroed::<u32>(64)?);
+        let mut host = PinnedBuffer::<u32>::new(&context, 64)?;
+        let mut z = one.alloc_zeroed::<u32>(64)?;
+        let other = Graph::capture(&context, |stream| stream.fill(&mut z, 2))?;
+        let mut exec = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?.instantiate()?;
+        for updated in [false, true] {
+            let (go, gone) = mpsc::channel::<()>();
+            one.launch_host_func(move || _ = gone.recv())?;
+            exec.launch(&one)?;
+            if updated {
+                exec.update(&other)?;
+            }
+            two.fill(&mut y, 3)?;
+            two.download(&y, &mut host)?;
+            exec.launch(&two)?;
+            assert_eq!(host.as_slice()?, [3; 64]); // would wait for ever after the launch
+            drop(go);
+            two.synchronize()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn l20_an_executable_goes_without_waiting_for_pinned_memory() {
+    clean(|_session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let pool = PinnedPool::shared();
+        let host = pool.alloc::<u32>(&context, 100)?;
+        let graph = Graph::capture(&context, |stream| stream.upload(&host, &mut x))?;
+        let mut exec = graph.instantiate()?;
+        let stalled = stall(stream.as_raw());
+        exec.lend(&host).launch(&stream)?;
+        drop((graph, host));
+        drop(exec); // the launch, and the free after it, are pending
+        stalled.release();
+        stream.synchronize()?;
+        drops::flush();
+        Ok(())
+    });
+}
+
+/// A host function must not destroy the graph; so it must not drop what the graph needs, either.
+#[test]
+fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
+    struct Owner(Arc<AtomicBool>);
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the call writes one handle, to a local that outlives it; flags must be zero.
+        assert_eq!(unsafe { cuGraphCreate(&mut raw, 0) }, CUDA_SUCCESS);
+        let gone = Arc::new(AtomicBool::new(false));
+        let owner = Owner(gone.clone());
+        // SAFETY: a live graph without nodes, which no other code uses.
+        let graph = unsafe { Graph::from_raw(raw, &context, owner) }?;
+        let destroy = session.hold("cuGraphDestroy");
+        stream.launch_host_func(move || drop(graph))?;
+        stream.synchronize()?;
+        destroy.await_call();
+        assert!(!gone.load(Ordering::SeqCst), "it is in front of the graph");
+        drop(destroy);
+        drops::flush();
+        assert!(gone.load(Ordering::SeqCst));
+        Ok(())
+    });
+}
+
+/// An executable is not changed to one that could never be launched.
+#[test]
+fn s50_an_update_to_memory_that_was_dropped_is_refused() {
+    clean(|_session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let x = stream.alloc_zeroed::<u32>(64)?;
+        let [mut kept, mut dropped] =
+            [PinnedBuffer::<u32>::new(&context, 64)?, PinnedBuffer::<u32>::new(&context, 64)?];
+        let first = Graph::capture(&context, |stream| stream.download(&x, &mut kept))?;
+        let second = Graph::capture(&context, |stream| stream.download(&x, &mut dropped))?;
+        let mut exec = first.instantiate()?;
+        drop(dropped);
+        assert!(refusal(exec.update(&second)).contains("was dropped: keep it"));
+        exec.lend_mut(&mut kept).launch(&stream)?;
+        assert_eq!(kept.as_slice()?, [0; 64]);
+        Ok(())
+    });
+}
