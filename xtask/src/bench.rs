@@ -1,6 +1,7 @@
 //! Times each operation of the safe layer beside the raw driver calls that it makes.
 
 mod axis;
+mod ends;
 mod goal;
 pub(crate) mod measure;
 mod operation;
@@ -26,8 +27,9 @@ use crate::progress::Progress;
 use crate::table::Table;
 use crate::target::Target;
 use crate::{Outcome, Refusal, refuse};
-use measure::Effort;
-use operation::{Group, Operation};
+use goal::Goal;
+use measure::{Effort, Measured, Unit};
+use operation::{Fixture, Group, Operation};
 use report::{Report, Verdict};
 use run::{Plan, Side};
 use table::Style;
@@ -138,11 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn run_optimised() -> anyhow::Result<Outcome> {
     let mut optimised = cargo("run --release --package xtask --");
     let status = optimised.args(env::args_os().skip(1)).status().context("cannot start cargo")?;
-    Ok(match status.code() {
-        Some(0) => Outcome::Passed,
-        Some(2) => Outcome::CouldNotRun,
-        _ => Outcome::Failed,
-    })
+    Ok(Outcome::of_exit(status.code()))
 }
 
 /// The outcome of the task: missed goals count only if goals are checked.

@@ -65,9 +65,8 @@ pub(crate) struct Script {
 
 /// Builds with arguments of cargo, separated by spaces; the compiler's messages go to the terminal.
 pub(crate) fn build(arguments: &str) -> anyhow::Result<Built> {
-    Built::run(cargo(arguments).stderr(Stdio::inherit()))?
-        .succeeded()
-        .with_context(|| format!("cargo {arguments}"))
+    let built = Built::of(cargo(arguments).stderr(Stdio::inherit()));
+    built.with_context(|| format!("cargo {arguments}"))
 }
 
 impl Built {
@@ -86,6 +85,13 @@ impl Built {
         Ok(built)
     }
 
+    /// Runs cargo; an error has the compiler's messages.
+    pub(crate) fn of(command: &mut Command) -> anyhow::Result<Self> {
+        let built = Self::run(command)?;
+        ensure!(built.success, "cargo failed:\n{}", last_lines(&built.errors));
+        Ok(built)
+    }
+
     fn note(&mut self, line: &str) -> anyhow::Result<()> {
         match serde_json::from_str(line).with_context(|| format!("a message of cargo's: {line}"))? {
             Message::CompilerArtifact(artifact) => self.artifacts.push(artifact),
@@ -93,12 +99,6 @@ impl Built {
             Message::Other => {}
         }
         Ok(())
-    }
-
-    /// Fails with the compiler's messages unless cargo succeeded.
-    pub(crate) fn succeeded(self) -> anyhow::Result<Self> {
-        ensure!(self.success, "cargo failed:\n{}", last_lines(&self.errors));
-        Ok(self)
     }
 
     /// The test programs.

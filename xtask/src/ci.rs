@@ -78,13 +78,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Runs a step in this process.
 fn run_here(step: &Step, depth: Depth) -> Finished {
     println!("\n== {}: {}", step.name, step.about);
-    let finished = Finished::of(step.name, || {
-        Ok(match (step.run)(depth)? {
-            Outcome::Passed => Verdict::Passed(String::new()),
-            Outcome::Failed => Verdict::Failed(String::new()),
-            Outcome::CouldNotRun => Verdict::NotRun("see above".to_owned()),
-        })
-    });
+    let run = || Ok(verdict((step.run)(depth)?, "see above"));
+    let finished = Finished::of(step.name, run);
     if let Verdict::Failed(error) = &finished.verdict {
         eprintln!("{error}");
     }
@@ -101,7 +96,8 @@ fn run_beside(step: &Step, depth: Depth) -> Finished {
         let [errors, text] = [output.stderr, output.stdout]
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         print!("\n{errors}{text}");
-        Ok(verdict(step.name, output.status.code()))
+        let why = format!("`cargo xtask ci --step {}` says why", step.name);
+        Ok(verdict(Outcome::of_exit(output.status.code()), &why))
     })
 }
 
@@ -113,12 +109,12 @@ fn words(step: &str, depth: Depth) -> [String; 3] {
     ["ci".to_owned(), format!("--step={step}"), depth]
 }
 
-/// What the exit code of `cargo xtask ci` says of its one step.
-fn verdict(step: &str, code: Option<i32>) -> Verdict {
-    match code {
-        Some(0) => Verdict::Passed(String::new()),
-        Some(2) => Verdict::NotRun(format!("`cargo xtask ci --step {step}` says why")),
-        _ => Verdict::Failed(String::new()),
+/// What the outcome of `cargo xtask ci` says of its one step, and where to read why it did not run.
+fn verdict(outcome: Outcome, why: &str) -> Verdict {
+    match outcome {
+        Outcome::Passed => Verdict::Passed(String::new()),
+        Outcome::Failed => Verdict::Failed(String::new()),
+        Outcome::CouldNotRun => Verdict::NotRun(why.to_owned()),
     }
 }
 
@@ -128,10 +124,11 @@ mod tests {
 
     #[test]
     fn a_step_that_says_nothing_is_wrong() {
-        assert!(matches!(verdict("a", Some(0)), Verdict::Passed(_)));
-        assert!(matches!(verdict("a", Some(2)), Verdict::NotRun(_)));
+        let verdict = |code| verdict(Outcome::of_exit(code), "why");
+        assert_eq!(verdict(Some(0)), Verdict::Passed(String::new()));
+        assert_eq!(verdict(Some(2)), Verdict::NotRun("why".to_owned()));
         for code in [Some(1), Some(101), None] {
-            assert!(matches!(verdict("a", code), Verdict::Failed(_)));
+            assert_eq!(verdict(code), Verdict::Failed(String::new()));
         }
     }
 

@@ -46,6 +46,15 @@ impl Outcome {
     fn of(found_no_error: bool) -> Self {
         if found_no_error { Self::Passed } else { Self::Failed }
     }
+
+    /// Of a task that another process ran.
+    fn of_exit(code: Option<i32>) -> Self {
+        match code {
+            Some(0) => Self::Passed,
+            Some(2) => Self::CouldNotRun,
+            _ => Self::Failed,
+        }
+    }
 }
 
 /// The request cannot be met here: an error that ends a task as [`Outcome::CouldNotRun`].

@@ -138,7 +138,7 @@ impl Scratch {
         cargo.args(gpu.then_some("--test=gpu"));
         cargo.arg("--manifest-path").arg(self.tree().join("Cargo.toml"));
         cargo.arg("--target-dir").arg(self.0.join("build"));
-        let built = Built::run(cargo.stderr(Stdio::inherit()))?.succeeded()?;
+        let built = Built::of(cargo.stderr(Stdio::inherit()))?;
         let mut programs = built.tests();
         programs.retain(|program| ["cuda-tests::sim", GPU].contains(&program.suite.as_str()));
         programs.sort_by_key(|program| program.suite == GPU);

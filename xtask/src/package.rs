@@ -15,8 +15,9 @@ mod machine;
 mod rows;
 mod workshop;
 
+use consumer::{Consumer, Crates, Features, Source};
 use rows::Row;
-use workshop::Workshop;
+use workshop::{Target, Workshop};
 
 /// Checks every way in which the crates are consumed.
 #[derive(clap::Args)]

@@ -47,8 +47,7 @@ pub(crate) fn mirror(root: &Path, copy: &Path) -> anyhow::Result<()> {
         let (from, to) = (root.join(&name), copy.join(&name));
         let text = fs::read(&from)?;
         if fs::read(&to).ok().as_ref() != Some(&text) {
-            to.parent().map(fs::create_dir_all).transpose()?;
-            fs::write(&to, text)?;
+            write(&to, text)?;
             fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
         }
         kept.insert(to);
@@ -69,6 +68,12 @@ fn prune(directory: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes a file, in a directory that is created if it is absent.
+pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    file.parent().map(fs::create_dir_all).transpose()?;
+    Ok(fs::write(file, content)?)
 }
 
 /// An empty directory at this path.

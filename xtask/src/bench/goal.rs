@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Measured, Unit};
+use super::{Measured, Unit};
 
 /// Raw calls that take longer than this are compared by ratio, in nanoseconds.
 const LONG: f64 = 1000.0;
@@ -49,22 +49,13 @@ impl Goal {
     /// Whether the goal was met; [`None`] if there is none. A figure that cannot be compared with
     /// its goal does not meet it.
     pub(crate) fn met(&self, measured: &Measured) -> Option<bool> {
-        match *self {
-            Self::None(_) => None,
-            Self::Absolute(figure, unit) => Some(
-                unit == measured.unit
-                    && match unit {
-                        Unit::Nanoseconds => measured.ours <= figure,
-                        Unit::Gigabytes | Unit::Millions => measured.ours >= figure,
-                    },
-            ),
-            _ => Some(
-                measured
-                    .ratio
-                    .zip(self.limit(measured))
-                    .is_some_and(|(ratio, limit)| ratio <= limit),
-            ),
-        }
+        Some(match *self {
+            Self::None(_) => return None,
+            Self::Absolute(_, unit) if unit != measured.unit => false,
+            Self::Absolute(figure, Unit::Nanoseconds) => measured.ours <= figure,
+            Self::Absolute(figure, Unit::Gigabytes | Unit::Millions) => measured.ours >= figure,
+            _ => measured.ratio.zip(self.limit(measured)).is_some_and(|(it, limit)| it <= limit),
+        })
     }
 
     /// The largest multiple of the raw time that meets it.
@@ -88,11 +79,10 @@ impl Goal {
     pub(crate) fn scale(&self, measured: &Measured) -> Scale {
         match *self {
             Self::Beside { calls } => {
-                let long = |raw| raw > LONG * f64::from(calls);
-                if measured.unit != Unit::Nanoseconds || measured.raw.is_none_or(long) {
-                    Scale::Multiple
-                } else {
-                    Scale::Difference
+                let short = |raw| raw <= LONG * f64::from(calls);
+                match measured.unit == Unit::Nanoseconds && measured.raw.is_some_and(short) {
+                    true => Scale::Difference,
+                    false => Scale::Multiple,
                 }
             }
             Self::Share(_) => Scale::Share,
@@ -123,13 +113,10 @@ impl fmt::Display for Goal {
             Self::More(nanoseconds) => write!(f, "≤ {nanoseconds:+} ns"),
             Self::Ratio(ratio) => write!(f, "≤ {} ×", (ratio * 1000.0).round() / 1000.0),
             Self::Share(share) => write!(f, "≥ {:.0} %", share * 100.0),
-            Self::Absolute(figure, unit) => {
-                let sign = match unit {
-                    Unit::Nanoseconds => '≤',
-                    Unit::Gigabytes | Unit::Millions => '≥',
-                };
-                write!(f, "{sign} {}", unit.show(*figure))
+            Self::Absolute(figure, Unit::Nanoseconds) => {
+                write!(f, "≤ {}", Unit::Nanoseconds.show(*figure))
             }
+            Self::Absolute(figure, unit) => write!(f, "≥ {}", unit.show(*figure)),
             Self::None(_) => Ok(()),
         }
     }

@@ -3,8 +3,8 @@
 use cuda_core::sys::{CUresult, CUstream};
 use cuda_core::{Context, Device, Event, EventFlags, Stream};
 
-use super::goal::Goal;
-use super::measure::{Effort, Measured, pair};
+use super::measure::pair;
+use super::{Effort, Goal, Measured};
 
 /// Operations that a table or plot shows together.
 pub(crate) struct Group {
@@ -30,7 +30,7 @@ pub(crate) enum Way {
     /// In this process, with [`Fixture::context`] current.
     Here(Box<Run>),
     /// Once in each of several fresh processes; the median is used.
-    Fresh { ours: Sample, raw: Option<Sample> },
+    Fresh { ours: Sample, raw: Sample },
 }
 
 /// Measures batches of two ways.
@@ -50,8 +50,12 @@ impl Operation {
 
     /// An operation that is measured once in each of several fresh processes, with nothing
     /// initialised before.
-    pub(crate) fn fresh(name: impl Into<String>, ours: Sample, raw: Option<Sample>) -> Self {
-        Self::of(name.into(), Way::Fresh { ours, raw })
+    pub(crate) fn fresh(
+        name: impl Into<String>,
+        ours: impl Fn(Device, Effort) -> anyhow::Result<f64> + 'static,
+        raw: impl Fn(Device, Effort) -> anyhow::Result<f64> + 'static,
+    ) -> Self {
+        Self::of(name.into(), Way::Fresh { ours: Box::new(ours), raw: Box::new(raw) })
     }
 
     fn of(name: String, way: Way) -> Self {
@@ -86,7 +90,7 @@ pub(crate) struct Fixture {
     pub(crate) stream: Stream,
     /// For raw calls: the library checks a stream whose handle was handed out before each
     /// operation.
-    raw: Stream,
+    pub(crate) raw: Stream,
     pub(crate) event: Event,
     pub(crate) effort: Effort,
 }

@@ -12,7 +12,7 @@ mod pinned;
 mod processes;
 mod tensors;
 
-use super::operation::{Group, Operation};
+use super::{Group, Operation};
 
 /// Enqueues of one batch: well below the depth of the driver's queue.
 const BATCH: usize = 100;

@@ -3,16 +3,14 @@
 
 use std::time::Instant;
 
-use cuda_core::{
-    DeviceBuffer, PinnedBuffer, Stream,
-    staging::{self, StagingOptions},
-};
-use cuda_sys::{cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
+use anyhow::Context as _;
+use cuda_core::PinnedBuffer;
+use cuda_core::staging::{self, StagingOptions};
 
-use super::goal::Goal;
-use super::measure::{Measured, Unit, median};
-use super::operation::{Fixture, Operation};
-use super::raw::{self, Direction};
+use super::ends::{Direction, Ends, RawEnds};
+use super::measure::median;
+use super::raw::check;
+use super::{Fixture, Goal, Measured, Operation, Unit};
 
 /// The median of this many runs is used.
 const RUNS: usize = 5;
@@ -67,8 +65,7 @@ pub(super) fn matrix() -> Vec<Operation> {
                     staging::set_options(before)?;
                     measured
                 };
-                let name = name_in_matrix(direction, threads, mebibytes);
-                let study = Operation::new(name, run);
+                let study = Operation::new(name_in_matrix(direction, threads, mebibytes), run);
                 operations.push(study.without_goal("the default is what counts"));
             }
         }
@@ -82,106 +79,59 @@ pub(super) fn name_in_matrix(direction: Direction, threads: usize, mebibytes: us
     format!("{name} + wait 256 MiB, {threads} thread{plural}, chunks of {mebibytes} MiB")
 }
 
-/// A slice of pageable memory with every page touched, and its buffer.
-struct Ends {
-    slice: Vec<u8>,
-    buffer: DeviceBuffer<u8>,
-}
-
-impl Ends {
-    fn new(fixture: &Fixture, bytes: usize) -> anyhow::Result<Self> {
-        let mut buffer = fixture.stream.alloc(bytes)?;
-        fixture.stream.fill(&mut buffer, 7)?;
-        fixture.settle()?;
-        Ok(Self { slice: vec![7; bytes], buffer })
-    }
-
-    fn copy(&mut self, stream: &Stream, bytes: usize, to: Direction) -> cuda_core::Result<()> {
-        let slice = &mut self.slice[..bytes];
-        match to {
-            Direction::Up => stream.upload(&*slice, self.buffer.slice_mut(..bytes)?),
-            Direction::Down => stream.download(self.buffer.slice(..bytes)?, slice),
-        }
-    }
-}
-
-fn beside_pinned(
-    fixture: &Fixture,
-    bytes: usize,
-    direction: Direction,
-) -> anyhow::Result<Measured> {
+fn beside_pinned(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Result<Measured> {
     let batch = BATCH / bytes;
     let bytes = fixture.effort.bytes(bytes);
     let stream = &fixture.stream;
-    let mut ends = Ends::new(fixture, bytes)?;
+    let mut ends = Ends::pageable(fixture, bytes)?;
     let mut pinned = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
-    let (address, memory) = (ends.buffer.as_raw(), pinned.as_mut_slice()?.as_mut_ptr());
-    let measured = fixture.waited(
-        RUNS,
-        batch,
-        || ends.copy(stream, bytes, direction),
-        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-        || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
-    )?;
+    let raw = RawEnds { host: pinned.as_mut_slice()?.as_mut_ptr(), ..ends.raw()? };
+    let ours = || ends.copy(stream, to);
+    // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
+    let measured = fixture.waited(RUNS, batch, ours, || unsafe { raw.copy(stream, to) })?;
     Ok(measured.moving(bytes))
 }
 
 /// The size at which the library does worst relative to the driver's own blocking copy of the same
 /// slice.
-fn worst(fixture: &Fixture, direction: Direction) -> anyhow::Result<Measured> {
+fn worst(fixture: &Fixture, to: Direction) -> anyhow::Result<Measured> {
     let most = fixture.effort.bytes(1 << LARGEST);
-    let stream = &fixture.stream;
-    let mut ends = Ends::new(fixture, most)?;
-    let mut worst: Option<Measured> = None;
-    for bytes in (0..=LARGEST).map(|shift| 1 << shift) {
-        if bytes > most {
-            break;
-        }
-        let repeats = ((1 << 20) / bytes).clamp(1, 100);
-        let (mut ours, mut raw) = (Vec::new(), Vec::new());
-        // The first run is a warm-up.
-        for run in 0..=RUNS {
-            let mut time = 0;
-            for _ in 0..repeats {
-                let start = Instant::now();
-                ends.copy(stream, bytes, direction)?;
-                time += start.elapsed().as_nanos();
-                // An upload need not wait, but the next one should not wait for it.
-                stream.synchronize()?;
-            }
-            let theirs = blocking(&mut ends, bytes, repeats, direction)?;
-            if run > 0 {
-                ours.push(time as f64 / repeats as f64);
-                raw.push(theirs);
-            }
-        }
-        let measured = Measured::new(Unit::Nanoseconds, median(&ours), Some(median(&raw)));
-        if worst.is_none_or(|worst| worst.ratio < measured.ratio) {
-            worst = Some(measured);
-        }
-    }
-    worst.ok_or_else(|| anyhow::anyhow!("no size was measured"))
+    let sizes = (0..=LARGEST).map(|shift| 1 << shift).take_while(|bytes| *bytes <= most);
+    let all = sizes.map(|bytes| beside_blocking(fixture, bytes, to));
+    let all: Vec<Measured> = all.collect::<anyhow::Result<_>>()?;
+    let worst = all.into_iter().reduce(|worst, measured| match worst.ratio < measured.ratio {
+        true => measured,
+        false => worst,
+    });
+    worst.context("no size was measured")
 }
 
-/// Nanoseconds of the driver's own copy.
-fn blocking(
-    ends: &mut Ends,
-    bytes: usize,
-    repeats: usize,
-    direction: Direction,
-) -> anyhow::Result<f64> {
-    let (address, slice) = (ends.buffer.as_raw(), ends.slice.as_mut_ptr());
-    let start = Instant::now();
-    for _ in 0..repeats {
-        let code = match direction {
-            // SAFETY: both sides have `bytes` bytes; when the call returns the copy is done, or the
-            // driver has read the whole slice.
-            Direction::Up => unsafe { cuMemcpyHtoD_v2(address, slice.cast(), bytes) },
-            // SAFETY: both sides have `bytes` bytes, and no other code accesses the slice; the copy
-            // is done when the call returns.
-            Direction::Down => unsafe { cuMemcpyDtoH_v2(slice.cast(), address, bytes) },
-        };
-        raw::check("the raw copy", code)?;
+fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let mut ends = Ends::pageable(fixture, bytes)?;
+    let raw = ends.raw()?;
+    let repeats = ((1 << 20) / bytes).clamp(1, 100);
+    let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
+    // The first run is a warm-up.
+    for run in 0..=RUNS {
+        let mut ours = 0;
+        for _ in 0..repeats {
+            let start = Instant::now();
+            ends.copy(stream, to)?;
+            ours += start.elapsed().as_nanos();
+            // An upload need not wait, but the next one should not wait for it.
+            stream.synchronize()?;
+        }
+        let start = Instant::now();
+        for _ in 0..repeats {
+            // SAFETY: the memory outlives the call, and no other code uses it.
+            check("the raw copy", unsafe { raw.copy_blocking(to) })?;
+        }
+        if run > 0 {
+            our_times.push(ours as f64 / repeats as f64);
+            raw_times.push(start.elapsed().as_nanos() as f64 / repeats as f64);
+        }
     }
-    Ok(start.elapsed().as_nanos() as f64 / repeats as f64)
+    let raw = Some(median(&raw_times));
+    Ok(Measured::new(Unit::Nanoseconds, median(&our_times), raw))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use serde::Deserialize;
 
-use super::measure::Unit;
+use super::Unit;
 use super::report::{Peer, Report};
 use crate::cargo::Built;
 use crate::process::{ask, cargo, python};
@@ -89,9 +89,8 @@ fn peer(name: &str, batches: usize) -> anyhow::Result<(Command, &'static str)> {
 
 /// Builds [`PROGRAM`]. The error is one line.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    let built = of_program("build --release --locked").and_then(|mut cargo| {
-        Ok(Built::run(&mut cargo)?.succeeded()?.program(PROGRAM)?.to_owned())
-    });
+    let built = of_program("build --release --locked")
+        .and_then(|mut cargo| Ok(Built::of(&mut cargo)?.program(PROGRAM)?.to_owned()));
     built.map_err(|error| {
         let text = format!("{error:#}");
         let said = text.trim_end().lines().last().unwrap_or("it failed");
@@ -125,11 +124,8 @@ impl Answer {
     fn enter(self, peer: &str, why: Option<String>, report: &mut Report) {
         for row in &mut report.rows {
             let unit = row.measured().map(|measured| measured.unit);
-            if let Some((figure, counts)) = self.figures.get(&row.name) {
-                if unit == Some(*counts) {
-                    row.peers.insert(peer.to_owned(), *figure);
-                }
-            }
+            let figure = self.figures.get(&row.name).filter(|(_, counts)| unit == Some(*counts));
+            row.peers.extend(figure.map(|(figure, _)| (peer.to_owned(), *figure)));
         }
         let version = match (self.version, why) {
             (Some(Ok(version)), Some(why)) => Ok(format!("{version} ({why})")),

@@ -4,10 +4,9 @@
 use std::cmp::Ordering;
 
 use super::axis::Axis;
-use super::measure::{Many, Measured, Unit};
-use super::peers;
+use super::measure::Many;
 use super::report::{Finding, Report, Row, Verdict};
-use super::table;
+use super::{Measured, Unit, peers, table};
 use crate::svg::Svg;
 
 const WIDTH: f64 = 1120.0;
@@ -150,9 +149,7 @@ fn heading(report: &Report) -> String {
 fn head(svg: &mut Svg, report: &Report, marks: &[Mark<'_>]) {
     svg.text(MARGIN, 38.0, "title", &heading(report));
     let peers = table::present(report);
-    let peers =
-        peers.filter_map(|peer| Some(format!("{} {}", peer.name, peer.version.as_ref().ok()?)));
-    let peers: Vec<String> = peers.collect();
+    let peers: Vec<String> = peers.map(ToString::to_string).collect();
     let mut under = report.driver.clone();
     if !peers.is_empty() {
         under += &format!("; beside it {}", peers.join(", "));
@@ -235,13 +232,11 @@ fn line_of(svg: &mut Svg, row: &Row, marks: &[Mark<'_>], axis: &Axis, y: f64) {
 fn name(svg: &mut Svg, y: f64, name: &str) {
     let x = MARGIN + 8.0;
     let room = LEFT - x - 8.0;
-    match name.chars().count() <= LONGEST {
-        true => svg.text(x, y, "", name),
-        false => {
-            let narrow = r#"lengthAdjust="spacingAndGlyphs" textLength"#;
-            svg.text_with(x, y, format_args!(r#"{narrow}="{room}""#), name);
-        }
+    if name.chars().count() <= LONGEST {
+        return svg.text(x, y, "", name);
     }
+    let narrow = r#"lengthAdjust="spacingAndGlyphs" textLength"#;
+    svg.text_with(x, y, format_args!(r#"{narrow}="{room}""#), name);
 }
 
 fn not_run(svg: &mut Svg, rows: &[Row], why: &str, y: f64) {
@@ -260,14 +255,10 @@ fn not_run(svg: &mut Svg, rows: &[Row], why: &str, y: f64) {
 fn tooltip(row: &Row, marks: &[Mark<'_>]) -> String {
     let mut tooltip = format!("{}: {}", row.name, row.verdict.describe());
     if let Some(measured) = row.measured() {
-        let mut add = |name: &str, figure| {
-            tooltip += &format!(", {name} {}", measured.unit.show(figure));
-        };
-        add("cuda-core", measured.ours);
-        for mark in marks {
-            if let Some(figure) = (mark.figure)(row, measured) {
-                add(mark.name, figure);
-            }
+        let others = marks.iter().map(|mark| (mark.name, (mark.figure)(row, measured)));
+        for (name, figure) in [("cuda-core", Some(measured.ours))].into_iter().chain(others) {
+            let figure = figure.map(|figure| format!(", {name} {}", measured.unit.show(figure)));
+            tooltip.extend(figure);
         }
     }
     tooltip
@@ -297,11 +288,8 @@ fn draw_marks(
     if let Some(limit) = row.goal.limit(measured) {
         mark(svg, (axis.place(limit).0, y), ("goal", GOAL));
     }
-    for other in marks {
-        if let Some(multiple) = other.multiple(row) {
-            let at = (axis.place(multiple).0, y);
-            mark(svg, at, (&other.class, other.shape));
-        }
+    for (other, multiple) in marks.iter().filter_map(|mark| Some((mark, mark.multiple(row)?))) {
+        mark(svg, (axis.place(multiple).0, y), (&other.class, other.shape));
     }
     mark(svg, (to, y), own_mark(side, row.verdict));
 }

@@ -1,11 +1,8 @@
-//! Whole transfers by raw driver calls.
+//! Raw driver calls, and their results.
 
 use anyhow::ensure;
-use cuda_core::Stream;
-use cuda_sys::{
-    CUDA_SUCCESS, CUdeviceptr, CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2,
-    cuStreamSynchronize,
-};
+use cuda_core::{Event, Stream};
+use cuda_sys::{self as sys, CUDA_SUCCESS, CUresult};
 
 /// An error unless a call succeeded.
 pub(crate) fn check(what: &str, code: CUresult) -> anyhow::Result<()> {
@@ -25,50 +22,23 @@ pub(crate) fn first_error(codes: impl IntoIterator<Item = CUresult>) -> CUresult
 /// Waits for a stream. The first error counts: of what was enqueued before, or of the wait.
 pub(crate) fn wait(enqueued: CUresult, stream: &Stream) -> CUresult {
     // SAFETY: the stream is live.
-    let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
+    let waited = unsafe { sys::cuStreamSynchronize(stream.as_raw()) };
     first_error([enqueued, waited])
 }
 
-/// The direction of a transfer between the host and a device.
-#[derive(Clone, Copy)]
-pub(super) enum Direction {
-    Up,
-    Down,
-}
-
-impl Direction {
-    pub(super) const BOTH: [Self; 2] = [Self::Up, Self::Down];
-
-    /// One of two things, by direction.
-    pub(super) fn pick<T>(self, up: T, down: T) -> T {
-        match self {
-            Self::Up => up,
-            Self::Down => down,
-        }
+/// The driver's code, of work of the library that stands in for raw calls.
+pub(super) fn code_of(done: cuda_core::Result<()>) -> CUresult {
+    match done {
+        Ok(()) => CUDA_SUCCESS,
+        Err(error) => error.code().unwrap_or(sys::CUDA_ERROR_UNKNOWN),
     }
 }
 
-/// Copies `bytes` on the stream, and waits for it.
-///
-/// # Safety
-/// Both sides have `bytes` bytes, the host's readable or writable as the direction demands, and no
-/// other code uses them until this returns.
-pub(super) unsafe fn transfer(
-    stream: &Stream,
-    direction: Direction,
-    device: CUdeviceptr,
-    host: *mut u8,
-    bytes: usize,
-) -> CUresult {
-    let raw = stream.as_raw();
-    let host = host.cast();
-    let copied = match direction {
-        // SAFETY: the caller vouches for both sides until the copy is done, which is awaited below; the
-        // stream is borrowed, so it is live.
-        Direction::Up => unsafe { cuMemcpyHtoDAsync_v2(device, host, bytes, raw) },
-        // SAFETY: the caller vouches for both sides, the host's for writes here, until the copy is done,
-        // which is awaited below; the stream is borrowed, so it is live.
-        Direction::Down => unsafe { cuMemcpyDtoHAsync_v2(host, device, bytes, raw) },
-    };
-    wait(copied, stream)
+/// Makes a stream wait for what another has so far, by this event.
+pub(super) fn order(event: &Event, first: &Stream, then: &Stream) -> CUresult {
+    // SAFETY: the event and the stream are live and of one context.
+    let recorded = unsafe { sys::cuEventRecord(event.as_raw(), first.as_raw()) };
+    // SAFETY: the stream and the event are live; flags must be zero.
+    let waits = unsafe { sys::cuStreamWaitEvent(then.as_raw(), event.as_raw(), 0) };
+    first_error([recorded, waits])
 }

@@ -1,14 +1,14 @@
 //! The results of a bench, and whether they met their goals.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use super::goal::Goal;
-use super::measure::Measured;
+use super::{Goal, Measured};
 
 /// Raised whenever an older program would misread a newer report.
 const FORMAT: u32 = 1;
@@ -35,6 +35,15 @@ pub(crate) struct Peer {
     /// Or why the package has no figures.
     #[serde(flatten, with = "Version")]
     pub(crate) version: Result<String, String>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.version {
+            Ok(version) => write!(f, "{} {version}", self.name),
+            Err(why) => write!(f, "{}: {why}", self.name),
+        }
+    }
 }
 
 /// The JSON form: one key or the other.

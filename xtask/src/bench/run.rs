@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use cuda_core::Device;
 
-use super::measure::{Effort, Measured, beside};
-use super::operation::{Fixture, Group, Operation, Sample, Way};
+use super::measure::beside;
+use super::operation::{Sample, Way};
 use super::report::{Finding, Row};
+use super::{Effort, Fixture, Group, Measured, Operation};
 use crate::process::{Failure, ask, own_program};
 use crate::progress::Progress;
 use crate::{Refusal, refuse};
@@ -67,12 +68,12 @@ impl Plan {
                 let _current = fixture.context.enter()?;
                 run(fixture)
             }
-            Way::Fresh { raw, .. } => self.fresh(&operation.name, raw.is_some()),
+            Way::Fresh { .. } => self.fresh(&operation.name),
         }
     }
 
     /// One process per figure, alternating between both ways.
-    fn fresh(&self, name: &str, with_raw: bool) -> anyhow::Result<Measured> {
+    fn fresh(&self, name: &str) -> anyhow::Result<Measured> {
         let sample = |side| {
             let mut words = vec!["--sample", side, "--only", name];
             words.extend(self.words.iter().map(String::as_str));
@@ -81,15 +82,9 @@ impl Plan {
         let (mut ours, mut raw) = (Vec::new(), Vec::new());
         for _ in 0..self.effort.processes {
             ours.push(sample("ours")?);
-            if with_raw {
-                raw.push(sample("raw")?);
-            }
+            raw.push(sample("raw")?);
         }
-        let measured = beside(&ours, &raw);
-        Ok(match with_raw {
-            true => measured,
-            false => Measured::new(measured.unit, measured.ours, None),
-        })
+        Ok(beside(&ours, &raw))
     }
 }
 
@@ -118,7 +113,7 @@ pub(crate) enum Side {
 pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<&Sample> {
     match (&operation.way, side) {
         (Way::Fresh { ours, .. }, Side::Ours) => Some(ours),
-        (Way::Fresh { raw, .. }, Side::Raw) => raw.as_ref(),
+        (Way::Fresh { raw, .. }, Side::Raw) => Some(raw),
         (Way::Here(_), _) => None,
     }
 }

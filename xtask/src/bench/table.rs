@@ -79,11 +79,7 @@ pub(crate) fn conclusion(report: &Report) -> String {
     let not_run = not_run.into_iter();
     lines.extend(not_run.map(|(why, count)| format!("not run: {count} × {why}")));
     if !report.peers.is_empty() {
-        let peer = |peer: &Peer| match &peer.version {
-            Ok(version) => format!("{} {version}", peer.name),
-            Err(why) => format!("{}: {why}", peer.name),
-        };
-        let peers: Vec<String> = report.peers.iter().map(peer).collect();
+        let peers: Vec<String> = report.peers.iter().map(Peer::to_string).collect();
         lines.push(format!("beside it: {}", peers.join("; ")));
     }
     let (met, goals) = report.goals();

@@ -99,7 +99,7 @@ fn cargo_for(root: &Path, include: &Path, arguments: &str) -> Command {
 /// Names of the functions in the bindings that the build script generates.
 fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut cargo = cargo_for(root, include, "build --profile quick -p cuda-sys");
-    let built = Built::run(cargo.stderr(Stdio::inherit()))?.succeeded()?;
+    let built = Built::of(cargo.stderr(Stdio::inherit()))?;
     let script = built.script("cuda-sys")?;
     functions(&script.out_dir.join("bindings/functions.rs"))
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use fs_err as fs;
 
-use super::workshop::{Target, Workshop};
+use super::{Target, Workshop};
 use crate::cargo::Built;
 use crate::process::output;
+use crate::workspace::write;
 
 /// Number of simulated devices: an unusual one, so that a program's output shows which driver it
 /// called.
@@ -19,6 +19,9 @@ const DEVICES: &str = "3";
 const BUILD: &str = include_str!("../../package/build.rs");
 const SYS: &str = include_str!("../../package/sys.rs");
 const CORE: &str = include_str!("../../package/core.rs");
+
+/// cargo's settings for a consumer.
+pub(super) const CONFIG: &str = ".cargo/config.toml";
 
 /// Which crates a consumer depends on; it has a program for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,14 +77,6 @@ impl Source {
 /// Variables for a build.
 pub(super) type Variables<'a> = &'a [(&'a str, &'a dyn AsRef<OsStr>)];
 
-/// The beginning of the manifest of a crate of that name, up to its dependencies.
-pub(super) fn manifest_of(name: &str) -> String {
-    format!(
-        "[package]\nname = '{name}'\nversion = '0.0.0'\nedition = '2024'\n\n\
-         [workspace]\n\n[dependencies]\n"
-    )
-}
-
 /// A consumer on disk.
 pub(super) struct Consumer<'a> {
     workshop: &'a Workshop,
@@ -98,31 +93,26 @@ impl<'a> Consumer<'a> {
         crates: Crates,
         features: Features,
     ) -> anyhow::Result<Self> {
-        let directory = workshop.directory(name)?;
         let defaults = features == Features::Default;
-        let mut manifest = manifest_of("consumer");
-        let programs = directory.join("src/bin");
-        fs::create_dir_all(&programs)?;
-        fs::create_dir_all(directory.join(".cargo"))?;
-        fs::write(directory.join("build.rs"), BUILD)?;
-        for (krate, program, text) in crates.programs() {
+        let (mut dependencies, mut patches) = (String::new(), String::new());
+        for (krate, ..) in crates.programs() {
             let fields = source.fields(krate);
-            manifest += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
-            fs::write(programs.join(program).with_extension("rs"), text)?;
-        }
-        if let Source::Registry { packages } = source {
-            // The crates of these names on the registry are not used.
-            fs::write(directory.join(".cargo/config.toml"), "net.offline = true\n")?;
-            manifest += "\n[patch.crates-io]\n";
-            for (krate, ..) in crates.programs() {
+            dependencies += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
+            if let Source::Registry { packages } = source {
                 let package = packages.join(krate);
-                manifest += &format!("{krate} = {{ path = '{}' }}\n", package.display());
+                patches += &format!("{krate} = {{ path = '{}' }}\n", package.display());
             }
         }
-        fs::write(directory.join("Cargo.toml"), manifest)?;
-        // The versions that the workspace was tested with, which are already downloaded.
-        let lock = workshop.source().join("Cargo.lock");
-        fs::copy(lock, directory.join("Cargo.lock"))?;
+        dependencies += &format!("\n[patch.crates-io]\n{patches}");
+        let directory = workshop.project(name, "consumer", &dependencies)?;
+        write(&directory.join("build.rs"), BUILD)?;
+        for (_, program, text) in crates.programs() {
+            write(&directory.join(format!("src/bin/{program}.rs")), text)?;
+        }
+        if !patches.is_empty() {
+            // The crates of these names on the registry are not used.
+            write(&directory.join(CONFIG), "net.offline = true\n")?;
+        }
         Ok(Self { workshop, directory, crates })
     }
 
@@ -138,7 +128,19 @@ impl<'a> Consumer<'a> {
 
     /// Builds the consumer with these variables set.
     pub(super) fn build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
-        self.try_build(variables)?.succeeded()
+        Built::of(self.cargo("build")?.envs(variables.iter().copied()))
+    }
+
+    /// Builds the consumer with these variables set, asserts the kind of its bindings, and runs it.
+    pub(super) fn check(
+        &self,
+        variables: Variables<'_>,
+        bindings: &str,
+    ) -> anyhow::Result<(Seen, Built)> {
+        let built = self.build(variables)?;
+        let seen = expect(&built, bindings)?;
+        self.run(&built)?;
+        Ok((seen, built))
     }
 
     /// Runs every program on the simulated driver.

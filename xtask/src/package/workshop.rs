@@ -9,8 +9,8 @@ use std::process::Command;
 use anyhow::{Context, anyhow};
 use fs_err as fs;
 
-use super::consumer::{Consumer, Crates, Features, Source};
 use super::machine::{Machine, Mount};
+use super::{Consumer, Crates, Features, Source};
 use crate::cargo::Built;
 use crate::headers::fetch::{self, Release};
 use crate::process::{command, or_named_by, output};
@@ -45,17 +45,17 @@ pub(super) struct Workshop {
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) version: u32,
-    pub(super) file: PathBuf,
+    pub(super) text: String,
+    /// Its directory.
+    pub(super) include: PathBuf,
 }
 
 impl Header {
     fn read(file: &Path) -> anyhow::Result<Self> {
-        Ok(Self { version: fetch::cuda_version(file)?, file: std::path::absolute(file)? })
-    }
-
-    /// Its directory.
-    pub(super) fn include(&self) -> &Path {
-        self.file.parent().unwrap_or(Path::new("/"))
+        let absolute = std::path::absolute(file)?;
+        let include = absolute.parent().context("a file is in a directory")?.to_owned();
+        let text = fs::read_to_string(file)?;
+        Ok(Self { version: fetch::cuda_version(file)?, text, include })
     }
 }
 
@@ -105,6 +105,29 @@ impl Workshop {
     pub(super) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let directory = self.folder.join(name);
         workspace::empty(&directory)?;
+        Ok(directory)
+    }
+
+    /// A toolkit of this name with a `cuda.h` in the directory `below` it; returns the toolkit's root.
+    pub(super) fn toolkit(&self, name: &str, below: &str, header: &str) -> anyhow::Result<PathBuf> {
+        let root = self.directory(&format!("toolkits/{name}"))?;
+        workspace::write(&root.join(below).join("cuda.h"), header)?;
+        Ok(root)
+    }
+
+    /// A directory named `name` with a crate that has these dependencies, and no sources.
+    pub(super) fn project(
+        &self,
+        name: &str,
+        krate: &str,
+        dependencies: &str,
+    ) -> anyhow::Result<PathBuf> {
+        let directory = self.directory(name)?;
+        let package = format!("[package]\nname = '{krate}'\nversion = '0.0.0'\nedition = '2024'\n");
+        let manifest = format!("{package}\n[workspace]\n\n[dependencies]\n{dependencies}");
+        fs::write(directory.join("Cargo.toml"), manifest)?;
+        // The versions that the workspace was tested with, which are already downloaded.
+        fs::copy(self.source().join("Cargo.lock"), directory.join("Cargo.lock"))?;
         Ok(directory)
     }
 
@@ -190,8 +213,7 @@ impl Workshop {
             return Ok(library);
         }
         let arguments = "build --locked --package=cuda-driver-sim-library";
-        let built = Built::run(&mut self.cargo(&self.source(), Target::Shared, arguments)?)?
-            .succeeded()
+        let built = Built::of(&mut self.cargo(&self.source(), Target::Shared, arguments)?)
             .context("the simulated driver")?;
         let library = built.library("cuda_sim")?.to_owned();
         Ok(self.simulator.get_or_init(|| library))

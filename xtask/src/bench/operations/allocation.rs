@@ -1,18 +1,16 @@
 //! Allocation and free of device memory.
 
 use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use cuda_core::{Allocator, CachingPool, Stream, with_allocator};
-use cuda_sys::{CUresult, CUstream, cuMemAllocAsync, cuMemFreeAsync};
+use cuda_sys::{self as sys, CUresult, CUstream};
 
 use super::BATCH;
-use crate::bench::goal::Goal;
-use crate::bench::measure::{Measured, Unit, median};
-use crate::bench::operation::{Fixture, Operation};
+use crate::bench::measure::median;
 use crate::bench::raw::{check, first_error};
+use crate::bench::{Fixture, Goal, Measured, Operation, Unit};
+use crate::queue;
 
 /// Bytes of a block.
 const BLOCK: usize = 1 << 20;
@@ -45,9 +43,9 @@ pub(super) fn operations() -> Vec<Operation> {
 fn raw_pair(stream: CUstream) -> CUresult {
     let mut address = 0;
     // SAFETY: the pointer is valid for a write; the caller keeps the stream.
-    let allocated = unsafe { cuMemAllocAsync(&mut address, BLOCK, stream) };
+    let allocated = unsafe { sys::cuMemAllocAsync(&mut address, BLOCK, stream) };
     // SAFETY: allocated on the same stream, freed once.
-    let freed = unsafe { cuMemFreeAsync(address, stream) };
+    let freed = unsafe { sys::cuMemFreeAsync(address, stream) };
     first_error([allocated, freed])
 }
 
@@ -75,28 +73,24 @@ fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
 
 /// Millions per second of both ways, over all threads.
 fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let streams = (0..THREADS)
-        .map(|_| fixture.context.create_stream())
-        .collect::<cuda_core::Result<Vec<Stream>>>()?;
+    let streams = (0..THREADS).map(|_| fixture.context.create_stream());
+    let streams = streams.collect::<cuda_core::Result<Vec<Stream>>>()?;
     let calls = fixture.effort.batches;
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    let our_call = |stream: &Stream| Ok(stream.alloc::<u8>(BLOCK).map(drop)?);
+    let raw_call = |stream: &Stream| check("the raw calls", raw_pair(stream.as_raw()));
     for _ in 0..fixture.effort.at_most(5).batches {
-        ours.push(rate(&streams, 100 * calls, &|stream| {
-            Ok(stream.alloc::<u8>(BLOCK).map(drop)?)
-        })?);
-        raw.push(rate(&streams, calls, &|stream| {
-            check("the raw calls", raw_pair(stream.as_raw()))
-        })?);
+        ours.push(rate(&streams, 100 * calls, our_call)?);
+        raw.push(rate(&streams, calls, raw_call)?);
     }
-    let raw = Some(median(&raw));
-    Ok(Measured::new(Unit::Millions, median(&ours), raw))
+    Ok(Measured::new(Unit::Millions, median(&ours), Some(median(&raw))))
 }
 
 /// Millions per second of `calls` on each stream, each stream with its own thread.
 fn rate(
     streams: &[Stream],
     calls: usize,
-    call: &(dyn Fn(&Stream) -> anyhow::Result<()> + Sync),
+    call: impl Fn(&Stream) -> anyhow::Result<()> + Sync,
 ) -> anyhow::Result<f64> {
     let start = Barrier::new(streams.len());
     let time_of = |stream: &Stream| -> anyhow::Result<Duration> {
@@ -106,21 +100,13 @@ fn rate(
             start.wait();
             warm?;
             let start = Instant::now();
-            for _ in 0..calls {
-                call(stream)?;
-            }
+            (0..calls).try_for_each(|_| call(stream))?;
             Ok(start.elapsed())
         })
     };
-    let slowest = thread::scope(|scope| {
-        let threads = streams.iter().map(|stream| scope.spawn(|| time_of(stream)));
-        let threads: Vec<_> = threads.collect();
-        let times = threads.into_iter().map(|thread| {
-            let joined = thread.join();
-            joined.unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
-        });
-        times.collect::<anyhow::Result<Vec<Duration>>>()
-    })?;
-    let slowest = slowest.into_iter().max().unwrap_or_default();
+    // A thread for each, since all wait for each other.
+    let times = queue::each(streams.len(), streams.iter().collect(), time_of);
+    let times = times.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let slowest = times.into_iter().max().unwrap_or_default();
     Ok((calls * streams.len()) as f64 / slowest.as_secs_f64() / 1e6)
 }

@@ -2,17 +2,17 @@
 
 use std::ffi::{CStr, OsString, c_int, c_void};
 use std::sync::Arc;
-use std::{env, mem, ptr};
+use std::{env, mem};
 
 use anyhow::ensure;
-use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction, UniqueId};
+use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{Context, Device, DeviceBuffer, NcclError, Stream};
 use cuda_sys::{CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, os};
 
 use super::SMALL;
-use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, pair};
-use crate::bench::operation::{Fixture, Operation};
+use crate::bench::measure::pair;
+use crate::bench::raw::{code_of, first_error};
+use crate::bench::{Effort, Fixture, Goal, Measured, Operation};
 use crate::refuse;
 
 /// Ranks, one for each device.
@@ -20,15 +20,11 @@ pub(super) const RANKS: usize = 2;
 
 pub(super) fn operations() -> Vec<Operation> {
     let thread = "NCCL starts a thread for each call that does not block; the raw calls block";
+    let enqueues =
+        |name, blocking| Operation::new(name, move |fixture| enqueue(fixture, blocking)).gpus(2);
     vec![
-        Operation::new("all-reduce enqueue 4 KiB, 2 devices", |fixture| enqueue(fixture, true))
-            .goal(Goal::More(100.0))
-            .gpus(2),
-        Operation::new("all-reduce enqueue 4 KiB, 2 devices, with a limit", |fixture| {
-            enqueue(fixture, false)
-        })
-        .without_goal(thread)
-        .gpus(2),
+        enqueues("all-reduce enqueue 4 KiB, 2 devices", true).goal(Goal::More(100.0)),
+        enqueues("all-reduce enqueue 4 KiB, 2 devices, with a limit", false).without_goal(thread),
         Operation::new("all-reduce + wait 1 GiB, 2 devices", whole).goal(Goal::Share(0.99)).gpus(2),
         super::processes::operation(),
     ]
@@ -50,13 +46,7 @@ fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
             ours.reduce()?;
             settle(&ours.streams)
         },
-        || {
-            let reduced = raw.reduce();
-            match settle(&raw.streams) {
-                Ok(()) => reduced,
-                Err(error) => error.code().unwrap_or(CUDA_ERROR_UNKNOWN),
-            }
-        },
+        || first_error([raw.reduce(), code_of(settle(&raw.streams))]),
         || Ok(()),
     )?;
     Ok(measured.moving(bytes))
@@ -108,7 +98,6 @@ impl Ours {
 
 /// Functions of `nccl.h`.
 pub(super) struct RawCalls {
-    init_rank: unsafe extern "C" fn(*mut *mut c_void, c_int, RawId, c_int) -> c_int,
     all_reduce: unsafe extern "C" fn(
         *const c_void,
         *mut c_void,
@@ -153,27 +142,12 @@ impl RawCalls {
             }};
         }
         Ok(Self {
-            init_rank: function!(c"ncclCommInitRank"),
             all_reduce: function!(c"ncclAllReduce"),
             group_start: function!(c"ncclGroupStart"),
             group_end: function!(c"ncclGroupEnd"),
         })
     }
-
-    /// Joins two ranks as one of them, with the device of the current context.
-    pub(super) fn join(&self, rank: usize, id: &UniqueId) -> anyhow::Result<*mut c_void> {
-        let (mut communicator, id) = (ptr::null_mut(), RawId(id.to_bytes()));
-        // SAFETY: the call writes a handle, to a local that outlives it; the id is of NCCL.
-        let code =
-            unsafe { (self.init_rank)(&mut communicator, RANKS as c_int, id, rank as c_int) };
-        ensure!(code == 0, "ncclCommInitRank: error {code}");
-        Ok(communicator)
-    }
 }
-
-/// `ncclUniqueId`.
-#[repr(C)]
-struct RawId([u8; 128]);
 
 /// Raw calls of NCCL, which block.
 pub(super) struct Raw {
@@ -182,7 +156,7 @@ pub(super) struct Raw {
     pub(super) communicators: Vec<*mut c_void>,
     pub(super) streams: Vec<Stream>,
     pub(super) buffers: Vec<DeviceBuffer<f32>>,
-    /// Those that the communicators are of, unless they last as long as the process.
+    /// Those that the communicators are of, unless the caller keeps them.
     pub(super) _ranks: Option<Arc<Ranks>>,
 }
 

@@ -1,51 +1,35 @@
 //! Enqueues of small copies and fills: the time that a call takes on its thread.
 
-use cuda_core::{PinnedBuffer, Shape};
-use cuda_sys::{
-    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUDA_SUCCESS, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2,
-    cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuMemsetD2D32Async, cuMemsetD8Async,
-    cuStreamSynchronize,
-};
+use cuda_core::Shape;
+use cuda_sys::{self as sys, CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D};
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::Measured;
-use crate::bench::operation::{Fixture, Operation};
-use crate::bench::raw::{self, Direction};
+use crate::bench::ends::{Direction, Ends};
+use crate::bench::raw::{first_error, wait};
+use crate::bench::{Fixture, Measured, Operation};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::new("upload enqueue 4 KiB, pinned", upload),
-        Operation::new("download enqueue 4 KiB, pinned", download),
+        Operation::new("upload enqueue 4 KiB, pinned", |fixture| pinned(fixture, Direction::Up)),
+        Operation::new("download enqueue 4 KiB, pinned", |fixture| {
+            pinned(fixture, Direction::Down)
+        }),
         Operation::new("copy enqueue 4 KiB, on device", copy),
         Operation::new("fill enqueue 4 KiB", fill),
         Operation::new("copy enqueue 32 rows of 128 bytes", plane),
     ]
 }
 
-fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    let host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
-    let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
-    let (to, from) = (buffer.as_raw(), host.as_slice()?.as_ptr());
-    fixture.pair(
-        BATCH,
-        || stream.upload(&host, &mut buffer),
-        // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
-        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
-    )
+fn pinned(fixture: &Fixture, to: Direction) -> anyhow::Result<Measured> {
+    enqueue(fixture, Ends::pinned(fixture, SMALL)?, to)
 }
 
-fn download(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    let mut host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
-    let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
-    let (to, from) = (host.as_mut_slice()?.as_mut_ptr(), buffer.as_raw());
-    fixture.pair(
-        BATCH,
-        || stream.download(&buffer, &mut host),
-        // SAFETY: as in `upload`.
-        || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, fixture.raw_stream()) },
-    )
+fn enqueue(fixture: &Fixture, mut ends: Ends, to: Direction) -> anyhow::Result<Measured> {
+    let raw = ends.raw()?;
+    // SAFETY: both sides outlive the batch, which is waited for; of pageable memory, the driver makes a
+    // copy before it returns.
+    let theirs = || unsafe { raw.enqueue(fixture.raw_stream(), to) };
+    fixture.pair(BATCH, || ends.copy(&fixture.stream, to), theirs)
 }
 
 fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
@@ -56,8 +40,8 @@ fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(
         BATCH,
         || stream.copy(&source, &mut target),
-        // SAFETY: as in `upload`.
-        || unsafe { cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) },
+        // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
+        || unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) },
     )
 }
 
@@ -68,8 +52,8 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
     fixture.pair(
         BATCH,
         || stream.fill(&mut buffer, 1),
-        // SAFETY: as in `upload`.
-        || unsafe { cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
+        // SAFETY: as in `copy`.
+        || unsafe { sys::cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
     )
 }
 
@@ -92,18 +76,10 @@ fn wide_fill(fixture: &Fixture, bytes: usize) -> anyhow::Result<Measured> {
     let address = buffer.as_raw();
     let half = |at, value| {
         // SAFETY: the buffer has this many elements, and outlives the wait below.
-        unsafe { cuMemsetD2D32Async(address + at, WIDTH, value, 1, bytes / WIDTH, raw) }
+        unsafe { sys::cuMemsetD2D32Async(address + at, WIDTH, value, 1, bytes / WIDTH, raw) }
     };
-    fixture.waited(
-        20,
-        1,
-        || stream.fill(&mut buffer, 1.1),
-        || match (half(0, 1), half(4, 2)) {
-            // SAFETY: the stream is alive.
-            (CUDA_SUCCESS, CUDA_SUCCESS) => unsafe { cuStreamSynchronize(raw) },
-            (CUDA_SUCCESS, failed) | (failed, _) => failed,
-        },
-    )
+    let theirs = || wait(first_error([half(0, 1), half(4, 2)]), &fixture.raw);
+    fixture.waited(20, 1, || stream.fill(&mut buffer, 1.1), theirs)
 }
 
 /// Rows, and bytes per row, of a small plane.
@@ -132,7 +108,7 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
         // SAFETY: both sides have this many rows, which outlive the batch, which is waited for.
-        || unsafe { cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
+        || unsafe { sys::cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
     )
 }
 
@@ -146,27 +122,14 @@ pub(super) fn pageable() -> Vec<Operation> {
 }
 
 fn upload_slice(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    let source = vec![7u8; SMALL];
-    let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
-    let (to, from) = (buffer.as_raw(), source.as_ptr());
-    fixture.pair(
-        BATCH,
-        || stream.upload(&source, &mut buffer),
-        // SAFETY: both sides have SMALL bytes; the driver copies pageable memory before it returns.
-        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
-    )
+    enqueue(fixture, Ends::pageable(fixture, SMALL)?, Direction::Up)
 }
 
+/// Both ways wait.
 fn download_slice(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    let mut target = vec![0u8; SMALL];
-    let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
-    let (to, from) = (target.as_mut_ptr(), buffer.as_raw());
-    fixture.pair(
-        20,
-        || stream.download(&buffer, &mut target),
-        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-        || unsafe { raw::transfer(stream, Direction::Down, from, to, SMALL) },
-    )
+    let (stream, to) = (&fixture.stream, Direction::Down);
+    let mut ends = Ends::pageable(fixture, SMALL)?;
+    let raw = ends.raw()?;
+    // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
+    fixture.pair(20, || ends.copy(stream, to), || unsafe { raw.copy(stream, to) })
 }

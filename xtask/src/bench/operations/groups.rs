@@ -7,10 +7,9 @@ mod team;
 use cuda_core::Device;
 use cuda_sys::{cuDeviceGet, cuDevicePrimaryCtxRetain};
 
-use crate::bench::goal::Goal;
-use crate::bench::measure::{Measured, once};
-use crate::bench::operation::{Fixture, Operation};
+use crate::bench::measure::once;
 use crate::bench::raw::{check, first_error};
+use crate::bench::{Fixture, Goal, Measured, Operation};
 use host::{gather, gather_slice, scatter, scatter_slice, upload_all, upload_slice};
 use team::Team;
 
@@ -52,8 +51,7 @@ pub(super) fn operations() -> Vec<Operation> {
 /// Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
     let name = format!("contexts of {size} devices, at once");
-    let ours = Box::new(move |_, _| at_once(size));
-    Operation::fresh(name, ours, Some(Box::new(move |_, _| one_by_one(size)))).gpus(size)
+    Operation::fresh(name, move |_, _| at_once(size), move |_, _| one_by_one(size)).gpus(size)
 }
 
 /// Nanoseconds to create primary contexts with one thread per device.

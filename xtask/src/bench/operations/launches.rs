@@ -3,18 +3,17 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cuda_core::{DeviceBuffer, Function, Module};
-use cuda_sys::{CUresult, cuLaunchHostFunc, cuLaunchKernel, cuStreamSynchronize};
+use cuda_core::{AnyThread, DeviceBuffer, Function, Launch, Module, Stream};
+use cuda_sys::{self as sys, CUdeviceptr, CUfunction, CUresult, CUstream};
 
 use super::{BATCH, SMALL};
-use crate::bench::measure::Measured;
-use crate::bench::operation::{Fixture, Operation};
-use crate::bench::raw::first_error;
+use crate::bench::raw::wait;
+use crate::bench::{Fixture, Measured, Operation};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::new("launch, empty kernel", empty),
-        Operation::new("launch, 6 buffers", six_buffers),
+        Operation::new("launch, empty kernel", |fixture| launch(fixture, "bench_nothing", 0)),
+        Operation::new("launch, 6 buffers", |fixture| launch(fixture, "bench_six", 6)),
         Operation::new("host function + wait", host_function)
             .without_goal("the library records an event first, the raw calls do not"),
     ]
@@ -23,77 +22,95 @@ pub(super) fn operations() -> Vec<Operation> {
 /// Of `xtask/bench/cudarc` too.
 const PTX: &str = include_str!("../../../bench/kernels.ptx");
 
-pub(super) fn kernel(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
+pub(super) fn function(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
     for name in ["bench_nothing", "bench_two", "bench_six", "bench_slow"] {
         cuda_sim::register_kernel(name, |_| Vec::new(), |_, _| Ok(()));
     }
     Ok(Module::from_ptx(&fixture.context, PTX)?.function(name)?)
 }
 
-/// `cuLaunchKernel` of one block of 32 threads.
-fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_void]) -> CUresult {
-    let stream = fixture.raw_stream();
-    let arguments = arguments.as_mut_ptr();
-    let extra = ptr::null_mut();
-    // SAFETY: function and stream are live; there is one pointer per parameter; the kernel touches
-    // nothing.
-    unsafe { cuLaunchKernel(function.as_raw(), 1, 1, 1, 32, 1, 1, 0, stream, arguments, extra) }
+/// A kernel that ignores its parameters, and a buffer for each.
+pub(super) struct Kernel {
+    pub(super) function: Function,
+    pub(super) buffers: Vec<DeviceBuffer<u8>>,
 }
 
-fn empty(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let function = kernel(fixture, "bench_nothing")?;
-    fixture.pair(
-        BATCH,
-        // SAFETY: no parameter.
-        || unsafe { fixture.stream.kernel(&function).block(32).launch() },
-        || raw_launch(fixture, &function, &mut []),
-    )
+impl Kernel {
+    pub(super) fn new(fixture: &Fixture, name: &str, buffers: usize) -> anyhow::Result<Self> {
+        let zeroed = |_| fixture.stream.alloc_zeroed::<u8>(SMALL);
+        let buffers = (0..buffers).map(zeroed).collect::<cuda_core::Result<_>>()?;
+        Ok(Self { function: function(fixture, name)?, buffers })
+    }
+
+    /// A launch that reads the first half of the buffers and writes the others.
+    pub(super) fn on<'a>(&'a mut self, stream: &'a Stream) -> Launch<'a, AnyThread> {
+        on(stream, &self.function, &mut self.buffers)
+    }
+
+    pub(super) fn launch(&mut self, stream: &Stream) -> cuda_core::Result<()> {
+        // SAFETY: as many addresses as there are parameters, which the kernel ignores.
+        unsafe { self.on(stream).launch() }
+    }
+
+    /// The same launch by raw calls.
+    pub(super) fn raw(&self) -> RawKernel {
+        let mut addresses = [0; 6];
+        for (address, buffer) in addresses.iter_mut().zip(&self.buffers) {
+            *address = buffer.as_raw();
+        }
+        RawKernel { function: self.function.as_raw(), addresses }
+    }
 }
 
-fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let function = kernel(fixture, "bench_six")?;
-    let stream = &fixture.stream;
-    let mut buffers = (0..6)
-        .map(|_| stream.alloc_zeroed::<u8>(SMALL))
-        .collect::<cuda_core::Result<Vec<DeviceBuffer<u8>>>>()?;
-    let mut addresses: Vec<u64> = buffers.iter().map(|buffer| buffer.as_raw()).collect();
-    fixture.pair(
-        BATCH,
-        || {
-            let mut launch = stream.kernel(&function).block(32);
-            for (index, buffer) in buffers.iter_mut().enumerate() {
-                if index < 3 {
-                    launch = launch.arg(&*buffer);
-                } else {
-                    launch = launch.arg(buffer);
-                }
-            }
-            // SAFETY: six addresses, which the kernel ignores.
-            unsafe { launch.launch() }
-        },
-        || {
-            let mut arguments = [ptr::null_mut(); 6];
-            for (argument, address) in arguments.iter_mut().zip(&mut addresses) {
-                *argument = ptr::from_mut(address).cast();
-            }
-            raw_launch(fixture, &function, &mut arguments)
-        },
-    )
+/// A launch that reads the first half of these buffers and writes the others.
+pub(super) fn on<'a>(
+    stream: &'a Stream,
+    function: &'a Function,
+    buffers: &'a mut [DeviceBuffer<u8>],
+) -> Launch<'a, AnyThread> {
+    let (read, written) = buffers.split_at_mut(buffers.len() / 2);
+    let launch = stream.kernel(function).block(32);
+    let launch = read.iter().fold(launch, Launch::arg);
+    written.iter_mut().fold(launch, Launch::arg)
+}
+
+/// Raw launches of a kernel.
+pub(super) struct RawKernel {
+    pub(super) function: CUfunction,
+    addresses: [CUdeviceptr; 6],
+}
+
+impl RawKernel {
+    /// A pointer to each argument, and maybe more.
+    pub(super) fn arguments(&self) -> [*mut c_void; 6] {
+        self.addresses.each_ref().map(|address| ptr::from_ref(address).cast_mut().cast())
+    }
+
+    /// `cuLaunchKernel` of one block of 32 threads.
+    pub(super) fn launch(&self, stream: CUstream) -> CUresult {
+        let mut arguments = self.arguments();
+        let (function, arguments, extra) = (self.function, arguments.as_mut_ptr(), ptr::null_mut());
+        // SAFETY: function and stream are live; there is a pointer for each parameter; the kernel touches
+        // nothing.
+        unsafe { sys::cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, extra) }
+    }
+}
+
+fn launch(fixture: &Fixture, name: &str, buffers: usize) -> anyhow::Result<Measured> {
+    let mut kernel = Kernel::new(fixture, name, buffers)?;
+    let raw = kernel.raw();
+    let ours = || kernel.launch(&fixture.stream);
+    fixture.pair(BATCH, ours, || raw.launch(fixture.raw_stream()))
 }
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 fn host_function(fixture: &Fixture) -> anyhow::Result<Measured> {
-    fixture.waited(
-        301,
-        20,
-        || fixture.stream.launch_host_func(|| {}),
-        || {
-            let raw = fixture.raw_stream();
-            // SAFETY: the stream is live; the function takes any data.
-            let launched = unsafe { cuLaunchHostFunc(raw, Some(nothing), ptr::null_mut()) };
-            // SAFETY: the stream is live.
-            first_error([launched, unsafe { cuStreamSynchronize(raw) }])
-        },
-    )
+    let theirs = || {
+        let stream = fixture.raw_stream();
+        // SAFETY: the stream is live; the function takes any data.
+        let launched = unsafe { sys::cuLaunchHostFunc(stream, Some(nothing), ptr::null_mut()) };
+        wait(launched, &fixture.raw)
+    };
+    fixture.waited(301, 20, || fixture.stream.launch_host_func(|| {}), theirs)
 }

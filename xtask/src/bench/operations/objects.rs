@@ -3,24 +3,21 @@
 use std::ptr;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags};
-use cuda_sys::{
-    CUcontext, CUresult, cuCtxGetCurrent, cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuEventCreate,
-    cuEventDestroy_v2, cuEventRecord, cuStreamCreateWithPriority, cuStreamDestroy_v2,
-    cuStreamWaitEvent,
-};
+use cuda_sys::{self as sys, CUcontext, CUresult};
 
 use super::BATCH;
-use crate::bench::measure::{Effort, Measured, once};
-use crate::bench::operation::{Fixture, Operation};
+use crate::bench::measure::once;
 use crate::bench::raw::{check, first_error};
+use crate::bench::{Effort, Fixture, Measured, Operation};
 
 pub(super) fn contexts_and_guards() -> Vec<Operation> {
     vec![
-        Operation::fresh("first context of a device", Box::new(first), Some(Box::new(raw_first)))
-            .without_goal(
-                "it is one driver call, and a few processes vary by more than the library adds",
-            ),
-        Operation::new("guard, context already current", already_current),
+        Operation::fresh("first context of a device", first, raw_first).without_goal(
+            "it is one driver call, and a few processes vary by more than the library adds",
+        ),
+        Operation::new("guard, context already current", |fixture| {
+            guard_of(&fixture.context, fixture)
+        }),
         Operation::new("guard, another context", another),
     ]
 }
@@ -33,7 +30,7 @@ fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
     let mut context = ptr::null_mut();
     // SAFETY: the library gave the device's handle; the call writes one context, to a local that
     // outlives it.
-    let mut retain = || unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
+    let mut retain = || unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
     once(|| check("cuDevicePrimaryCtxRetain", retain()))
 }
 
@@ -42,16 +39,16 @@ fn raw_guard(context: CUcontext) -> CUresult {
     let mut before = ptr::null_mut();
     let mut now = ptr::null_mut();
     // SAFETY: the call writes one handle, to a local that outlives it.
-    let mut code = unsafe { cuCtxGetCurrent(&mut before) };
+    let mut code = unsafe { sys::cuCtxGetCurrent(&mut before) };
     if before != context {
         // SAFETY: the context is live.
-        code.0 |= unsafe { cuCtxSetCurrent(context) }.0;
+        code.0 |= unsafe { sys::cuCtxSetCurrent(context) }.0;
     }
     // SAFETY: the call writes one handle, to a local that outlives it.
-    code.0 |= unsafe { cuCtxGetCurrent(&mut now) }.0;
+    code.0 |= unsafe { sys::cuCtxGetCurrent(&mut now) }.0;
     if now != before {
         // SAFETY: the context that was current a moment ago is live.
-        code.0 |= unsafe { cuCtxSetCurrent(before) }.0;
+        code.0 |= unsafe { sys::cuCtxSetCurrent(before) }.0;
     }
     code
 }
@@ -59,10 +56,6 @@ fn raw_guard(context: CUcontext) -> CUresult {
 fn guard_of(context: &Context, fixture: &Fixture) -> anyhow::Result<Measured> {
     let raw = context.as_raw();
     fixture.pair(BATCH * 10, || context.enter()?.restore(), || raw_guard(raw))
-}
-
-fn already_current(fixture: &Fixture) -> anyhow::Result<Measured> {
-    guard_of(&fixture.context, fixture)
 }
 
 fn another(fixture: &Fixture) -> anyhow::Result<Measured> {
@@ -90,7 +83,7 @@ fn record(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || fixture.event.record(&fixture.stream),
         // SAFETY: event and stream are live.
-        || unsafe { cuEventRecord(event, stream) },
+        || unsafe { sys::cuEventRecord(event, stream) },
     )
 }
 
@@ -101,7 +94,7 @@ fn wait(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || fixture.stream.wait_event(&fixture.event),
         // SAFETY: event and stream are live.
-        || unsafe { cuStreamWaitEvent(stream, event, 0) },
+        || unsafe { sys::cuStreamWaitEvent(stream, event, 0) },
     )
 }
 
@@ -112,9 +105,9 @@ fn event_create(fixture: &Fixture) -> anyhow::Result<Measured> {
         || {
             let mut event = ptr::null_mut();
             // SAFETY: the pointer is valid for a write; the fixture's context is current.
-            let created = unsafe { cuEventCreate(&mut event, 2) };
+            let created = unsafe { sys::cuEventCreate(&mut event, 2) };
             // SAFETY: the event is live and destroyed once.
-            let destroyed = unsafe { cuEventDestroy_v2(event) };
+            let destroyed = unsafe { sys::cuEventDestroy_v2(event) };
             first_error([created, destroyed])
         },
     )
@@ -127,9 +120,9 @@ fn stream_create(fixture: &Fixture) -> anyhow::Result<Measured> {
         || {
             let mut stream = ptr::null_mut();
             // SAFETY: the pointer is valid for a write; the fixture's context is current.
-            let created = unsafe { cuStreamCreateWithPriority(&mut stream, 1, 0) };
+            let created = unsafe { sys::cuStreamCreateWithPriority(&mut stream, 1, 0) };
             // SAFETY: the stream is live and destroyed once.
-            let destroyed = unsafe { cuStreamDestroy_v2(stream) };
+            let destroyed = unsafe { sys::cuStreamDestroy_v2(stream) };
             first_error([created, destroyed])
         },
     )

@@ -3,9 +3,8 @@
 use cuda_core::{Context, Device};
 use cuda_sys::cuMemcpyPeerAsync;
 
-use crate::bench::measure::Measured;
-use crate::bench::operation::{Fixture, Operation};
 use crate::bench::raw::wait;
+use crate::bench::{Fixture, Measured, Operation};
 use crate::refuse;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -24,8 +23,7 @@ fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     };
     let there = other.context()?;
     if access && !here.device().can_access_peer(other)? {
-        let why = "the devices cannot reach each other's memory";
-        return Err(refuse(why));
+        return Err(refuse("the devices cannot reach each other's memory"));
     }
     if access {
         here.enable_peer_access(&there)?;

@@ -4,14 +4,14 @@ use std::ffi::c_void;
 use std::ptr;
 use std::time::Instant;
 
-use cuda_core::{Device, DeviceBuffer, PinnedBuffer};
-use cuda_sys::{cuMemFreeHost, cuMemHostAlloc};
+use cuda_core::{Device, PinnedBuffer};
+use cuda_sys as sys;
 
 use super::SMALL;
-use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, Measured, Unit, median, once};
-use crate::bench::operation::{Fixture, Operation};
-use crate::bench::raw::{self, Direction};
+use crate::bench::ends::{Direction, Ends, RawEnds};
+use crate::bench::measure::{median, once};
+use crate::bench::raw::check;
+use crate::bench::{Effort, Fixture, Goal, Measured, Operation, Unit};
 
 /// Milliseconds that the first gibibyte may take: mapping, touching and registering it by hand
 /// takes 32 to 37 with 16 cores.
@@ -22,7 +22,7 @@ const CACHED: f64 = 60.0;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::fresh("first 1 GiB, pinned", Box::new(first), Some(Box::new(first_raw)))
+        Operation::fresh("first 1 GiB, pinned", first, first_raw)
             .goal(Goal::Absolute(FIRST, Unit::Nanoseconds)),
         Operation::new("alloc + free 1 MiB, pinned", cached)
             .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
@@ -48,10 +48,9 @@ struct Raw(*mut c_void);
 impl Raw {
     fn new(bytes: usize) -> anyhow::Result<Self> {
         let mut pointer = ptr::null_mut();
-        let flags = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the pointer is valid for a write; a context is current.
-        let code = unsafe { cuMemHostAlloc(&mut pointer, bytes, flags) };
-        raw::check("cuMemHostAlloc", code)?;
+        check("cuMemHostAlloc", unsafe { sys::cuMemHostAlloc(&mut pointer, bytes, flags) })?;
         Ok(Self(pointer))
     }
 }
@@ -59,7 +58,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         // SAFETY: allocated by cuMemHostAlloc, freed once, and the copies are waited for.
-        let _ = unsafe { cuMemFreeHost(self.0) };
+        let _ = unsafe { sys::cuMemFreeHost(self.0) };
     }
 }
 
@@ -81,23 +80,14 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
         // With its drop.
         raw.push(once(|| Raw::new(MEBIBYTE).map(drop))?);
     }
-    let raw = Some(median(&raw));
-    Ok(Measured::new(Unit::Nanoseconds, median(&ours), raw))
+    Ok(Measured::new(Unit::Nanoseconds, median(&ours), Some(median(&raw))))
 }
 
 fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
     let bytes = fixture.effort.bytes(1 << 30);
-    let stream = &fixture.stream;
-    let host = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
-    let theirs = Raw::new(bytes)?;
-    let mut buffer = stream.alloc_zeroed::<u8>(bytes)?;
-    let address = buffer.as_raw();
-    fixture.rate(
-        bytes,
-        || stream.upload(&host, &mut buffer),
-        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-        || unsafe { raw::transfer(stream, Direction::Up, address, theirs.0.cast(), bytes) },
-    )
+    let (mut ends, theirs) = (Ends::pinned(fixture, bytes)?, Raw::new(bytes)?);
+    let raw = RawEnds { host: theirs.0.cast(), ..ends.raw()? };
+    rate(fixture, ends, raw, Direction::Up)
 }
 
 pub(super) fn transfers() -> Vec<Operation> {
@@ -106,43 +96,35 @@ pub(super) fn transfers() -> Vec<Operation> {
         for direction in Direction::BOTH {
             let what = direction.pick("upload", "download");
             let name = format!("{what} + wait {mebibytes} MiB, pinned");
-            let run = move |fixture: &Fixture| large(fixture, mebibytes << 20, direction);
-            operations.push(Operation::new(name, run));
+            operations.push(Operation::new(name, move |fixture| {
+                let bytes = fixture.effort.bytes(mebibytes << 20);
+                let mut ends = Ends::pinned(fixture, bytes)?;
+                let raw = ends.raw()?;
+                rate(fixture, ends, raw, direction)
+            }));
         }
     }
     operations
 }
 
-fn ends(fixture: &Fixture, bytes: usize) -> anyhow::Result<(PinnedBuffer<u8>, DeviceBuffer<u8>)> {
-    let host = PinnedBuffer::zeroed(&fixture.context, bytes)?;
-    Ok((host, fixture.stream.alloc_zeroed(bytes)?))
-}
-
 fn small(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
-    let (mut host, mut buffer) = ends(fixture, SMALL)?;
-    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
-    fixture.waited(
-        fixture.effort.batches,
-        20,
-        || stream.upload(&host, &mut buffer),
-        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-        || unsafe { raw::transfer(stream, Direction::Up, address, memory, SMALL) },
-    )
+    let (stream, to) = (&fixture.stream, Direction::Up);
+    let mut ends = Ends::pinned(fixture, SMALL)?;
+    let raw = ends.raw()?;
+    let ours = || ends.copy(stream, to);
+    // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
+    fixture.waited(fixture.effort.batches, 20, ours, || unsafe { raw.copy(stream, to) })
 }
 
-fn large(fixture: &Fixture, bytes: usize, direction: Direction) -> anyhow::Result<Measured> {
-    let bytes = fixture.effort.bytes(bytes);
+/// The rate of whole copies.
+fn rate(
+    fixture: &Fixture,
+    mut ends: Ends,
+    raw: RawEnds,
+    to: Direction,
+) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
-    let (mut host, mut buffer) = ends(fixture, bytes)?;
-    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
-    fixture.rate(
-        bytes,
-        || match direction {
-            Direction::Up => stream.upload(&host, &mut buffer),
-            Direction::Down => stream.download(&buffer, &mut host),
-        },
-        // SAFETY: as in `small`.
-        || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
-    )
+    // SAFETY: as in `small`.
+    let theirs = || unsafe { raw.copy(stream, to) };
+    fixture.rate(raw.bytes, || ends.copy(stream, to), theirs)
 }

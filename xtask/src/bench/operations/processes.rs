@@ -8,16 +8,16 @@ use cuda_core::Device;
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Reduction, UniqueId};
 
 use super::collectives::{RANKS, Raw, RawCalls};
-use crate::bench::goal::Goal;
-use crate::bench::measure::{Effort, median, once};
-use crate::bench::operation::Operation;
+use crate::bench::measure::{median, once};
+use crate::bench::raw::check;
+use crate::bench::{Effort, Goal, Operation};
 use crate::process::own_program;
 use crate::refuse;
 
 pub(super) fn operation() -> Operation {
-    let ours = |_, effort| as_rank(effort, ours);
-    let raw = |_, effort| as_rank(effort, raw);
-    Operation::fresh("all-reduce + wait 1 GiB, 2 processes", Box::new(ours), Some(Box::new(raw)))
+    let ours = |_, effort| as_rank(effort, false);
+    let raw = |_, effort| as_rank(effort, true);
+    Operation::fresh("all-reduce + wait 1 GiB, 2 processes", ours, raw)
         .goal(Goal::Ratio(1.01))
         .gpus(2)
 }
@@ -28,16 +28,14 @@ const ID: &str = "CUDA_CORE_BENCH_NCCL_ID";
 const BYTES: usize = 1 << 30;
 
 /// Times all-reduces of two ranks: as rank 0, with rank 1 in a process that runs the same sample.
-fn as_rank(
-    effort: Effort,
-    time: impl FnOnce(usize, &UniqueId) -> anyhow::Result<f64>,
-) -> anyhow::Result<f64> {
+fn as_rank(effort: Effort, by_raw_calls: bool) -> anyhow::Result<f64> {
     if effort == Effort::SIMULATED {
         return Err(refuse("the simulated NCCL has the ranks of one process"));
     }
     if let Ok(id) = env::var(ID) {
         let bytes = (0..id.len()).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16));
-        return time(1, &UniqueId::from_bytes(&bytes.collect::<Result<Vec<_>, _>>()?)?);
+        let id = UniqueId::from_bytes(&bytes.collect::<Result<Vec<_>, _>>()?)?;
+        return time(1, &id, by_raw_calls);
     }
     let id = UniqueId::new()?;
     let mut digits = String::new();
@@ -45,7 +43,7 @@ fn as_rank(
     let mut other = Command::new(own_program()?);
     other.args(env::args_os().skip(1)).env(ID, digits).stdout(Stdio::null());
     let mut other = other.spawn().context("cannot start the other rank")?;
-    let took = time(0, &id);
+    let took = time(0, &id, by_raw_calls);
     if took.is_err() {
         // It waits for this rank.
         let _ = other.kill();
@@ -62,7 +60,7 @@ fn timed(mut reduce: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> 
     Ok(median(&times[5..]))
 }
 
-fn ours(rank: usize, id: &UniqueId) -> anyhow::Result<f64> {
+fn time(rank: usize, id: &UniqueId, by_raw_calls: bool) -> anyhow::Result<f64> {
     let context = Device::get(rank as u32)?.context()?;
     let options = CommunicatorOptions::new().blocking(true);
     // SAFETY: both processes run this function, as ranks of their own.
@@ -70,29 +68,22 @@ fn ours(rank: usize, id: &UniqueId) -> anyhow::Result<f64> {
         unsafe { Communicator::init_rank_with(&context, id, rank, RANKS, &options) }?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<f32>(BYTES / size_of::<f32>())?;
-    timed(|| {
-        communicator.on(&stream)?.all_reduce_in_place(&mut buffer, Reduction::Sum)?;
-        Ok(stream.synchronize()?)
-    })
-}
-
-fn raw(rank: usize, id: &UniqueId) -> anyhow::Result<f64> {
-    let context = Device::get(rank as u32)?.context()?;
+    if !by_raw_calls {
+        return timed(|| {
+            communicator.on(&stream)?.all_reduce_in_place(&mut buffer, Reduction::Sum)?;
+            Ok(stream.synchronize()?)
+        });
+    }
     let _current = context.enter()?;
-    let calls = RawCalls::find(false)?;
-    let communicator = calls.join(rank, id)?;
-    let stream = context.create_stream()?;
-    let buffer = stream.alloc_zeroed::<f32>(BYTES / size_of::<f32>())?;
     let raw = Raw {
-        calls,
-        communicators: vec![communicator],
+        calls: RawCalls::find(false)?,
+        communicators: vec![communicator.as_raw()],
         streams: vec![stream],
         buffers: vec![buffer],
         _ranks: None,
     };
     timed(|| {
-        let reduced = raw.reduce();
-        ensure!(reduced == cuda_core::sys::CUDA_SUCCESS, "the raw all-reduce failed");
+        check("the raw all-reduce", raw.reduce())?;
         Ok(raw.streams[0].synchronize()?)
     })
 }

@@ -3,10 +3,8 @@
 use cuda_core::SharedSlice;
 use cuda_core::dlpack::{Consumer, ImportedTensor, Tensor};
 
-use super::SMALL;
-use crate::bench::goal::Goal;
-use crate::bench::measure::{Measured, Unit};
-use crate::bench::operation::{Fixture, Operation};
+use super::{BATCH, SMALL};
+use crate::bench::{Fixture, Goal, Measured, Operation, Unit};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -21,7 +19,7 @@ fn round_trip(fixture: &Fixture) -> anyhow::Result<Measured> {
     let shared = SharedSlice::from(stream.alloc_zeroed::<u8>(SMALL)?);
     let consumer = Consumer::Stream(stream.clone());
     let measured = fixture.pair(
-        super::BATCH,
+        BATCH,
         || {
             let tensor = Tensor::shared(shared.clone(), &[SMALL], None)?;
             let raw = tensor.into_raw(&consumer)?;

@@ -3,9 +3,10 @@
 use std::iter;
 
 use super::Style;
-use crate::bench::measure::{Links, Unit};
+use crate::bench::Unit;
+use crate::bench::ends::Direction;
+use crate::bench::measure::Links;
 use crate::bench::pageable::{CHUNKS, THREADS, name, name_in_matrix};
-use crate::bench::raw::Direction;
 use crate::bench::report::{Report, Row};
 use crate::table::Table;
 

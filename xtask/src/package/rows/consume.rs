@@ -6,9 +6,10 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{Consumer, Crates, Features, Source, bundled, expect, warnings};
-use crate::package::workshop::{Target, Workshop};
+use crate::package::consumer::{CONFIG, bundled, warnings};
+use crate::package::{Consumer, Crates, Features, Source, Target, Workshop};
 use crate::process::output;
+use crate::workspace::write;
 
 /// Each choice of crates, with how many third-party crates it compiles without bindgen: libc.
 const CRATES: [(Crates, usize); 2] = [(Crates::Sys, 1), (Crates::Core, 1)];
@@ -22,14 +23,10 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
         counts.push(names.len());
 
         // A toolkit is present, but bindings of it were not requested.
-        let root = workshop.directory("plain-toolkit")?;
-        fs::create_dir(root.join("include"))?;
         let header = "#define CUDA_VERSION 13000\n#error no build reads this\n";
-        fs::write(root.join("include/cuda.h"), header)?;
-        let built = consumer.build(&[("CUDA_HOME", &root)])?;
-        bundled(&built)?;
+        let root = workshop.toolkit("plain", "include", header)?;
+        let (_, built) = consumer.check(&[("CUDA_HOME", &root)], "bundled")?;
         warnings(&built, 0)?;
-        consumer.run(&built)?;
 
         let built = consumer.try_build(&[("CUDA_SYS_BINDINGS", &"system")])?;
         ensure!(!built.success, "`system` without bindgen succeeded");
@@ -56,14 +53,11 @@ pub(super) fn third_party(workshop: &Workshop, directory: &Path) -> anyhow::Resu
 }
 
 pub(super) fn path(workshop: &Workshop) -> anyhow::Result<String> {
-    let consumer = workshop.consumer("path-consumer", Crates::Core, Features::Default)?;
-    build_and_run(workshop, &consumer)
+    build_and_run(workshop, "path-consumer", &Source::Path(workshop.source()))
 }
 
 pub(super) fn git(workshop: &Workshop) -> anyhow::Result<String> {
-    let (source, name) = (repository(workshop), "git-consumer");
-    let consumer = Consumer::write(workshop, name, &source, Crates::Core, Features::Default)?;
-    build_and_run(workshop, &consumer)
+    build_and_run(workshop, "git-consumer", &repository(workshop))
 }
 
 fn repository(workshop: &Workshop) -> Source {
@@ -73,21 +67,19 @@ fn repository(workshop: &Workshop) -> Source {
     }
 }
 
-/// With bundled bindings, and with generated ones if there is a header.
+/// A consumer of both crates, with bundled bindings, and with generated ones if there is a header.
 pub(super) fn build_and_run(
     workshop: &Workshop,
-    consumer: &Consumer<'_>,
+    name: &str,
+    source: &Source,
 ) -> anyhow::Result<String> {
-    let built = consumer.build(&[("CUDA_SYS_BINDINGS", &"bundled")])?;
-    let seen = bundled(&built)?;
-    consumer.run(&built)?;
+    let consumer = Consumer::write(workshop, name, source, Crates::Core, Features::Default)?;
+    let (seen, _) = consumer.check(&[("CUDA_SYS_BINDINGS", &"bundled")], "bundled")?;
     let Ok(header) = workshop.newest_header() else {
         return Ok(format!("{seen}; none generated: no cuda.h here"));
     };
-    let built = consumer
-        .build(&[("CUDA_SYS_INCLUDE_DIR", &header.include()), ("CUDA_SYS_BINDINGS", &"system")])?;
-    let generated = expect(&built, "system")?;
-    consumer.run(&built)?;
+    let include = ("CUDA_SYS_INCLUDE_DIR", &header.include as _);
+    let (generated, _) = consumer.check(&[include, ("CUDA_SYS_BINDINGS", &"system")], "system")?;
     Ok(format!("{seen}; {generated}"))
 }
 
@@ -97,7 +89,7 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
         let (source, name) = (repository(workshop), "vendor-consumer");
         let consumer = Consumer::write(workshop, name, &source, crates, Features::None)?;
         let config = output(&mut consumer.cargo("vendor vendor")?)?;
-        fs::write(consumer.directory.join(".cargo/config.toml"), config)?;
+        write(&consumer.directory.join(CONFIG), config)?;
         let vendored = fs::read_dir(consumer.directory.join("vendor"))?.count();
         ensure!(
             (own..=own + most).contains(&vendored),
@@ -109,7 +101,7 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
         let home = workshop.directory("vendor-home")?;
         let target = Target::Fresh("vendor-target");
         let mut cargo = workshop.cargo(&consumer.directory, target, "build --frozen")?;
-        let built = Built::run(cargo.env("CARGO_HOME", home))?.succeeded()?;
+        let built = Built::of(cargo.env("CARGO_HOME", home))?;
         bundled(&built)?;
         consumer.run(&built)?;
     }

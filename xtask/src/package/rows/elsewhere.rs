@@ -9,7 +9,7 @@ use fs_err as fs;
 
 use super::targets::has_std;
 use crate::cargo::Built;
-use crate::package::workshop::{Target, Workshop};
+use crate::package::{Target, Workshop};
 use crate::process::{command, output, succeeds};
 use crate::refuse;
 use crate::suite::process::follow;
@@ -109,7 +109,7 @@ impl Elsewhere {
         let mut cargo = workshop.cargo(&workshop.source(), Target::Shared, TESTS)?;
         let linker = self.triple.replace('-', "_").to_uppercase();
         cargo.env(format!("CARGO_TARGET_{linker}_LINKER"), self.linker);
-        let built = Built::run(cargo.args(["--target", self.triple]))?.succeeded()?;
+        let built = Built::of(cargo.args(["--target", self.triple]))?;
         self.find(self.runner, "its tests compile, but ")?;
         let mut passed = 0;
         let mut failures = Vec::new();

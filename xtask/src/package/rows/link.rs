@@ -7,11 +7,11 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{Consumer, Crates, Features, Source, bundled, expect};
-use crate::package::workshop::{Target, Workshop};
+use crate::package::consumer::{CONFIG, Variables, bundled};
+use crate::package::{Consumer, Crates, Features, Source, Target, Workshop};
 use crate::process::output;
 use crate::refuse;
-use crate::workspace::mirror;
+use crate::workspace::{mirror, write};
 
 /// Calls functions that drivers for CUDA 11.8 lack.
 const NEWER: &str = include_str!("../../../package/newer.rs");
@@ -32,12 +32,8 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     let answers = output(newer.env(SEARCHED, &library))?;
 
     // The toolkit's own stub, in the toolkits' usual place.
-    let root = workshop.directory("linked-toolkit")?;
-    let stubs = root.join("lib64/stubs");
-    fs::create_dir_all(root.join("include"))?;
-    fs::create_dir_all(&stubs)?;
-    fs::write(root.join("include/cuda.h"), "#define CUDA_VERSION 13000\n")?;
-    fs::copy(library.join("libcuda.so"), stubs.join("libcuda.so"))?;
+    let root = workshop.toolkit("linked", "include", "#define CUDA_VERSION 13000\n")?;
+    write(&root.join("lib64/stubs/libcuda.so"), fs::read(library.join("libcuda.so"))?)?;
     let built = consumer.build(&[("CUDA_SYS_LINK", &"1"), ("CUDA_HOME", &root)])?;
 
     // With a library of that name that lacks the symbols, the process must not even start: the
@@ -64,7 +60,7 @@ fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let source = workshop.source();
     let arguments = "rustc --locked --package=cuda-driver-sim --lib --crate-type staticlib";
     let mut cargo = workshop.cargo(&source, Target::Shared, arguments)?;
-    let built = Built::run(&mut cargo)?.succeeded()?;
+    let built = Built::of(&mut cargo)?;
     let archive = built.file(&format!("{DLL_PREFIX}cuda_sim.a"))?;
 
     let floor = fs::read_to_string(source.join("cuda-sys/build/floor_11_8.txt"))?;
@@ -109,17 +105,16 @@ fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&str]) -> an
 pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     let name = "scriptless-consumer";
     let consumer = workshop.consumer(name, Crates::Core, Features::Default)?;
-    let config = consumer.directory.join(".cargo/config.toml");
+    let config = consumer.directory.join(CONFIG);
     let host = workshop.host()?;
     let overridden = format!("[target.{host}.cuda_sys_driver]\nbindings = 'overridden'\n");
-    fs::write(&config, overridden)?;
+    write(&config, overridden)?;
     // The script would fail if it ran.
-    let built = consumer.build(&[("CUDA_SYS_BINDINGS", &"no such mode")])?;
-    expect(&built, "overridden")?;
-    consumer.run(&built)?;
+    let invalid: Variables<'_> = &[("CUDA_SYS_BINDINGS", &"no such mode")];
+    consumer.check(invalid, "overridden")?;
 
     fs::remove_file(config)?;
-    let built = consumer.try_build(&[("CUDA_SYS_BINDINGS", &"no such mode")])?;
+    let built = consumer.try_build(invalid)?;
     ensure!(!built.success, "the script, when it does run, does not fail");
 
     let scriptless = workshop.directory("scriptless")?;
@@ -127,7 +122,7 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     strip_script(&scriptless.join("cuda-sys"))?;
     let source = Source::Path(scriptless);
     let consumer = Consumer::write(workshop, name, &source, Crates::Core, Features::None)?;
-    let built = consumer.build(&[("CUDA_SYS_BINDINGS", &"no such mode")])?;
+    let built = consumer.build(invalid)?;
     ensure!(built.script("cuda-sys").is_err(), "a script of cuda-sys is left");
     consumer.run(&built)?;
     Ok("overridden, and left out: runs on the checked-in bindings".to_owned())

@@ -4,22 +4,23 @@ use anyhow::ensure;
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{Crates, Features, Variables, bundled, expect};
-use crate::package::workshop::Workshop;
+use crate::package::consumer::{Variables, bundled, expect};
+use crate::package::{Crates, Features, Workshop};
+use crate::workspace::write;
 
 /// A package that links `cuda`, as RustaCUDA's does, in the same graph.
 pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     let consumer = workshop.consumer("neighbours-consumer", Crates::Sys, Features::None)?;
     let neighbour = consumer.directory.join("neighbour");
-    fs::create_dir_all(neighbour.join("src"))?;
-    fs::write(
-        neighbour.join("Cargo.toml"),
-        "[package]\nname = 'neighbour'\nversion = '0.0.0'\nedition = '2024'\nlinks = 'cuda'\n",
-    )?;
-    fs::write(neighbour.join("build.rs"), "fn main() {}\n")?;
-    fs::write(neighbour.join("src/lib.rs"), "")?;
+    let package =
+        "[package]\nname = 'neighbour'\nversion = '0.0.0'\nedition = '2024'\nlinks = 'cuda'\n";
+    for (file, text) in
+        [("Cargo.toml", package), ("build.rs", "fn main() {}\n"), ("src/lib.rs", "")]
+    {
+        write(&neighbour.join(file), text)?;
+    }
     let manifest = consumer.directory.join("Cargo.toml");
-    let text = fs::read_to_string(&manifest)? + "neighbour = { path = 'neighbour' }\n";
+    let text = fs::read_to_string(&manifest)? + "\n[dependencies.neighbour]\npath = 'neighbour'\n";
     fs::write(&manifest, text)?;
     let built = consumer.build(&[])?;
     consumer.run(&built)?;
@@ -28,7 +29,7 @@ pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
 
 /// Which changes make the build script run again, and which do not.
 pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
-    let include = workshop.newest_header()?.include();
+    let include = &workshop.newest_header()?.include;
     let consumer = workshop.consumer("neighbours-consumer", Crates::Sys, Features::Default)?;
 
     // `DOCS_RS` takes effect only while it is set.
@@ -44,7 +45,7 @@ pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
         consumer.build(variables)?;
         let mut cargo = consumer.cargo("build --verbose")?;
         cargo.envs(variables.iter().copied()).env("PATH", &path);
-        let again = Built::run(&mut cargo)?.succeeded()?;
+        let again = Built::of(&mut cargo)?;
         ensure!(again.errors.contains("Fresh cuda-sys"), "PATH is watched: {}", again.errors);
     }
     Ok("DOCS_RS while it is set; no PATH where none is searched".to_owned())

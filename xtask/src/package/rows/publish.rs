@@ -6,8 +6,7 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use super::consume::build_and_run;
-use crate::package::consumer::{Consumer, Crates, Features, Source};
-use crate::package::workshop::{Target, Workshop};
+use crate::package::{Source, Target, Workshop};
 use crate::process::output;
 use crate::workspace::mirror;
 
@@ -52,9 +51,8 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
         sizes.push(format!("{krate} {} KiB", size.div_ceil(1024)));
     }
 
-    let (source, name) = (Source::Registry { packages: unpacked }, "package-consumer");
-    let consumer = Consumer::write(workshop, name, &source, Crates::Core, Features::Default)?;
-    let seen = build_and_run(workshop, &consumer)?;
+    let source = Source::Registry { packages: unpacked };
+    let seen = build_and_run(workshop, "package-consumer", &source)?;
     Ok(format!("{}; consumed: {seen}", sizes.join(", ")))
 }
 

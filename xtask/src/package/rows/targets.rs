@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{Crates, Features, bundled, expect, warnings};
-use crate::package::workshop::Workshop;
+use crate::package::consumer::{bundled, expect, warnings};
+use crate::package::{Crates, Features, Workshop};
 use crate::process::output;
 use crate::refuse;
 
@@ -18,19 +17,15 @@ pub(super) fn aarch64_linux(workshop: &Workshop) -> anyhow::Result<String> {
         return Ok(format!("{seen}; none generated: no cuda.h here"));
     };
     // A toolkit that was installed for this target beside the host's.
-    let root = workshop.directory("aarch64-toolkit")?;
-    let include = root.join("targets/sbsa-linux/include");
-    fs::create_dir_all(&include)?;
-    fs::copy(&header.file, include.join("cuda.h"))?;
+    let below = "targets/sbsa-linux/include";
+    let root = workshop.toolkit("aarch64", below, &header.text)?;
     let consumer = workshop.consumer("target-consumer", Crates::Core, Features::Default)?;
     let mut cargo = consumer.cargo("check --target")?;
     cargo.arg(TARGET).env("CUDA_HOME", &root);
-    let built = Built::run(cargo.env("CUDA_SYS_BINDINGS", "system"))?.succeeded()?;
+    let built = Built::of(cargo.env("CUDA_SYS_BINDINGS", "system"))?;
     let generated = expect(&built, "system")?;
-    ensure!(
-        generated.include.as_deref() == Some(&include),
-        "not the target's header: {generated:?}"
-    );
+    let is_of_target = generated.include.as_ref() == Some(&root.join(below));
+    ensure!(is_of_target, "not the target's header: {generated:?}");
     Ok(format!("{seen}; {generated}"))
 }
 
@@ -45,23 +40,17 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
         return Err(refuse("it is this machine's own"));
     }
     has_std(workshop, target)?;
-    let root = workshop.directory("host-toolkit")?;
-    fs::create_dir_all(root.join("include"))?;
-    let text = "#define CUDA_VERSION 13000\n#error for another target\n";
-    fs::write(root.join("include/cuda.h"), text)?;
+    let header = "#define CUDA_VERSION 13000\n#error for another target\n";
+    let root = workshop.toolkit("host", "include", header)?;
     let mut said = String::new();
     for features in [Features::None, Features::Default] {
         let consumer = workshop.consumer("target-consumer", Crates::Core, features)?;
         let mut cargo = consumer.cargo("check --target")?;
-        let built = Built::run(cargo.arg(target).env("CUDA_HOME", &root))?.succeeded()?;
+        let built = Built::of(cargo.arg(target).env("CUDA_HOME", &root))?;
         said = bundled(&built)?.to_string();
         warnings(&built, 0)?;
-        let mut lines = built.errors.lines();
-        ensure!(
-            !lines.any(|line| line.starts_with("warning")),
-            "the compiler warns: {}",
-            built.errors
-        );
+        let warns = built.errors.lines().any(|line| line.starts_with("warning"));
+        ensure!(!warns, "the compiler warns: {}", built.errors);
     }
     Ok(said)
 }

@@ -7,10 +7,10 @@ use anyhow::{Context, bail, ensure};
 use fs_err as fs;
 
 use super::consume::third_party;
-use crate::package::consumer::manifest_of;
-use crate::package::workshop::{Target, Workshop};
+use crate::package::{Target, Workshop};
 use crate::process::{last_lines, output};
 use crate::refuse;
+use crate::workspace::write;
 
 /// Every measured build has two jobs, however many cores there are.
 const BUILD: &str = "build --release --frozen --jobs=2";
@@ -109,13 +109,8 @@ impl fmt::Display for Time {
 
 /// Times clean release builds of an empty crate with this dependency; downloads are not counted.
 fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Result<Time> {
-    let probe = workshop.directory("time-probe")?;
-    fs::create_dir_all(probe.join("src"))?;
-    fs::write(probe.join("src/lib.rs"), "")?;
-    let manifest = manifest_of("probe") + dependency + "\n";
-    fs::write(probe.join("Cargo.toml"), manifest)?;
-    let lock = workshop.source().join("Cargo.lock");
-    fs::copy(lock, probe.join("Cargo.lock"))?;
+    let probe = workshop.project("time-probe", "probe", &format!("{dependency}\n"))?;
+    write(&probe.join("src/lib.rs"), "")?;
     output(&mut workshop.cargo(&probe, Target::Shared, "fetch")?).context("downloading")?;
     let crates = third_party(workshop, &probe)?.len();
     let header = workshop.newest_header().ok();
@@ -123,7 +118,7 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
     for _ in 0..times {
         let mut cargo = workshop.cargo(&probe, Target::Fresh("time-target"), BUILD)?;
         // With a toolkit, so that bindgen is compiled and also runs.
-        if let Some(include) = header.map(|header| header.include()) {
+        if let Some(include) = header.map(|header| &header.include) {
             cargo.env("CUDA_SYS_INCLUDE_DIR", include);
             cargo.env("CUDA_HOME", include.parent().unwrap_or(include));
         }

@@ -7,27 +7,15 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{Consumer, Crates, Features, Seen, bundled, expect, seen, warnings};
+use crate::package::consumer::{Seen, expect, seen, warnings};
 use crate::package::machine::Mount;
-use crate::package::workshop::{Header, Target, Workshop};
+use crate::package::workshop::Header;
+use crate::package::{Consumer, Crates, Features, Target, Workshop};
 use crate::refuse;
+use crate::workspace::write;
 
 fn consumer(workshop: &Workshop) -> anyhow::Result<Consumer<'_>> {
     workshop.consumer("toolkit-consumer", Crates::Sys, Features::Default)
-}
-
-/// Puts `header` at `below` in a toolkit named `name` and returns the toolkit's root.
-fn toolkit(
-    workshop: &Workshop,
-    name: &str,
-    header: &Header,
-    below: &str,
-) -> anyhow::Result<PathBuf> {
-    let root = workshop.directory(&format!("toolkits/{name}"))?;
-    let include = root.join(below);
-    fs::create_dir_all(&include)?;
-    fs::copy(&header.file, include.join("cuda.h"))?;
-    Ok(root)
 }
 
 /// Asserts that the bindings came from `header`, which lies in `include`.
@@ -62,24 +50,19 @@ fn found(
 
 pub(super) fn none(workshop: &Workshop) -> anyhow::Result<String> {
     workshop.machine.needs_no_toolkit()?;
-    let consumer = consumer(workshop)?;
-    let built = consumer.build(&[])?;
-    let seen = bundled(&built)?;
+    let (seen, built) = consumer(workshop)?.check(&[], "bundled")?;
     warnings(&built, 0)?;
-    consumer.run(&built)?;
     Ok(format!("{seen}, no warning"))
 }
 
 pub(super) fn no_libclang(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.newest_header()?;
-    let root = toolkit(workshop, "no-libclang", header, "include")?;
+    let root = workshop.toolkit("no-libclang", "include", &header.text)?;
     let nothing = workshop.directory("no-libclang")?;
-    let consumer = consumer(workshop)?;
-    let built = consumer.build(&[("CUDA_HOME", &root), ("LIBCLANG_PATH", &nothing)])?;
-    let seen = bundled(&built)?;
+    let variables = [("CUDA_HOME", &root as _), ("LIBCLANG_PATH", &nothing as _)];
+    let (seen, built) = consumer(workshop)?.check(&variables, "bundled")?;
     let warning = warnings(&built, 1)?;
     ensure!(warning.contains("libclang"), "the warning does not name libclang: {warning}");
-    consumer.run(&built)?;
     Ok(format!("{seen}, 1 warning"))
 }
 
@@ -105,7 +88,7 @@ pub(super) fn pip(workshop: &Workshop) -> anyhow::Result<String> {
         (workshop.oldest_header()?, "nvidia/cuda_runtime"),
     ] {
         let below = format!("{package}/include");
-        let site_packages = toolkit(workshop, "pip", header, &below)?;
+        let site_packages = workshop.toolkit("pip", &below, &header.text)?;
         let include = site_packages.join(below);
         // The variable names the whole folder, or the one package.
         for root in [site_packages.clone(), site_packages.join(package)] {
@@ -119,10 +102,9 @@ pub(super) fn pip(workshop: &Workshop) -> anyhow::Result<String> {
 
 pub(super) fn debian(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.newest_header()?;
-    let root = toolkit(workshop, "debian", header, "usr/include")?;
+    let root = workshop.toolkit("debian", "usr/include", &header.text)?;
     let bin = root.join("usr/bin");
-    fs::create_dir_all(&bin)?;
-    fs::write(bin.join("nvcc"), "#!/bin/sh\nexit 1\n")?;
+    write(&bin.join("nvcc"), "#!/bin/sh\nexit 1\n")?;
     let path = workshop.machine.path_behind(&bin)?;
     let seen = found(workshop, ("PATH", &path), header, &root.join("usr/include"))?;
     Ok(format!("{seen}, found through nvcc"))
@@ -131,27 +113,25 @@ pub(super) fn debian(workshop: &Workshop) -> anyhow::Result<String> {
 pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.newest_header()?;
     if !workshop.machine.namespaces {
-        let why = "a header in /usr/include needs user namespaces to put it there";
-        return Err(refuse(why));
+        return Err(refuse("a header in /usr/include needs user namespaces to put it there"));
     }
     let mounts = [Mount::Overlay {
         lower: PathBuf::from("/usr/include"),
-        upper: toolkit(workshop, "debian-customary", header, ".")?,
+        upper: workshop.toolkit("debian-customary", ".", &header.text)?,
         scratch: workshop.directory("debian-scratch")?,
     }];
     let mut probe = workshop.machine.command_among("test".as_ref(), &mounts);
     let probe = probe.args(["-f", "/usr/include/cuda.h"]).output()?;
     if !probe.status.success() {
         let why = String::from_utf8_lossy(&probe.stderr);
-        let why = format!("/usr/include cannot be overlaid: {}", why.trim());
-        return Err(refuse(why));
+        return Err(refuse(format!("/usr/include cannot be overlaid: {}", why.trim())));
     }
     let consumer = consumer(workshop)?;
     let directory = &consumer.directory;
     let mut cargo = workshop.cargo_among(&mounts, directory, Target::Shared, "build")?;
     // The default value, but a change to the environment: a new header alone does not make cargo
     // run the script again.
-    let built = Built::run(cargo.env("CUDA_SYS_BINDINGS", "auto"))?.succeeded()?;
+    let built = Built::of(cargo.env("CUDA_SYS_BINDINGS", "auto"))?;
     let seen = generated(&built, header, Path::new("/usr/include"))?;
     consumer.run(&built)?;
     Ok(format!("{seen}, found unasked"))
@@ -160,9 +140,8 @@ pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
 pub(super) fn conda(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.newest_header()?;
     let below = format!("targets/{}-linux/include", target_directory(workshop)?);
-    let prefix = toolkit(workshop, "conda", header, &below)?;
-    let include = prefix.join(below);
-    let seen = found(workshop, ("CONDA_PREFIX", &prefix), header, &include)?;
+    let prefix = workshop.toolkit("conda", &below, &header.text)?;
+    let seen = found(workshop, ("CONDA_PREFIX", &prefix), header, &prefix.join(below))?;
     Ok(seen.to_string())
 }
 
@@ -170,13 +149,11 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.newest_header()?;
     let arch = target_directory(workshop)?;
     let below = format!("targets/{arch}-linux/include");
-    let root = toolkit(workshop, "targets", header, &below)?;
+    let root = workshop.toolkit("targets", &below, &header.text)?;
     // A header for another architecture beside it must not be used.
     let other = if arch == "sbsa" { "x86_64" } else { "sbsa" };
-    let trap = root.join(format!("targets/{other}-linux/include"));
-    fs::create_dir_all(&trap)?;
-    let text = "#define CUDA_VERSION 12340\n#error of another target\n";
-    fs::write(trap.join("cuda.h"), text)?;
+    let trap = root.join(format!("targets/{other}-linux/include/cuda.h"));
+    write(&trap, "#define CUDA_VERSION 12340\n#error of another target\n")?;
     let seen = found(workshop, ("CUDA_PATH", &root), header, &root.join(below))?;
 
     // With the other header alone, there is none for this target.

@@ -4,7 +4,7 @@ use cuda_core::{DeviceBuffer, DeviceGroup, PinnedBuffer};
 use cuda_sys::{cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2};
 
 use super::team::Team;
-use crate::bench::measure::Measured;
+use crate::bench::Measured;
 
 pub(super) fn upload_all(team: &Team) -> anyhow::Result<Measured> {
     upload(team, team.len, 0, |group, host, to| group.upload_all(host, to))

@@ -1,7 +1,7 @@
 //! Copies from device to device, all at once.
 
 use super::team::{Parts, Team};
-use crate::bench::measure::Measured;
+use crate::bench::Measured;
 
 pub(super) fn rotate(team: &Team) -> anyhow::Result<Measured> {
     let count = team.group.len();

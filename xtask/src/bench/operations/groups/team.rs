@@ -5,8 +5,9 @@ use std::ops::Range;
 use cuda_core::{Context, Device, DeviceBuffer, DeviceGroup, PinnedBuffer, Stream};
 use cuda_sys::{CUresult, CUstream, cuMemcpyPeerAsync, cuStreamSynchronize};
 
-use crate::bench::measure::{Alone, Effort, Links, Many, Measured, pair_and_alone};
+use crate::bench::measure::{Alone, Links, Many, pair_and_alone};
 use crate::bench::raw::first_error;
+use crate::bench::{Effort, Measured};
 
 /// Bytes of each device.
 const LEN: usize = 512 << 20;
