@@ -55,8 +55,7 @@ fn check(root: &Path, include: &Path, version: &str) -> anyhow::Result<Outcome> 
     if differs {
         println!("the bindings are not what cuda.h {version} yields: cargo xtask bindings");
     }
-    let floor = include_of(root, fetch::FLOOR)?;
-    if let Some(complaint) = floor_complaint(&floor)? {
+    if let Some(complaint) = floor_complaint(&fetch::include(root, fetch::FLOOR)?)? {
         println!("{complaint}");
         differs = true;
     }
@@ -84,15 +83,8 @@ fn include(root: &Path, header: Option<&Path>) -> anyhow::Result<PathBuf> {
     match header {
         Some(include) if include.join("cuda.h").is_file() => Ok(include.to_owned()),
         Some(include) => Err(refuse(format!("no cuda.h in {}", include.display()))),
-        None => include_of(root, fetch::NEWEST),
+        None => fetch::include(root, fetch::NEWEST),
     }
-}
-
-/// The header of a release, if it can be fetched.
-fn include_of(root: &Path, release: fetch::Release) -> anyhow::Result<PathBuf> {
-    let name = release.name;
-    fetch::include(root, release)
-        .map_err(|error| refuse(format!("cuda.h {name} could not be fetched: {error:#}")))
 }
 
 /// The differences between the list of the floor's functions and its header, if any.
@@ -102,12 +94,10 @@ fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
     if declared == listed {
         return Ok(None);
     }
-    let names = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
-        a.difference(b).cloned().collect::<Vec<_>>().join(" ")
-    };
+    let [missing, more] =
+        [&declared - &listed, &listed - &declared].map(|names| Vec::from_iter(names).join(" "));
     Ok(Some(format!(
-        "cuda-sys/build/floor_11_8.txt is not what cuda.h 11.8 declares; missing: [{}]; too many: [{}]",
-        names(&declared, &listed),
-        names(&listed, &declared),
+        "cuda-sys/build/floor_11_8.txt is not what cuda.h 11.8 declares; missing: [{missing}]; \
+         too many: [{more}]"
     )))
 }

@@ -13,24 +13,12 @@ use crate::{Outcome, test_gpu, workspace};
 /// A bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 40 << 20;
 
-const RUN: &str = "\
-#!/bin/sh
-# Runs the test matrix on this machine's GPUs; ./bench.sh measures, ./xtask has the demo.
-cd \"$(dirname \"$0\")\" && exec ./xtask test-gpu --bundle . \"$@\"
-";
-
-const INTEROP: &str = "\
-#!/bin/sh
-# Nests guards with those of PyTorch and CuPy, on two of this machine's GPUs; --help says more.
-exec \"${PYTHON:-python3}\" \"$(dirname \"$0\")/interop.py\" \"$@\"
-";
-
-const BENCH: &str = "\
-#!/bin/sh
-# Measures each operation on this machine's GPUs, beside the raw driver, CuPy, PyTorch, cuda.core and cudarc:
-# ./bench.sh --json results.json --svg results.svg; --help says more.
-exec \"$(dirname \"$0\")/xtask\" bench \"$@\"
-";
+/// The scripts that begin what a user of the bundle does.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("interop.sh", include_str!("../bundle/interop.sh")),
+    ("bench.sh", include_str!("../bundle/bench.sh")),
+    ("run.sh", include_str!("../bundle/run.sh")),
+];
 
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
@@ -72,9 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let script = workspace::root()?.join("tests/interop/interop.py");
     pack.copy(&script, "interop.py")?;
-    pack.script("interop.sh", INTEROP)?;
-    pack.script("bench.sh", BENCH)?;
-    pack.script("run.sh", RUN)?;
+    SCRIPTS.iter().try_for_each(|(name, text)| pack.script(name, text))?;
     pack.print()
 }
 

@@ -104,18 +104,17 @@ impl Built {
     /// The test programs.
     pub(crate) fn tests(&self) -> Vec<Program> {
         let tests = self.artifacts.iter().filter(|built| built.profile.test);
-        let program = |built: &Artifact| {
-            let package = package_name(&built.package_id);
-            let is_suite = built.target.kind.iter().any(|kind| kind == "test" || kind == "example");
-            Some(Program {
-                suite: match is_suite {
-                    true => format!("{package}::{}", built.target.name),
+        let program =
+            |Artifact { package_id, manifest_path, target, executable, .. }: &Artifact| {
+                let package = package_name(package_id);
+                let suite = match target.kind.iter().any(|kind| kind == "test" || kind == "example")
+                {
+                    true => format!("{package}::{}", target.name),
                     false => format!("{package} (unit tests)"),
-                },
-                path: built.executable.clone()?,
-                directory: built.manifest_path.parent().map(Path::to_owned),
-            })
-        };
+                };
+                let directory = manifest_path.parent().map(Path::to_owned);
+                Some(Program { suite, path: executable.clone()?, directory })
+            };
         tests.filter_map(program).collect()
     }
 
@@ -146,10 +145,9 @@ impl Built {
 
     /// The output of the build script of `package`.
     pub(crate) fn script(&self, package: &str) -> anyhow::Result<&Script> {
-        let mut scripts = self.scripts.iter();
-        scripts
-            .find(|script| package_name(&script.package_id) == package)
-            .with_context(|| format!("no build script of {package} ran"))
+        let is_its = |script: &&Script| package_name(&script.package_id) == package;
+        let script = self.scripts.iter().find(is_its);
+        script.with_context(|| format!("no build script of {package} ran"))
     }
 
     /// Lines of `level` (`warning`, `error`) that the build script of `package` printed, without the

@@ -6,81 +6,62 @@ use std::time::{Duration, Instant};
 use crate::table::Table;
 use crate::{Outcome, Refusal};
 
-/// The result of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// What the check found.
-    Passed(String),
-    /// What it found instead.
-    Failed(String),
-    /// The reason.
-    NotRun(String),
-}
-
-impl Verdict {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Passed(_) => "passed",
-            Self::Failed(_) => "FAILED",
-            Self::NotRun(_) => "not run",
-        }
-    }
-
-    fn detail(&self) -> &str {
-        match self {
-            Self::Passed(text) | Self::Failed(text) | Self::NotRun(text) => text,
-        }
-    }
-}
-
 /// A check and its result.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) name: &'static str,
-    pub(crate) verdict: Verdict,
-    pub(crate) time: Duration,
+    pub(crate) outcome: Outcome,
+    /// What it found, or the reason why it did not run.
+    pub(crate) detail: String,
+    time: Duration,
 }
 
 impl Finished {
     /// Runs a check; a [`Refusal`] counts as not run.
-    pub(crate) fn of(name: &'static str, check: impl FnOnce() -> anyhow::Result<Verdict>) -> Self {
+    pub(crate) fn of(
+        name: &'static str,
+        check: impl FnOnce() -> anyhow::Result<(Outcome, String)>,
+    ) -> Self {
         let start = Instant::now();
-        let verdict = check().unwrap_or_else(|error| match error.downcast::<Refusal>() {
-            Ok(Refusal(reason)) => Verdict::NotRun(reason),
-            Err(error) => Verdict::Failed(format!("{error:#}")),
+        let (outcome, detail) = check().unwrap_or_else(|error| match error.downcast::<Refusal>() {
+            Ok(Refusal(reason)) => (Outcome::CouldNotRun, reason),
+            Err(error) => (Outcome::Failed, format!("{error:#}")),
         });
-        Self { name, verdict, time: start.elapsed() }
+        Self { name, outcome, detail, time: start.elapsed() }
+    }
+
+    fn word(&self) -> &'static str {
+        match self.outcome {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "FAILED",
+            Outcome::CouldNotRun => "not run",
+        }
     }
 }
 
 impl fmt::Display for Finished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, detail) = (self.verdict.word(), self.verdict.detail());
-        let seconds = self.time.as_secs_f32();
-        write!(f, "{word:8} {:22} {seconds:6.1} s  {detail}", self.name)
+        let Self { name, detail, .. } = self;
+        write!(f, "{:8} {name:22} {:6.1} s  {detail}", self.word(), self.time.as_secs_f32())
     }
 }
 
 /// One line per check, and a line of counts.
 pub(crate) fn table(what: &str, checks: &[Finished]) -> String {
     let mut table = Table::new([what, "result", "seconds"]);
-    for Finished { name, verdict, time } in checks {
-        let seconds = format!("{:.1}", time.as_secs_f32());
-        table.row([(*name).to_owned(), verdict.word().to_owned(), seconds]);
+    for check in checks {
+        table.row([check.name, check.word(), &format!("{:.1}", check.time.as_secs_f32())]);
     }
     let mut text = table.to_string();
-    for check in checks {
-        if let Verdict::NotRun(reason) = &check.verdict {
-            text += &format!("not run: {}: {reason}\n", check.name);
-        }
-    }
-    let (passed, failed, not_run) = counts(checks);
+    let not_run = checks.iter().filter(|check| check.outcome == Outcome::CouldNotRun);
+    text.extend(not_run.map(|it| format!("not run: {}: {}\n", it.name, it.detail)));
+    let [passed, failed, not_run] = counts(checks);
     text + &format!("{passed} passed, {failed} failed, {not_run} not run\n")
 }
 
 /// Failed if any check failed, and passed only if one passed; with `strict`, if all did.
 pub(crate) fn outcome(checks: &[Finished], strict: bool) -> Outcome {
-    match counts(checks) {
+    match counts(checks).into() {
         (_, 1.., _) => Outcome::Failed,
         (0, 0, _) => Outcome::CouldNotRun,
         (_, 0, 1..) if strict => Outcome::CouldNotRun,
@@ -88,47 +69,39 @@ pub(crate) fn outcome(checks: &[Finished], strict: bool) -> Outcome {
     }
 }
 
-fn counts(checks: &[Finished]) -> (usize, usize, usize) {
-    let verdicts = || checks.iter().map(|check| check.verdict.word());
-    let of = |wanted| verdicts().filter(|word| *word == wanted).count();
-    (of("passed"), of("FAILED"), of("not run"))
+/// How many passed, failed, and did not run.
+fn counts(checks: &[Finished]) -> [usize; 3] {
+    [Outcome::Passed, Outcome::Failed, Outcome::CouldNotRun]
+        .map(|wanted| checks.iter().filter(|check| check.outcome == wanted).count())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn checks(verdicts: &[Verdict]) -> Vec<Finished> {
-        let check = |verdict: &Verdict| Finished::of("a-check", || Ok(verdict.clone()));
-        verdicts.iter().map(check).collect()
-    }
-
     #[test]
     fn one_failure_fails_and_nothing_run_is_no_pass() {
-        let passed = Verdict::Passed(String::new());
-        let failed = Verdict::Failed(String::new());
-        let skipped = Verdict::NotRun("no cc".into());
-        let of = |verdicts: &[&Verdict], strict| {
-            let verdicts: Vec<_> = verdicts.iter().map(|verdict| (*verdict).clone()).collect();
-            outcome(&checks(&verdicts), strict)
+        use Outcome::{CouldNotRun, Failed, Passed};
+        let of = |outcomes: &[Outcome], strict| {
+            let check = |&it: &Outcome| Finished::of("a-check", || Ok((it, String::new())));
+            outcome(&outcomes.iter().map(check).collect::<Vec<_>>(), strict)
         };
-        let all = of(&[&passed, &failed, &skipped], true);
-        assert_eq!(all, Outcome::Failed);
-        assert_eq!(of(&[&passed, &skipped], false), Outcome::Passed);
-        assert_eq!(of(&[&passed, &skipped], true), Outcome::CouldNotRun);
-        assert_eq!(of(&[&passed], true), Outcome::Passed);
-        assert_eq!(of(&[&skipped], false), Outcome::CouldNotRun);
-        assert_eq!(of(&[], false), Outcome::CouldNotRun);
+        assert_eq!(of(&[Passed, Failed, CouldNotRun], true), Failed);
+        assert_eq!(of(&[Passed, CouldNotRun], false), Passed);
+        assert_eq!(of(&[Passed, CouldNotRun], true), CouldNotRun);
+        assert_eq!(of(&[Passed], true), Passed);
+        assert_eq!(of(&[CouldNotRun], false), CouldNotRun);
+        assert_eq!(of(&[], false), CouldNotRun);
     }
 
     #[test]
     fn a_check_that_did_not_run_says_why() {
         let refused = Finished::of("a-check", || Err(crate::refuse("no cc")));
-        assert_eq!(refused.verdict, Verdict::NotRun("no cc".into()));
+        assert_eq!((refused.outcome, &*refused.detail), (Outcome::CouldNotRun, "no cc"));
         let text = table("check", &[refused]);
         assert!(text.contains("not run: a-check: no cc\n"), "{text}");
         assert!(text.ends_with("0 passed, 0 failed, 1 not run\n"), "{text}");
         let failed = Finished::of("a-check", || Err(anyhow::anyhow!("wrong")));
-        assert_eq!(failed.verdict, Verdict::Failed("wrong".into()));
+        assert_eq!((failed.outcome, &*failed.detail), (Outcome::Failed, "wrong"));
     }
 }

@@ -8,7 +8,7 @@ mod tidy;
 
 use std::process::{Command, Stdio};
 
-use crate::checks::{self, Finished, Verdict};
+use crate::checks::{self, Finished};
 use crate::process::own_program;
 use crate::test::Depth;
 use crate::{Outcome, names, queue, workspace};
@@ -68,8 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     println!("\n{}", checks::table("step", &results));
     let outcome = checks::outcome(&results, args.strict);
     if depth == Depth::Full {
-        let passed = |it: &&Finished| matches!(it.verdict, Verdict::Passed(_));
-        let passed = results.iter().filter(passed).map(|it| it.name);
+        let passed = results.iter().filter(|it| it.outcome == Outcome::Passed).map(|it| it.name);
         full_run::write(&root, before, passed)?;
     }
     Ok(outcome)
@@ -78,10 +77,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Runs a step in this process.
 fn run_here(step: &Step, depth: Depth) -> Finished {
     println!("\n== {}: {}", step.name, step.about);
-    let run = || Ok(verdict((step.run)(depth)?, "see above"));
-    let finished = Finished::of(step.name, run);
-    if let Verdict::Failed(error) = &finished.verdict {
-        eprintln!("{error}");
+    let finished = Finished::of(step.name, || Ok(ended((step.run)(depth)?, "see above")));
+    if finished.outcome == Outcome::Failed {
+        eprintln!("{}", finished.detail);
     }
     finished
 }
@@ -97,7 +95,7 @@ fn run_beside(step: &Step, depth: Depth) -> Finished {
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         print!("\n{errors}{text}");
         let why = format!("`cargo xtask ci --step {}` says why", step.name);
-        Ok(verdict(Outcome::of_exit(output.status.code()), &why))
+        Ok(ended(Outcome::of_exit(output.status.code()), &why))
     })
 }
 
@@ -109,13 +107,9 @@ fn words(step: &str, depth: Depth) -> [String; 3] {
     ["ci".to_owned(), format!("--step={step}"), depth]
 }
 
-/// What the outcome of `cargo xtask ci` says of its one step, and where to read why it did not run.
-fn verdict(outcome: Outcome, why: &str) -> Verdict {
-    match outcome {
-        Outcome::Passed => Verdict::Passed(String::new()),
-        Outcome::Failed => Verdict::Failed(String::new()),
-        Outcome::CouldNotRun => Verdict::NotRun(why.to_owned()),
-    }
+/// How a step ended, with where to read why if it did not run.
+fn ended(outcome: Outcome, why: &str) -> (Outcome, String) {
+    (outcome, if outcome == Outcome::CouldNotRun { why.to_owned() } else { String::new() })
 }
 
 #[cfg(test)]
@@ -124,11 +118,11 @@ mod tests {
 
     #[test]
     fn a_step_that_says_nothing_is_wrong() {
-        let verdict = |code| verdict(Outcome::of_exit(code), "why");
-        assert_eq!(verdict(Some(0)), Verdict::Passed(String::new()));
-        assert_eq!(verdict(Some(2)), Verdict::NotRun("why".to_owned()));
+        let ended = |code| ended(Outcome::of_exit(code), "why");
+        assert_eq!(ended(Some(0)), (Outcome::Passed, String::new()));
+        assert_eq!(ended(Some(2)), (Outcome::CouldNotRun, "why".to_owned()));
         for code in [Some(1), Some(101), None] {
-            assert_eq!(verdict(code), Verdict::Failed(String::new()));
+            assert_eq!(ended(code), (Outcome::Failed, String::new()));
         }
     }
 

@@ -3,7 +3,7 @@
 
 mod mutation;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
@@ -48,11 +48,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let stale = stale(&root, &mutations);
     if !stale.is_empty() {
-        let stale = stale.join("\n  ");
-        bail!(
-            "the source has changed under mutations; adapt them in {}:\n  {stale}",
-            mutation::FILE
-        );
+        let (file, stale) = (mutation::FILE, stale.join("\n  "));
+        bail!("the source has changed under mutations; adapt them in {file}:\n  {stale}");
     }
     let scratch = Scratch(root.join("target/mutants"));
     workspace::mirror(&root, &scratch.tree())?;
@@ -67,16 +64,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         println!("{}: {}", mutation.name, mutation.wrong);
         let began = Instant::now();
         let gpu = mutation.tests.iter().any(|test| of_gpu.contains(test));
-        let green = try_mutation(&scratch, mutation, gpu)?;
-        let verdict = match &green {
-            None => "does not compile".to_owned(),
-            Some(green) if green.is_empty() => "caught".to_owned(),
-            Some(green) => format!("NOT CAUGHT by {}", green.join(", ")),
-        };
-        caught += usize::from(green.as_ref().is_some_and(Vec::is_empty));
-        println!("    {verdict}");
         let tests = mutation.tests.len();
-        let red = green.map_or(0, |green| tests - green.len());
+        let (red, verdict) = match try_mutation(&scratch, mutation, gpu)? {
+            None => (0, "does not compile".to_owned()),
+            Some(green) if green.is_empty() => (tests, "caught".to_owned()),
+            Some(green) => (tests - green.len(), format!("NOT CAUGHT by {}", green.join(", "))),
+        };
+        caught += usize::from(red == tests);
+        println!("    {verdict}");
         table.row([
             mutation.name.clone(),
             tests.to_string(),
@@ -97,10 +92,9 @@ pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result
     let mutations = mutation::read(root)?;
     let mut complaints = stale(root, &mutations);
     for mutation in &mutations {
-        let gone = mutation.tests.iter().filter(|path| {
-            let name = path.rsplit("::").next();
-            name.is_none_or(|name| !tests.contains(name))
-        });
+        let is_gone = |name: &str| !tests.contains(name);
+        let gone =
+            mutation.tests.iter().filter(|path| path.rsplit("::").next().is_none_or(is_gone));
         complaints.extend(gone.map(|test| format!("{}: no test {test}", mutation.name)));
     }
     let place = |complaint| format!("{}: {complaint}", mutation::FILE);
@@ -156,16 +150,16 @@ fn pass_unmutated(
 ) -> anyhow::Result<(bool, HashSet<String>)> {
     let programs = scratch.build(true).context("the unmutated workspace")?;
     let names = mutations.iter().flat_map(|mutation| &mutation.tests);
-    let mut names: Vec<&str> = names.map(String::as_str).collect();
-    names.sort_unstable();
-    names.dedup();
-    let (finished, of_gpu) = run_tests(&programs, &names)?;
-    let wrong: Vec<_> =
-        finished.into_iter().filter(|test| test.verdict != Verdict::Passed).collect();
-    for Finished { name, verdict, .. } in &wrong {
-        println!("    {name} does not pass unmutated: {verdict:?}");
+    let names: BTreeSet<&str> = names.map(String::as_str).collect();
+    let (finished, of_gpu) = run_tests(&programs, names)?;
+    let mut pass = true;
+    for Finished { name, verdict, .. } in finished {
+        if verdict != Verdict::Passed {
+            println!("    {name} does not pass unmutated: {verdict:?}");
+            pass = false;
+        }
     }
-    Ok((wrong.is_empty(), of_gpu))
+    Ok((pass, of_gpu))
 }
 
 /// The tests that did not notice a mutation, unless it does not compile.
@@ -181,9 +175,8 @@ fn try_mutation(
         originals.push((file.clone(), fs::read_to_string(&file)?));
         fs::write(file, mutant)?;
     }
-    let names: Vec<&str> = mutation.tests.iter().map(String::as_str).collect();
-    let programs = scratch.build(gpu).ok();
-    let finished = programs.map(|programs| run_tests(&programs, &names));
+    let names = mutation.tests.iter().map(String::as_str).collect();
+    let finished = scratch.build(gpu).ok().map(|programs| run_tests(&programs, names));
     for (file, original) in originals {
         fs::write(file, original)?;
     }
@@ -198,7 +191,7 @@ fn try_mutation(
 /// error. Returns also those that only the suite for real GPUs has.
 fn run_tests(
     programs: &[Program],
-    names: &[&str],
+    mut left: BTreeSet<&str>,
 ) -> anyhow::Result<(Vec<Finished>, HashSet<String>)> {
     let environment = [
         ("CUDA_TESTS_WATCHDOG", WATCHDOG),
@@ -212,20 +205,15 @@ fn run_tests(
         serial: true,
         ..Invocation::default()
     };
-    let (mut left, mut of_gpu, mut finished) = (names.to_vec(), HashSet::new(), Vec::new());
+    let (mut of_gpu, mut finished) = (HashSet::new(), Vec::new());
     for program in programs {
-        let cases = program.list()?;
-        let has = |name: &&str| cases.iter().any(|case| case.title() == *name);
-        let (here, elsewhere): (Vec<_>, Vec<_>) = left.into_iter().partition(has);
-        left = elsewhere;
+        let mut cases = program.list("")?;
+        cases.retain(|case| left.remove(case.title()));
         if program.suite == GPU {
-            of_gpu.extend(here.iter().map(|name| (*name).to_owned()));
+            of_gpu.extend(cases.iter().map(|case| case.title().to_owned()));
         }
-        let cases = cases.iter().filter(|case| here.contains(&case.title()));
-        let full: Vec<_> = cases.map(|case| case.name.as_str()).collect();
-        if !full.is_empty() {
-            finished.extend(program.run(&invocation, &full, &mut |_| {})?.finished);
-        }
+        let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
+        finished.extend(program.run(&invocation, &names, &mut |_| {})?.finished);
     }
     if let Some(unknown) = left.first() {
         bail!("{}: there is no test {unknown}", mutation::FILE);

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::checks::{self, Finished, Verdict};
+use crate::checks::{self, Finished};
 use crate::progress::Progress;
 use crate::{Outcome, names};
 
@@ -53,8 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut finished = Vec::new();
     for row in rows {
         progress.step(row.name.to_owned());
-        let check = || (row.run)(&workshop).map(Verdict::Passed);
-        let row = Finished::of(row.name, check);
+        let row = Finished::of(row.name, || Ok((Outcome::Passed, (row.run)(&workshop)?)));
         progress.suspend(|| eprintln!("{row}"));
         finished.push(row);
     }

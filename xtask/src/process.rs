@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
+use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,28 +101,44 @@ pub(crate) struct Failure {
 /// Runs a command with this input, passes each line of its output on as it comes, and ends it if it takes
 /// longer than `patience`.
 pub(crate) fn ask(
-    mut command: Command,
+    command: Command,
     input: &'static str,
     patience: Duration,
-    mut take: impl FnMut(&str),
+    take: impl FnMut(&str),
 ) -> anyhow::Result<Result<(), Failure>> {
+    let last = |errors: &mut dyn Iterator<Item = String>| {
+        errors.filter(|line| !line.trim().is_empty()).last()
+    };
+    let followed = follow(command, input, Some(patience), take, last)?;
+    let Some((status, last)) = followed else {
+        let why = format!("ended after {} s", patience.as_secs());
+        return Ok(Err(Failure { code: None, why }));
+    };
+    let why = last.unwrap_or_else(|| "it failed".to_owned());
+    Ok(if status.success() { Ok(()) } else { Err(Failure { code: status.code(), why }) })
+}
+
+/// Runs a command with this input, and passes each line of its output on as it comes. Returns its status and
+/// what `read` makes of the lines of its error output; nothing if it took longer than `patience`, and was
+/// ended.
+pub(crate) fn follow<E: Default + Send + 'static>(
+    mut command: Command,
+    input: &'static str,
+    patience: Option<Duration>,
+    mut take: impl FnMut(&str),
+    read: impl FnOnce(&mut dyn Iterator<Item = String>) -> E + Send + 'static,
+) -> anyhow::Result<Option<(ExitStatus, E)>> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| not_started(&command))?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let errors = thread::spawn(move || {
-        let mut text = String::new();
-        // Error output that cannot be read is not quoted.
-        let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
-        text
-    });
+    let errors = thread::spawn(move || read(&mut stderr.into_iter().flat_map(lines_of)));
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         // A program that ends early does not read all of its input.
         let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
-        let lines = stdout.into_iter().flat_map(|out| BufReader::new(out).lines());
-        lines.flatten().try_for_each(|line| sender.send(line))
+        stdout.into_iter().flat_map(lines_of).try_for_each(|line| sender.send(line))
     });
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + patience.unwrap_or(FOREVER);
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => take(&line),
@@ -130,16 +146,18 @@ pub(crate) fn ask(
             Err(RecvTimeoutError::Timeout) => {
                 child.kill()?;
                 child.wait()?;
-                let why = format!("ended after {} s", patience.as_secs());
-                return Ok(Err(Failure { code: None, why }));
+                return Ok(None);
             }
         }
     }
     let status = child.wait()?;
-    let errors = errors.join().unwrap_or_default();
-    let last = errors.trim().lines().last().unwrap_or("it failed");
-    let failure = Failure { code: status.code(), why: last.to_owned() };
-    Ok(if status.success() { Ok(()) } else { Err(failure) })
+    Ok(Some((status, errors.join().unwrap_or_default())))
+}
+
+/// The lines of an output, of which not all is text.
+fn lines_of(output: impl Read) -> impl Iterator<Item = String> {
+    let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+    lines.map(|line| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned())
 }
 
 /// A file for what another program writes, removed with this.
@@ -162,6 +180,9 @@ impl Drop for Record {
         let _ = fs::remove_file(&self.0);
     }
 }
+
+/// As good as without an end.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The end of an output, which has the error.
 pub(crate) fn last_lines(text: &str) -> String {

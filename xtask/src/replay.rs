@@ -140,15 +140,14 @@ fn measure(
     let meter = Meter::new(subject, player.devices())?;
     let allocator = meter.allocator();
     let (peak, _) = log.peak();
-    let mut taken = None;
-    let mut segments = Vec::new();
+    let mut at_peak = None;
     player.pass(&allocator, |step| {
         if step == peak {
-            taken = Some(meter.at_peak());
-            segments = meter.segments().iter().map(Segment::from).collect();
+            at_peak = Some((meter.at_peak(), meter.pool.as_ref().map(snapshot::segments)));
         }
     })?;
-    let taken = taken.context("the log has a peak")??;
+    let (taken, segments) = at_peak.context("the log has a peak")?;
+    let (taken, segments) = (taken?, segments.transpose()?.unwrap_or_default());
     let (mut passes, mut calls) = (Vec::new(), 0);
     let total = || session.map_or(0, cuda_sim::Session::total_calls);
     while passes.len() < 3 || passes.iter().sum::<Duration>() < ENOUGH && passes.len() < PASSES {

@@ -51,10 +51,9 @@ impl Target {
 
     /// The simulated driver with that many devices if they are asked for, otherwise the real one.
     pub(crate) fn asked_or_real(simulated: Option<u32>) -> anyhow::Result<Self> {
-        if let Some(devices) = simulated {
-            return Ok(Self::Simulated { devices });
-        }
-        Self::probe()?.map_err(|why| refuse(format!("{why}\nWithout a GPU: --sim 4")))
+        let asked = simulated.map(|devices| Self::Simulated { devices });
+        let target = asked.map_or_else(Self::probe, |asked| Ok(Ok(asked)))?;
+        target.map_err(|why| refuse(format!("{why}\nWithout a GPU: --sim 4")))
     }
 
     /// The real driver if it shows a device, otherwise the simulated one, or that if it is asked for:
@@ -63,14 +62,11 @@ impl Target {
         asked: Option<u32>,
         otherwise: u32,
     ) -> anyhow::Result<(Self, String)> {
-        let (devices, why) = match asked {
-            Some(devices) => (devices, "as asked".to_owned()),
-            None => match Self::probe()? {
-                Ok(target) => return Ok((target, String::new())),
-                Err(why) => (otherwise, why),
-            },
-        };
-        Ok((Self::Simulated { devices }, why))
+        if let Some(devices) = asked {
+            return Ok((Self::Simulated { devices }, "as asked".to_owned()));
+        }
+        let simulated = |why| (Self::Simulated { devices: otherwise }, why);
+        Ok(Self::probe()?.map_or_else(simulated, |target| (target, String::new())))
     }
 
     /// Makes this process use the simulated driver and the simulated NCCL, if that is the target.
@@ -109,11 +105,12 @@ impl Target {
             return (tag == Tag::Nvrtc).then(|| libraries::nvrtc().err()).flatten();
         };
         let driver = Version::new(gpus.driver.0, gpus.driver.1);
+        let Libraries { runtime, nvrtc, device_runtime, nccl } = &*gpus.libraries;
         match tag {
-            Tag::Runtime => gpus.libraries.runtime.as_ref().err().cloned(),
-            Tag::Nvrtc => gpus.libraries.nvrtc.as_ref().err().cloned(),
-            Tag::DeviceRuntime => gpus.libraries.device_runtime.as_ref().err().cloned(),
-            Tag::Nccl => gpus.libraries.nccl.as_ref().err().cloned(),
+            Tag::Runtime => runtime.clone().err(),
+            Tag::Nvrtc => nvrtc.clone().err(),
+            Tag::DeviceRuntime => device_runtime.clone().err(),
+            Tag::Nccl => nccl.clone().err(),
             Tag::Cuda(major, minor) if driver < Version::new(major, minor) => {
                 Some(format!("the driver is for CUDA {driver}"))
             }
@@ -129,11 +126,9 @@ pub(crate) fn visible(devices: u32) -> String {
 
 /// The first entries of a list, or the first ordinals if there is none.
 fn first(list: Option<&str>, devices: u32) -> String {
-    let entries: Vec<String> = match list {
-        Some(list) => list.split(',').take(devices as usize).map(str::to_owned).collect(),
-        None => (0..devices).map(|ordinal| ordinal.to_string()).collect(),
-    };
-    entries.join(",")
+    let ordinals: Vec<String> = (0..devices).map(|ordinal| ordinal.to_string()).collect();
+    let list = list.map_or_else(|| ordinals.join(","), str::to_owned);
+    list.split(',').take(devices as usize).collect::<Vec<_>>().join(",")
 }
 
 impl fmt::Display for Target {

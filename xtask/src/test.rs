@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::cargo::build;
 use crate::process::cargo;
 use crate::suite::process::follow;
-use crate::suite::{Case, Invocation, Program, Report, Row, Setting, Variant};
+use crate::suite::{Invocation, Program, Report, Row, Setting, Variant};
 use crate::target::Target;
 use crate::{Outcome, queue};
 pub(crate) use depth::Depth;
@@ -151,14 +151,14 @@ fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
 fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> anyhow::Result<Row> {
     let mut row = Row::new(&program.suite);
     let mut invocation = Invocation::default();
-    let mut cases = program.list()?;
-    cases.retain(|case| case.name.contains(filter));
+    let cases = program.list(filter)?;
     let names = match setting {
         None => row.choose(program, &cases, |_| None),
         Some(setting) => {
             row.name += &format!(", {setting}");
             let names;
-            (invocation, names) = simulated(&mut row, program, &cases, setting)?;
+            let target = Target::Simulated { devices: setting.devices };
+            (invocation, names) = setting.choose(&mut row, program, &cases, &target)?;
             names
         }
     };
@@ -175,21 +175,6 @@ fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> anyhow
         row.add(&program.suite, run?);
     }
     Ok(row)
-}
-
-/// How to run a program's tests with a setting of the simulated driver, and their names; the row leaves out
-/// the others.
-fn simulated<'a>(
-    row: &mut Row,
-    program: &Program,
-    cases: &'a [Case],
-    setting: Setting,
-) -> anyhow::Result<(Invocation, Vec<&'a str>)> {
-    let target = Target::Simulated { devices: setting.devices };
-    let mut invocation = setting.invocation(&target)?;
-    invocation.apart = program.poisons();
-    let names = row.choose(program, cases, |case| setting.leaves_out(case, &target));
-    Ok((invocation, names))
 }
 
 /// Every process prints lines around its tests; only the verdicts are shown.

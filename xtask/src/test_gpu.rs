@@ -13,7 +13,7 @@ use fs_err as fs;
 use crate::cargo::build;
 use crate::progress::Progress;
 use crate::suite::report::Status;
-use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit};
+use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit, libtest};
 use crate::target::Target;
 use crate::{Outcome, Refusal, refuse};
 use matrix::Matrix;
@@ -129,8 +129,7 @@ fn suites(args: &Args) -> anyhow::Result<Vec<Suite>> {
     };
     let filter = args.filter.as_deref().unwrap_or_default();
     let listed = programs.into_iter().map(|program| {
-        let mut cases = program.list()?;
-        cases.retain(|case| case.name.contains(filter));
+        let cases = program.list(filter)?;
         Ok((program, cases))
     });
     listed.collect()
@@ -148,17 +147,17 @@ fn run_row(
     args: &Args,
 ) -> anyhow::Result<Row> {
     let mut row = Row::new(setting.to_string());
-    let mut invocation = match setting.invocation(target) {
-        Ok(invocation) => invocation,
-        Err(Refusal(reason)) => {
-            row.status = Status::NotRun(reason);
-            return Ok(row);
-        }
-    };
     for (program, cases) in suites {
-        invocation.apart = program.poisons();
-        let names = row.choose(program, cases, |case| setting.leaves_out(case, target));
-        row.add(&program.suite, run_program(program, &invocation, &names, setting)?);
+        match setting.choose(&mut row, program, cases, target) {
+            Ok((invocation, names)) => {
+                let run = run_program(program, &invocation, &names, setting)?;
+                row.add(&program.suite, run);
+            }
+            Err(Refusal(reason)) => {
+                row.status = Status::NotRun(reason);
+                return Ok(row);
+            }
+        }
     }
     // A filter may match no test; without one, a row without tests is not a success.
     if row.tests.is_empty() && args.filter.is_none() {
@@ -176,9 +175,8 @@ fn run_program(
     let progress = Progress::bar(names.len());
     let mut seen = HashSet::new();
     let run = program.run(invocation, names, &mut |line: &str| {
-        let announced = line.strip_prefix("test ");
-        let name = announced.and_then(|rest| Some(rest.split_once(" ... ")?.0));
-        if let Some(name) = name.filter(|name| seen.insert((*name).to_owned())) {
+        let announced = libtest::announced(line).map(|(name, _)| name);
+        if let Some(name) = announced.filter(|name| seen.insert((*name).to_owned())) {
             progress.step(format!("{setting} {}", Case::parse(name).title()));
         }
     });

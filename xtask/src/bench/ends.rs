@@ -84,17 +84,17 @@ impl RawEnds {
     /// Enqueues a copy of all bytes.
     ///
     /// # Safety
-    /// Both ends have that many bytes, the host's readable or writable as the direction demands, and no
-    /// other code uses them until the copy is done.
+    /// The stream is live. Both ends have that many bytes, the host's readable or writable as the direction
+    /// demands, and no other code uses them until the copy is done.
     pub(super) unsafe fn enqueue(self, stream: CUstream, to: Direction) -> CUresult {
         let Self { host, device, bytes } = self;
         match to {
-            // SAFETY: the caller vouches for both ends until the copy is done; the stream is live.
+            // SAFETY: the caller vouches for the stream, and for both ends until the copy is done.
             Direction::Up => unsafe {
                 sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, stream)
             },
-            // SAFETY: the caller vouches for both ends, the host's for writes here, until the copy is
-            // done; the stream is live.
+            // SAFETY: the caller vouches for the stream, and for both ends, the host's for writes here,
+            // until the copy is done.
             Direction::Down => unsafe {
                 sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, stream)
             },

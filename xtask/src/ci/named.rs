@@ -15,11 +15,9 @@ pub(crate) fn named(page: &str) -> Vec<&str> {
 /// Text in backticks in the columns called `header` of a page's tables that is no command and has a
 /// word that is not among `words`.
 pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) -> Vec<&'p str> {
-    let mut names = Vec::new();
-    for_each_cell(page, header, |cell, is_in_column| {
-        let api = quoted(cell).filter(|name| is_in_column && !name.starts_with("cargo "));
-        names.extend(api.filter(|name| words_of(name).any(|word| !words.contains(word))));
-    });
+    let mut names = in_column(page, header);
+    let is_unknown = |name: &str| words_of(name).any(|word| !words.contains(word));
+    names.retain(|name| !name.starts_with("cargo ") && is_unknown(name));
     names
 }
 
@@ -77,13 +75,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// `a01_guard_basic`: a letter, two digits, words.
 fn has_id(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    bytes.len() > 4
-        && bytes[0].is_ascii_lowercase()
-        && bytes[1].is_ascii_digit()
-        && bytes[2].is_ascii_digit()
-        && bytes[3] == b'_'
-        && name.chars().all(is_word)
+    let begins = matches!(name.as_bytes(), [b'a'..=b'z', b'0'..=b'9', b'0'..=b'9', b'_', _, ..]);
+    begins && name.chars().all(is_word)
 }
 
 fn words_of(text: &str) -> impl Iterator<Item = &str> {

@@ -34,8 +34,8 @@ pub(crate) fn complaints(folder: &Path) -> anyhow::Result<Vec<String>> {
 
 fn complaint(page: &str, text: &str, first: &[&str]) -> Option<String> {
     let found: Vec<&str> = methods(text).take(first.len()).collect();
-    (found != first)
-        .then(|| format!("{page} begins with {}, not with {}", found.join(", "), first.join(", ")))
+    let [begins, not] = [&found, first].map(|names| names.join(", "));
+    (begins != not).then(|| format!("{page} begins with {begins}, not with {not}"))
 }
 
 /// Methods of the page, in its order.

@@ -1,9 +1,7 @@
 //! Transfers by the safe layer, beside raw driver calls on the same memory and stream.
 
 use cuda_core::{Device, DeviceBuffer, PinnedBuffer, Stream};
-use cuda_sys::{
-    CUresult, cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuMemcpyPeerAsync,
-};
+use cuda_sys::{self as sys, CUresult, CUstream};
 use serde::Serialize;
 
 use super::data;
@@ -53,39 +51,30 @@ impl Bench {
     pub(crate) fn upload(&mut self) -> anyhow::Result<Rate> {
         let (size, to) = (self.source.len(), self.first.as_raw());
         let from = self.source.as_slice()?.as_ptr();
-        compare(
-            size,
-            &self.stream,
-            || self.stream.upload(&self.source, &mut self.first),
-            // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is
-            // waited for before anything else does.
-            || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), size, self.stream.as_raw()) },
-        )
+        let safe = || self.stream.upload(&self.source, &mut self.first);
+        // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is waited for
+        // before anything else does.
+        let raw = |on| unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), size, on) };
+        compare(size, &self.stream, safe, raw)
     }
 
     /// Copies the first buffer to the second.
     pub(crate) fn copy(&mut self) -> anyhow::Result<Rate> {
         let (size, to, from) = (self.source.len(), self.second.as_raw(), self.first.as_raw());
-        compare(
-            size,
-            &self.stream,
-            || self.stream.copy(&self.first, &mut self.second),
-            // SAFETY: as in `upload`.
-            || unsafe { cuMemcpyDtoDAsync_v2(to, from, size, self.stream.as_raw()) },
-        )
+        let safe = || self.stream.copy(&self.first, &mut self.second);
+        // SAFETY: as in `upload`.
+        let raw = |on| unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, size, on) };
+        compare(size, &self.stream, safe, raw)
     }
 
     /// Copies the second buffer to the host.
     pub(crate) fn download(&mut self) -> anyhow::Result<Rate> {
         let (size, from) = (self.source.len(), self.second.as_raw());
         let to = self.target.as_mut_slice()?.as_mut_ptr();
-        compare(
-            size,
-            &self.stream,
-            || self.stream.download(&self.second, &mut self.target),
-            // SAFETY: as in `upload`.
-            || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, self.stream.as_raw()) },
-        )
+        let safe = || self.stream.download(&self.second, &mut self.target);
+        // SAFETY: as in `upload`.
+        let raw = |on| unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, size, on) };
+        compare(size, &self.stream, safe, raw)
     }
 
     /// The verified copies, by the safe layer alone: whether the data that returns is the data
@@ -104,14 +93,15 @@ fn compare(
     bytes: usize,
     stream: &Stream,
     mut safe: impl FnMut() -> cuda_core::Result<()>,
-    mut raw: impl FnMut() -> CUresult,
+    mut raw: impl FnMut(CUstream) -> CUresult,
 ) -> anyhow::Result<Rate> {
     let safe = || {
         safe()?;
         stream.synchronize()
     };
     let effort = Effort::FULL.at_most(ROUNDS);
-    let measured = pair(effort, 1, safe, || wait(raw(), stream), || Ok(()))?;
+    let raw = || wait(raw(stream.as_raw()), stream);
+    let measured = pair(effort, 1, safe, raw, || Ok(()))?;
     let measured = measured.moving(bytes);
     Ok(Rate { safe: measured.ours, raw: measured.raw.unwrap_or_default() })
 }
@@ -146,16 +136,12 @@ pub(crate) fn between(from: Device, to: Device, size: usize) -> anyhow::Result<P
     here.synchronize()?;
 
     let (into, of) = (target.as_raw(), source.as_raw());
-    let copy = compare(
-        size,
-        &here,
-        || here.copy(&source, &mut target),
-        || {
-            // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is
-            // waited for before anything else does; contexts and stream are live.
-            unsafe { cuMemcpyPeerAsync(into, far.as_raw(), of, near.as_raw(), size, here.as_raw()) }
-        },
-    )?;
+    let raw = |on| {
+        // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is waited for
+        // before anything else does; contexts and stream are live.
+        unsafe { sys::cuMemcpyPeerAsync(into, far.as_raw(), of, near.as_raw(), size, on) }
+    };
+    let copy = compare(size, &here, || here.copy(&source, &mut target), raw)?;
 
     // The verified copy, by the safe layer alone: two streams, two devices, and no explicit wait
     // until the bytes are compared. The raw calls have left another pattern.

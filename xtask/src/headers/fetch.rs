@@ -8,10 +8,14 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::process::{python, run};
+use crate::refuse;
 use crate::workspace::empty;
 
 /// Below the workspace; ignored by git.
 const CACHE: &str = ".cuda-headers";
+
+/// Passed to Python, so that no file must be found beside this program.
+const UNPACK: &str = include_str!("../../headers/unpack.py");
 
 /// A release of CUDA with a header that can be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +46,14 @@ pub(crate) const RELEASES: [Release; 6] = [
     NEWEST,
 ];
 
-/// The directory of the release's `cuda.h`, which is fetched if it is absent.
+/// The directory of the release's `cuda.h`, which is fetched if it is absent; or why it cannot be.
 pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
+    let refused =
+        |error| refuse(format!("cuda.h {} could not be fetched: {error:#}", release.name));
+    fetched(root, release).map_err(refused)
+}
+
+fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     let directory = root.join(CACHE).join(release.name);
     if let Some(include) = find(&directory) {
         return Ok(include);
@@ -67,13 +77,7 @@ fn download(release: Release, directory: &Path) -> anyhow::Result<()> {
          --platform manylinux2014_x86_64",
     );
     run(pip.arg("--dest").arg(directory).arg(release.requirement))?;
-    let script = "import os, sys, glob, zipfile\n\
-                  [path] = glob.glob(os.path.join(glob.escape(sys.argv[1]), '*.whl'))\n\
-                  with zipfile.ZipFile(path) as wheel:\n    \
-                  names = [n for n in wheel.namelist() if n.endswith(('/cuda.h', 'License.txt'))]\n    \
-                  wheel.extractall(sys.argv[1], names)\n\
-                  os.remove(path)\n";
-    run(python("-c").arg(script).arg(directory))
+    run(python("-c").arg(UNPACK).arg(directory))
 }
 
 /// The directory of the first `cuda.h` below `directory`.

@@ -32,11 +32,11 @@ pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Resul
     let mut cells = vec![version, declared.len().to_string()];
     match bound(root, include) {
         Ok(bound) => {
-            let known: BTreeSet<_> = declared.union(&bundled).cloned().collect();
-            let missing = known.difference(&bound);
-            problems.extend(missing.map(|name| format!("{name} is not bound")));
-            let more = bound.difference(&known);
-            problems.extend(more.map(|it| format!("{it} is bound, but nothing declares it")));
+            let known = &declared | &bundled;
+            problems.extend((&known - &bound).iter().map(|it| format!("{it} is not bound")));
+            let more = &bound - &known;
+            problems
+                .extend(more.iter().map(|it| format!("{it} is bound, but nothing declares it")));
             let completed = bound.difference(&declared).count();
             let [assertions, passed, not_run] = test(root, include, kinds, &mut problems)?;
             let counts = [bound.len(), completed, assertions, passed, not_run];

@@ -96,7 +96,7 @@ mod tests {
     use cuda_core::adaptors::{Logging, Statistics};
 
     use super::*;
-    use crate::replay::snapshot::{self, Segment};
+    use crate::replay::snapshot;
     use crate::svg::Svg;
     use crate::target;
 
@@ -164,8 +164,7 @@ mod tests {
         let stream = &player.streams[0];
         let held = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
         let mut svg = Svg::default();
-        let segments = pool.segments(stream.device());
-        let segments: Vec<_> = segments.iter().map(Segment::from).collect();
+        let segments = snapshot::segments(&pool)?;
         snapshot::draw(&mut svg, "segments", &segments, 0.0);
         let svg = svg.page(900.0, 900.0, "a test");
         drop(held);

@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 
 use anyhow::ensure;
-use cuda_core::pools::{CacheBlock, CacheBlockState, CacheSegment};
+use cuda_core::adaptors::{self, Tracking};
+use cuda_core::{Allocator, CachingPool};
 use serde::{Deserialize, Deserializer, de};
 
 use super::picture::{LEFT, RIGHT, ROW, TOP, heading, largest, list, page, size};
@@ -36,23 +37,11 @@ enum State {
     Pending,
 }
 
-impl From<&CacheSegment> for Segment {
-    fn from(segment: &CacheSegment) -> Self {
-        let block = |block: &CacheBlock| Block {
-            address: block.address,
-            bytes: block.bytes,
-            state: match block.state {
-                CacheBlockState::Used => State::Used,
-                CacheBlockState::Free => State::Free,
-                CacheBlockState::Pending => State::Pending,
-            },
-        };
-        Self {
-            address: segment.address,
-            bytes: segment.bytes,
-            blocks: segment.blocks.iter().map(block).collect(),
-        }
-    }
+/// The segments that a pool of this process holds now.
+pub(super) fn segments(pool: &CachingPool) -> anyhow::Result<Vec<Segment>> {
+    let nothing = Tracking::new(Allocator::plain());
+    let snapshot = adaptors::Snapshot::of(&nothing).with_pool(pool)?;
+    Ok(Snapshot::parse(&snapshot.to_json())?.segments)
 }
 
 /// The form in a snapshot: `"0x7f2c14000000"`.
@@ -163,8 +152,7 @@ impl Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use cuda_core::adaptors::{self, Tracking};
-    use cuda_core::{Allocator, CachingPool, Device};
+    use cuda_core::Device;
     use std::sync::Arc;
 
     use super::*;

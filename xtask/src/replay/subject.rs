@@ -1,7 +1,7 @@
 //! The allocators that a log can be run against, and the memory that each takes from its devices.
 
 use clap::ValueEnum;
-use cuda_core::{Allocator, CachingPool, Device, pools::CacheSegment};
+use cuda_core::{Allocator, CachingPool, Device};
 
 /// An allocator to run a log against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,15 +60,6 @@ impl Meter {
     /// Bytes taken since the start, as the devices report them: for allocators without a counter.
     pub(crate) fn at_peak(&self) -> anyhow::Result<u64> {
         Ok(self.free.saturating_sub(free(&self.devices)?))
-    }
-
-    /// The segments that a caching pool holds now; other allocators have none.
-    pub(crate) fn segments(&self) -> Vec<CacheSegment> {
-        let of = |pool: &CachingPool| {
-            let devices = self.devices.iter();
-            devices.flat_map(|device| pool.segments(*device)).collect()
-        };
-        self.pool.as_ref().map(of).unwrap_or_default()
     }
 
     /// The peak of reserved memory, by the allocator's own counter if it has one.

@@ -56,6 +56,8 @@ impl Tag {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) name: String,
+    /// The path without requirement and tags.
+    title: String,
     /// Devices it needs; zero for a test that was not declared with `gpu_test!`.
     pub(crate) needs: u32,
     pub(crate) tags: Vec<Tag>,
@@ -64,41 +66,33 @@ pub(crate) struct Case {
 impl Case {
     /// Reads `module::a37_name::asynchronous::needs_2`.
     pub(crate) fn parse(name: &str) -> Self {
-        let mut segments = name.rsplit("::");
-        let needs = segments
-            .next()
-            .and_then(|last| last.strip_prefix("needs_"))
-            .and_then(|devices| devices.parse().ok());
-        let tags = match needs {
-            Some(_) => segments.map_while(Tag::parse).collect(),
-            None => Vec::new(),
+        let declared = name.rsplit_once("::needs_");
+        let declared = declared.and_then(|(path, devices)| Some((path, devices.parse().ok()?)));
+        let ((title, tags), needs) = match declared {
+            Some((path, devices)) => (without_tags(path), devices),
+            None => ((name, Vec::new()), 0),
         };
-        Self { name: name.into(), needs: needs.unwrap_or(0), tags }
+        Self { name: name.into(), title: title.into(), needs, tags }
     }
 
-    /// The path without requirement and tags.
     pub(crate) fn title(&self) -> &str {
-        let drop = self.tags.len() + usize::from(self.needs > 0);
-        let mut title = self.name.as_str();
-        for _ in 0..drop {
-            title = title.rsplit_once("::").map_or(title, |(front, _)| front);
-        }
-        title
+        &self.title
     }
+}
+
+/// The path in front of its tags, and these.
+fn without_tags(path: &str) -> (&str, Vec<Tag>) {
+    let tags: Vec<Tag> = path.rsplit("::").map_while(Tag::parse).collect();
+    let title = path.rsplitn(tags.len() + 1, "::").last().unwrap_or(path);
+    (title, tags)
 }
 
 /// Reads a line of error output by which a test reports something, `noted: gpu::copies::j13::real:
 /// a figure`: the test's name as in a table, and the text.
 pub(crate) fn note(line: &str) -> Option<String> {
     let (path, text) = line.strip_prefix("noted: ")?.split_once(": ")?;
-    let (_program, mut title) = path.split_once("::")?;
-    while let Some((front, last)) = title.rsplit_once("::") {
-        if Tag::parse(last).is_none() {
-            break;
-        }
-        title = front;
-    }
-    Some(format!("{title}: {text}"))
+    let (_program, path) = path.split_once("::")?;
+    Some(format!("{}: {text}", without_tags(path).0))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The report for continuous-integration services: one suite per row.
 
-use super::report::{Row, Status};
+use super::report::{LeftOut, Row, Status, Test};
 use crate::xml::escape;
 
 /// All rows.
@@ -12,14 +12,12 @@ pub(crate) fn report(rows: &[Row]) -> String {
 fn suite(row: &Row) -> String {
     let name = &row.name;
     let mut cases = String::new();
-    for test in &row.tests {
-        let result = test.failure.as_deref().map(failure);
-        let class = format!("{name}.{}", test.suite);
-        cases += &case(&class, &test.name, test.seconds, result);
+    for Test { suite, name: test, seconds, failure: output } in &row.tests {
+        let result = output.as_deref().map(failure);
+        cases += &case(&format!("{name}.{suite}"), test, *seconds, result);
     }
-    for left_out in &row.left_out {
-        let class = format!("{name}.{}", left_out.suite);
-        cases += &case(&class, &left_out.test, 0.0, Some(skipped(&left_out.reason)));
+    for LeftOut { suite, test, reason } in &row.left_out {
+        cases += &case(&format!("{name}.{suite}"), test, 0.0, Some(skipped(reason)));
     }
     for complaint in &row.complaints {
         cases += &case(name, "process", 0.0, Some(failure(complaint)));

@@ -15,9 +15,9 @@ const KEPT_LINES: usize = 100;
 /// Follows the output of one process.
 #[derive(Default)]
 pub(crate) struct Parser {
-    finished: Vec<Finished>,
+    pub(crate) finished: Vec<Finished>,
     /// The test that was announced and has no verdict so far.
-    pending: Option<String>,
+    pub(crate) pending: Option<String>,
     /// The last lines beside libtest's own.
     printed: VecDeque<String>,
     section: Option<String>,
@@ -26,17 +26,6 @@ pub(crate) struct Parser {
     blocks: usize,
     /// When the first program or the last test began.
     last: Option<Instant>,
-}
-
-/// The result of the output.
-pub(crate) struct Output {
-    pub(crate) finished: Vec<Finished>,
-    /// The test that was running when the output stopped.
-    pub(crate) interrupted: Option<String>,
-    /// The last lines beside libtest's own.
-    pub(crate) printed: String,
-    /// Whether every `running N tests` has its `test result`.
-    pub(crate) complete: bool,
 }
 
 impl Parser {
@@ -95,18 +84,24 @@ impl Parser {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Output {
+    /// Gives each test that failed its output, which comes after all verdicts.
+    pub(crate) fn finish(mut self) -> Self {
         for test in &mut self.finished {
             if let Verdict::Failed(output) = &mut test.verdict {
                 *output = self.sections.remove(&test.name).unwrap_or_default();
             }
         }
-        Output {
-            finished: self.finished,
-            interrupted: self.pending,
-            printed: Vec::from(self.printed).join("\n"),
-            complete: self.blocks == self.summaries,
-        }
+        self
+    }
+
+    /// Whether every `running N tests` has its `test result`.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.blocks == self.summaries
+    }
+
+    /// The last lines beside libtest's own.
+    pub(crate) fn printed(&self) -> String {
+        Vec::from(self.printed.clone()).join("\n")
     }
 
     /// The time since the last verdict, for a test that never got one.
@@ -122,7 +117,7 @@ fn is_announcement(line: &str) -> bool {
 }
 
 /// `test name ... rest`, without what libtest appends to the name.
-fn announced(line: &str) -> Option<(&str, &str)> {
+pub(crate) fn announced(line: &str) -> Option<(&str, &str)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     Some((name.strip_suffix(" - should panic").unwrap_or(name), rest))
 }
@@ -136,7 +131,7 @@ pub(crate) fn listed(output: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Output {
+    fn parse(text: &str) -> Parser {
         let mut parser = Parser::default();
         for line in text.lines() {
             parser.line(line);
@@ -152,7 +147,7 @@ mod tests {
              ---- d stdout ----\nthread 'd' panicked\nleft: 1\n\nfailures:\n    d\n\n\
              test result: FAILED. 2 passed; 1 failed; 1 ignored\n",
         );
-        assert!(output.complete);
+        assert!(output.is_complete());
         let verdicts: Vec<_> =
             output.finished.iter().map(|test| (test.name.as_str(), test.verdict.clone())).collect();
         assert_eq!(
@@ -171,15 +166,15 @@ mod tests {
         let output = parse("running 2 tests\ntest a ... hello\n========= x\nok\ntest b ... ok\n");
         assert_eq!(output.finished.len(), 2);
         assert!(output.finished.iter().all(|test| test.verdict == Verdict::Passed));
-        assert!(!output.complete, "there was no summary");
+        assert!(!output.is_complete(), "there was no summary");
     }
 
     #[test]
     fn a_process_that_died_names_the_test() {
         let output = parse("running 2 tests\ntest a ... ok\ntest b ... \nwatchdog\n");
-        assert_eq!(output.interrupted.as_deref(), Some("b"));
-        assert_eq!(output.printed, "\nwatchdog");
-        assert!(!output.complete);
+        assert_eq!(output.pending.as_deref(), Some("b"));
+        assert_eq!(output.printed(), "\nwatchdog");
+        assert!(!output.is_complete());
     }
 
     #[test]

@@ -2,17 +2,15 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context;
 
-use super::libtest::{self, Output, Parser};
-use super::{Case, Finished, Verdict, case};
-use crate::process::output;
+use super::libtest::{self, Parser};
+use super::{Case, Finished, case};
+use crate::process::{self, output};
 
 /// Lines of a dead process's error output that the failure of its test quotes.
 const QUOTED_LINES: usize = 40;
@@ -66,11 +64,11 @@ impl Program {
         self.suite == "cuda-tests::sticky"
     }
 
-    /// Every test in the program.
-    pub(crate) fn list(&self) -> anyhow::Result<Vec<Case>> {
+    /// Every test in the program with a path that contains `filter`.
+    pub(crate) fn list(&self, filter: &str) -> anyhow::Result<Vec<Case>> {
         let mut list = Command::new(&self.path);
         let listed = output(list.args(["--list", "--format", "terse"]))?;
-        let names = libtest::listed(&listed).into_iter();
+        let names = libtest::listed(&listed).into_iter().filter(|name| name.contains(filter));
         Ok(names.map(|name| Case::parse(&name)).collect())
     }
 
@@ -89,8 +87,8 @@ impl Program {
             while !remaining.is_empty() {
                 let command = self.command(invocation, serial, &remaining);
                 let ended = follow(command, echo)?;
-                let (complete, report) = (ended.output.complete, ended.report());
-                let interrupted = ended.output.interrupted.as_deref();
+                let (complete, report) = (ended.output.is_complete(), ended.report());
+                let interrupted = ended.output.pending.as_deref();
                 let is_known = interrupted.is_some_and(|name| remaining.contains(&name));
                 let mut run = ended.into_run();
                 let reported: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
@@ -136,7 +134,7 @@ impl Program {
 /// A process that has ended.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    pub(crate) output: Output,
+    pub(crate) output: Parser,
     /// The end of its error output.
     pub(crate) errors: String,
     /// What tests reported there beside their verdicts.
@@ -148,8 +146,9 @@ pub(crate) struct Ended {
 impl Ended {
     /// Its status and the end of its output.
     pub(crate) fn report(&self) -> String {
-        let status = format!("the process ended: {}", self.status);
-        let parts = [&status, &self.output.printed, &self.errors].map(|part| part.trim_end());
+        let (status, printed) = (self.status, self.output.printed());
+        let status = format!("the process ended: {status}");
+        let parts = [&status, &printed, &self.errors].map(|part| part.trim_end());
         let parts = parts.into_iter().filter(|part| !part.is_empty());
         parts.collect::<Vec<_>>().join("\n")
     }
@@ -158,53 +157,31 @@ impl Ended {
     pub(crate) fn into_run(self) -> Run {
         let report = self.report();
         let mut finished = self.output.finished;
-        finished.extend(self.output.interrupted.map(|name| Finished {
-            name,
-            verdict: Verdict::Failed(report.clone()),
-            time: self.unfinished,
-        }));
+        let lost = self.output.pending.map(|name| Finished::lost(name, &report));
+        finished.extend(lost.map(|test| Finished { time: self.unfinished, ..test }));
         let is_unexplained = !self.status.success() && !finished.iter().any(Finished::has_failed);
         Run { finished, complaint: is_unexplained.then_some(report), notes: self.notes }
     }
 }
 
 /// Runs `command`, reads its output as libtest's and passes every line on as it comes.
-pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Result<Ended> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| command.get_program().to_string_lossy().into_owned())?;
-    let errors = child.stderr.take();
-    let errors = errors.map(|stderr| thread::spawn(move || tail(stderr)));
+pub(crate) fn follow(command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Result<Ended> {
     let mut parser = Parser::default();
-    if let Some(stdout) = child.stdout.take() {
-        let mut stdout = BufReader::new(stdout);
-        let mut line = Vec::new();
-        while stdout.read_until(b'\n', &mut line)? > 0 {
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end_matches(['\n', '\r']);
-            parser.line(text);
-            echo(text);
-            line.clear();
-        }
-    }
-    let status = child.wait()?;
-    let (errors, notes) = match errors.map(thread::JoinHandle::join) {
-        Some(Ok(read)) => read,
-        _ => Default::default(),
+    let take = |line: &str| {
+        parser.line(line);
+        echo(line);
     };
+    let followed = process::follow(command, "", None, take, tail)?;
+    let (status, (errors, notes)) = followed.context("nothing ended it")?;
     let unfinished = parser.since_last();
     Ok(Ended { status, output: parser.finish(), errors, notes, unfinished })
 }
 
 /// Passes error output on, and keeps its end and all reports of tests.
-fn tail(stderr: impl Read) -> (String, Vec<String>) {
+fn tail(lines: &mut dyn Iterator<Item = String>) -> (String, Vec<String>) {
     let mut kept = VecDeque::new();
     let mut notes = Vec::new();
-    for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line).into_owned();
+    for line in lines {
         eprintln!("{line}");
         notes.extend(case::note(&line));
         if kept.len() == QUOTED_LINES {

@@ -40,16 +40,6 @@ pub(crate) struct LeftOut {
     pub(crate) reason: String,
 }
 
-impl LeftOut {
-    fn new(suite: &str, test: &str, reason: &str) -> Self {
-        let reason = match reason {
-            "" => "ignored, no reason given",
-            _ => reason,
-        };
-        Self { suite: suite.into(), test: test.into(), reason: reason.into() }
-    }
-}
-
 /// The results of tests that ran with the same settings.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Row {
@@ -116,7 +106,9 @@ impl Row {
 
     /// Adds a test that did not run.
     pub(crate) fn leave_out(&mut self, suite: &str, test: &str, reason: &str) {
-        self.left_out.push(LeftOut::new(suite, test, reason));
+        let reason = if reason.is_empty() { "ignored, no reason given" } else { reason };
+        let left_out = LeftOut { suite: suite.into(), test: test.into(), reason: reason.into() };
+        self.left_out.push(left_out);
     }
 
     /// Whether it has neither results nor tests that it left out.
@@ -152,11 +144,9 @@ impl Row {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
-    /// What no row ran.
+    /// What no row ran, and remarks that are of none.
     #[serde(skip)]
-    left_out: Vec<LeftOut>,
-    #[serde(skip)]
-    notes: Vec<String>,
+    beside: Row,
 }
 
 impl Report {
@@ -172,28 +162,31 @@ impl Report {
 
     /// Adds tests that did not run and that belong to no row.
     pub(crate) fn not_run(&mut self, suite: &str, name: &str, reason: &str) {
-        self.left_out.push(LeftOut::new(suite, name, reason));
+        self.beside.leave_out(suite, name, reason);
     }
 
     /// Adds another remark.
     pub(crate) fn note(&mut self, note: String) {
-        self.notes.push(note);
+        self.beside.notes.push(note);
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
-        let count = |of: fn(&Row) -> usize| -> usize { self.rows.iter().map(of).sum() };
-        match (count(Row::failed), count(Row::passed)) {
+        match (self.sum(Row::failed), self.sum(Row::passed)) {
             (0, 0) => Outcome::CouldNotRun,
             (0, _) => Outcome::Passed,
             _ => Outcome::Failed,
         }
     }
 
+    fn sum(&self, count: fn(&Row) -> usize) -> usize {
+        self.rows.iter().map(count).sum()
+    }
+
     /// Names of what did not run, by reason: once each, since several rows may leave out the same test.
     fn reasons(&self) -> BTreeMap<&str, BTreeSet<String>> {
         let mut reasons = BTreeMap::<_, BTreeSet<_>>::new();
-        let of_rows = self.rows.iter().flat_map(|row| &row.left_out);
-        for LeftOut { suite, test, reason } in of_rows.chain(&self.left_out) {
+        let rows = self.rows.iter().chain([&self.beside]);
+        for LeftOut { suite, test, reason } in rows.flat_map(|row| &row.left_out) {
             let tests = reasons.entry(reason.as_str()).or_default();
             tests.insert(format!("{suite}: {test}"));
         }
@@ -224,11 +217,9 @@ impl Report {
             if let Status::NotRun(reason) = &row.status {
                 text += &format!("not run: {}: {reason}\n", row.name);
             }
-            for note in &row.notes {
-                text += &format!("noted: {}: {note}\n", row.name);
-            }
+            text.extend(row.notes.iter().map(|note| format!("noted: {}: {note}\n", row.name)));
         }
-        for note in &self.notes {
+        for note in &self.beside.notes {
             text += &format!("{note}\n");
         }
         let reasons = self.reasons();
@@ -247,8 +238,8 @@ impl Report {
         let skipped: usize = reasons.values().map(BTreeSet::len).sum();
         text + &format!(
             "\n{} passed, {} failed, {skipped} skipped in {:.1} s\n",
-            self.rows.iter().map(Row::passed).sum::<usize>(),
-            self.rows.iter().map(Row::failed).sum::<usize>(),
+            self.sum(Row::passed),
+            self.sum(Row::failed),
             elapsed.as_secs_f64()
         )
     }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::{Case, Invocation, Tag};
+use super::{Case, Invocation, Program, Row, Tag};
 use crate::Refusal;
 use crate::target::{DEVICE_RUNTIME, RUNTIME, Target, simulator_seed, visible};
 
@@ -49,24 +49,31 @@ impl Variant {
     /// The rows on the simulated driver, where real ones could be.
     pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded];
 
-    fn name(self) -> &'static str {
+    /// Its name, and what it sets beside the devices.
+    fn describe(self) -> (&'static str, Vec<(&'static str, String)>) {
+        let mode = |mode: &str| ("CUDA_SIM_MODE", mode.to_owned());
+        let allocator = |name: &str| ("CUDA_CORE_ALLOCATOR", name.to_owned());
+        let missing = || ("CUDA_SIM_MISSING", newer_symbols().join(","));
         match self {
-            Self::Default => "default",
-            Self::Blocking => "launch-blocking",
-            Self::EagerLoading => "eager-loading",
-            Self::Memcheck => "memcheck",
-            Self::Lazy => "sim-lazy",
-            Self::Eager => "sim-eager",
-            Self::Threaded => "sim-threaded",
-            Self::DriverPool => "sim-driver-pool",
-            Self::Plain => "sim-plain",
-            Self::Oldest => "sim-cuda-11.8",
+            Self::Default => ("default", vec![]),
+            Self::Blocking => ("launch-blocking", vec![("CUDA_LAUNCH_BLOCKING", "1".into())]),
+            Self::EagerLoading => ("eager-loading", vec![("CUDA_MODULE_LOADING", "EAGER".into())]),
+            Self::Memcheck => ("memcheck", vec![("CUDA_TESTS_WATCHDOG", "300".into())]),
+            Self::Lazy => ("sim-lazy", vec![mode("lazy")]),
+            Self::Eager => ("sim-eager", vec![mode("eager")]),
+            Self::Threaded => ("sim-threaded", vec![mode("threaded"), simulator_seed()]),
+            Self::DriverPool => ("sim-driver-pool", vec![mode("lazy"), allocator("driver")]),
+            Self::Plain => ("sim-plain", vec![mode("lazy"), allocator("plain")]),
+            Self::Oldest => ("sim-cuda-11.8", vec![mode("lazy"), missing()]),
         }
+    }
+
+    fn is_simulated(self) -> bool {
+        !Self::REAL.contains(&self)
     }
 
     /// Why a test with this tag is meaningless under these settings, if so.
     fn refuses(self, tag: Tag) -> Option<&'static str> {
-        let is_simulated = !Self::REAL.contains(&self);
         match (self, tag) {
             (Self::Blocking, Tag::Asynchronous) => Some("calls block in this row"),
             (Self::Blocking, Tag::Timing) => Some("calls block in this row, which times them"),
@@ -77,10 +84,10 @@ impl Variant {
             (Self::Oldest, Tag::Cuda(major, minor)) if OLDEST < (major, minor) => {
                 Some("the simulated driver is for CUDA 11.8 in this row")
             }
-            (_, Tag::Real) if is_simulated => {
+            (_, Tag::Real) if self.is_simulated() => {
                 Some("means nothing on the simulated driver: cargo xtask test-gpu")
             }
-            (_, Tag::Timing) if is_simulated => {
+            (_, Tag::Timing) if self.is_simulated() => {
                 Some("the simulated driver has no timing: cargo xtask test-gpu")
             }
             _ => None,
@@ -97,36 +104,45 @@ pub(crate) struct Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.devices, self.variant.name())
+        write!(f, "{}-{}", self.devices, self.variant.describe().0)
     }
 }
 
 impl Setting {
     /// How to run tests with it; or why it is impossible here.
-    pub(crate) fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
+    fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
         let there = target.devices();
         if there < self.devices {
             let needed = self.devices;
             return Err(Refusal(format!("needs {needed} devices, {there} visible")));
         }
-        let wrapper = match self.variant {
-            Variant::Memcheck => {
-                let why = "compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin";
-                memcheck().ok_or_else(|| Refusal(why.to_owned()))?
-            }
-            _ => Vec::new(),
-        };
-        Ok(Invocation {
-            wrapper,
+        let mut invocation = Invocation {
             environment: self.environment(target),
             ignored: true,
             serial: true,
-            apart: false,
-        })
+            ..Invocation::default()
+        };
+        if self.variant == Variant::Memcheck {
+            let why = "compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin";
+            invocation.wrapper = memcheck().ok_or_else(|| Refusal(why.to_owned()))?;
+        }
+        Ok(invocation)
+    }
+
+    /// How to run a program's tests with it, and their names; the row leaves out the others.
+    pub(crate) fn choose<'a>(
+        &self,
+        row: &mut Row,
+        program: &Program,
+        cases: &'a [Case],
+        target: &Target,
+    ) -> Result<(Invocation, Vec<&'a str>), Refusal> {
+        let invocation = Invocation { apart: program.poisons(), ..self.invocation(target)? };
+        Ok((invocation, row.choose(program, cases, |case| self.leaves_out(case, target))))
     }
 
     /// Why a test is not run, if so.
-    pub(crate) fn leaves_out(&self, case: &Case, target: &Target) -> Option<String> {
+    fn leaves_out(&self, case: &Case, target: &Target) -> Option<String> {
         if case.needs > self.devices {
             return Some(format!("needs {} devices", case.needs));
         }
@@ -141,35 +157,18 @@ impl Setting {
     }
 
     fn environment(&self, target: &Target) -> Vec<(&'static str, String)> {
-        let devices = self.devices.to_string();
-        let visible = ("CUDA_VISIBLE_DEVICES", visible(self.devices));
-        let libraries = target.libraries();
-        let runtime = libraries.and_then(|libraries| libraries.runtime.as_ref().ok());
-        let runtime = runtime.map(|library| (RUNTIME, library.path.clone()));
-        let device_runtime = libraries.and_then(|libraries| libraries.device_runtime.as_ref().ok());
-        let device_runtime = device_runtime.map(|path| (DEVICE_RUNTIME, path.clone()));
-        let in_process = |mode: &str, more: Option<(&'static str, String)>| {
-            let devices = ("CUDA_TESTS_SIM", devices.clone());
-            let mode = ("CUDA_SIM_MODE", mode.to_owned());
-            [devices, mode].into_iter().chain(more).collect()
+        let devices = match self.variant.is_simulated() {
+            true => ("CUDA_TESTS_SIM", self.devices.to_string()),
+            false => ("CUDA_VISIBLE_DEVICES", visible(self.devices)),
         };
-        let allocator = |name: &str| Some(("CUDA_CORE_ALLOCATOR", name.to_owned()));
-        let variables: Vec<_> = match self.variant {
-            Variant::Default => vec![visible],
-            Variant::Blocking => vec![visible, ("CUDA_LAUNCH_BLOCKING", "1".into())],
-            Variant::EagerLoading => vec![visible, ("CUDA_MODULE_LOADING", "EAGER".into())],
-            Variant::Memcheck => vec![visible, ("CUDA_TESTS_WATCHDOG", "300".into())],
-            Variant::Lazy => in_process("lazy", None),
-            Variant::Eager => in_process("eager", None),
-            Variant::Threaded => in_process("threaded", Some(simulator_seed())),
-            Variant::DriverPool => in_process("lazy", allocator("driver")),
-            Variant::Plain => in_process("lazy", allocator("plain")),
-            Variant::Oldest => {
-                let missing = newer_symbols().join(",");
-                in_process("lazy", Some(("CUDA_SIM_MISSING", missing)))
-            }
-        };
-        variables.into_iter().chain(runtime).chain(device_runtime).collect()
+        let of_variant = self.variant.describe().1;
+        let libraries = target.libraries().map(|libraries| {
+            let runtime = libraries.runtime.as_ref().map(|library| (RUNTIME, library.path.clone()));
+            let path = libraries.device_runtime.clone().map(|path| (DEVICE_RUNTIME, path));
+            runtime.ok().into_iter().chain(path.ok())
+        });
+        let libraries = libraries.into_iter().flatten();
+        [devices].into_iter().chain(of_variant).chain(libraries).collect()
     }
 }
 

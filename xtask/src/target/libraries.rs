@@ -61,16 +61,21 @@ pub(super) fn probe() -> Libraries {
 impl fmt::Display for Libraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runtime, nvrtc, device_runtime, nccl } = self;
-        for (name, library) in [("libcudart", runtime), ("NVRTC", nvrtc), ("NCCL", nccl)] {
-            match library {
-                Ok(Library { path, version }) => writeln!(f, "{name} {version}: {path}")?,
+        let library = |library: &Result<Library, String>| {
+            library.clone().map(|Library { path, version }| format!(" {version}: {path}"))
+        };
+        for (name, found) in [
+            ("libcudart", library(runtime)),
+            ("NVRTC", library(nvrtc)),
+            ("NCCL", library(nccl)),
+            ("libcudadevrt", device_runtime.clone().map(|path| format!(": {path}"))),
+        ] {
+            match found {
+                Ok(found) => writeln!(f, "{name}{found}")?,
                 Err(reason) => writeln!(f, "no {name}: {reason}")?,
             }
         }
-        match device_runtime {
-            Ok(path) => writeln!(f, "libcudadevrt: {path}"),
-            Err(reason) => writeln!(f, "no libcudadevrt: {reason}"),
-        }
+        Ok(())
     }
 }
 

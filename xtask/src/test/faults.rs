@@ -7,6 +7,7 @@ use super::depth::Depth;
 use crate::process::Record;
 use crate::queue;
 use crate::suite::{Program, Report, Row, Run, Setting, Variant, Verdict, slowest};
+use crate::target::Target;
 
 pub(super) const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
@@ -24,20 +25,18 @@ pub(super) fn run(
     let program = program.with_context(|| format!("{SUITE} is not among the tests built"))?;
     let record = Record::new("tests-faults");
     let mut row = Row::new(format!("{SUITE}, {LABEL}"));
-    let mut cases = program.list()?;
-    cases.retain(|case| case.name.contains(filter));
-    let setting = Setting { devices, variant: Variant::Lazy };
-    let (mut invocation, names) = super::simulated(&mut row, program, &cases, setting)?;
+    let cases = program.list(filter)?;
+    let (setting, target) =
+        (Setting { devices, variant: Variant::Lazy }, Target::Simulated { devices });
+    let (mut invocation, names) = setting.choose(&mut row, program, &cases, &target)?;
     let file = ("CUDA_TESTS_FAULTS", record.0.display().to_string());
     invocation.environment.push(file);
     invocation.environment.extend(depth.environment());
     println!("\n== {}: {} tests", row.name, names.len());
     // Two per processor: a test that stalls a stream waits for a quarter of its time.
-    let runs = queue::each(2 * queue::processors(), names, |name| {
-        program.run(&invocation, &[name], &mut super::show)
-    });
+    let one = |name| program.run(&invocation, &[name], &mut super::show);
     let mut run = Run::default();
-    for of_test in runs {
+    for of_test in queue::each(2 * queue::processors(), names, one) {
         run.absorb(of_test?);
     }
     for test in &mut run.finished {
@@ -46,8 +45,7 @@ pub(super) fn run(
         }
     }
     let swept = Swept::parse(&record.read());
-    let times = run.finished.iter();
-    let times = times.map(|test| (test.time, test.name.clone())).collect();
+    let times = run.finished.iter().map(|test| (test.time, test.name.clone())).collect();
     run.finished.retain(|test| {
         let reason = swept.reason(&test.name);
         if let Some(reason) = reason {
@@ -114,10 +112,8 @@ impl Swept {
     /// the suite's name in front; the test's name ends in that function's.
     fn reason(&self, test: &str) -> Option<&str> {
         let module = test.rsplit_once("::").map_or(test, |(module, _)| module);
-        let found = self
-            .not_swept
-            .iter()
-            .find(|(path, _)| path.split_once("::").is_some_and(|(_, path)| path == module));
+        let of_suite = |path: &str| path.split_once("::").is_some_and(|(_, path)| path == module);
+        let found = self.not_swept.iter().find(|(path, _)| of_suite(path));
         found.map(|(_, reason)| reason.as_str())
     }
 

@@ -99,7 +99,7 @@ pub(crate) fn run(
     };
     for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
         let ended = ended?;
-        let is_whole = ended.status.success() && ended.output.complete;
+        let is_whole = ended.status.success() && ended.output.is_complete();
         let mut run = ended.into_run();
         let row = report.row(&part.suite.label());
         for name in part.account(&mut run, is_whole) {
@@ -147,7 +147,7 @@ impl Suite {
         let mut names = Vec::new();
         for program in programs {
             if self.programs.contains(&program.suite.as_str()) {
-                names.extend(program.list()?.into_iter().map(|case| case.name));
+                names.extend(program.list("")?.into_iter().map(|case| case.name));
             }
         }
         ensure!(!names.is_empty(), "no test of the {} was built", self.name);
@@ -201,14 +201,12 @@ impl Part {
     fn account(&self, run: &mut Run, is_whole: bool) -> Vec<String> {
         let known: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
         let lost = self.tests.iter().filter(|test| !known.contains(&***test));
-        let lost: Vec<_> = lost.cloned().collect();
-        if is_whole {
-            return lost;
+        let mut lost: Vec<_> = lost.cloned().collect();
+        if !is_whole {
+            let reason = "the interpreter did not get to it";
+            run.finished.extend(lost.drain(..).map(|name| Finished::lost(name, reason)));
         }
-        let lost = lost.into_iter();
-        let reason = "the interpreter did not get to it";
-        run.finished.extend(lost.map(|name| Finished::lost(name, reason)));
-        Vec::new()
+        lost
     }
 }
 

@@ -1,6 +1,7 @@
 //! Programs on the simulated driver: the examples of `cuda-core`, and `tests/interop`, in which Python
 //! has cuda-core's guards among plain driver calls.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -37,15 +38,13 @@ pub(super) fn examples(
     let is_example = |path: &Path| path.parent().is_some_and(|it| it.ends_with("examples"));
     let programs = built.programs();
     let examples = programs.filter(|(name, path)| is_example(path) && name.contains(filter));
-    let mut examples: Vec<_> = examples.collect();
-    examples.sort_unstable();
-    for (name, path) in examples {
-        run(&mut Command::new(path), devices, built, (EXAMPLES, name), "", report)?;
-        for (_, arguments, prints) in FURTHER_RUNS.iter().filter(|(it, ..)| *it == name) {
+    for (name, path) in BTreeMap::from_iter(examples) {
+        let further = FURTHER_RUNS.iter().filter(|(it, ..)| *it == name);
+        for (_, arguments, prints) in [(name, "", "")].iter().chain(further) {
             let mut command = Command::new(path);
-            command.args(arguments.split(' '));
+            command.args(arguments.split_whitespace());
             let name = format!("{name} {arguments}");
-            run(&mut command, devices, built, (EXAMPLES, &name), prints, report)?;
+            run(&mut command, devices, built, (EXAMPLES, name.trim_end()), prints, report)?;
         }
     }
     Ok(())
@@ -90,12 +89,7 @@ fn run(
         .output()
         .with_context(|| name.to_owned())?;
     let may_lack = suite == EXAMPLES;
-    let verdict = verdict(&output, &record.read(), prints, may_lack);
-    let word = match &verdict {
-        Verdict::Passed => "ok",
-        Verdict::Failed(_) => "FAILED",
-        Verdict::Ignored(_) => "could not run",
-    };
+    let (word, verdict) = verdict(&output, &record.read(), prints, may_lack);
     println!("{suite} {name} ... {word}");
     let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
     let row = report.row(&format!("{suite}, simulated"));
@@ -103,20 +97,24 @@ fn run(
     Ok(())
 }
 
-fn verdict(output: &Output, simulated: &str, prints: &str, may_lack: bool) -> Verdict {
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let mut lines = simulated.lines();
-    let clean = lines.next().is_some_and(|it| it.contains("no violation"));
-    let printed = String::from_utf8_lossy(&output.stdout);
+/// The result, in a word and for the report.
+fn verdict(
+    output: &Output,
+    simulated: &str,
+    prints: &str,
+    may_lack: bool,
+) -> (&'static str, Verdict) {
+    let [printed, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    let clean = simulated.lines().next().is_some_and(|it| it.contains("no violation"));
     match output.status.code() {
-        Some(0) if clean && printed.contains(prints) => Verdict::Passed,
+        Some(0) if clean && printed.contains(prints) => ("ok", Verdict::Passed),
         Some(COULD_NOT_RUN) if clean && may_lack => {
-            let reason = lacking(&errors);
-            Verdict::Ignored(format!("on the simulated driver {reason}"))
+            let reason = format!("on the simulated driver {}", lacking(&errors));
+            ("could not run", Verdict::Ignored(reason))
         }
         _ => {
-            let status = output.status;
-            Verdict::Failed(format!("{status}\n{printed}\n{errors}\n{simulated}"))
+            let text = format!("{}\n{printed}\n{errors}\n{simulated}", output.status);
+            ("FAILED", Verdict::Failed(text))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! All-reduces of NCCL on two devices, in two processes, beside the same calls of the raw library.
 
+use std::env;
 use std::process::{Command, Stdio};
-use std::{env, fmt::Write as _};
 
 use anyhow::{Context as _, ensure};
 use cuda_core::Device;
@@ -33,15 +33,13 @@ fn as_rank(effort: Effort, by_raw_calls: bool) -> anyhow::Result<f64> {
         return Err(refuse("the simulated NCCL has the ranks of one process"));
     }
     if let Ok(id) = env::var(ID) {
-        let bytes = (0..id.len()).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16));
-        let id = UniqueId::from_bytes(&bytes.collect::<Result<Vec<_>, _>>()?)?;
-        return time(1, &id, by_raw_calls);
+        let bytes: Vec<u8> = serde_json::from_str(&id)?;
+        return time(1, &UniqueId::from_bytes(&bytes)?, by_raw_calls);
     }
     let id = UniqueId::new()?;
-    let mut digits = String::new();
-    id.to_bytes().iter().try_for_each(|byte| write!(digits, "{byte:02x}"))?;
+    let bytes = serde_json::to_string(&id.to_bytes()[..])?;
     let mut other = Command::new(own_program()?);
-    other.args(env::args_os().skip(1)).env(ID, digits).stdout(Stdio::null());
+    other.args(env::args_os().skip(1)).env(ID, bytes).stdout(Stdio::null());
     let mut other = other.spawn().context("cannot start the other rank")?;
     let took = time(0, &id, by_raw_calls);
     if took.is_err() {

@@ -4,7 +4,7 @@
 //! them, are in its `#[doc(alias(…))]`. So are, on any item, all of CUDA's names that the page for users of
 //! other libraries has a counterpart for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::API_SOURCE;
 use crate::ci::named::{in_column, is_word};
@@ -68,12 +68,10 @@ impl Aliases {
             let named = named.filter(|text| is_call(text) && text.chars().all(is_word));
             let calls: HashSet<_> = named.chain(aliases.iter().map(String::as_str)).collect();
             let usual = calls.iter().filter_map(|call| runtime.get(call)?.first()).copied();
-            let mut wanted: Vec<_> =
+            let wanted: BTreeSet<_> =
                 calls.iter().copied().chain(usual).filter(|call| !has(call)).collect();
-            wanted.sort_unstable();
-            wanted.dedup();
-            complaints
-                .extend(wanted.iter().map(|call| format!("{place}: {name} has no alias {call}")));
+            let lacking = |call: &&str| format!("{place}: {name} has no alias {call}");
+            complaints.extend(wanted.iter().map(lacking));
             let invented = aliases.iter().map(String::as_str).filter(|alias| {
                 alias.starts_with("cu") && !self.driver.contains(*alias) && !known.contains(alias)
             });

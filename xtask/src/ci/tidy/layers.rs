@@ -50,12 +50,8 @@ impl Layers {
             self.exports = exports(&code);
         } else if path.last() != Some(&"tests") {
             for (at, name) in names(&code, path.len()) {
-                let line = code[..at].matches('\n').count() + 1;
-                self.uses.push(Use {
-                    place: format!("{file}:{line}"),
-                    from: path[0].to_owned(),
-                    name,
-                });
+                let place = format!("{file}:{}", code[..at].matches('\n').count() + 1);
+                self.uses.push(Use { place, from: path[0].to_owned(), name });
             }
         }
     }
@@ -167,12 +163,9 @@ pub(super) fn word(code: &str) -> &str {
 
 /// The modules that the code declares and does not contain.
 fn declared(code: &str) -> Vec<String> {
-    let mut modules = Vec::new();
-    for line in code.lines().filter(|line| line.ends_with(';')) {
-        let line = line.strip_prefix("pub ").unwrap_or(line);
-        modules.extend(line.strip_prefix("mod ").map(|name| word(name).to_owned()));
-    }
-    modules
+    let lines = code.lines().filter(|line| line.ends_with(';'));
+    let lines = lines.map(|line| line.strip_prefix("pub ").unwrap_or(line));
+    lines.filter_map(|line| Some(word(line.strip_prefix("mod ")?).to_owned())).collect()
 }
 
 /// What `lib.rs` re-exports, with the room it comes from.
@@ -207,15 +200,11 @@ fn names(code: &str, depth: usize) -> Vec<(usize, String)> {
             let list = &code[start..start + block(&code[start..])];
             let mut depth = 0_usize;
             for (at, c) in list.char_indices() {
-                match c {
-                    '{' => depth += 1,
-                    '}' => depth -= 1,
-                    _ => {}
-                }
+                depth += usize::from(c == '{');
+                depth -= usize::from(c == '}');
                 if depth == 1 && matches!(c, '{' | ',') {
-                    let item = &list[at + 1..];
-                    let skipped = item.len() - item.trim_start().len();
-                    names.push((start + at + 1 + skipped, word(item.trim_start()).to_owned()));
+                    let item = list[at + 1..].trim_start();
+                    names.push((start + list.len() - item.len(), word(item).to_owned()));
                 }
             }
         }

@@ -27,12 +27,12 @@ impl Names {
     }
 
     pub(super) fn complaints(&self) -> Vec<String> {
-        let declared = self.0.iter();
-        let twice =
-            declared.filter(|(name, places)| places.len() > 1 && !TWICE.contains(&name.as_str()));
-        twice
-            .map(|(name, places)| format!("{name} is declared twice: {}", places.join(", ")))
-            .collect()
+        let mut twice = self.0.clone();
+        twice.retain(|name, places| places.len() > 1 && !TWICE.contains(&name.as_str()));
+        let line = |(name, places): (_, Vec<_>)| {
+            format!("{name} is declared twice: {}", places.join(", "))
+        };
+        twice.into_iter().map(line).collect()
     }
 }
 

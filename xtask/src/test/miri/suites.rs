@@ -55,38 +55,25 @@ pub(super) const ODD: Turn = (2, 1);
 /// Samples that make up all tests.
 pub(super) const SAMPLES: usize = 96;
 
-const fn sim(provenance: Provenance, turn: Turn) -> Suite {
-    Suite {
-        name: "sim",
-        provenance,
-        programs: &["cuda-tests::sim"],
-        selection: "-p cuda-tests --test sim",
-        turn,
-    }
-}
+/// What programs are called, and the arguments that select them.
+type Programs = (&'static str, &'static [&'static str], &'static str);
 
-const fn gpu(provenance: Provenance, turn: Turn) -> Suite {
-    Suite {
-        name: "gpu",
-        programs: &["cuda-tests::gpu"],
-        selection: "-p cuda-tests --test gpu",
-        ..sim(provenance, turn)
-    }
+const SIM: Programs = ("sim", &["cuda-tests::sim"], "-p cuda-tests --test sim");
+const GPU: Programs = ("gpu", &["cuda-tests::gpu"], "-p cuda-tests --test gpu");
+const UNIT_TESTS: Programs = (
+    "unit tests",
+    &["cuda-core (unit tests)", "cuda-driver-sim (unit tests)", "cuda-tests (unit tests)"],
+    "-p cuda-core -p cuda-driver-sim -p cuda-tests --lib",
+);
+
+const fn suite((name, programs, selection): Programs, provenance: Provenance, turn: Turn) -> Suite {
+    Suite { name, provenance, programs, selection, turn }
 }
 
 pub(super) const SUITES: [Suite; 5] = [
-    sim(Provenance::Strict, EACH),
-    gpu(Provenance::Strict, EVEN),
-    sim(Provenance::Permissive, EVEN),
-    gpu(Provenance::Permissive, ODD),
-    Suite {
-        name: "unit tests",
-        programs: &[
-            "cuda-core (unit tests)",
-            "cuda-driver-sim (unit tests)",
-            "cuda-tests (unit tests)",
-        ],
-        selection: "-p cuda-core -p cuda-driver-sim -p cuda-tests --lib",
-        ..sim(Provenance::Strict, ODD)
-    },
+    suite(SIM, Provenance::Strict, EACH),
+    suite(GPU, Provenance::Strict, EVEN),
+    suite(SIM, Provenance::Permissive, EVEN),
+    suite(GPU, Provenance::Permissive, ODD),
+    suite(UNIT_TESTS, Provenance::Strict, ODD),
 ];

@@ -51,11 +51,8 @@ pub(super) fn write(root: &Path, times: &[(Duration, String)]) -> anyhow::Result
 }
 
 fn text(times: &[(Duration, String)]) -> String {
-    let mut long: Vec<_> = times
-        .iter()
-        .map(|(time, name)| (time.as_secs_f64(), name))
-        .filter(|(seconds, _)| *seconds > LONG)
-        .collect();
+    let times = times.iter().map(|(time, name)| (time.as_secs_f64(), name));
+    let mut long: Vec<_> = times.filter(|(seconds, _)| *seconds > LONG).collect();
     long.sort_by(|(a, name), (b, other)| b.total_cmp(a).then(name.cmp(other)));
     let lines = long.iter().map(|(seconds, name)| format!("{seconds:.0} {name}\n"));
     lines.collect()

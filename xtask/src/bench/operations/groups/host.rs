@@ -35,25 +35,17 @@ fn upload(
     let host = team.pinned(len)?;
     let from = host.as_slice()?.as_ptr();
     let mut targets = team.group.alloc::<u8>(team.len)?;
-    team.transfers(
-        || {
-            ours(&team.group, &host, &mut targets)?;
-            team.group.synchronize()
-        },
-        |rank| {
-            let (to, from) = (team.targets[rank].as_raw(), from.wrapping_add(rank * stride));
-            // SAFETY: both sides have `team.len` bytes, which outlive the batch, which is waited for.
-            unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), team.len, team.raw(rank, 0)) }
-        },
-    )
+    let ours = || ours(&team.group, &host, &mut targets);
+    team.transfers(ours, |rank| {
+        let (to, from) = (team.targets[rank].as_raw(), from.wrapping_add(rank * stride));
+        // SAFETY: both sides have `team.len` bytes, which outlive the batch, which is waited for.
+        unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), team.len, team.raw(rank, 0)) }
+    })
 }
 
 pub(super) fn gather(team: &Team) -> anyhow::Result<Measured> {
     let mut host = team.pinned(team.all())?;
-    download(team, || {
-        team.group.gather(&team.sources, &mut host)?;
-        team.group.synchronize()
-    })
+    download(team, || team.group.gather(&team.sources, &mut host))
 }
 
 pub(super) fn gather_slice(team: &Team) -> anyhow::Result<Measured> {

@@ -7,14 +7,8 @@ pub(super) fn rotate(team: &Team) -> anyhow::Result<Measured> {
     let count = team.group.len();
     let mut targets = team.group.alloc::<u8>(team.len)?;
     let parts = Parts { ranks: team.ranks(), steps: 1..2, bytes: team.len };
-    team.copies(
-        &parts,
-        || {
-            team.group.rotate(&team.sources, &mut targets, 1)?;
-            team.group.synchronize()
-        },
-        |from, step| team.peer(from, (from + step) % count, (0, 0), team.len),
-    )
+    let ours = || team.group.rotate(&team.sources, &mut targets, 1);
+    team.copies(&parts, ours, |from, step| team.peer(from, (from + step) % count, (0, 0), team.len))
 }
 
 pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
@@ -27,44 +21,33 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
         let source = &team.sources[rank];
         (0..count).map(move |to| source.slice(to * part..to * part + apart(rank, to)))
     };
-    let sources: cuda_core::Result<Vec<Vec<_>>> =
-        team.ranks().map(|r| sources(r).collect()).collect();
-    let sources = sources?;
+    let sources = team.ranks().map(|rank| sources(rank).collect());
+    let sources = sources.collect::<cuda_core::Result<Vec<Vec<_>>>>()?;
     let parts = Parts { ranks: team.ranks(), steps: 1..count, bytes: part * (count - 1) };
-    team.copies(
-        &parts,
-        || {
-            let mut rows = Vec::with_capacity(count);
-            for (rank, target) in targets.iter_mut().enumerate() {
-                let mut row = Vec::with_capacity(count);
-                let mut rest = target.as_view_mut();
-                for from in 0..count {
-                    let (mine, behind) = rest.split_at_mut(apart(rank, from))?;
-                    row.push(mine);
-                    rest = behind;
-                }
-                rows.push(row);
+    let ours = || {
+        let mut rows = Vec::with_capacity(count);
+        for (rank, target) in targets.iter_mut().enumerate() {
+            let mut row = Vec::with_capacity(count);
+            let mut rest = target.as_view_mut();
+            for from in 0..count {
+                let (mine, behind) = rest.split_at_mut(apart(rank, from))?;
+                row.push(mine);
+                rest = behind;
             }
-            team.group.exchange(&sources, rows)?;
-            team.group.synchronize()
-        },
-        |from, step| {
-            let to = (from + step) % count;
-            team.peer(from, to, (to * part, from * part), part)
-        },
-    )
+            rows.push(row);
+        }
+        team.group.exchange(&sources, rows)
+    };
+    team.copies(&parts, ours, |from, step| {
+        let to = (from + step) % count;
+        team.peer(from, to, (to * part, from * part), part)
+    })
 }
 
 pub(super) fn broadcast(team: &Team) -> anyhow::Result<Measured> {
     let mut buffers = team.group.alloc_zeroed::<u8>(team.len)?;
     // The bytes leave their device once, however many devices receive them.
     let parts = Parts { ranks: 0..1, steps: 1..2, bytes: team.len };
-    team.copies(
-        &parts,
-        || {
-            team.group.broadcast(0, &mut buffers)?;
-            team.group.synchronize()
-        },
-        |from, step| team.peer(from, from + step, (0, 0), team.len),
-    )
+    let ours = || team.group.broadcast(0, &mut buffers);
+    team.copies(&parts, ours, |from, step| team.peer(from, from + step, (0, 0), team.len))
 }

@@ -133,12 +133,12 @@ impl Team {
         Ok(measured.among(many))
     }
 
-    /// The library's operation beside all parts at once; and the nanoseconds of each part alone,
+    /// The library's operation and its wait beside all parts at once; and the nanoseconds of each part alone,
     /// then of each of `others`.
     fn beside<'a>(
         &'a self,
         parts: &Parts,
-        ours: impl FnMut() -> cuda_core::Result<()>,
+        mut ours: impl FnMut() -> cuda_core::Result<()>,
         enqueue: impl Fn(usize, usize) -> CUresult,
         others: Vec<Alone<'a>>,
     ) -> anyhow::Result<(Measured, Vec<f64>)> {
@@ -154,6 +154,7 @@ impl Team {
         let singles = each.map(|rank| -> Alone<'_> { Box::new(move || run(rank..rank + 1)) });
         let alone: Vec<Alone<'_>> = singles.chain(others).collect();
         let all = || run(parts.ranks.clone());
+        let ours = || ours().and_then(|()| self.group.synchronize());
         let (measured, alone) = pair_and_alone(self.effort, 1, ours, all, || Ok(()), &alone)?;
         let bytes = parts.bytes * parts.ranks.len();
         Ok((measured.moving(bytes), alone))
