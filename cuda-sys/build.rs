@@ -116,6 +116,10 @@ fn generated(toolkit: &Toolkit) -> Result<Result<(), String>, String> {
     for name in ["LIBCLANG_PATH", "LLVM_CONFIG_PATH", "CLANG_PATH", "BINDGEN_EXTRA_CLANG_ARGS"] {
         watched(name);
     }
+    let target = cargo("TARGET")?;
+    for target in [target.replace('-', "_"), target] {
+        watched(&format!("BINDGEN_EXTRA_CLANG_ARGS_{target}"));
+    }
     let package = PathBuf::from(cargo("CARGO_MANIFEST_DIR")?);
     let file = toolkit.include.join("cuda.h");
     let header = match generate::generate(&toolkit.include, &package, &[]) {

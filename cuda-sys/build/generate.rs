@@ -42,8 +42,10 @@ impl std::error::Error for Error {}
 ///
 /// In a build script, bindgen reads the target from the environment.
 pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<Bindings, Error> {
-    let header = std::fs::read_to_string(include.join("cuda.h"))
+    let header = std::fs::read(include.join("cuda.h"))
         .map_err(|e| Error::Header(format!("{}: {e}", include.join("cuda.h").display())))?;
+    // Comments may have any bytes.
+    let header = String::from_utf8_lossy(&header);
 
     let declared = run(base(include, package, &header).allowlist_file(".*[/\\\\]cuda\\.h"))?;
     let mut bindings = split(&declared);

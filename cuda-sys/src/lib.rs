@@ -89,8 +89,11 @@
 //! | `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR` | by the build | the toolkit's root |
 //! | `CUDA_SYS_LINK` | by the build | `1`: link the driver's library |
 //! | `CUDA_SYS_LIB_DIR` | by the build | where the linker finds it |
-//! | `LIBCLANG_PATH`, `BINDGEN_EXTRA_CLANG_ARGS` | by the build | passed on to bindgen |
+//! | `LIBCLANG_PATH`, `BINDGEN_EXTRA_CLANG_ARGS`, `BINDGEN_EXTRA_CLANG_ARGS_<target>` | by the build | passed on to bindgen |
 //! | `CUDA_SYS_LIBRARY` | at run time | the library to load as the driver |
+//!
+//! The build runs again when one of them changes; after installing a toolkit or libclang where none was found, run
+//! `cargo clean -p cuda-sys`.
 //!
 //! Each variable that names a directory can be set for one target alone, by its triple in capitals:
 //! `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.

@@ -345,6 +345,7 @@ unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
 
 /// Lengths and strides of a tensor whose elements are the `len` of a buffer, or among them.
 fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec<i64>> {
+    Error::unless(i32::try_from(shape.len()).is_ok(), NEW, "too many dimensions")?;
     let mut extents = vec![0; 2 * shape.len()];
     let (lengths, steps) = extents.split_at_mut(shape.len());
     let fits = |count: usize| i64::try_from(count).ok();

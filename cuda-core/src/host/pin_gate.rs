@@ -206,6 +206,8 @@ pub(crate) fn without_copies(
 /// Closes the pages to new copies; or, if there are copies on them, imposes a delay on new ones and
 /// returns the marks of those there are.
 fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Vec<Mark>> {
+    // Dropped after unlocking: the last reference to a stream's marks destroys its events.
+    let mut earlier = Vec::new();
     let mut state = lock(&STATE);
     let pending = loop {
         let mut beginning = false;
@@ -229,6 +231,7 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Vec<Mark>> {
         if !beginning {
             break pending;
         }
+        earlier.append(&mut pending);
         // Waits for the other copies' enqueues, one driver call each.
         state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
     };

@@ -13,7 +13,7 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::context::guard::Entered;
-use crate::error::{Error, Result, check};
+use crate::error::{Result, check};
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver, held};
 use crate::timeline::event::RawEvent;
@@ -25,12 +25,15 @@ pub(crate) mod core;
 pub(crate) mod event;
 mod held_up;
 pub(crate) mod ledger;
+mod recorded;
 pub(crate) mod recording;
 pub(crate) mod registry;
 pub(crate) mod submit;
 mod timelines;
 
 use held_up::HeldUp;
+pub(crate) use recorded::Recorded;
+use recorded::RecordedEvents;
 use recording::Recording;
 
 /// A stream's handle. That of the per-thread default stream means a different stream on each
@@ -81,7 +84,7 @@ pub(crate) struct Timeline {
     /// during a record, for writing only to remove the handle.
     // INVARIANT: while `Some`, the stream has not been destroyed.
     recorder: RwLock<Option<RawStream>>,
-    events: Mutex<Events>,
+    events: Mutex<RecordedEvents>,
     /// How far this stream has waited for others.
     waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
@@ -101,26 +104,6 @@ struct Waited {
     timeline: Weak<Timeline>,
     seq: u64,
 }
-
-/// Events recorded on a stream, oldest first.
-#[derive(Default)]
-struct Events {
-    recorded: Vec<Recorded>,
-    /// Completed events, to be recorded again.
-    spare: Vec<Arc<RawEvent>>,
-}
-
-#[derive(Clone)]
-pub(crate) struct Recorded {
-    pub(crate) event: Arc<RawEvent>,
-    /// Everything up to here was issued before the record.
-    pub(crate) seq: u64,
-    /// A host function or a wait on a value follows: the next event may come much later.
-    barrier: bool,
-}
-
-/// Events kept for points that may still be pending, unless barriers lie between them.
-const RING: usize = 8;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -217,60 +200,6 @@ impl Timeline {
         let _ = self.completed.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
-    /// An event that completes when everything up to `seq` has, and the point that it covers;
-    /// [`None`] if all of that has completed already.
-    ///
-    /// Records one if no recorded event covers the point: one driver call once the stream has a
-    /// spare event.
-    fn covering(&self, seq: u64) -> Result<Option<(Arc<RawEvent>, u64)>> {
-        if self.has_completed(seq) {
-            return Ok(None);
-        }
-        let mut recorded = self.recorded(seq);
-        // Only its own thread can record on a per-thread stream, and does so after every operation.
-        if recorded.is_none() && self.flavor != Flavor::PerThread {
-            recorded = match self.record(false, None)? {
-                Some(recorded) => Some(recorded),
-                // The stream was destroyed meanwhile, after its last event.
-                None => self.recorded(seq),
-            };
-        }
-        match recorded {
-            Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
-            // Its event is not listed any more, since it has completed meanwhile.
-            None if self.has_completed(seq) => Ok(None),
-            None => Err(Error::LostStream),
-        }
-    }
-
-    /// The earliest event that covers the point, if one is recorded: a later one could wait for
-    /// more than necessary. While the caller holds it, the event is not recorded again.
-    pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
-        let events = lock(&self.events);
-        events.recorded.iter().find(|r| r.seq >= seq).cloned()
-    }
-
-    /// Records an event after everything issued so far. [`None`]: the stream is gone.
-    fn record(&self, barrier: bool, entered: Option<&Entered>) -> Result<Option<Recorded>> {
-        let event = match self.spare_event() {
-            Some(event) => event,
-            None => Arc::new(RawEvent::for_ordering(&self.context)?),
-        };
-        let seq = match self.record_on(&event, entered) {
-            Ok(Some(seq)) => seq,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                lock(&self.events).spare.push(event);
-                return Err(error);
-            }
-        };
-        let recorded = Recorded { event, seq, barrier };
-        let mut events = lock(&self.events);
-        let at = events.recorded.partition_point(|r| r.seq <= seq);
-        events.recorded.insert(at, recorded.clone());
-        Ok(Some(recorded))
-    }
-
     /// Records `event`, which is of the stream's context, after everything issued so far, and
     /// returns that point. [`None`]: the stream is gone.
     ///
@@ -311,49 +240,6 @@ impl Timeline {
             self.refuse_captured(raw, op)?;
         }
         Ok(Some(seq))
-    }
-
-    /// An event that is not needed any more.
-    fn spare_event(&self) -> Option<Arc<RawEvent>> {
-        let completed = self.completed.load(Ordering::Acquire);
-        let mut guard = lock(&self.events);
-        let events = &mut *guard;
-        let done = events.recorded.partition_point(|r| r.seq <= completed);
-        events.spare.extend(events.recorded.drain(..done).map(|r| r.event));
-        if events.spare.is_empty() && events.recorded.len() >= RING {
-            // The points of the oldest event are covered by the next one as well. If a barrier lies
-            // between the two, they would be covered too late: then the list grows instead, at most
-            // as far as the driver's own queue.
-            let old = events
-                .recorded
-                .iter()
-                .position(|r| !r.barrier && Arc::strong_count(&r.event) == 1)
-                .filter(|at| at + 1 < events.recorded.len());
-            if let Some(at) = old {
-                return Some(events.recorded.remove(at).event);
-            }
-        }
-        // Not an event that is still polled: recorded again, it would complete later than promised.
-        let free = events.spare.iter().position(|event| Arc::strong_count(event) == 1)?;
-        Some(events.spare.swap_remove(free))
-    }
-
-    /// Records an event now, so that a wait for what was issued before need not include what comes
-    /// after. No driver call if an event covers it already. `barrier`: what comes next may take any
-    /// time, so this event must not be replaced by a later one.
-    pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
-        let issued = self.issued();
-        if self.has_completed(issued) {
-            return Ok(());
-        }
-        {
-            let mut events = lock(&self.events);
-            if let Some(last) = events.recorded.last_mut().filter(|r| r.seq >= issued) {
-                last.barrier |= barrier;
-                return Ok(());
-            }
-        }
-        self.record(barrier, entered).map(|_| ())
     }
 
     /// What the stream has to wait for to come after `mark`: an event, and the point that it

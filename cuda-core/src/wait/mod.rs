@@ -91,6 +91,9 @@ impl PendingMark {
             _ => {
                 let event = RawEvent::for_sleeping(timeline.context())?;
                 match timeline.record_on(&event, None)? {
+                    // Another thread has checkpointed meanwhile, and the event may come after what may
+                    // take any time.
+                    Some(seq) if timeline.checkpointed(seq) => relay(mark)?,
                     Some(seq) => (event, seq),
                     // The stream was destroyed meanwhile, after its last event.
                     None => relay(mark)?,

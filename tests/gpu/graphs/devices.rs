@@ -370,7 +370,7 @@ fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_0;
     fn l_operations_of_another_context_are_changed() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let other = Context::new(context.device(), ContextFlags::default())?;
@@ -379,7 +379,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2;
+    needs 2, cuda_12_0;
     fn l_operations_of_another_device_are_changed() -> Result<()> {
         change_operations_of_both([&Device::get(0)?.context()?, &Device::get(1)?.context()?])
     }

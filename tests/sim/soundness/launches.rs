@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use cuda_core::{Graph, PinnedBuffer, PinnedPool, drops};
+use cuda_sim::Mode;
 use cuda_sys::{CUDA_SUCCESS, cuGraphCreate};
 use support::{refusal, stall};
 
@@ -108,5 +109,29 @@ fn s50_an_update_to_memory_that_was_dropped_is_refused() {
         exec.lend_mut(&mut kept).launch(&stream)?;
         assert_eq!(kept.as_slice()?, [0; 64]);
         Ok(())
+    });
+}
+
+/// Nothing asks the driver how far the stream is, and no event before such a launch may be replaced.
+#[test]
+fn s28_many_launches_that_may_take_long_and_few_events() {
+    clean(|session| {
+        session.set_mode(Mode::Eager);
+        let context = primary();
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        let (tell, told) = mpsc::channel();
+        let graph = Graph::capture(&context, |stream| {
+            stream.launch_host_func_each(move || _ = tell.send(()))
+        })?;
+        let mut exec = graph.instantiate()?;
+        for step in 0..500 {
+            stream.fill(&mut x, step)?;
+            exec.launch(&stream)?;
+            told.recv().expect("the graph sends");
+        }
+        let created = session.calls("cuEventCreate");
+        assert!(created < 50, "{created} events");
+        stream.synchronize()
     });
 }

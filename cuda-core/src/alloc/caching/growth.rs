@@ -205,7 +205,7 @@ impl Request<'_> {
     fn grow(&self) -> Result<Option<TakenRange>> {
         let limit = self.heap.limit()?;
         let (mut wanted, least) = class::segments(self.bytes);
-        if self.heap.with(|state| state.space.reserved == 0) {
+        if self.heap.with(|state| state.space.reserved + state.growing == 0) {
             wanted = wanted.max(self.heap.settings.options.initial);
         }
         let mut sizes = vec![wanted, least];

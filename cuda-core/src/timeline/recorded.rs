@@ -1,0 +1,172 @@
+//! Events that are recorded on a stream, and which points they cover.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::event::RawEvent;
+use super::{Flavor, Timeline};
+use crate::context::guard::Entered;
+use crate::error::{Error, Result};
+use crate::util::sync::lock;
+
+/// Events recorded on a stream, oldest first.
+#[derive(Default)]
+pub(super) struct RecordedEvents {
+    pub(super) recorded: Vec<Recorded>,
+    /// Completed events, to be recorded again.
+    pub(super) spare: Vec<Arc<RawEvent>>,
+    /// The length of the list from which on the driver is asked which of its events have completed,
+    /// [`RING`] at least.
+    asked_from: usize,
+}
+
+#[derive(Clone)]
+pub(crate) struct Recorded {
+    pub(crate) event: Arc<RawEvent>,
+    /// Everything up to here was issued before the record.
+    pub(crate) seq: u64,
+    /// A host function or a wait on a value follows: the next event may come much later.
+    barrier: bool,
+}
+
+/// Events kept for points that may still be pending, unless barriers lie between them.
+const RING: usize = 8;
+
+impl Timeline {
+    /// An event that completes when everything up to `seq` has, and the point that it covers;
+    /// [`None`] if all of that has completed already.
+    ///
+    /// Records one if no recorded event covers the point: one driver call once the stream has a
+    /// spare event.
+    pub(super) fn covering(&self, seq: u64) -> Result<Option<(Arc<RawEvent>, u64)>> {
+        if self.has_completed(seq) {
+            return Ok(None);
+        }
+        let mut recorded = self.recorded(seq);
+        // Only its own thread can record on a per-thread stream, and does so after every operation.
+        if recorded.is_none() && self.flavor != Flavor::PerThread {
+            recorded = match self.record(false, None)? {
+                Some(recorded) => Some(recorded),
+                // The stream was destroyed meanwhile, after its last event.
+                None => self.recorded(seq),
+            };
+        }
+        match recorded {
+            Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
+            // Its event is not listed any more, since it has completed meanwhile.
+            None if self.has_completed(seq) => Ok(None),
+            None => Err(Error::LostStream),
+        }
+    }
+
+    /// The earliest event that covers the point, if one is recorded: a later one could wait for
+    /// more than necessary. While the caller holds it, the event is not recorded again.
+    pub(crate) fn recorded(&self, seq: u64) -> Option<Recorded> {
+        let events = lock(&self.events);
+        events.recorded.iter().find(|r| r.seq >= seq).cloned()
+    }
+
+    /// Whether something that may take any time comes after the point, behind an event that covers it.
+    pub(crate) fn checkpointed(&self, seq: u64) -> bool {
+        lock(&self.events).recorded.iter().any(|r| r.barrier && r.seq >= seq)
+    }
+
+    /// Records an event after everything issued so far. [`None`]: the stream is gone.
+    pub(super) fn record(
+        &self,
+        barrier: bool,
+        entered: Option<&Entered>,
+    ) -> Result<Option<Recorded>> {
+        let mut spare = self.spare_event();
+        if spare.is_none() && self.ask_which_completed() {
+            spare = self.spare_event();
+        }
+        let event = match spare {
+            Some(event) => event,
+            None => Arc::new(RawEvent::for_ordering(&self.context)?),
+        };
+        let seq = match self.record_on(&event, entered) {
+            Ok(Some(seq)) => seq,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                lock(&self.events).spare.push(event);
+                return Err(error);
+            }
+        };
+        let recorded = Recorded { event, seq, barrier };
+        let mut events = lock(&self.events);
+        let at = events.recorded.partition_point(|r| r.seq < seq);
+        // Another thread has checkpointed since the point was read, and this event may come after what
+        // may take any time.
+        if let Some(checkpoint) = events.recorded[at..].iter().find(|r| r.barrier).cloned() {
+            events.spare.push(recorded.event);
+            return Ok(Some(checkpoint));
+        }
+        let at = events.recorded.partition_point(|r| r.seq <= seq);
+        events.recorded.insert(at, recorded.clone());
+        Ok(Some(recorded))
+    }
+
+    /// Whether events have completed without the host having asked: between barriers none is replaced, so
+    /// the list grows. Asks about three of them, and again when the list is twice as long as what is left.
+    fn ask_which_completed(&self) -> bool {
+        let listed = {
+            let events = lock(&self.events);
+            let len = events.recorded.len();
+            if len < events.asked_from.max(RING) {
+                return false;
+            }
+            [len - 1, len / 2, 0].map(|at| events.recorded[at].clone())
+        };
+        let completed = |r: &Recorded| self.ask(&r.event, r.seq).unwrap_or(false);
+        let any = listed.iter().any(completed);
+        let mut events = lock(&self.events);
+        let left = events.recorded.iter().filter(|r| !self.has_completed(r.seq)).count();
+        events.asked_from = 2 * left;
+        any
+    }
+
+    /// An event that is not needed any more.
+    fn spare_event(&self) -> Option<Arc<RawEvent>> {
+        let completed = self.completed.load(Ordering::Acquire);
+        let mut guard = lock(&self.events);
+        let events = &mut *guard;
+        let done = events.recorded.partition_point(|r| r.seq <= completed);
+        events.spare.extend(events.recorded.drain(..done).map(|r| r.event));
+        if events.spare.is_empty() && events.recorded.len() >= RING {
+            // The points of the oldest event are covered by the next one as well. If a barrier lies
+            // between the two, they would be covered too late: then the list grows instead.
+            let old = events
+                .recorded
+                .iter()
+                .position(|r| !r.barrier && Arc::strong_count(&r.event) == 1)
+                .filter(|at| at + 1 < events.recorded.len());
+            if let Some(at) = old {
+                return Some(events.recorded.remove(at).event);
+            }
+        }
+        // Not an event that is still polled: recorded again, it would complete later than promised.
+        let free = events.spare.iter().position(|event| Arc::strong_count(event) == 1)?;
+        // After the last use by a thread that held it.
+        fence(Ordering::Acquire);
+        Some(events.spare.swap_remove(free))
+    }
+
+    /// Records an event now, so that a wait for what was issued before need not include what comes
+    /// after. No driver call if an event covers it already. `barrier`: what comes next may take any
+    /// time, so this event must not be replaced by a later one.
+    pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
+        let issued = self.issued();
+        if self.has_completed(issued) {
+            return Ok(());
+        }
+        {
+            let mut events = lock(&self.events);
+            if let Some(last) = events.recorded.last_mut().filter(|r| r.seq >= issued) {
+                last.barrier |= barrier;
+                return Ok(());
+            }
+        }
+        self.record(barrier, entered).map(|_| ())
+    }
+}
