@@ -34,9 +34,10 @@ pub(crate) fn allocate(
         return Err(failed(allocator, "its memory is not aligned to 256"));
     }
     // Other streams may use the memory only when this stream may: after a new point, since what the
-    // allocator enqueued is not covered by events recorded before.
+    // allocator enqueued is not covered by events recorded before. `cuMemAlloc` enqueues nothing.
     let timeline = core.timeline();
-    let ledger = Ledger::allocated(0..bytes, timeline, timeline.issue());
+    let seq = if allocator.is_plain() { timeline.issued() } else { timeline.issue() };
+    let ledger = Ledger::allocated(0..bytes, timeline, seq);
     Ok((address, ledger))
 }
 
