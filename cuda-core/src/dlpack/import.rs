@@ -322,13 +322,16 @@ impl Drop for OwnedTensor {
         let raw = self.0;
         // In a fork's child, and at the end of the process, foreign code is not run; and a producer's may
         // call the driver.
-        deferred::run_or_defer(move || contain(|| raw.delete()));
+        // SAFETY: by the invariant the deleter has not been called; this value, which nothing uses after
+        // its end, is the only one that calls it.
+        deferred::run_or_defer(move || contain(|| unsafe { raw.delete() }));
     }
 }
 
 impl RawTensor {
-    /// Called once, and last.
-    fn delete(self) {
+    /// # Safety
+    /// The deleter has not been called, and the tensor is not used afterwards.
+    unsafe fn delete(self) {
         match self {
             RawTensor::Versioned(raw) => {
                 // SAFETY: a live tensor, by the invariant.

@@ -110,8 +110,10 @@ impl Joined {
             return Err(missing(REGISTER));
         };
         let pages = block.address % PAGE == 0 && block.bytes as u64 % PAGE == 0;
-        let own = |owner: &dyn MemoryOwner| !owner.is_freed_by_work();
-        let own = matches!(&block.backing, DeviceBacking::Owned { owner, .. } if own(&**owner));
+        let own = match &block.backing {
+            DeviceBacking::Owned { owner, .. } => !owner.is_freed_by_work(),
+            _ => false,
+        };
         let why =
             "NCCL registers whole pages, and other memory may share these: use a `VirtualBuffer`";
         Error::unless(own && pages, REGISTER, why)?;

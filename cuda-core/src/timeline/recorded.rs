@@ -1,7 +1,7 @@
 //! Events that are recorded on a stream, and which points they cover.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::event::RawEvent;
 use super::{Flavor, Timeline};
@@ -13,10 +13,10 @@ use crate::util::sync::lock;
 #[derive(Default)]
 pub(super) struct RecordedEvents {
     pub(super) recorded: Vec<Recorded>,
-    /// Completed events, to be recorded again.
+    /// Events that cover no point that is pending, to be recorded again.
     pub(super) spare: Vec<Arc<RawEvent>>,
-    /// The length of the list from which on the driver is asked which of its events have completed,
-    /// [`RING`] at least.
+    /// The length of the list from which on, if it is [`RING`] or more, the driver is asked which of its
+    /// events have completed.
     asked_from: usize,
 }
 
@@ -138,17 +138,15 @@ impl Timeline {
             // between the two, they would be covered too late: then the list grows instead.
             let old = events
                 .recorded
-                .iter()
-                .position(|r| !r.barrier && Arc::strong_count(&r.event) == 1)
+                .iter_mut()
+                .position(|r| !r.barrier && Arc::get_mut(&mut r.event).is_some())
                 .filter(|at| at + 1 < events.recorded.len());
             if let Some(at) = old {
                 return Some(events.recorded.remove(at).event);
             }
         }
         // Not an event that is still polled: recorded again, it would complete later than promised.
-        let free = events.spare.iter().position(|event| Arc::strong_count(event) == 1)?;
-        // After the last use by a thread that held it.
-        fence(Ordering::Acquire);
+        let free = events.spare.iter_mut().position(|event| Arc::get_mut(event).is_some())?;
         Some(events.spare.swap_remove(free))
     }
 
