@@ -232,7 +232,8 @@ pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, NcclError, Rejected, Result};
 pub use graph::{
-    Graph, GraphBuilder, GraphContexts, GraphExec, GraphNode, LentLaunch, NodeId, NodeKind,
+    Graph, GraphBuilder, GraphContexts, GraphExec, GraphNode, InnerGraph, LentLaunch, NodeId,
+    NodeKind,
 };
 pub use group::{DeviceGroup, PeerReport, Whole, WholeMut};
 pub use host::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};

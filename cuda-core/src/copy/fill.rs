@@ -111,8 +111,9 @@ struct FillValue<'a> {
     width: usize,
 }
 
-/// Elements that are written by memsets; the others are copies of them.
-const SEED: usize = 512;
+/// Elements that are written by memsets; the others are copies of them. An interpreter is slow with as many
+/// rows.
+const SEED: usize = if cfg!(miri) { 16 } else { 512 };
 
 impl<'a> FillValue<'a> {
     /// A value whose repetitions begin at multiples of its size after multiples of what divides

@@ -239,7 +239,8 @@ impl Graph {
         let KeptUses { memory, owners, traits, .. } = &self.uses;
         let why = "the graph allocates memory, so it can be no part of another";
         Error::unless(!traits.has_memory, op, why)?;
-        let child = Included { memory, owners, traits: *traits };
+        // The driver includes no graph that has conditional nodes.
+        let child = Included { memory, bodies: &[], owners, traits: *traits };
         recording.include(op, &bound, child, add)
     }
 }

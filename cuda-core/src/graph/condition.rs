@@ -18,7 +18,7 @@ use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::stream::Stream;
 use crate::timeline::recording::{
-    Condition, GraphUses, Included, Node, Recording, UsedMemory, captured_graph, join,
+    Body, Condition, GraphUses, Included, Node, Recording, UsedMemory, captured_graph, join,
 };
 use crate::types::version::Version;
 
@@ -239,14 +239,16 @@ impl Condition {
         }
         let is_broken = parts.iter().any(|part| part.is_broken);
         let own = UsedMemory::keep(&self.touch()).into_iter().collect();
-        let own = KeptUses::from(GraphUses { memory: own, ..GraphUses::default() });
+        let bodies = bodies.into_iter().map(|graph| Body { node, graph: Handle(graph) }).collect();
+        let own = KeptUses::from(GraphUses { memory: own, bodies, ..GraphUses::default() });
         let all = parts.into_iter().fold(own, |all, part| all.with(&part.into()));
         // Counted after the calls: an event that is recorded meanwhile need not cover them.
         let join = || {
             let joined = join(bound.raw(), node);
             (bound.count(), joined)
         };
-        let child = Included { memory: &all.memory, owners: &all.owners, traits: all.traits };
+        let KeptUses { memory, bodies, owners, traits, .. } = &all;
+        let child = Included { memory, bodies, owners, traits: *traits };
         match is_broken {
             // The capture has an operation that is not finished.
             true => Ok(()),

@@ -1,17 +1,14 @@
 //! What a graph consists of.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::path::Path;
-use std::{fmt, ptr};
 
-use cuda_sys::{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, CUgraphNode, symbol as cu};
+use cuda_sys::{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, symbol as cu};
 
+use super::inner::InnerGraph;
 use super::node::kind_name;
 use super::{Graph, GraphNode};
 use crate::error::{Error, Result, c_string, check, counted};
-
-const NODES: &str = "cuGraphGetNodes";
-const EDGES: &str = "cuGraphGetEdges";
 
 /// # Looking at it
 impl Graph {
@@ -21,18 +18,12 @@ impl Graph {
     /// The driver's.
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn node_count(&self) -> Result<usize> {
-        self.with_raw(|graph| {
-            let mut count = 0;
-            // SAFETY: the graph is live, and no other thread uses it; without a list, the call writes
-            // one number, to a local that outlives it.
-            check(NODES, unsafe { cu::cuGraphGetNodes(graph, ptr::null_mut(), &mut count) })?;
-            Ok(count)
-        })
+        self.whole().node_count()
     }
 
     /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture. An
     /// [included](Graph::include) graph is one node, and so is what runs on a
-    /// [`Condition`](crate::Condition).
+    /// [`Condition`](crate::Condition): [`GraphNode::graphs`] looks into them.
     ///
     /// # Errors
     /// The driver's.
@@ -47,16 +38,7 @@ impl Graph {
     /// ```
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn nodes(&self) -> Result<Vec<GraphNode<'_>>> {
-        let mut count = self.node_count()?;
-        self.with_raw(|graph| {
-            let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
-            // SAFETY: the graph is live, and no other thread uses it; the list has room for `count`
-            // nodes, as many as the graph has: none is added to it.
-            check(NODES, unsafe { cu::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) })?;
-            nodes.truncate(count);
-            // SAFETY: nodes of this graph, whose lock this thread holds.
-            nodes.into_iter().map(|node| unsafe { GraphNode::new(self, node) }).collect()
-        })
+        self.whole().nodes()
     }
 
     /// The number of dependencies between nodes: `cuGraphGetEdges`.
@@ -66,14 +48,7 @@ impl Graph {
     /// [programmatic](crate::Launch::programmatic) launches.
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edge_count(&self) -> Result<usize> {
-        self.with_raw(|graph| {
-            let mut count = 0;
-            let (from, to) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the graph is live, and no other thread uses it; without lists, the call writes
-            // one number, to a local that outlives it.
-            check(EDGES, unsafe { cu::cuGraphGetEdges(graph, from, to, &mut count) })?;
-            Ok(count)
-        })
+        self.whole().edge_count()
     }
 
     /// The dependencies between nodes, as pairs of indices into [`Graph::nodes`]: the second node
@@ -93,19 +68,11 @@ impl Graph {
     /// ```
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
-        let (nodes, mut count) = (self.nodes()?, self.edge_count()?);
-        let numbered = nodes.iter().enumerate().map(|(index, node)| (node.as_raw(), index));
-        let index: HashMap<CUgraphNode, usize> = numbered.collect();
-        let mut from: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
-        let mut to = from.clone();
-        self.with_raw(|graph| {
-            let (first, second) = (from.as_mut_ptr(), to.as_mut_ptr());
-            // SAFETY: the graph is live, and no other thread uses it; both lists have room for
-            // `count` nodes, one for each dependency: none is added to the graph.
-            check(EDGES, unsafe { cu::cuGraphGetEdges(graph, first, second, &mut count) })
-        })?;
-        let pairs = from.iter().zip(&to).take(count);
-        Ok(pairs.filter_map(|(from, to)| Some((*index.get(from)?, *index.get(to)?))).collect())
+        self.whole().edges()
+    }
+
+    fn whole(&self) -> InnerGraph<'_> {
+        InnerGraph::whole(self)
     }
 
     /// Writes a description in the language of Graphviz, with all that the driver knows:

@@ -13,7 +13,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{
-    GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, UsedMemory,
+    Body, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, Node, UsedMemory,
 };
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -43,12 +43,14 @@ mod rows;
 
 mod look;
 
+mod inner;
 mod node;
 mod picture;
 
 pub use builder::GraphBuilder;
 pub use contexts::GraphContexts;
 pub use exec::GraphExec;
+pub use inner::InnerGraph;
 pub use lent::LentLaunch;
 pub use node::{GraphNode, NodeId, NodeKind};
 
@@ -115,15 +117,17 @@ pub struct Graph {
 struct KeptUses {
     memory: Vec<UsedMemory>,
     by_node: KnownNodes,
+    bodies: Vec<Body>,
     owners: Arc<GraphOwners>,
     traits: GraphTraits,
 }
 
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
-        let GraphUses { memory, by_node, owners, mut traits, .. } = uses;
+        let GraphUses { memory, by_node, bodies, owners, mut traits, .. } = uses;
         traits.may_be_refused |= owners.iter().any(|owner| owner.may_end());
-        Self { memory, by_node: KnownNodes::new(by_node), owners: Arc::new(owners), traits }
+        let (by_node, owners) = (KnownNodes::new(by_node), Arc::new(owners));
+        Self { memory, by_node, bodies, owners, traits }
     }
 }
 
@@ -141,7 +145,9 @@ impl KeptUses {
         });
         let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
         let traits = self.traits.or(other.traits);
-        let mut both = Self { memory: self.memory.clone(), by_node, owners: owners.into(), traits };
+        let bodies = [&*self.bodies, &other.bodies].concat();
+        let (memory, owners) = (self.memory.clone(), owners.into());
+        let mut both = Self { memory, by_node, bodies, owners, traits };
         other.memory.iter().for_each(|memory| both.add(memory));
         both
     }
@@ -153,6 +159,11 @@ impl KeptUses {
         };
         new.uses.iter().for_each(|(range, access)| known.add(range.clone(), *access));
         known.count += new.count;
+    }
+
+    /// The graphs of a conditional node, those that are known.
+    fn bodies_of(&self, node: Node) -> impl Iterator<Item = Handle<CUgraph>> {
+        self.bodies.iter().filter(move |body| body.node == node).map(|body| body.graph)
     }
 
     /// Enters what launches of an executable will do to the memory.

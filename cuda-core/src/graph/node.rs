@@ -11,7 +11,6 @@ use super::Graph;
 use crate::error::{Result, asked, check};
 use crate::module::function;
 use crate::module::launch::Dimensions;
-use crate::process::handle::Handle;
 use crate::timeline::recording::Node;
 use crate::util::by_parts::{compare_by, debug_by};
 
@@ -55,20 +54,20 @@ pub struct NodeId {
 #[derive(Clone, Copy)]
 pub struct GraphNode<'g> {
     graph: &'g Graph,
-    // INVARIANT: of the graph, which has all its nodes for as long as it lives.
-    raw: Node,
+    // INVARIANT: of the graph or one inside it, which has all its nodes for as long as it lives.
+    id: NodeId,
     kind: NodeKind,
 }
 
 impl<'g> GraphNode<'g> {
     /// # Safety
-    /// A node of that graph, whose lock the caller holds.
-    pub(super) unsafe fn new(graph: &'g Graph, raw: CUgraphNode) -> Result<Self> {
+    /// A node of that graph or of one inside it; the caller holds the graph's lock.
+    pub(super) unsafe fn new(graph: &'g Graph, id: NodeId) -> Result<Self> {
         let mut kind = cuda_sys::CU_GRAPH_NODE_TYPE_EMPTY;
         // SAFETY: a node of the live graph, by the caller's promise; the call writes one number, to
         // a local that outlives it.
-        check("cuGraphNodeGetType", unsafe { cu::cuGraphNodeGetType(raw, &mut kind) })?;
-        Ok(Self { graph, raw: Handle(raw), kind })
+        check("cuGraphNodeGetType", unsafe { cu::cuGraphNodeGetType(id.raw.0, &mut kind) })?;
+        Ok(Self { graph, id, kind })
     }
 
     /// What kind of operation it is: `cuGraphNodeGetType`, which [`Graph::nodes`] has called.
@@ -79,12 +78,16 @@ impl<'g> GraphNode<'g> {
 
     /// What names it for an executable of the graph.
     pub fn id(&self) -> NodeId {
-        NodeId { graph: self.graph.id, raw: self.raw }
+        self.id
     }
 
     /// The driver's handle, valid while the graph lives.
     pub fn as_raw(&self) -> CUgraphNode {
-        self.raw.0
+        self.id.raw.0
+    }
+
+    pub(super) fn graph(&self) -> &'g Graph {
+        self.graph
     }
 
     /// The name of its kernel: `cuFuncGetName`, from CUDA 12.3 on. [`None`] for another kind of node,
@@ -105,7 +108,7 @@ impl<'g> GraphNode<'g> {
 
     /// What it does, as `Display` shows it.
     fn describe(&self) -> Result<String> {
-        let node = self.raw.0;
+        let node = self.as_raw();
         Ok(match self.kind {
             cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => {
                 let kernel = self.kernel()?;
@@ -143,7 +146,7 @@ impl<'g> GraphNode<'g> {
         self.parameters("cuGraphKernelNodeGetParams", |to| {
             // SAFETY: a kernel node of the live graph; the call writes one structure, to an exclusive
             // borrow.
-            unsafe { cu::cuGraphKernelNodeGetParams_v2(self.raw.0, to) }
+            unsafe { cu::cuGraphKernelNodeGetParams_v2(self.as_raw(), to) }
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuda_core::jit::{LinkInput, Linker};
 use cuda_core::nvrtc::Program;
 use cuda_core::{
-    Access, Condition, DeviceBuffer, Error, Event, EventFlags, Function, Graph, Module,
+    Access, Condition, DeviceBuffer, Error, Event, EventFlags, Function, Graph, InnerGraph, Module,
     PinnedBuffer, Result, Stream, sys,
 };
 use support::{gpu_test, kernels, refusal};
@@ -193,6 +193,52 @@ gpu_test! {
         })?;
         graph.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&x)?, [3 + 2 + 1; 30]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_graphs_inside_nodes_are_walked() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(10)?;
+        let mut y = stream.alloc_zeroed::<u32>(20)?;
+        let step = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.copy(&x, y.slice_mut(..10)?)
+        })?;
+        let mut graph = Graph::capture(&context, |stream| {
+            step.include(stream)?;
+            let (outer, inner) = (Condition::new(stream, 1)?, Condition::new(stream, 1)?);
+            outer.if_then(stream, |body| {
+                body.fill(&mut y, 2)?;
+                inner.if_then(body, |body| body.fill(&mut x, 3))
+            })
+        })?;
+        drop(step);
+        let shown = |graph: &InnerGraph<'_>| -> Result<Vec<String>> {
+            assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
+            assert_eq!(graph.edges()?, [(0, 1)]);
+            Ok(graph.nodes()?.iter().map(ToString::to_string).collect())
+        };
+        let nodes = graph.nodes()?;
+        let [child] = nodes[0].graphs()?[..] else { panic!("one child") };
+        assert_eq!(shown(&child)?, ["fill of 40 bytes", "copy of 40 bytes"]);
+        let [body] = nodes[1].graphs()?[..] else { panic!("one body") };
+        assert_eq!(shown(&body)?, ["fill of 80 bytes", "conditional node"]);
+        let [innermost] = body.nodes()?[1].graphs()?[..] else { panic!("a body in a body") };
+        let fill = innermost.nodes()?[0];
+        assert_eq!(fill.to_string(), "fill of 40 bytes");
+        assert!(fill.graphs()?.is_empty());
+        // They are no nodes of the graph.
+        let (id, mut exec) = (fill.id(), graph.instantiate()?);
+        assert!(refusal(exec.set_fill(id, &mut x, 4)).contains("another graph"));
+        drop(exec);
+        assert!(refusal(graph.extend(&[id], |_| Ok(()))).contains("another graph"));
+        // Those of what is added are known, too.
+        graph.extend(&[], |stream| Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 5)))?;
+        assert_eq!(graph.nodes()?[2].graphs()?[0].node_count()?, 1);
         Ok(())
     }
 }

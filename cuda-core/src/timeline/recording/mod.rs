@@ -40,7 +40,8 @@ use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
 pub(crate) use reach::Reached;
 pub(crate) use uses::{
-    CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, NodeUses, UsedMemory,
+    Body, CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, NodeUses,
+    UsedMemory,
 };
 
 use by_access::ByAccess;
@@ -336,6 +337,7 @@ fn ended(op: &'static str) -> Error {
 /// A graph that is captured as one operation.
 pub(crate) struct Included<'a> {
     pub(crate) memory: &'a [UsedMemory],
+    pub(crate) bodies: &'a [Body],
     pub(crate) owners: &'a GraphOwners,
     pub(crate) traits: GraphTraits,
 }
@@ -349,6 +351,7 @@ impl OpenRecording {
     ) -> Result<()> {
         // Kept before the driver knows of it.
         child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
+        self.uses.bodies.extend(child.bodies);
         self.uses.traits = self.uses.traits.or(child.traits);
         let mut uses = Vec::new();
         for memory in child.memory {

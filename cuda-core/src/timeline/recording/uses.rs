@@ -4,11 +4,14 @@ use std::mem;
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 
+use cuda_sys::CUgraph;
+
 use super::Node;
 use crate::context::Context;
 use crate::error::Result;
 use crate::peer::Crossing;
 use crate::process::deferred;
+use crate::process::handle::Handle;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
@@ -21,6 +24,8 @@ use crate::util::panic::contain;
 pub(crate) struct GraphUses {
     pub(crate) memory: Vec<UsedMemory>,
     pub(crate) by_node: Vec<NodeUses>,
+    /// What runs on conditions.
+    pub(crate) bodies: Vec<Body>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
     /// The ids of the capture's streams, in their order; those of conditions' bodies come after them.
@@ -144,6 +149,13 @@ pub(crate) struct NodeUses {
     /// That of the stream.
     pub(crate) context: Context,
     pub(crate) on: CapturedOn,
+}
+
+/// A graph that runs on a condition: of a node of the graph, or of one that runs on another condition.
+#[derive(Clone, Copy)]
+pub(crate) struct Body {
+    pub(crate) node: Node,
+    pub(crate) graph: Handle<CUgraph>,
 }
 
 /// What is known of operations, by their last nodes.
