@@ -185,3 +185,39 @@ fn n04_limit_race() {
         })
     });
 }
+
+/// The limit leaves room for one segment, which one of the threads allocates. The others come while it
+/// does.
+#[test]
+fn h13_threads_that_begin_together_share_the_only_segment() {
+    let slow = |stream: &Stream, bytes| {
+        (0..if cfg!(miri) { 20 } else { 2000 }).for_each(|_| std::thread::yield_now());
+        Allocator::plain().allocate(stream, bytes)
+    };
+    let free = |stream: &Stream, address, bytes| {
+        // SAFETY: the plain allocator allocated it, and the caller gives it up.
+        unsafe { Allocator::plain().deallocate(stream, address, bytes) }
+    };
+    run(|_| {
+        let device = Device::get(0)?;
+        // SAFETY: the inner allocator fulfils the contract.
+        let upstream = unsafe { Allocator::from_closures(slow, free) };
+        for _ in 0..4 {
+            let limited = CachingPool::builder().limit(PoolLimit::Bytes(U));
+            let pool = limited.upstream(&upstream).build()?;
+            let together = Barrier::new(THREADS);
+            let work = || {
+                let stream = device.create_stream()?;
+                together.wait();
+                alloc(&stream, &pool, 100)
+            };
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+                let ended = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+                ended.collect::<Result<Vec<_>>>().map(drop)
+            })?;
+            assert_eq!(pool.usage(device).reserved, U);
+        }
+        Ok(())
+    });
+}

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Around, Ask, Given, thread_number};
+use super::{Around, Ask, Given};
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
 use crate::util::on_drop::OnDrop;
 use crate::util::panic::unless_panic;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, thread_number};
 
 /// The first lines of a log.
 const HEADING: &str = "# cuda-core allocation log, version 1\n\

@@ -65,8 +65,6 @@ pub use snapshot::Snapshot;
 pub use statistics::{Counter, Counters, Statistics};
 pub use tracking::{Outstanding, OutstandingReport, SizeMismatch, Tracking};
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use cuda_sys::CUdeviceptr;
 
 use crate::alloc::DeviceAllocator;
@@ -100,14 +98,4 @@ fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<C
         0 => Err(AllocatorError::Null { allocator: inner.name().to_owned() }.into()),
         address => Ok(address),
     }
-}
-
-/// An id of the calling thread that no other thread of the process ever has.
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    // A thread whose thread-locals are destroyed gets an id for this one call.
-    NUMBER.try_with(|number| *number).unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
 }

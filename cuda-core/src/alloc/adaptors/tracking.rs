@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::CUdeviceptr;
 
-use super::{Around, Ask, Given, thread_number};
+use super::{Around, Ask, Given};
 use crate::device::Device;
 use crate::error::{ByteCount, Error, Result, counted};
 use crate::stream::Stream;
 use crate::util::on_drop::OnDrop;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, thread_number};
 
 /// A block that is allocated.
 ///

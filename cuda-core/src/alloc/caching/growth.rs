@@ -25,7 +25,8 @@ use crate::types::resource::Resource;
 /// Other streams' memory that turns out to be idle comes first, then new memory: taking more is
 /// better than waiting for another stream. Only when the device or the limit gives no more does the
 /// pool query all pending work, give unused segments back, make this stream wait for others, and at
-/// last block the calling thread.
+/// last block the calling thread. What other threads have in hand meanwhile is waited for, and is no
+/// shortage.
 pub(super) fn allocate(
     heap: &Heap,
     core: &Arc<StreamCore>,
@@ -39,8 +40,12 @@ pub(super) fn allocate(
         }
         // Waiting cannot serve a request beyond what the heap can ever hold.
         if bytes <= heap.most()? {
+            let seen = heap.with(|state| state.moves);
             if let Some(taken) = request.by_waiting()? {
                 return Ok(taken);
+            }
+            if heap.wait_for_others(seen) {
+                continue;
             }
         }
         let error = heap.exhausted(requested);
@@ -74,10 +79,12 @@ impl Request<'_> {
     fn without_waiting(&self) -> Result<Option<TakenRange>> {
         if self.kind == SegmentKind::Large {
             // Small blocks stay with the streams that cache them: those would need them again at once.
+            let moving = self.heap.begin_move();
             for other in self.heap.served_in_turn(LOOKED_AT) {
                 self.heap.collect(&other, |bins| bins.take_from(self.bytes));
                 self.heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
             }
+            drop(moving);
             if let Some(taken) = self.heap.find(self.core, self.bytes, LOOKED_AT) {
                 return Ok(Some(taken));
             }
@@ -106,9 +113,11 @@ impl Request<'_> {
 
     /// Tries the sources that wait: for when the device, or the limit, gives no more.
     fn by_waiting(&self) -> Result<Option<TakenRange>> {
+        let moving = self.heap.begin_move();
         for other in self.heap.served() {
             self.heap.collect(&other, Bins::take_all);
         }
+        drop(moving);
         self.heap.query_marks();
         if let Some(taken) = self.find_or_release()? {
             return Ok(Some(taken));
@@ -135,7 +144,7 @@ impl Request<'_> {
                 return Ok(Some(taken));
             }
         }
-        Ok(self.heap.find_anywhere(self.core, self.bytes))
+        Ok(self.find_anywhere())
     }
 
     /// Another stream's range that the driver reports idle. Two driver calls for each stream
@@ -143,16 +152,14 @@ impl Request<'_> {
     fn take_idle(&self) -> Option<TakenRange> {
         let mut busy = vec![self.id()];
         while busy.len() <= ASKED {
-            let (address, mark) =
-                self.heap.with(|state| state.space.take_of_others(&busy, self.kind, self.bytes))?;
-            let idle = mark.timeline.query(mark.seq).unwrap_or(false);
+            let (_, mark) =
+                self.heap.with(|state| state.space.of_others(&busy, self.kind, self.bytes))?;
             let other = mark.timeline.id();
             busy.push(other);
+            if !mark.timeline.query(mark.seq).unwrap_or(false) {
+                continue;
+            }
             let found = self.heap.with(|state| {
-                state.space.give(address, Some(mark));
-                if !idle {
-                    return None;
-                }
                 state.space.settle_of(other);
                 // Another thread may have taken it first.
                 state.space.take(self.id(), self.kind, self.bytes)
@@ -169,22 +176,22 @@ impl Request<'_> {
         for kind in SegmentKind::both(self.bytes) {
             let mut tried = vec![self.id()];
             while let Some((address, mark)) =
-                self.heap.with(|state| state.space.take_of_others(&tried, kind, self.bytes))
+                self.heap.with(|state| state.space.of_others(&tried, kind, self.bytes))
             {
                 tried.push(mark.timeline.id());
-                match wait(self.core, std::slice::from_ref(&mark)) {
-                    Ok(behind) => {
-                        self.heap.with(|state| state.space.give(address, Some(behind)));
-                        if let Some(taken) =
-                            self.heap.with(|state| state.space.take(self.id(), kind, self.bytes))
-                        {
-                            return Some(taken);
-                        }
-                    }
-                    Err(_) => self.heap.with(|state| state.space.give(address, Some(mark))),
+                let Ok(behind) = wait(self.core, std::slice::from_ref(&mark)) else {
+                    continue;
+                };
+                let taken = self.heap.with(|state| {
+                    state.space.hand_over(address, &mark, behind);
+                    state.space.take(self.id(), kind, self.bytes)
+                });
+                if taken.is_some() {
+                    return taken;
                 }
             }
         }
+        let _moving = self.heap.begin_move();
         let pending = self.heap.with(|state| {
             let blocks = state.pending.iter();
             let large = blocks.filter(|(_, block, _)| block.bytes >= self.bytes);
@@ -194,10 +201,21 @@ impl Request<'_> {
         let (PendingBlock { address, home, .. }, fences) = pending;
         let marks = [std::slice::from_ref(&home), fences.marks()].concat();
         match wait(self.core, &marks) {
-            Ok(behind) => self.heap.with(|state| state.space.give(address, Some(behind))),
+            Ok(behind) => self.heap.with(|state| {
+                state.moves += 1;
+                state.space.give(address, Some(behind));
+            }),
             Err(_) => self.heap.with(|state| state.keep_pending(address, home, fences)),
         }
-        self.heap.find_anywhere(self.core, self.bytes)
+        self.find_anywhere()
+    }
+
+    /// [`Heap::find`] in segments of either kind, without looking at streams' progress.
+    fn find_anywhere(&self) -> Option<TakenRange> {
+        self.heap.with(|state| {
+            let mut kinds = SegmentKind::both(self.bytes).into_iter();
+            kinds.find_map(|kind| state.space.take(self.id(), kind, self.bytes))
+        })
     }
 
     /// Allocates a segment and cuts a block from it; [`None`] if neither the device nor the limit
@@ -211,6 +229,7 @@ impl Request<'_> {
         let mut sizes = vec![wanted, least];
         sizes.dedup();
         for size in sizes {
+            let _moving = self.heap.begin_move();
             let allowed = self.heap.with(|state| {
                 let total = state.space.reserved.saturating_add(state.growing);
                 let total = total.checked_add(size);
@@ -236,6 +255,7 @@ impl Request<'_> {
             // Under one lock, so that no other thread takes the range that this stream asked for.
             return Ok(self.heap.with(|state| {
                 state.growing -= size;
+                state.moves += 1;
                 state.space.add(segment);
                 state.reserved_peak = state.reserved_peak.max(state.space.reserved);
                 state.space.give(base, behind);
@@ -308,15 +328,6 @@ impl Heap {
         }
     }
 
-    /// [`Heap::find`] in segments of either kind, without looking at streams' progress.
-    fn find_anywhere(&self, core: &StreamCore, bytes: usize) -> Option<TakenRange> {
-        let id = core.timeline().id();
-        self.with(|state| {
-            let mut kinds = SegmentKind::both(bytes).into_iter();
-            kinds.find_map(|kind| state.space.take(id, kind, bytes))
-        })
-    }
-
     /// Gives unused segments back until no more than `keep` bytes are reserved; returns the bytes given
     /// back.
     pub(super) fn release(&self, keep: usize) -> Result<usize> {
@@ -336,7 +347,11 @@ impl Heap {
             let Some(segment) = unused else {
                 return failed.map_or(Ok(went), Err);
             };
-            match give_back(&segment, &self.settings) {
+            let moving = self.begin_move();
+            let given = give_back(&segment, &self.settings);
+            self.with(|state| state.moves += u64::from(given.is_ok()));
+            drop(moving);
+            match given {
                 Ok(()) => went += segment.bytes,
                 // The upstream allocator still has it: offer it once more.
                 Err(FailedRelease::Kept(error)) if segment.fate == Fate::Kept => {

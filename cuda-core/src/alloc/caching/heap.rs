@@ -1,7 +1,7 @@
 //! One context's address space of a pool, below its streams' caches.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
@@ -18,7 +18,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
 use crate::util::on_drop::OnDrop;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, thread_number};
 use crate::util::turns::Turns;
 use crate::wait::PendingMark;
 
@@ -27,6 +27,8 @@ pub(crate) struct Heap {
     pub(super) context: Context,
     pub(super) settings: Arc<Settings>,
     state: Mutex<HeapState>,
+    /// Notified when [`HeapState::moving`] has one thread less.
+    moved: Condvar,
     /// The streams whose caches have blocks of this heap.
     stream_caches: Mutex<Turns<Weak<StreamCore>>>,
 }
@@ -47,6 +49,11 @@ pub(super) struct HeapState {
     pub(super) pending_bytes: usize,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
+    /// The threads that have memory in hand, where others do not find it: they allocate a segment, give
+    /// one back, or empty stream caches.
+    moving: Vec<u64>,
+    /// How often such memory came or went.
+    pub(super) moves: u64,
     pub(super) reserved_peak: usize,
     /// Counters of blocks that no stream cache counts, and the totals of dropped stream caches.
     pub(super) counts: BlockCounts,
@@ -72,6 +79,7 @@ impl Heap {
             context: context.clone(),
             settings: settings.clone(),
             state: Mutex::default(),
+            moved: Condvar::default(),
             stream_caches: Mutex::default(),
         })
     }
@@ -142,6 +150,35 @@ impl Heap {
         drop(spent);
     }
 
+    /// Lets other threads that find no memory [wait](Self::wait_for_others) for this one, which has some in
+    /// hand until it drops the result.
+    pub(super) fn begin_move(&self) -> OnDrop<impl FnOnce() + use<'_>> {
+        let thread = thread_number();
+        self.with(|state| state.moving.push(thread));
+        OnDrop::new(move || {
+            self.with(|state| {
+                let at = state.moving.iter().position(|other| *other == thread);
+                at.map(|at| state.moving.swap_remove(at));
+            });
+            self.moved.notify_all();
+        })
+    }
+
+    /// Waits while other threads have memory in hand. Returns whether some has come or gone since there were
+    /// `seen` moves. It does not wait for what the calling thread has in hand, whose allocator or hook may
+    /// have called.
+    pub(super) fn wait_for_others(&self, seen: u64) -> bool {
+        let thread = thread_number();
+        let nothing_came = |state: &mut HeapState| {
+            state.moves == seen && state.moving.iter().any(|other| *other != thread)
+        };
+        let waited = self.moved.wait_while(self.locked(), nothing_came);
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        let moved = state.moves != seen;
+        Self::unlock(state);
+        moved
+    }
+
     /// Registers a stream whose cache has blocks of this heap from now on.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) {
         let id = core.timeline().id();
@@ -183,6 +220,7 @@ impl Heap {
             return;
         }
         self.with(|state| {
+            state.moves += 1;
             for (address, mark) in free {
                 state.space.give_beside(address, Some(mark), rest);
             }
@@ -336,6 +374,7 @@ impl Drop for Heap {
             context: self.context.clone(),
             settings: self.settings.clone(),
             state,
+            moved: Condvar::default(),
             stream_caches: Mutex::default(),
         };
         deferred::run_or_defer(move || moved.end());

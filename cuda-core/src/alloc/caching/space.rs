@@ -158,9 +158,9 @@ impl Space {
         Some(self.cut(address, bytes))
     }
 
-    /// The smallest range with room for `bytes` of one stream outside `tried`, uncut, and the point
-    /// after which others may use it.
-    pub(super) fn take_of_others(
+    /// The smallest free range with room for `bytes` of one stream outside `tried`, and the point after
+    /// which others may use it. It stays where it is, so that other threads find it, too.
+    pub(super) fn of_others(
         &mut self,
         tried: &[u64],
         kind: SegmentKind,
@@ -170,8 +170,19 @@ impl Space {
         let (_, address) = self.owners.best_of(owner, kind, bytes)?;
         let (_, seq) = self.owner_of(address)?;
         let timeline = self.owners.get(owner)?.timeline.clone()?;
-        self.remove(address);
         Some((address, Mark { timeline, seq }))
+    }
+
+    /// Gives what [`of_others`](Self::of_others) returned to a stream that waits for `after` by the point
+    /// `to`, unless another thread has taken it since.
+    pub(super) fn hand_over(&mut self, address: CUdeviceptr, after: &Mark, to: Mark) {
+        match self.owner_of(address) {
+            Some((owner, seq)) if owner == after.timeline.id() && seq <= after.seq => {
+                self.remove(address);
+                self.give(address, Some(to));
+            }
+            _ => self.spent.push(to.timeline),
+        }
     }
 
     fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
