@@ -189,7 +189,7 @@ fn n04_limit_race() {
 /// The limit leaves room for one segment, which one of the threads allocates. The others come while it
 /// does.
 #[test]
-fn h13_threads_that_begin_together_share_the_only_segment() {
+fn n04_threads_that_begin_together_share_the_only_segment() {
     let slow = |stream: &Stream, bytes| {
         (0..if cfg!(miri) { 20 } else { 2000 }).for_each(|_| std::thread::yield_now());
         Allocator::plain().allocate(stream, bytes)
