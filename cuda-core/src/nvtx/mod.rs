@@ -237,7 +237,7 @@ unsafe extern "C" fn module_functions(
 /// A function of the profiler, if it has it.
 ///
 /// # Safety
-/// `F` is the type of the function, as NVTX declares it; a result may be left out.
+/// `F` is the type of the function, as NVTX declares it.
 unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
     let address = FUNCTIONS[module][at].load(Ordering::Acquire);
     // SAFETY: not null, and so a function of that type, by the caller's promise and the invariant;
@@ -247,29 +247,30 @@ unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
 
 #[cold]
 fn push(event: &NvtxEvent<'_>) {
-    show(event, RANGE_PUSH_A, RANGE_PUSH_EX);
+    show::<c_int>(event, RANGE_PUSH_A, RANGE_PUSH_EX);
 }
 
 #[cold]
 fn mark_now(event: &NvtxEvent<'_>) {
-    show(event, MARK_A, MARK_EX);
+    show::<()>(event, MARK_A, MARK_EX);
 }
 
-/// Calls the function that takes a name, or, for an event that has more, the one that takes attributes.
-fn show(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
-    type Plain = unsafe extern "C" fn(*const c_char);
-    type Extended = unsafe extern "C" fn(*const EventAttributes);
+/// Calls the function that takes a name, or, for an event that has more, the one that takes
+/// attributes. `R` is the result of both.
+fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
+    type Plain<R> = unsafe extern "C" fn(*const c_char) -> R;
+    type Extended<R> = unsafe extern "C" fn(*const EventAttributes) -> R;
     let name = event.name();
     if event.is_plain() {
         // SAFETY: the functions that are given as `plain` are of this type.
-        if let Some(called) = unsafe { function::<Plain>(CORE, plain) } {
+        if let Some(called) = unsafe { function::<Plain<R>>(CORE, plain) } {
             // SAFETY: a C string that outlives the call.
             unsafe { called(name.as_ptr()) };
         }
         return;
     }
     // SAFETY: those given as `extended` are of this type.
-    if let Some(called) = unsafe { function::<Extended>(CORE, extended) } {
+    if let Some(called) = unsafe { function::<Extended<R>>(CORE, extended) } {
         // SAFETY: attributes with a C string, which outlive the call.
         unsafe { called(&event.attributes(&name)) };
     }
@@ -330,14 +331,14 @@ mod tests {
         note("mark", name);
     }
 
-    unsafe extern "C" fn with_attributes(event: *const EventAttributes) -> c_int {
+    unsafe extern "C" fn with_attributes<R: Default>(event: *const EventAttributes) -> R {
         // SAFETY: attributes, for the length of the call.
         let event = unsafe { &*event };
         let EventAttributes { category, color, color_type, payload, payload_type, .. } = *event;
         assert_eq!((event.version, event.size, event.message_type), (3, 48, 1));
         let more = format!("{category} {color_type}:{color:x} {payload_type}:{payload:x}");
         note(&more, event.message);
-        0
+        R::default()
     }
 
     unsafe extern "C" fn name_category_a(category: u32, name: *const c_char) {
@@ -363,9 +364,9 @@ mod tests {
         let callbacks = unsafe { &*get(1).cast::<ExportedCallbacks>() };
         assert_eq!(callbacks.size, 16);
         let own: [(usize, usize, *const ()); 7] = [
-            (CORE, MARK_EX, with_attributes as *const ()),
+            (CORE, MARK_EX, with_attributes::<()> as *const ()),
             (CORE, MARK_A, mark_a as *const ()),
-            (CORE, RANGE_PUSH_EX, with_attributes as *const ()),
+            (CORE, RANGE_PUSH_EX, with_attributes::<c_int> as *const ()),
             (CORE, RANGE_PUSH_A, push_a as *const ()),
             (CORE, RANGE_POP, pop_one as *const ()),
             (CORE, NAME_CATEGORY_A, name_category_a as *const ()),
