@@ -47,8 +47,7 @@ use table::Style;
         docs/bench.md says how it measures and how to read it."
 )]
 pub(crate) struct Args {
-    /// Only operations with this in their name or their group's name; may be given again. Groups
-    /// with a star in --list run only if their own name contains it.
+    /// Only operations with this in their name or their group's name; may be given again.
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
     /// Lists the operations and their goals, and measures nothing.
@@ -161,8 +160,7 @@ fn list(operations: &[(&Group, Operation)]) -> String {
     let mut table = Table::new(["operation", "goal", "devices"]);
     for of_group in operations.chunk_by(|(group, _), (next, _)| group.name == next.name) {
         let (group, _) = &of_group[0];
-        let star = if group.is_study { " *" } else { "" };
-        table.title(&format!("{}{star}", group.name));
+        table.title(group.name);
         for (_, Operation { name, goal, gpus, .. }) in of_group {
             table.row([name.clone(), goal.to_string(), gpus.to_string()]);
         }
@@ -181,10 +179,7 @@ impl Args {
         let mut operations = Vec::new();
         for group in &operations::GROUPS {
             let all = (group.operations)().into_iter();
-            let wanted = all.filter(|operation| match group.is_study && !self.list {
-                false => self.wants(group.name, &operation.name),
-                true => !self.only.is_empty() && self.wants(group.name, ""),
-            });
+            let wanted = all.filter(|operation| self.wants(group.name, &operation.name));
             operations.extend(wanted.map(|operation| (group, operation)));
         }
         if operations.is_empty() {

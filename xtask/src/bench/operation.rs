@@ -10,9 +10,6 @@ use super::{Effort, Goal, Measured};
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) operations: fn() -> Vec<Operation>,
-    /// Whether it is measured only if `--only` names it: a study of alternatives, not of what users
-    /// call.
-    pub(crate) is_study: bool,
 }
 
 /// One operation to measure.

@@ -21,11 +21,11 @@ const BATCH: usize = 100;
 const SMALL: usize = 4096;
 
 const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group {
-    Group { name, operations, is_study: false }
+    Group { name, operations }
 }
 
 /// All groups, in the order of the table.
-pub(crate) const GROUPS: [Group; 16] = [
+pub(crate) const GROUPS: [Group; 15] = [
     group("contexts and guards", objects::contexts_and_guards),
     group("streams and events", objects::streams_and_events),
     group("enqueues", enqueues::operations),
@@ -35,13 +35,8 @@ pub(crate) const GROUPS: [Group; 16] = [
     group("pinned memory", pinned::operations),
     group("pinned transfers", pinned::transfers),
     group("pageable copies", enqueues::pageable),
-    group("large pageable copies", crate::bench::pageable::goals),
-    Group {
-        name: "pageable copies by threads and chunks",
-        operations: crate::bench::pageable::matrix,
-        is_study: true,
-    },
-    Group { name: "fills of any width", operations: enqueues::wide_fills, is_study: true },
+    group("large pageable copies", crate::bench::pageable::operations),
+    group("fills of any width", enqueues::wide_fills),
     group("peer copies", peer_copies::operations),
     group("groups of devices", groups::operations),
     group("collectives of NCCL", collectives::operations),

@@ -1,11 +1,9 @@
-//! Copies of borrowed slices: beside pinned memory, beside the driver's own copies, and by threads
-//! and chunks.
+//! Copies of borrowed slices: beside pinned memory, and beside the driver's own copies.
 
 use std::time::Instant;
 
 use anyhow::Context as _;
 use cuda_core::PinnedBuffer;
-use cuda_core::staging::{self, StagingOptions};
 
 use super::ends::{Direction, Ends, RawEnds};
 use super::measure::median;
@@ -22,22 +20,13 @@ const BATCH: usize = 1 << 30;
 /// Mebibytes, and the required share of the bandwidth of pinned memory.
 const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
 
-/// Numbers of copying threads and sizes of chunks, in mebibytes, of a study.
-pub(super) const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
-pub(super) const CHUNKS: [usize; 4] = [1, 2, 4, 8];
-
 /// The largest slice, as a power of two.
 const LARGEST: u32 = 30;
 
-pub(super) fn name(direction: Direction) -> &'static str {
-    direction.pick("slice upload", "slice download")
-}
-
-/// The operations with goals.
-pub(super) fn goals() -> Vec<Operation> {
+pub(super) fn operations() -> Vec<Operation> {
     let mut operations = Vec::new();
     for direction in Direction::BOTH {
-        let what = name(direction);
+        let what = direction.pick("slice upload", "slice download");
         for (mebibytes, share) in SHARES {
             let name = format!("{what} + wait {mebibytes} MiB beside pinned memory");
             let run = move |fixture: &Fixture| beside_pinned(fixture, mebibytes << 20, direction);
@@ -48,35 +37,6 @@ pub(super) fn goals() -> Vec<Operation> {
         operations.push(Operation::new(name, run).goal(Goal::Ratio(1.05)));
     }
     operations
-}
-
-/// The study of threads and chunks.
-pub(super) fn matrix() -> Vec<Operation> {
-    let mut operations = Vec::new();
-    for direction in Direction::BOTH {
-        for threads in THREADS {
-            for mebibytes in CHUNKS {
-                let run = move |fixture: &Fixture| {
-                    let before = staging::options()?;
-                    // The calling thread is one of them.
-                    let options = StagingOptions::new(threads - 1, mebibytes << 20);
-                    staging::set_options(options)?;
-                    let measured = beside_pinned(fixture, 256 << 20, direction);
-                    staging::set_options(before)?;
-                    measured
-                };
-                let study = Operation::new(name_in_matrix(direction, threads, mebibytes), run);
-                operations.push(study.without_goal("the default is what counts"));
-            }
-        }
-    }
-    operations
-}
-
-pub(super) fn name_in_matrix(direction: Direction, threads: usize, mebibytes: usize) -> String {
-    let name = name(direction);
-    let plural = if threads == 1 { "" } else { "s" };
-    format!("{name} + wait 256 MiB, {threads} thread{plural}, chunks of {mebibytes} MiB")
 }
 
 fn beside_pinned(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Result<Measured> {

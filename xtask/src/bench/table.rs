@@ -1,6 +1,6 @@
 //! Prints a report as a table, for a terminal or in Markdown.
 
-mod smaller;
+mod many;
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Style {
     }
 }
 
-/// The table of all operations, and smaller tables of some of them.
+/// The table of all operations, and that of many devices at once.
 pub(crate) fn render(report: &Report, style: Style) -> String {
     let peers = present(report).map(|peer| peer.name.as_str());
     let mut table = Table::new(COLUMNS.into_iter().chain(peers)).left(&[0, VERDICT]);
@@ -53,7 +53,7 @@ pub(crate) fn render(report: &Report, style: Style) -> String {
         Style::Markdown => String::new(),
     };
     let mut parts = vec![driver + &style.show(&table)];
-    parts.extend(smaller::render(report, style));
+    parts.extend(many::render(report, style));
     if style == Style::Markdown && report.simulated {
         parts.push(SIMULATED.to_owned() + "\n");
     }

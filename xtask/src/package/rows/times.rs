@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use super::consume::third_party;
@@ -15,27 +15,14 @@ use crate::workspace::write;
 /// Every measured build has two jobs, however many cores there are.
 const BUILD: &str = "build --release --frozen --jobs=2";
 
-/// The most that a build of `cuda-core` without bindgen may take, in builds of bindgen on the same machine:
-/// processors differ by a factor of two. It takes 0.40 to 0.47 of one.
-const LIMIT: f64 = 0.5;
-
 /// What is built for comparison: a large crate that the lock file names.
 const YARDSTICK: &str = "bindgen = { version = '0.73', default-features = false, features = ['runtime', 'prettyplease'] }";
 
 pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
     let time = measure(workshop, &own_dependency(workshop, false), 2)?;
     let bindgen = measure(workshop, YARDSTICK, 2)?;
-    let ratio = time.best().as_secs_f64() / bindgen.best().as_secs_f64();
-    let said = format!("{time}; {ratio:.2} × bindgen's {:.1} s", bindgen.best().as_secs_f64());
-    if ratio <= LIMIT {
-        return Ok(said);
-    }
-    let said = format!("{said}, and {LIMIT} × is the limit");
-    // The time of a build beside other work depends on that work.
-    if time.runs.iter().chain(&bindgen.runs).any(Run::was_disturbed) {
-        return Err(refuse(format!("{said}, but the machine had other work")));
-    }
-    bail!(said)
+    let [own, other] = [&time, &bindgen].map(|time| time.best().as_secs_f64());
+    Ok(format!("{time}; {:.2} × bindgen's {other:.1} s", own / other))
 }
 
 pub(super) fn with_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
@@ -72,15 +59,6 @@ struct Run {
     clock: Duration,
     /// Processor time on all cores; unknown outside of Linux.
     processor: Option<Duration>,
-    /// Processor time of other work meanwhile, on all cores; unknown outside of Linux.
-    others: Option<Duration>,
-}
-
-impl Run {
-    /// Whether other work had more than a tenth of a core.
-    fn was_disturbed(&self) -> bool {
-        self.others.is_some_and(|others| others > self.clock / 10)
-    }
 }
 
 struct Time {
@@ -122,19 +100,16 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
             cargo.env("CUDA_SYS_INCLUDE_DIR", include);
             cargo.env("CUDA_HOME", include.parent().unwrap_or(include));
         }
-        let (start, children, all) = (Instant::now(), children_time(), machine_time());
+        let (start, before) = (Instant::now(), children_time());
         let built = cargo.output()?;
         let clock = start.elapsed();
-        let since =
-            |before: Option<Duration>, now: Option<Duration>| Some(now?.saturating_sub(before?));
-        let processor = since(children, children_time());
-        let others = since(processor, since(all, machine_time()));
+        let processor = before.zip(children_time()).map(|(before, now)| now - before);
         ensure!(
             built.status.success(),
             "the build failed:\n{}",
             last_lines(&String::from_utf8_lossy(&built.stderr))
         );
-        runs.push(Run { clock, processor, others });
+        runs.push(Run { clock, processor });
     }
     Ok(Time { runs, crates })
 }
@@ -144,28 +119,12 @@ fn children_time() -> Option<Duration> {
     in_children(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// Processor time of all processes on the machine, and what a hypervisor gave to other machines.
-fn machine_time() -> Option<Duration> {
-    in_machine(&fs::read_to_string("/proc/stat").ok()?)
-}
-
 /// `cutime` and `cstime` of `/proc/self/stat`.
 fn in_children(stat: &str) -> Option<Duration> {
     // The second field is a name in parentheses, which may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(13);
     Some(ticks(times.next()?)? + ticks(times.next()?)?)
-}
-
-/// The times of all cores in `/proc/stat`, without idle time.
-fn in_machine(stat: &str) -> Option<Duration> {
-    let fields = stat.lines().next()?.strip_prefix("cpu ")?;
-    let fields: Vec<_> = fields.split_whitespace().take(8).collect();
-    let [user, nice, system, _idle, _waiting, interrupts, soft, stolen] = fields[..] else {
-        return None;
-    };
-    let busy = [user, nice, system, interrupts, soft, stolen].map(ticks);
-    busy.into_iter().sum()
 }
 
 /// The kernel counts time in hundredths of a second.
@@ -182,24 +141,5 @@ mod tests {
         let stat = "42 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 150 25 20 0 1";
         assert_eq!(in_children(stat), Some(Duration::from_millis(1750)));
         assert_eq!(in_children("42 (a) S 1"), None);
-    }
-
-    #[test]
-    fn time_of_the_machine_is_all_but_its_leisure() {
-        let stat = "cpu  1 2 4 1000 2000 8 16 32 64 128\ncpu0 0 0 0 0 0 0 0 0 0 0\n";
-        assert_eq!(in_machine(stat), Some(Duration::from_millis(630)));
-        assert_eq!(in_machine("cpu0 1 2 3"), None);
-    }
-
-    #[test]
-    fn a_run_is_disturbed_by_what_others_had() {
-        let run = |others| Run {
-            clock: Duration::from_secs(10),
-            processor: Some(Duration::from_secs(16)),
-            others,
-        };
-        assert!(run(Some(Duration::from_millis(1100))).was_disturbed());
-        assert!(!run(Some(Duration::from_millis(900))).was_disturbed());
-        assert!(!run(None).was_disturbed());
     }
 }

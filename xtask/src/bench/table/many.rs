@@ -1,0 +1,83 @@
+//! The smaller table: rates of many devices at once.
+
+use std::iter;
+
+use super::Style;
+use crate::bench::Unit;
+use crate::bench::measure::Links;
+use crate::bench::report::{Report, Row};
+use crate::table::Table;
+
+const COLUMNS: &str =
+    "many devices at once|cuda-core|raw|alone, summed|of the sum|link limit|of the limit";
+
+/// The table and the lines under it; empty if no row has many devices.
+pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
+    let mut rows = report.rows.iter().filter_map(cells).peekable();
+    if rows.peek().is_none() {
+        return Vec::new();
+    }
+    let mut table = Table::new(COLUMNS.split('|'));
+    rows.for_each(|row| table.row(row));
+    iter::once(style.show(&table)).chain(pair(report)).collect()
+}
+
+fn cells(row: &Row) -> Option<[String; 7]> {
+    let measured = row.measured()?;
+    let many = measured.many?;
+    let (singles, limit) = (many.singles, many.limit());
+    let show = |rate: Option<f64>| rate.map_or_else(String::new, gigabytes);
+    let share = |of: Option<f64>| of.map_or_else(String::new, |of| share(measured.ours, of));
+    Some([
+        row.name.clone(),
+        gigabytes(measured.ours),
+        show(measured.raw),
+        show(singles),
+        share(singles),
+        show(limit),
+        share(limit),
+    ])
+}
+
+/// The capacity of the links for a single pair of devices.
+fn pair(report: &Report) -> Option<String> {
+    let many = report.rows.iter().filter_map(|row| row.measured()?.many);
+    let links = many.filter_map(|many| many.links).reduce(Links::best)?;
+    let [one_way, both_ways] = [links.one_way, links.both_ways].map(gigabytes);
+    Some(format!(
+        "one pair of devices alone: up to {one_way} one way, {both_ways} both ways at once\n"
+    ))
+}
+
+fn gigabytes(rate: f64) -> String {
+    Unit::Gigabytes.show(rate)
+}
+
+fn share(figure: f64, of: f64) -> String {
+    format!("{:.1} %", 100.0 * figure / of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::tests::{many, sample};
+
+    #[test]
+    fn shares_are_of_the_sum_and_of_the_limit() {
+        let mut report = sample();
+        assert!(render(&report, Style::Text).is_empty());
+        report.rows.extend(many());
+        let rows = report.rows.iter().filter_map(cells);
+        let rows: Vec<String> = rows.map(|row| row.join("; ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "gather; 138 GB/s; 145 GB/s; 220 GB/s; 62.7 %; ; ",
+                "ring; 1552 GB/s; 1553 GB/s; 1580 GB/s; 98.2 %; 1584 GB/s; 98.0 %",
+                "chain; 332 GB/s; 393 GB/s; ; ; 396 GB/s; 83.8 %",
+            ]
+        );
+        let under = &render(&report, Style::Text)[1];
+        assert!(under.contains("up to 396 GB/s one way, 779 GB/s both ways"), "{under}");
+    }
+}
