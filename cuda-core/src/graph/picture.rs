@@ -1,8 +1,9 @@
 //! A picture of a graph.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
 
-use super::{Graph, GraphNode};
+use super::{Graph, GraphNode, InnerGraph};
 use crate::error::Result;
 use crate::timeline::recording::CapturedOn;
 
@@ -26,9 +27,10 @@ impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
     /// what they do, in the colours of the streams that they were captured on. A legend numbers these
     /// streams from 0 on, in their order, and names their devices; a node of [another](Graph::include)
-    /// graph is that of the stream that it was included on. Bodies of conditions are not drawn. Texts that
-    /// are too long for a node, such as long names of kernels, end in "…"; the whole text is the node's
-    /// title, which viewers show under the pointer.
+    /// graph is that of the stream that it was included on. [Graphs inside nodes](GraphNode::graphs) are
+    /// drawn below, by numbers that stand in their nodes. Texts that are too long for a node, such as long
+    /// names of kernels, end in "…"; the whole text is the node's title, which viewers show under the
+    /// pointer.
     ///
     /// # Errors
     /// Those of [`Graph::nodes`] and [`Graph::edges`].
@@ -40,14 +42,37 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn to_svg(&self) -> Result<String> {
-        let nodes = self.nodes()?;
-        let labels: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-        let edges = self.edges()?;
         let on = |node: &GraphNode<'_>| self.uses.by_node.get(node.id().raw).map(|known| known.on);
-        let mut on: Vec<_> = nodes.iter().map(on).collect();
-        spread(&mut on, &edges);
-        Ok(draw(&labels, &edges, &on))
+        let mut parts = Vec::new();
+        let mut found = VecDeque::from([(InnerGraph::whole(self), String::new(), None)]);
+        while let Some((graph, caption, outer)) = found.pop_front() {
+            let (nodes, edges) = (graph.nodes()?, graph.edges()?);
+            let mut on: Vec<_> = nodes.iter().map(on).collect();
+            spread(&mut on, &edges);
+            on.iter_mut().for_each(|on| *on = on.or(outer));
+            let mut labels = Vec::new();
+            for (node, on) in nodes.iter().zip(&on) {
+                let mut label = node.to_string();
+                for inner in node.graphs()? {
+                    let number = parts.len() + found.len() + 1;
+                    found.push_back((inner, format!("[{number}] inside: {node}"), *on));
+                    label = format!("{label} [{number}]");
+                }
+                labels.push(label);
+            }
+            parts.push(Part { caption, labels, edges, on });
+        }
+        Ok(draw(&parts))
     }
+}
+
+/// A graph in a picture: the whole one, or one inside a node.
+struct Part {
+    /// Above it, where there is one.
+    caption: String,
+    labels: Vec<String>,
+    edges: Vec<(usize, usize)>,
+    on: Vec<Option<CapturedOn>>,
 }
 
 /// Gives a node of which no stream is known, as those before the last one of an operation are, the
@@ -65,8 +90,8 @@ fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
 }
 
 /// All streams, in their order.
-fn streams(on: &[Option<CapturedOn>]) -> Vec<CapturedOn> {
-    let mut streams: Vec<_> = on.iter().flatten().copied().collect();
+fn streams(parts: &[Part]) -> Vec<CapturedOn> {
+    let mut streams: Vec<_> = parts.iter().flat_map(|part| &part.on).flatten().copied().collect();
     streams.sort_unstable_by_key(|on| on.stream);
     streams.dedup_by_key(|on| on.stream);
     streams
@@ -76,60 +101,77 @@ fn name(streams: &[CapturedOn], number: usize) -> String {
     format!("stream {number}, device {}", streams[number].device)
 }
 
-fn draw(labels: &[String], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) -> String {
-    let streams = streams(on);
-    let Layout { nodes, edges, columns, below } = Layout::new(labels.len(), edges);
-    let width = 2 * MARGIN + columns.max(1) * (NODE.0 + GAP.0);
+fn draw(parts: &[Part]) -> String {
+    let streams = streams(parts);
+    let (mut body, mut columns, mut below) = (String::new(), 1, MARGIN);
+    for part in parts {
+        if !part.caption.is_empty() {
+            text(&mut body, MARGIN, below + LINE, &part.caption);
+            below += 2 * LINE;
+        }
+        let layout = Layout::new(part.labels.len(), &part.edges, below);
+        (columns, below) = (columns.max(layout.columns), layout.below);
+        part.draw(&mut body, layout, &streams);
+    }
+    for number in 0..streams.len() {
+        let (y, colour) = (below + number * LINE, COLOURS[number % COLOURS.len()]);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            body,
+            "<rect x=\"{MARGIN}\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#345\"/>"
+        );
+        text(&mut body, MARGIN + 22, y + 11, &name(&streams, number));
+    }
+    let width = 2 * MARGIN + columns * (NODE.0 + GAP.0);
     let height = below + MARGIN + streams.len() * LINE;
-    let mut svg = format!(
+    format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
          <marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" \
-         markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#888\"/></marker>\n"
-    );
-    for stops in &edges {
-        // Writing to a string cannot fail.
-        let mut way = String::new();
-        for ((x1, y1), (x2, y2)) in stops.iter().zip(&stops[1..]) {
-            let (x1, middle) = (x1 + NODE.0, x2 - GAP.0 / 2);
-            let _ = write!(way, "L{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}");
+         markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#888\"/></marker>\n\
+         {body}</svg>\n"
+    )
+}
+
+impl Part {
+    fn draw(&self, svg: &mut String, layout: Layout, streams: &[CapturedOn]) {
+        for stops in &layout.edges {
+            // Writing to a string cannot fail.
+            let mut way = String::new();
+            for ((x1, y1), (x2, y2)) in stops.iter().zip(&stops[1..]) {
+                let (x1, middle) = (x1 + NODE.0, x2 - GAP.0 / 2);
+                let _ = write!(way, "L{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}");
+            }
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{}\" fill=\"none\" stroke=\"#888\" marker-end=\"url(#arrow)\"/>",
+                &way[1..]
+            );
         }
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{}\" fill=\"none\" stroke=\"#888\" marker-end=\"url(#arrow)\"/>",
-            &way[1..]
-        );
-    }
-    for ((label, (x, middle)), on) in labels.iter().zip(&nodes).zip(on) {
-        let ((w, h), y, baseline) = (NODE, middle - NODE.1 / 2, middle + 4);
-        let (mut title, text) = (escaped(label), escaped(&clipped(label)));
-        let number = |on: &CapturedOn| streams.binary_search_by_key(&on.stream, |it| it.stream);
-        let number = on.as_ref().and_then(|on| number(on).ok());
-        let colour = number.map_or(UNKNOWN, |number| COLOURS[number % COLOURS.len()]);
-        if let Some(number) = number {
-            title = format!("{title} ({})", name(&streams, number));
+        for ((label, (x, middle)), on) in self.labels.iter().zip(layout.nodes).zip(&self.on) {
+            let ((w, h), y) = (NODE, middle - NODE.1 / 2);
+            let mut title = escaped(label);
+            let number = |on: &CapturedOn| streams.binary_search_by_key(&on.stream, |it| it.stream);
+            let number = on.as_ref().and_then(|on| number(on).ok());
+            let colour = number.map_or(UNKNOWN, |number| COLOURS[number % COLOURS.len()]);
+            if let Some(number) = number {
+                title = format!("{title} ({})", name(streams, number));
+            }
+            let _ = write!(
+                svg,
+                "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" \
+                 rx=\"5\" fill=\"{colour}\" stroke=\"#345\"/>"
+            );
+            text(svg, x + 8, middle + 4, &clipped(label));
+            svg.push_str("</g>\n");
         }
-        let _ = writeln!(
-            svg,
-            "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" \
-             rx=\"5\" fill=\"{colour}\" stroke=\"#345\"/>\
-             <text x=\"{}\" y=\"{baseline}\">{text}</text></g>",
-            x + 8
-        );
     }
-    for number in 0..streams.len() {
-        let (y, colour) = (below + number * LINE, COLOURS[number % COLOURS.len()]);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{MARGIN}\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#345\"/>\
-             <text x=\"{}\" y=\"{}\">{}</text>",
-            MARGIN + 22,
-            y + 11,
-            name(&streams, number)
-        );
-    }
-    svg + "</svg>\n"
+}
+
+fn text(svg: &mut String, x: usize, y: usize, text: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{}</text>", escaped(text));
 }
 
 /// As much of a text as fits into a node.
@@ -156,7 +198,8 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
+    /// Below the line `above`.
+    fn new(nodes: usize, edges: &[(usize, usize)], above: usize) -> Self {
         // The nodes, then the ways of the edges.
         let mut column_of = columns(nodes, edges);
         let columns = column_of.iter().max().map_or(0, |last| last + 1);
@@ -175,14 +218,14 @@ impl Layout {
         let mut in_columns = vec![Vec::new(); columns];
         column_of.iter().zip(0..).for_each(|(&column, item)| in_columns[column].push(item));
         let mut places = vec![(0, 0); column_of.len()];
-        let mut below = MARGIN;
+        let mut below = above;
         for (column, mut items) in in_columns.into_iter().enumerate() {
             // Beside what they come after, on average, so that few edges cross.
             items.sort_unstable_by_key(|&item: &usize| {
                 let heights = before[item].iter().map(|&left: &usize| places[left].1);
                 (heights.sum::<usize>() / before[item].len().max(1), item)
             });
-            let mut top = MARGIN;
+            let mut top = above;
             for item in items {
                 let height = if item < nodes { NODE.1 } else { WAY };
                 places[item] = (MARGIN + column * (NODE.0 + GAP.0), top + height / 2);
@@ -219,8 +262,15 @@ fn columns(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CHARACTERS, COLOURS, CapturedOn, Layout, NODE, UNKNOWN, WAY, columns, draw, spread,
+        CHARACTERS, COLOURS, CapturedOn, Layout, MARGIN, NODE, Part, UNKNOWN, WAY, columns, draw,
+        spread,
     };
+
+    /// A picture of one graph.
+    fn picture(labels: &[&str], edges: &[(usize, usize)], on: &[Option<CapturedOn>]) -> String {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        draw(&[Part { caption: String::new(), labels, edges: edges.to_vec(), on: on.to_vec() }])
+    }
 
     #[test]
     fn nodes_are_right_of_what_they_depend_on() {
@@ -230,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_picture_has_each_node_and_edge() {
-        let svg = draw(&["a <b>".into(), "c".into()], &[(0, 1)], &[None; 2]);
+        let svg = picture(&["a <b>", "c"], &[(0, 1)], &[None; 2]);
         assert_eq!(svg.matches("<text").count(), 2);
         assert_eq!(svg.matches("<path").count(), 2, "the edge, and an arrow");
         assert!(svg.contains("a &lt;b&gt;"));
@@ -239,7 +289,7 @@ mod tests {
     #[test]
     fn an_edge_passes_no_node() {
         // The last edge crosses the column of node 1.
-        let layout = Layout::new(3, &[(0, 1), (1, 2), (0, 2)]);
+        let layout = Layout::new(3, &[(0, 1), (1, 2), (0, 2)], MARGIN);
         let [first, way, last] = layout.edges[2][..] else {
             panic!("it has a way: {:?}", layout.edges);
         };
@@ -251,7 +301,7 @@ mod tests {
 
     #[test]
     fn nodes_are_beside_what_they_come_after() {
-        let layout = Layout::new(4, &[(0, 3), (1, 2)]);
+        let layout = Layout::new(4, &[(0, 3), (1, 2)], MARGIN);
         let heights = layout.nodes.iter().map(|(_, y)| *y).collect::<Vec<_>>();
         assert_eq!((heights[3], heights[2]), (heights[0], heights[1]));
     }
@@ -259,12 +309,11 @@ mod tests {
     #[test]
     fn nodes_have_the_colours_of_their_streams() {
         let on = |device, stream| Some(CapturedOn { device, stream: (0, stream) });
-        let labels: Vec<String> = ["a", "b", "c", "d"].map(String::from).into();
         // The second is the first node of the third's operation.
         let edges = [(0, 1), (1, 2)];
         let mut streams = [on(7, 1), None, on(3, 0), None];
         spread(&mut streams, &edges);
-        let svg = draw(&labels, &edges, &streams);
+        let svg = picture(&["a", "b", "c", "d"], &edges, &streams);
         assert_eq!(svg.matches(COLOURS[0]).count(), 3, "two nodes, and the legend: {svg}");
         assert_eq!(svg.matches(COLOURS[1]).count(), 2, "{svg}");
         assert_eq!(svg.matches(UNKNOWN).count(), 1, "{svg}");
@@ -277,7 +326,7 @@ mod tests {
     fn a_text_that_is_too_long_is_clipped() {
         let fits = "ä".repeat(CHARACTERS);
         let long = format!("{}<int> <<<1, 2>>>", "k".repeat(CHARACTERS - 2));
-        let svg = draw(&[fits.clone(), long], &[], &[None; 2]);
+        let svg = picture(&[&fits, &long], &[], &[None; 2]);
         assert!(svg.contains(&format!(">{fits}</text>")), "{svg}");
         let shown = format!(">{}&lt;…</text>", "k".repeat(CHARACTERS - 2));
         assert!(svg.contains(&shown), "{svg}");

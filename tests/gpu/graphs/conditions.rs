@@ -231,6 +231,11 @@ gpu_test! {
         let fill = innermost.nodes()?[0];
         assert_eq!(fill.to_string(), "fill of 40 bytes");
         assert!(fill.graphs()?.is_empty());
+        let picture = graph.to_svg()?;
+        assert_eq!(picture.matches("<rect x").count(), 7 + 1, "each node once, and a stream: {picture}");
+        for caption in ["[1] inside: graph", "[2] inside: conditional node", "[3] inside: conditional node"] {
+            assert!(picture.contains(&format!(">{caption}</text>")), "{picture}");
+        }
         // They are no nodes of the graph.
         let (id, mut exec) = (fill.id(), graph.instantiate()?);
         assert!(refusal(exec.set_fill(id, &mut x, 4)).contains("another graph"));
