@@ -145,7 +145,7 @@ impl Handle {
                 )
             })
         };
-        let work = stream.library_work().read(a).read(b).write(c);
+        let work = stream.work().read(a).read(b).write(c);
         // SAFETY: the product is on this stream, reads `a` and `b`, and writes `c`.
         unsafe { work.enqueue(gemm) }?
     }

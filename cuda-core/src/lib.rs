@@ -115,7 +115,7 @@
 //! [`Context::alloc`] or [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned
 //! memory cannot be handed over: buffers refer to their streams, contexts are shared, functions keep
 //! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other
-//! libraries, [`Stream::library_work`] orders what they enqueue, and [`sys`] has the handles' types and
+//! libraries, [`Stream::work`] orders what they enqueue, and [`sys`] has the handles' types and
 //! everything else of the driver API.
 //!
 //! # What depends on the driver
@@ -246,11 +246,10 @@ pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut
 pub use memory::into_view::IntoView;
 pub use memory::shared::SharedSlice;
 pub use memory::view::{Slice, SliceMut};
-pub use module::host_work::HostWork;
 pub use module::launch::{
     Argument, DeviceVisible, Dimensions, Launch, Launchable, MemorySyncDomain,
 };
-pub use module::library_work::LibraryWork;
+pub use module::work::StreamWork;
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
     nvrtc,

@@ -16,7 +16,7 @@ fn library_copy(
     after: impl FnOnce(),
 ) -> Result<()> {
     let (source, target) = (from.as_raw(), to.as_raw());
-    let work = stream.library_work().read(from).write(to);
+    let work = stream.work().read(from).write(to);
     let call = |raw: CUstream| {
         // SAFETY: both have `LEN` elements, and live until the work that is noted here is done.
         let code = unsafe { cuMemcpyDtoDAsync_v2(target, source, LEN * 4, raw) };
@@ -114,7 +114,7 @@ gpu_test! {
             buffers.push(stream.alloc_zeroed::<u32>(4)?); // more than fit inline
         }
         let name = |stream| {
-            let begun: cuda_core::LibraryWork<'_, _> = Stream::library_work(stream);
+            let begun: cuda_core::StreamWork<'_, _> = Stream::work(stream);
             buffers.iter().fold(begun, |work, buffer| work.read(buffer))
         };
         // SAFETY: nothing is enqueued.

@@ -192,8 +192,7 @@ fn every_empty_form(stream: &Stream) -> Result<()> {
     stream.copy(&nothing, &mut other)?;
     stream.fill(&mut other, 1)?;
     stream.fill_bytes(&mut other, 1)?;
-    stream.fill_u16(&mut other, 1)?;
-    stream.fill_u32(&mut other, 1)?;
+    stream.fill(other.as_view_mut().cast::<u32>()?, 1)?;
     stream.download(&other, &mut host)?;
     stream.download(&other, &mut [])?;
     stream.scope(|scope| scope.download(&other, &mut []))?;
@@ -242,8 +241,8 @@ fn j03_what_is_refused_is_not_asked() -> Result<()> {
             stream.copy(&buffer, foreign.slice_mut(..9)?),
             third.copy(&buffer, &mut foreign),
             third.fill(&mut foreign, 1),
-            stream.fill_u16(buffer.slice_mut(..9)?, 1),
-            stream.fill_u32(buffer.slice_mut(2..6)?, 1),
+            buffer.slice_mut(..9)?.cast::<u16>().map(drop),
+            buffer.slice_mut(2..6)?.cast::<u32>().map(drop),
             default.upload(&[0; 9], &mut buffer),
             default.upload(&[0; 10], &mut foreign),
             buffer.slice(11..).map(drop),

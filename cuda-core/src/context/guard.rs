@@ -86,25 +86,18 @@ impl Guard {
                 current::keep_replaced(saved, Some(context));
             }
         }
-        Ok(Self {
-            saved,
-            saved_keep,
-            entered: context.clone(),
-            restores: true,
-            _not_send: PhantomData,
-        })
+        Ok(Self::over(saved, saved_keep, context))
+    }
+
+    fn over(saved: RawContext, saved_keep: Option<Context>, entered: &Context) -> Self {
+        let entered = entered.clone();
+        Self { saved, saved_keep, entered, restores: true, _not_send: PhantomData }
     }
 
     /// A guard that has found its context current.
     #[cold]
     pub(crate) fn of_present(context: &Context) -> Self {
-        Self {
-            saved: context.raw(),
-            saved_keep: None,
-            entered: context.clone(),
-            restores: true,
-            _not_send: PhantomData,
-        }
+        Self::over(context.raw(), None, context)
     }
 
     /// The context that the guard made current.
@@ -176,13 +169,7 @@ impl Guard {
     /// Leaves the rest to [`drop_deferred`].
     #[cold]
     fn defer(&mut self) {
-        let later = Self {
-            saved: self.saved,
-            saved_keep: self.saved_keep.take(),
-            entered: self.entered.clone(),
-            restores: true,
-            _not_send: PhantomData,
-        };
+        let later = Self::over(self.saved, self.saved_keep.take(), &self.entered);
         thread::with(|thread| thread.guards.borrow_mut().push(later));
     }
 

@@ -14,7 +14,7 @@ use cuda_sys::{
 use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
 use crate::copy::shape::Geometry;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::stream::{Stream, StreamKind};
@@ -46,17 +46,6 @@ impl Pattern {
             (2, &[a, b, ..]) => Self::D16(u16::from_ne_bytes([a, b])),
             _ => Self::D8(bytes[0]),
         }
-    }
-
-    /// Refuses rows that this pattern would not end with, or an address that it is not aligned to.
-    #[inline]
-    fn check(self, op: &'static str, bytes: usize, address: CUdeviceptr) -> Result<()> {
-        let (width, ..) = self.parts();
-        // A width is a power of two: a mask is faster than a division, which the fill would wait for.
-        if (bytes as u64 | address) & (width as u64 - 1) != 0 {
-            return Err(indivisible(op, width, bytes, address));
-        }
-        Ok(())
     }
 
     /// Enqueues the fill of `count` elements of this width.
@@ -238,6 +227,7 @@ impl<K: StreamKind> Stream<K> {
     /// stream.fill(&mut buffer, 1.5)?;
     /// let mut colours = stream.alloc::<[f32; 3]>(1000)?;
     /// stream.fill(&mut colours, [1.0, 0.5, 0.0])?;
+    /// stream.fill(colours.as_view_mut().cast::<u32>()?, 0x7fc0_0000)?; // a pattern of another type
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cudaMemsetAsync"))]
@@ -277,48 +267,6 @@ impl<K: StreamKind> Stream<K> {
         value: u8,
     ) -> Result<()> {
         self.fill_with(destination.into(), Pattern::D8(value))
-    }
-
-    /// Repeats a pattern of 2 bytes over memory of any element type: `cuMemsetD16Async`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the memory is not a whole number of patterns or does not begin at
-    /// a multiple of 2; [`Error::WrongDevice`].
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let mut halves = stream.alloc::<u16>(1000)?;
-    /// stream.fill_u16(&mut halves, 0x3c00)?; // 1.0 as a half
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuMemsetD16Async", "cudaMemsetAsync"))]
-    pub fn fill_u16<'b, T: Pod>(
-        &self,
-        destination: impl IntoView<DeviceSliceMut<'b, T>>,
-        value: u16,
-    ) -> Result<()> {
-        self.fill_with(destination.into(), Pattern::D16(value))
-    }
-
-    /// Repeats a pattern of 4 bytes over memory of any element type: `cuMemsetD32Async`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the memory is not a whole number of patterns or does not begin at
-    /// a multiple of 4; [`Error::WrongDevice`].
-    ///
-    /// ```no_run
-    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// let mut buffer = stream.alloc::<[f32; 3]>(1000)?;
-    /// stream.fill_u32(&mut buffer, 1.0f32.to_bits())?; // each of the three
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuMemsetD32Async", "cudaMemsetAsync"))]
-    pub fn fill_u32<'b, T: Pod>(
-        &self,
-        destination: impl IntoView<DeviceSliceMut<'b, T>>,
-        value: u32,
-    ) -> Result<()> {
-        self.fill_with(destination.into(), Pattern::D32(value))
     }
 
     /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`,
@@ -383,11 +331,11 @@ impl<K: StreamKind> Stream<K> {
         pattern: Pattern,
     ) -> Result<()> {
         let (width, op, _) = pattern.parts();
-        let (address, bytes) = (destination.as_raw(), destination.byte_len());
+        let (address, count) = (destination.as_raw(), destination.byte_len() / width);
         // SAFETY: the destination has as many elements of this width, aligned to it, and stays
         // allocated until the mark that is made of this fill has completed.
-        let call = |stream| unsafe { pattern.fill(address, bytes / width, stream) };
-        self.submit_fill(op, destination, || pattern.check(op, bytes, address), call)
+        let call = |stream| unsafe { pattern.fill(address, count, stream) };
+        self.submit_fill(op, destination, call)
     }
 
     /// A fill by several calls: one operation, of which the ledger has one mark.
@@ -397,7 +345,7 @@ impl<K: StreamKind> Stream<K> {
         // SAFETY: the destination has `len` elements of the value's size, aligned to its patterns,
         // and stays allocated until the mark that is made of this fill has completed.
         let call = |stream| unsafe { value.fill(address, len, stream) };
-        self.submit_fill(value.op(), to, || Ok(()), call)
+        self.submit_fill(value.op(), to, call)
     }
 
     #[inline]
@@ -405,12 +353,10 @@ impl<K: StreamKind> Stream<K> {
         &self,
         op: &'static str,
         mut destination: DeviceSliceMut<'_, T>,
-        check: impl FnOnce() -> Result<()>,
         call: impl FnMut(CUstream) -> CUresult,
     ) -> Result<()> {
         let core = self.core();
         at_home(op, core, &destination.as_view())?;
-        check()?;
         if destination.byte_len() == 0 {
             return Ok(());
         }
@@ -445,11 +391,4 @@ pub(crate) fn fill_node<T: Pod>(
         width,
         height: rows,
     })
-}
-
-#[cold]
-fn indivisible(op: &'static str, width: usize, bytes: usize, address: CUdeviceptr) -> Error {
-    let why =
-        format!("a pattern of {width} bytes does not tile {bytes} bytes at address {address:#x}");
-    Error::invalid(op, why)
 }

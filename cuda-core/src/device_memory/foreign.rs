@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use cuda_sys::CUdeviceptr;
 
@@ -19,25 +20,34 @@ use crate::util::panic::{Contained, ForeignOwner};
 
 /// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
 /// which work of this crate may use until the host has seen that none does.
-struct Foreign(Option<ManuallyDrop<ForeignOwner>>);
+struct Foreign<O> {
+    owner: Option<ManuallyDrop<O>>,
+    /// Where the memory came from a producer, whose own work before that is its own to wait for.
+    given_at: Option<(u64, u64)>,
+}
 
 /// A buffer of `len` elements, which have these bytes, in memory that `owner` keeps allocated. The
 /// owner of an empty one is dropped at once.
-pub(crate) fn kept_by<T: Pod>(
+pub(crate) fn kept_by<T: Pod, O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static>(
     context: &Context,
     address: CUdeviceptr,
     bytes: usize,
     len: usize,
-    owner: ForeignOwner,
+    owner: O,
+    given_at: Option<(u64, u64)>,
 ) -> DeviceBuffer<T> {
     let owner = (bytes > 0).then(|| ManuallyDrop::new(owner));
-    owned(context, address, bytes, Foreign(owner), len)
+    owned(context, address, bytes, Foreign { owner, given_at }, len)
 }
 
-impl MemoryOwner for Foreign {
+impl<O: Send + Sync + UnwindSafe + RefUnwindSafe + 'static> MemoryOwner for Foreign<O> {
     fn release(&mut self, _: CUdeviceptr) -> Result<(), FailedRelease> {
-        drop(self.0.take().map(ManuallyDrop::into_inner));
+        drop(self.owner.take().map(ManuallyDrop::into_inner));
         Ok(())
+    }
+
+    fn given_at(&self) -> Option<(u64, u64)> {
+        self.given_at
     }
 }
 
@@ -81,13 +91,13 @@ impl<T: Pod> DeviceBuffer<T> {
         let bytes = byte_len::<T>(len, usize::MAX)?;
         if bytes == 0 {
             byte_len::<T>(len, ALIGNMENT)?;
-            return Ok(kept_by(context, NOWHERE, 0, len, owner));
+            return Ok(kept_by(context, NOWHERE, 0, len, owner, None));
         }
         Error::unless(address != 0, "DeviceBuffer::from_raw", "no addresses were given")?;
         if address % align_of::<T>() as u64 != 0 {
             return Err(recast::<T>(bytes, address));
         }
-        Ok(kept_by(context, address, bytes, len, owner))
+        Ok(kept_by(context, address, bytes, len, owner, None))
     }
 
     /// Hands the memory over to other code, which frees it with `cuMemFree` or `cuMemFreeAsync`:

@@ -1,20 +1,15 @@
 //! Tensors of other libraries.
 
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::slice;
 
-use cuda_sys::CUdeviceptr;
-
 use super::element::TensorElement;
 use super::raw::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
-use crate::alloc::backing::MemoryOwner;
-use crate::alloc::plain::owned;
+use crate::device_memory::foreign::kept_by;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{DeviceBuffer, NOWHERE};
 use crate::memory::shared::SharedSlice;
 use crate::memory::{byte_len, recast};
-use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver};
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
@@ -240,20 +235,12 @@ impl ImportedTensor {
         let Self { raw, stream, .. } = self;
         let (context, timeline) = (stream.context(), stream.core().timeline());
         if bytes == 0 {
-            // The tensor is deleted at once.
-            return Ok(owned(
-                context,
-                address,
-                bytes,
-                TensorOwner { raw: None, given_at: (0, 0) },
-                len,
-            ));
+            return Ok(kept_by(context, address, bytes, len, raw, None));
         }
         // A new point: what the producer has enqueued on the stream is not counted here.
         let seq = timeline.issue();
-        let owner =
-            TensorOwner { raw: Some(ManuallyDrop::new(raw)), given_at: (timeline.id(), seq) };
-        let mut buffer = owned(context, address, bytes, owner, len);
+        let given_at = Some((timeline.id(), seq));
+        let mut buffer: DeviceBuffer<T> = kept_by(context, address, bytes, len, raw, given_at);
         *buffer.storage.ledger_mut() = Ledger::allocated(0..bytes, timeline, seq);
         Ok(buffer)
     }
@@ -295,25 +282,6 @@ impl ImportedTensor {
             }
             Some(address) => Ok((address, len, bytes)),
         }
-    }
-}
-
-/// Deletes a tensor when its buffer ends. Leaked unless it is released: deleting it frees the memory,
-/// which work of this crate may use until the host has seen that none does.
-struct TensorOwner {
-    raw: Option<ManuallyDrop<OwnedTensor>>,
-    /// Where the memory came from the producer, whose own work before that is its own to wait for.
-    given_at: (u64, u64),
-}
-
-impl MemoryOwner for TensorOwner {
-    fn release(&mut self, _: CUdeviceptr) -> std::result::Result<(), FailedRelease> {
-        drop(self.raw.take().map(ManuallyDrop::into_inner));
-        Ok(())
-    }
-
-    fn given_at(&self) -> Option<(u64, u64)> {
-        Some(self.given_at)
     }
 }
 

@@ -42,7 +42,7 @@ impl Graph {
     /// `work` fails or panics, the capture ends, and nothing is left of it.
     ///
     /// The capture ends when `work` has returned and no other thread is capturing
-    /// [work of a library](Stream::library_work) or what runs on a [`Condition`](crate::Condition):
+    /// [work of a library](Stream::work) or what runs on a [`Condition`](crate::Condition):
     /// until these have ended, it waits, and refuses other operations with [`Error::Invalid`].
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use cuda_sys::{
 };
 
 use crate::device::Device;
-use crate::error::{Result, check};
+use crate::error::{Result, asked, check};
 use crate::process::driver;
 use crate::types::usage::PoolUsage;
 
@@ -33,17 +33,12 @@ impl Device {
     pub fn graph_memory(self) -> Result<PoolUsage> {
         driver::ensure()?;
         let ask = |attribute| -> Result<usize> {
-            let mut bytes = 0u64;
-            // SAFETY: a device of the driver's; all attributes are 64-bit numbers, which the call writes
-            // to a local that outlives it.
-            let code = unsafe {
-                cu::cuDeviceGetGraphMemAttribute(
-                    self.as_raw(),
-                    attribute,
-                    from_mut(&mut bytes).cast(),
-                )
-            };
-            check("cuDeviceGetGraphMemAttribute", code)?;
+            let bytes = asked("cuDeviceGetGraphMemAttribute", 0u64, |bytes| {
+                let bytes = from_mut(bytes).cast();
+                // SAFETY: a device of the driver's; all attributes are 64-bit numbers, which the call writes
+                // to an exclusive borrow.
+                unsafe { cu::cuDeviceGetGraphMemAttribute(self.as_raw(), attribute, bytes) }
+            })?;
             Ok(bytes as usize)
         };
         let used = ask(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)?;
@@ -67,16 +62,11 @@ impl Device {
     pub fn reset_graph_memory_peaks(self) -> Result<()> {
         driver::ensure()?;
         let reset = |attribute: CUgraphMem_attribute| {
-            let mut zero = 0u64;
+            let (device, mut zero) = (self.as_raw(), 0u64);
+            let zero = (&raw mut zero).cast();
             // SAFETY: a device of the driver's; both attributes are 64-bit numbers, which the call reads
             // from a local that outlives it.
-            let code = unsafe {
-                cu::cuDeviceSetGraphMemAttribute(
-                    self.as_raw(),
-                    attribute,
-                    from_mut(&mut zero).cast(),
-                )
-            };
+            let code = unsafe { cu::cuDeviceSetGraphMemAttribute(device, attribute, zero) };
             check("cuDeviceSetGraphMemAttribute", code)
         };
         reset(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?;

@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use cuda_sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUfunction, CUgraphNode,
-    CUgraphNodeType, CUresult, symbol as cu,
-};
+use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraphNode, CUgraphNodeType, symbol as cu};
 
-use super::Graph;
+use super::{Graph, rows};
 use crate::error::{Result, asked, check};
 use crate::module::function;
 use crate::module::launch::Dimensions;
@@ -108,7 +105,6 @@ impl<'g> GraphNode<'g> {
 
     /// What it does, as `Display` shows it.
     fn describe(&self) -> Result<String> {
-        let node = self.as_raw();
         Ok(match self.kind {
             cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL => {
                 let kernel = self.kernel()?;
@@ -119,21 +115,12 @@ impl<'g> GraphNode<'g> {
                 format!("{name} <<<{grid}, {block}>>>")
             }
             cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY => {
-                let copy: CUDA_MEMCPY3D = self.parameters("cuGraphMemcpyNodeGetParams", |to| {
-                    // SAFETY: a copy node of the live graph; the call writes one structure, to an
-                    // exclusive borrow.
-                    unsafe { cu::cuGraphMemcpyNodeGetParams(node, to) }
-                })?;
+                let copy = self.graph.with_raw(|_graph| rows::copied(self.id.raw))?;
                 let rows = copy.Height.max(1) * copy.Depth.max(1);
                 format!("copy of {} bytes", copy.WidthInBytes * rows)
             }
             cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET => {
-                let fill: CUDA_MEMSET_NODE_PARAMS =
-                    self.parameters("cuGraphMemsetNodeGetParams", |to| {
-                        // SAFETY: a fill node of the live graph; the call writes one structure, to an
-                        // exclusive borrow.
-                        unsafe { cu::cuGraphMemsetNodeGetParams(node, to) }
-                    })?;
+                let fill = self.graph.with_raw(|_graph| rows::filled(self.id.raw))?;
                 let bytes = fill.elementSize as usize * fill.width * fill.height.max(1);
                 format!("fill of {bytes} bytes")
             }
@@ -143,20 +130,13 @@ impl<'g> GraphNode<'g> {
 
     /// What the driver knows of a kernel node.
     fn kernel(&self) -> Result<CUDA_KERNEL_NODE_PARAMS> {
-        self.parameters("cuGraphKernelNodeGetParams", |to| {
-            // SAFETY: a kernel node of the live graph; the call writes one structure, to an exclusive
-            // borrow.
-            unsafe { cu::cuGraphKernelNodeGetParams_v2(self.as_raw(), to) }
+        self.graph.with_raw(|_graph| {
+            asked("cuGraphKernelNodeGetParams", CUDA_KERNEL_NODE_PARAMS::default(), |to| {
+                // SAFETY: a kernel node of the live graph, which no other thread uses; the call writes one
+                // structure, to an exclusive borrow.
+                unsafe { cu::cuGraphKernelNodeGetParams_v2(self.as_raw(), to) }
+            })
         })
-    }
-
-    /// What the driver knows of the node; no other thread uses the graph meanwhile.
-    fn parameters<P: Default>(
-        &self,
-        op: &'static str,
-        call: impl FnOnce(&mut P) -> CUresult,
-    ) -> Result<P> {
-        self.graph.with_raw(|_graph| asked(op, Default::default(), call))
     }
 
     /// The name of the kernel that a node of the graph has.

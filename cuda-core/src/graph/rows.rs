@@ -57,7 +57,7 @@ impl GraphExec {
         let fill = fill_node(to, (geometry.row, geometry.pitch, rows), value);
         let fill = fill.ok_or_else(|| Error::invalid(FILL, "the value takes several fills"))?;
         let turn = lock(&self.graph);
-        let known = filled(node.raw);
+        let known = filled(node.raw).ok();
         drop(turn);
         let same = known.is_none_or(|known| fill_size(&known) == fill_size(&fill));
         Error::unless(same, FILL, SAME)?;
@@ -71,19 +71,19 @@ impl GraphExec {
     }
 }
 
-/// What a node copied when it was captured; [`None`] for another kind. The caller holds the lock of
+/// What a node copied when it was captured; an error for another kind. The caller holds the lock of
 /// its graph.
-fn copied(node: Node) -> Option<CUDA_MEMCPY3D> {
+pub(super) fn copied(node: Node) -> Result<CUDA_MEMCPY3D> {
     // SAFETY: a node of a live graph; the call writes one structure, to an exclusive borrow.
     let call = |to: &mut _| unsafe { cu::cuGraphMemcpyNodeGetParams(node.0, to) };
-    asked("cuGraphMemcpyNodeGetParams", CUDA_MEMCPY3D::default(), call).ok()
+    asked("cuGraphMemcpyNodeGetParams", CUDA_MEMCPY3D::default(), call)
 }
 
 /// What a node filled when it was captured, as [`copied`].
-fn filled(node: Node) -> Option<CUDA_MEMSET_NODE_PARAMS> {
+pub(super) fn filled(node: Node) -> Result<CUDA_MEMSET_NODE_PARAMS> {
     // SAFETY: a node of a live graph; the call writes one structure, to an exclusive borrow.
     let call = |to: &mut _| unsafe { cu::cuGraphMemsetNodeGetParams(node.0, to) };
-    asked("cuGraphMemsetNodeGetParams", CUDA_MEMSET_NODE_PARAMS::default(), call).ok()
+    asked("cuGraphMemsetNodeGetParams", CUDA_MEMSET_NODE_PARAMS::default(), call)
 }
 
 fn fill_size(fill: &CUDA_MEMSET_NODE_PARAMS) -> [usize; 3] {
@@ -98,8 +98,8 @@ pub(super) fn explain(op: &'static str, node: Node, error: Error) -> Error {
         return error;
     }
     let has_rows = match op {
-        COPY => copied(node).is_some_and(|copy| copy.Height * copy.Depth > 1),
-        FILL => filled(node).is_some_and(|fill| fill.height > 1),
+        COPY => copied(node).is_ok_and(|copy| copy.Height * copy.Depth > 1),
+        FILL => filled(node).is_ok_and(|fill| fill.height > 1),
         _ => false,
     };
     let reason = "the driver changes neither copies of rows nor how many rows a fill has, and how long: \

@@ -3,20 +3,18 @@
 use std::mem;
 use std::sync::Arc;
 
-use cuda_sys::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D, CUgraphExec,
-    CUgraphExecUpdateResultInfo, CUresult, symbol as cu,
-};
+use cuda_sys::{CUDA_MEMCPY3D, CUgraphExec, CUgraphExecUpdateResultInfo, CUresult, symbol as cu};
 
 use super::node::kind_name;
 use super::{Graph, GraphExec, NodeId, rows};
 use crate::context::Context;
 use crate::copy::fill::fill_node;
+use crate::copy::side::Side;
 use crate::error::{Error, Result, asked, check};
+use crate::memory::Memory;
 use crate::memory::device::DeviceSliceMut;
 use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{Memory, Place};
 use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
@@ -194,25 +192,23 @@ impl GraphExec {
         let bytes = source.byte_len();
         Error::unless(bytes == to.byte_len(), op, "the ends have different lengths")?;
         Error::unless(bytes > 0, op, "there is nothing to copy")?;
-        let mut copy =
-            CUDA_MEMCPY3D { WidthInBytes: bytes, Height: 1, Depth: 1, ..Default::default() };
-        (copy.srcPitch, copy.dstPitch) = (bytes, bytes);
-        match source.place() {
-            Place::Host(from) => {
-                (copy.srcMemoryType, copy.srcHost) = (CU_MEMORYTYPE_HOST, from.cast_const().cast());
-            }
-            Place::Device(from) => {
-                self.require_home(op, node, &source)?;
-                (copy.srcMemoryType, copy.srcDevice) = (CU_MEMORYTYPE_DEVICE, from);
-            }
-        }
-        match to.place() {
-            Place::Host(to) => (copy.dstMemoryType, copy.dstHost) = (CU_MEMORYTYPE_HOST, to.cast()),
-            Place::Device(address) => {
-                self.require_home(op, node, &to)?;
-                (copy.dstMemoryType, copy.dstDevice) = (CU_MEMORYTYPE_DEVICE, address);
-            }
-        }
+        self.require_home(op, node, &source)?;
+        self.require_home(op, node, &to)?;
+        let (from, into) = (Side::of(source.place()), Side::of(to.place()));
+        let copy = CUDA_MEMCPY3D {
+            srcMemoryType: from.kind,
+            srcHost: from.host,
+            srcDevice: from.device,
+            srcPitch: bytes,
+            dstMemoryType: into.kind,
+            dstHost: into.host,
+            dstDevice: into.device,
+            dstPitch: bytes,
+            WidthInBytes: bytes,
+            Height: 1,
+            Depth: 1,
+            ..CUDA_MEMCPY3D::default()
+        };
         let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
         self.set(op, node.raw, &touches, None, || {
             // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.

@@ -201,7 +201,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
     /// `access` says; on a stream that is captured, other threads enqueue nothing meanwhile, which
-    /// [`Stream::library_work`] sees to. It writes [`Registered`](crate::Registered) memory only if the
+    /// [`Stream::work`] sees to. It writes [`Registered`](crate::Registered) memory only if the
     /// owner is a [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run

@@ -31,22 +31,22 @@ raw_enum! {
     }
 }
 
-/// Which cache the compiler prefers for loads from global memory.
-///
-/// ```
-/// use cuda_core::jit::{JitCache, JitOptions};
-///
-/// let streaming = JitOptions::new().cache(JitCache::Global); // every element is read once
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum JitCache {
-    /// No option: `CU_JIT_CACHE_OPTION_NONE`.
-    Default,
-    /// The L1 cache is left out: `CU_JIT_CACHE_OPTION_CG`.
-    Global,
-    /// The L1 cache is used: `CU_JIT_CACHE_OPTION_CA`.
-    All,
+raw_enum! {
+    /// Which cache the compiler prefers for loads from global memory.
+    ///
+    /// ```
+    /// use cuda_core::jit::{JitCache, JitOptions};
+    ///
+    /// let streaming = JitOptions::new().cache(JitCache::Global); // every element is read once
+    /// ```
+    JitCache: CUjit_cacheMode {
+        /// No option: `CU_JIT_CACHE_OPTION_NONE`.
+        Default = CU_JIT_CACHE_OPTION_NONE,
+        /// The L1 cache is left out: `CU_JIT_CACHE_OPTION_CG`.
+        Global = CU_JIT_CACHE_OPTION_CG,
+        /// The L1 cache is used: `CU_JIT_CACHE_OPTION_CA`.
+        All = CU_JIT_CACHE_OPTION_CA,
+    }
 }
 
 /// Options of the driver's PTX compiler, for a [`Module`](crate::Module), a `Library` or a
@@ -134,12 +134,8 @@ impl JitOptions {
 
     /// Which cache loads prefer: `CU_JIT_CACHE_MODE`.
     pub fn cache(self, cache: JitCache) -> Self {
-        let mode = match cache {
-            JitCache::Default => None,
-            JitCache::Global => Some(cuda_sys::CU_JIT_CACHE_OPTION_CG),
-            JitCache::All => Some(cuda_sys::CU_JIT_CACHE_OPTION_CA),
-        };
-        self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.map(|mode| mode.0 as _))
+        let mode = Some(cache).filter(|cache| *cache != JitCache::Default);
+        self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.map(|mode| mode.as_raw().0 as _))
     }
 
     fn get(&self, option: CUjit_option) -> Option<u32> {
@@ -190,11 +186,8 @@ impl JitOptions {
     /// Which [cache](Self::cache) loads prefer.
     pub fn get_cache(&self) -> JitCache {
         let mode = self.get(cuda_sys::CU_JIT_CACHE_MODE);
-        match mode.map(|mode| CUjit_cacheMode(mode as _)) {
-            Some(cuda_sys::CU_JIT_CACHE_OPTION_CG) => JitCache::Global,
-            Some(cuda_sys::CU_JIT_CACHE_OPTION_CA) => JitCache::All,
-            _ => JitCache::Default,
-        }
+        let mode = mode.and_then(|mode| JitCache::from_raw(CUjit_cacheMode(mode as _)));
+        mode.unwrap_or(JitCache::Default)
     }
 
     /// The arguments of one call of the compiler.

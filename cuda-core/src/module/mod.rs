@@ -23,15 +23,14 @@ mod load;
 mod code;
 pub(crate) mod function;
 mod global;
-pub(crate) mod host_work;
 mod jit;
 pub mod kernel;
 pub(crate) mod launch;
 mod library;
-pub(crate) mod library_work;
 mod linker;
 pub mod nvrtc;
 mod occupancy;
+pub(crate) mod work;
 
 pub use function::{Function, FunctionAttribute, FunctionAttributes};
 pub use jit::{JitCache, JitFallback, JitOptions};

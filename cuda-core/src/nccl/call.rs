@@ -323,12 +323,7 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
 /// Makes each stream wait for what conflicts with its operation. Returns, for each, what it waits for.
 #[cold]
 fn wait_together(calls: &[Call<'_>]) -> Result<Vec<Fences>> {
-    let wait = |call: &Call<'_>| {
-        let (bound, mut fences) = (call.core.bind_work(GROUP)?, Fences::none());
-        let touches = call.used.touches().iter();
-        touches.for_each(|touch| touch.add_conflicts(bound.timeline(), &mut fences));
-        fences.wait_on(&bound).map(|()| fences)
-    };
+    let wait = |call: &Call<'_>| call.core.bind_work(GROUP)?.wait_behind(call.used.touches());
     calls.iter().map(wait).collect()
 }
 

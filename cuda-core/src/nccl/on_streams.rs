@@ -110,11 +110,9 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        self.each(
-            "ncclAllReduce",
-            buffers.into_iter().map(Into::into),
-            |rank, buffer: DeviceSliceMut<'a, T>| rank.all_reduce_in_place(buffer, reduction),
-        )
+        self.each("ncclAllReduce", buffers, |rank, buffer| {
+            rank.all_reduce_in_place(buffer, reduction)
+        })
     }
 
     /// [`OnStream::reduce`] to one destination, at the rank `root`: `ncclReduce`.
@@ -130,14 +128,10 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         reduction: Reduction<T>,
     ) -> Result<()> {
         let mut destination = Some(destination.into());
-        self.each(
-            "ncclReduce",
-            sources.into_iter().map(Into::into),
-            |rank, source: DeviceSlice<'a, T>| {
-                let to = if rank.rank() == root { destination.take() } else { None };
-                rank.reduce(source, to, root, reduction)
-            },
-        )
+        self.each("ncclReduce", sources, |rank, source| {
+            let to = if rank.rank() == root { destination.take() } else { None };
+            rank.reduce(source, to, root, reduction)
+        })
     }
 
     /// [`OnStream::reduce_in_place`] at all ranks: `ncclReduce`.
@@ -151,11 +145,9 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         root: usize,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        self.each(
-            "ncclReduce",
-            buffers.into_iter().map(Into::into),
-            |rank, buffer: DeviceSliceMut<'a, T>| rank.reduce_in_place(buffer, root, reduction),
-        )
+        self.each("ncclReduce", buffers, |rank, buffer| {
+            rank.reduce_in_place(buffer, root, reduction)
+        })
     }
 
     /// [`OnStream::broadcast`] of one source, at the rank `root`: `ncclBroadcast`.
@@ -170,8 +162,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         root: usize,
     ) -> Result<()> {
         let mut source = Some(source.into());
-        let destinations = destinations.into_iter().map(Into::into);
-        self.each("ncclBroadcast", destinations, |rank, destination: DeviceSliceMut<'a, T>| {
+        self.each("ncclBroadcast", destinations, |rank, destination| {
             let from = if rank.rank() == root { source.take() } else { None };
             rank.broadcast(from, destination, root)
         })
@@ -197,11 +188,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         root: usize,
     ) -> Result<()> {
-        self.each(
-            "ncclBroadcast",
-            buffers.into_iter().map(Into::into),
-            |rank, buffer: DeviceSliceMut<'a, T>| rank.broadcast_in_place(buffer, root),
-        )
+        self.each("ncclBroadcast", buffers, |rank, buffer| rank.broadcast_in_place(buffer, root))
     }
 
     /// [`OnStream::all_gather`] at all ranks: `ncclAllGather`.
@@ -237,11 +224,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         self,
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        self.each(
-            "ncclAllGather",
-            buffers.into_iter().map(Into::into),
-            |rank, buffer: DeviceSliceMut<'a, T>| rank.all_gather_in_place(buffer),
-        )
+        self.each("ncclAllGather", buffers, |rank, buffer| rank.all_gather_in_place(buffer))
     }
 
     /// [`OnStream::reduce_scatter`] at all ranks: `ncclReduceScatter`.
@@ -281,11 +264,9 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         buffers: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        self.each(
-            "ncclReduceScatter",
-            buffers.into_iter().map(Into::into),
-            |rank, buffer: DeviceSliceMut<'a, T>| rank.reduce_scatter_in_place(buffer, reduction),
-        )
+        self.each("ncclReduceScatter", buffers, |rank, buffer| {
+            rank.reduce_scatter_in_place(buffer, reduction)
+        })
     }
 
     /// [`OnStream::all_to_all`] at all ranks: `ncclSend` and `ncclRecv` between any two.
@@ -374,11 +355,11 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
     fn each<V>(
         self,
         op: &'static str,
-        memory: impl Iterator<Item = V>,
+        memory: impl IntoIterator<Item = V>,
         describe: impl FnMut(OnStream<'_, 'a>, V) -> Result<()>,
     ) -> Result<()> {
         let Self { ranks, streams, group } = self;
-        group.add(|group| ranks.add_to(op, group, streams.as_slice(), memory, describe))
+        group.add(|group| ranks.add_to(op, group, streams.as_slice(), memory.into_iter(), describe))
     }
 }
 impl Ranks {

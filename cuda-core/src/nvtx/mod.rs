@@ -56,7 +56,7 @@ pub struct NvtxRange {
 pub fn range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxRange {
     let begun = is_profiled();
     if begun {
-        push(&event.into());
+        show::<c_int>(&event.into(), RANGE_PUSH_A, RANGE_PUSH_EX);
     }
     NvtxRange { begun, _not_send: PhantomData }
 }
@@ -70,7 +70,7 @@ pub fn range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxRange {
 #[inline]
 pub fn mark<'a>(event: impl Into<NvtxEvent<'a>>) {
     if is_profiled() {
-        mark_now(&event.into());
+        show::<()>(&event.into(), MARK_A, MARK_EX);
     }
 }
 
@@ -82,14 +82,14 @@ pub fn mark<'a>(event: impl Into<NvtxEvent<'a>>) {
 #[doc(alias("nvtxNameCategory"))]
 pub fn name_category(category: u32, name: &str) {
     if is_profiled() {
-        name_category_now(category, name);
+        show_name(CORE, NAME_CATEGORY_A, category, name);
     }
 }
 
 /// Names a stream: `nvtxNameCuStreamA`.
 pub(crate) fn name_stream(stream: CUstream, name: &str) {
     if is_profiled() {
-        name_stream_now(stream, name);
+        show_name(CUDA, NAME_STREAM_A, stream, name);
     }
 }
 
@@ -245,18 +245,9 @@ unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
     (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
 }
 
-#[cold]
-fn push(event: &NvtxEvent<'_>) {
-    show::<c_int>(event, RANGE_PUSH_A, RANGE_PUSH_EX);
-}
-
-#[cold]
-fn mark_now(event: &NvtxEvent<'_>) {
-    show::<()>(event, MARK_A, MARK_EX);
-}
-
 /// Calls the function that takes a name, or, for an event that has more, the one that takes
 /// attributes. `R` is the result of both.
+#[cold]
 fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
     type Plain<R> = unsafe extern "C" fn(*const c_char) -> R;
     type Extended<R> = unsafe extern "C" fn(*const EventAttributes) -> R;
@@ -276,23 +267,14 @@ fn show<R>(event: &NvtxEvent<'_>, plain: usize, extended: usize) {
     }
 }
 
+/// Names a category, or a live stream, whose owner calls.
 #[cold]
-fn name_category_now(category: u32, name: &str) {
-    type NameCategory = unsafe extern "C" fn(u32, *const c_char);
-    // SAFETY: this is its type.
-    if let Some(called) = unsafe { function::<NameCategory>(CORE, NAME_CATEGORY_A) } {
-        // SAFETY: a C string that outlives the call.
-        unsafe { called(category, c_name(name).as_ptr()) };
-    }
-}
-
-#[cold]
-fn name_stream_now(stream: CUstream, name: &str) {
-    type NameStream = unsafe extern "C" fn(CUstream, *const c_char);
-    // SAFETY: this is its type.
-    if let Some(called) = unsafe { function::<NameStream>(CUDA, NAME_STREAM_A) } {
-        // SAFETY: a C string that outlives the call; the handle is live, since its owner calls.
-        unsafe { called(stream, c_name(name).as_ptr()) };
+fn show_name<N>(module: usize, function: usize, named: N, name: &str) {
+    type Name<N> = unsafe extern "C" fn(N, *const c_char);
+    // SAFETY: the functions that are given here are of this type.
+    if let Some(called) = unsafe { self::function::<Name<N>>(module, function) } {
+        // SAFETY: a C string that outlives the call; a handle is live.
+        unsafe { called(named, c_name(name).as_ptr()) };
     }
 }
 
@@ -397,17 +379,19 @@ mod tests {
         drop(range("unseen"));
         mark("unseen");
         assert!(attach(tool));
-        push(&"outer".into());
-        mark_now(&"a\0b".into());
+        let push = |event: NvtxEvent<'_>| show::<c_int>(&event, RANGE_PUSH_A, RANGE_PUSH_EX);
+        let mark = |event: NvtxEvent<'_>| show::<()>(&event, MARK_A, MARK_EX);
+        push("outer".into());
+        mark("a\0b".into());
         pop();
         let seen = SEEN.with_borrow_mut(std::mem::take);
         assert_eq!(seen, ["push outer", "mark a", "pop "]);
-        push(&NvtxEvent::new("colourful").color(0xff00_ff00).category(7));
-        mark_now(&NvtxEvent::new("counted").payload(16u64));
-        mark_now(&NvtxEvent::new("below").payload(-1i64));
-        mark_now(&NvtxEvent::new("half").payload(0.5));
-        name_category_now(7, "seven");
-        name_stream_now(std::ptr::without_provenance_mut(40), "uploads");
+        push(NvtxEvent::new("colourful").color(0xff00_ff00).category(7));
+        mark(NvtxEvent::new("counted").payload(16u64));
+        mark(NvtxEvent::new("below").payload(-1i64));
+        mark(NvtxEvent::new("half").payload(0.5));
+        show_name(CORE, NAME_CATEGORY_A, 7u32, "seven");
+        show_name::<CUstream>(CUDA, NAME_STREAM_A, ptr::without_provenance_mut(40), "uploads");
         let seen = SEEN.with_borrow_mut(std::mem::take);
         let expected = [
             "7 1:ff00ff00 0:0 colourful",

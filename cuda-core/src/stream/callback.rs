@@ -110,7 +110,7 @@ impl<K: StreamKind> Stream<K> {
     /// that is captured, it becomes an operation of the graph, which owns it: each launch calls it.
     /// On other streams it is called once, and dropped.
     ///
-    /// In a graph [by data flow](crate::Graph::capture_by_access) it is a barrier; [`Stream::host_work`]
+    /// In a graph [by data flow](crate::Graph::capture_by_access) it is a barrier; [`Stream::work`]
     /// names the memory that a function uses. Launches of different executables of one graph may
     /// call it at the same time. It is dropped
     /// once the graph and its executables are dropped and the last launch has completed: on a thread

@@ -79,7 +79,7 @@ impl Bound<'_> {
 
     // Compiled once, and not with each operation.
     #[inline(never)]
-    fn wait_behind(&self, touches: &[Touch<'_>]) -> Result<Fences> {
+    pub(crate) fn wait_behind(&self, touches: &[Touch<'_>]) -> Result<Fences> {
         let mut fences = Fences::none();
         touches.iter().for_each(|touch| touch.add_conflicts(self.timeline(), &mut fences));
         fences.wait_on(self)?;
@@ -138,22 +138,20 @@ pub(crate) struct LibraryUse<'a, 'b> {
     captured: Option<CapturedAlone<'a>>,
 }
 
-const LIBRARY_WORK: &str = "library_work";
+const LIBRARY_WORK: &str = "enqueue";
 
 impl<'a, 'b> LibraryUse<'a, 'b> {
     /// Makes the stream wait for what conflicts with the work. No context is left current for it, so
     /// that the library may change what is.
     #[inline]
     pub(crate) fn begin(core: &'a StreamCore, touches: &'a mut [Touch<'b>]) -> Result<Self> {
-        let (timeline, mut fences) = (core.timeline(), Fences::none());
-        if let Some(recording) = timeline.recording() {
+        if let Some(recording) = core.timeline().recording() {
             let bound = core.bind_work(LIBRARY_WORK)?;
             let captured = Some(recording.begin_library(LIBRARY_WORK, &bound, touches)?);
-            return Ok(Self { core, touches, fences, captured });
+            return Ok(Self { core, touches, fences: Fences::none(), captured });
         }
         let bound = core.bind(LIBRARY_WORK)?;
-        touches.iter().for_each(|touch| touch.add_conflicts(timeline, &mut fences));
-        fences.wait_on(&bound)?;
+        let fences = bound.wait_behind(touches)?;
         bound.prepare()?;
         drop(bound);
         Ok(Self { core, touches, fences, captured: None })
@@ -161,12 +159,7 @@ impl<'a, 'b> LibraryUse<'a, 'b> {
 
     /// Notes that the work is enqueued.
     #[inline]
-    pub(crate) fn end(mut self) -> Result<()> {
-        self.end_captured()
-    }
-
-    #[inline]
-    fn end_captured(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         let (Some(_alone), Some(recording)) =
             (self.captured.take(), self.core.timeline().recording())
         else {
@@ -186,7 +179,7 @@ impl Drop for LibraryUse<'_, '_> {
         }
         if timeline.recording().is_some() {
             // Left only by a panic; a graph without the note is broken.
-            let _ = self.end_captured();
+            let _ = self.end();
             return;
         }
         let seq = self.core.reach().map_or_else(|_| timeline.issue(), |bound| bound.count());

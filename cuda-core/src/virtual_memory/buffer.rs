@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cuda_sys::CUdeviceptr;
-
 use super::Granularity;
 use super::mapping::{SharedMapping, VirtualMapping};
 use super::physical::PhysicalMemory;
@@ -84,8 +82,7 @@ impl<T: Pod> VirtualBuffer<T> {
         } else {
             1
         };
-        let nowhere = ALIGNMENT as CUdeviceptr;
-        let mapping = VirtualMapping::reserve(context, max_bytes, granularity, nowhere)?;
+        let mapping = VirtualMapping::reserve(context, max_bytes, granularity)?;
         let (address, bytes) = (mapping.address, mapping.reserved);
         let mapping = Arc::new(Mutex::new(mapping));
         let storage = owned_storage(context, address, bytes, SharedMapping(mapping.clone()));

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
 use super::physical::{PhysicalMemory, round_up};
+use super::properties;
 use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, asked, check};
+use crate::memory::device::NOWHERE;
 use crate::process::effect::{Failed, attempt};
 use crate::process::release::{FailedRelease, released};
 use crate::types::shareable::ShareableHandle;
@@ -72,15 +74,10 @@ impl PhysicalChunk {
 
 impl VirtualMapping {
     /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. For zero bytes nothing
-    /// is reserved, and `nowhere` is the address.
-    pub(super) fn reserve(
-        context: &Context,
-        bytes: usize,
-        granularity: usize,
-        nowhere: CUdeviceptr,
-    ) -> Result<Self> {
+    /// is reserved.
+    pub(super) fn reserve(context: &Context, bytes: usize, granularity: usize) -> Result<Self> {
         let reserved = round_up(bytes, granularity)?;
-        let mut address = nowhere;
+        let mut address = NOWHERE;
         if reserved > 0 {
             address = context.call("cuMemAddressReserve", address, |address| {
                 // SAFETY: the call writes one address, to an exclusive borrow; zeroes leave alignment
@@ -114,7 +111,8 @@ impl VirtualMapping {
         // Chunks that an earlier failure left behind are in the way.
         self.truncate(self.accessible)?;
         let size = round_up(bytes - self.accessible, self.granularity)?;
-        let memory = PhysicalMemory::create_rounded(&self.context, size, ShareableHandle::None)?;
+        let private = properties(self.context.device(), ShareableHandle::None.as_raw());
+        let memory = PhysicalMemory::create(&self.context, size, &private)?;
         self.append(memory)
     }
 

@@ -115,15 +115,11 @@ impl PhysicalMemory {
     }
 
     /// `size` is a multiple of the granularity.
-    pub(super) fn create_rounded(
+    pub(super) fn create(
         context: &Context,
         size: usize,
-        shareable: ShareableHandle,
+        properties: &CUmemAllocationProp,
     ) -> Result<Self> {
-        Self::create(context, size, &properties(context.device(), shareable.as_raw()))
-    }
-
-    fn create(context: &Context, size: usize, properties: &CUmemAllocationProp) -> Result<Self> {
         if size == 0 {
             return Ok(Self::own(context, 0, 0));
         }

@@ -78,8 +78,8 @@ gpu_test! {
             stream.fill(&mut *first, 1)?;
             stream.fill(&mut *second, 2)?;
             stream.download(&*first, &mut host)?;
-            stream.host_work().read(&host).launch_each(called())?; // after the download
-            stream.host_work().read(&host).write(second.slice_mut(..8)?).launch_each(called())?; // and a fill
+            stream.work().read(&host).launch_host_func_each(called())?; // after the download
+            stream.work().read(&host).write(second.slice_mut(..8)?).launch_host_func_each(called())?; // and a fill
             stream.fill(&mut *third, 3)?;
             stream.copy(&*second, third) // after the second function and two fills
         })?;
@@ -113,13 +113,13 @@ gpu_test! {
         context.synchronize()?;
         let stalled = stall(other.as_raw());
         other.download(&x, &mut host)?;
-        stream.host_work().read(&host).launch(call())?;
+        stream.work().read(&host).launch_host_func(call())?;
         assert!(!stream.query()? && !called.load(Ordering::SeqCst), "it waits for the download");
         stalled.release();
         assert_eq!(host.as_mut_slice()?.len(), LEN);
         assert!(called.swap(false, Ordering::SeqCst), "the host waited for it");
         let stalled = stall(stream.as_raw());
-        stream.host_work().write(&mut host).launch_each(call())?;
+        stream.work().write(&mut host).launch_host_func_each(call())?;
         other.download(&x, &mut host)?;
         assert!(!other.query()? && !called.load(Ordering::SeqCst), "the download waits for it");
         stalled.release();

@@ -78,7 +78,7 @@ gpu_test! {
             |code| Graph::capture(&context, code),
             |captured, overlap| {
                 let (from, to) = (x.as_raw(), y.as_raw());
-                let work = captured.library_work().read(&x).write(&mut y);
+                let work = captured.work().read(&x).write(&mut y);
                 let enqueue = |raw: CUstream| {
                     overlap.meet();
                     raw_copy(raw, to, from);
@@ -140,7 +140,7 @@ gpu_test! {
         let [x, mut y, mut z] = buffers(&stream)?;
         let graph = Graph::capture_by_access(&context, |captured| {
             let (from, to) = (x.as_raw(), y.as_raw());
-            let work = captured.library_work().read(&x).write(&mut y);
+            let work = captured.work().read(&x).write(&mut y);
             let enqueue = |raw: CUstream| {
                 let here = captured.fill(&mut z, 1);
                 let there = thread::scope(|scope| {
@@ -172,7 +172,7 @@ gpu_test! {
                 Ok(())
             })?;
             let stream = given.expect("given above");
-            let work = stream.library_work();
+            let work = stream.work();
             // SAFETY: nothing is enqueued.
             let added = unsafe { work.enqueue(|_stream| builder.add(|_stream| Ok(()))) }?;
             assert!(refusal(added).contains("work of another library is being captured"));
@@ -190,7 +190,7 @@ gpu_test! {
         let [mut x, mut y, mut z] = buffers(&stream)?;
         let graph = Graph::capture_by_access(&context, |captured| {
             let (from, to) = (x.as_raw(), y.as_raw());
-            let work = captured.library_work().read(&x).write(&mut y);
+            let work = captured.work().read(&x).write(&mut y);
             let enqueue = |raw: CUstream| {
                 raw_copy(raw, to, from);
                 panic!("on purpose");
@@ -258,7 +258,7 @@ gpu_test! {
                 unsafe { symbol::cuMemsetD8Async(z.as_raw(), 1, 4, raw) }
             };
             // SAFETY: as above.
-            let filled = unsafe { captured.library_work().enqueue(fill) }?;
+            let filled = unsafe { captured.work().enqueue(fill) }?;
             assert_eq!(filled, CUDA_SUCCESS);
             captured.launch_host_func_each(|| ())?;
             captured.fill(&mut y, 2)

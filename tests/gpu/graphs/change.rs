@@ -425,7 +425,7 @@ gpu_test! {
         let graph = Graph::capture(&context, |stream| {
             stream.upload(&host, &mut x)?;
             // SAFETY: nothing is enqueued. The note names the upload's node once more.
-            unsafe { stream.library_work().read(&y).enqueue(|_stream| ()) }
+            unsafe { stream.work().read(&y).enqueue(|_stream| ()) }
         })?;
         let node = graph.nodes()?[0].id();
         let mut exec = graph.instantiate()?;

@@ -85,7 +85,7 @@ impl Cublas {
         c: &mut DeviceBuffer<f32>,
     ) -> Result<()> {
         let (x, y, to) = (a.as_raw(), b.as_raw(), c.as_raw());
-        let work = stream.library_work().read(a).read(b).write(c);
+        let work = stream.work().read(a).read(b).write(c);
         let gemm = |raw| {
             // SAFETY: handle and stream are live.
             assert_eq!(unsafe { (self.set_stream)(self.handle, raw) }, 0);

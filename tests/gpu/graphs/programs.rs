@@ -163,10 +163,10 @@ impl World {
                 let to = host.slice_mut(range)?;
                 let numbers = numbers.clone();
                 stream
-                    .host_work()
+                    .work()
                     .read(&*destination)
                     .write(to)
-                    .launch_each(move || change(&numbers[part], value))
+                    .launch_host_func_each(move || change(&numbers[part], value))
             }
             // Behind all that is on the streams, and before what comes next.
             9 => {

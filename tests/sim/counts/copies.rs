@@ -17,8 +17,8 @@ fn copies_fills_and_allocations_cost_1() {
             driver.expect([COPY], || stream.copy(&a, &mut b))?;
             driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 1))?;
             driver.expect(["cuMemsetD8Async"], || stream.fill_bytes(&mut a, 1))?;
-            driver.expect(["cuMemsetD16Async"], || stream.fill_u16(&mut a, 1))?;
-            driver.expect(["cuMemsetD32Async"], || stream.fill_u32(&mut a, 1))?;
+            driver
+                .expect(["cuMemsetD16Async"], || stream.fill(a.as_view_mut().cast::<u16>()?, 1))?;
             driver.expect([DOWNLOAD], || stream.download(&b, &mut host))?;
         }
         driver.expect(relaxed(FREE), || drop(a));
@@ -144,7 +144,7 @@ fn refused_operations_cost_nothing() {
         driver.refused(|| elsewhere.upload(&[0; 9], &mut buffer));
         driver.refused(|| stream.alloc::<u64>(usize::MAX));
         let mut odd = stream.alloc::<u8>(7)?;
-        driver.refused(|| stream.fill_u32(&mut odd, 1));
+        driver.refused(|| stream.fill(odd.as_view_mut().cast::<u32>()?, 1));
         driver.refused(|| buffer.slice(3..10).map(drop));
         driver.refused(|| buffer.split_at_mut(10).map(drop));
         driver.refused(|| Device::get(100));

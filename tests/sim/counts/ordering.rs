@@ -227,7 +227,7 @@ fn library_work_costs_its_conflicts() {
         let a = other.alloc_zeroed::<u32>(16)?;
         let (b, mut c) = (stream.alloc_zeroed::<u32>(16)?, stream.alloc_zeroed::<u32>(16)?);
         let mut enqueue = || {
-            let work = stream.library_work().read(&a).read(&b).write(&mut c);
+            let work = stream.work().read(&a).read(&b).write(&mut c);
             // SAFETY: nothing is enqueued.
             unsafe { work.enqueue(|_| ()) }
         };

@@ -15,7 +15,7 @@ fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Re
     stream.copy(&a, &mut b)?;
     stream.fill(b.slice_mut(2..3)?, 0x0909)?;
     stream.fill_bytes(b.slice_mut(3..4)?, 7)?;
-    stream.fill_u32(b.slice_mut(4..6)?, 0x0001_0002)?;
+    stream.fill(b.as_view_mut().cast::<u32>()?.slice_mut(2..3)?, 0x0001_0002)?;
     stream.download(&b, &mut target)?;
     assert_eq!(target.as_slice()?, [1, 2, 0x0909, 0x0707, 2, 1, 7, 8]);
     // By several calls.

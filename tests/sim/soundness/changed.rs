@@ -109,7 +109,7 @@ fn s07_a_node_that_a_library_works_behind_is_no_operation() {
         let mut graph = Graph::capture(&context, |stream| stream.fill(&mut wide, [1, 2]))?;
         let [_, second, copy] = [0, 1, 2].map(|at| graph.nodes().expect("they are known")[at].id());
         // SAFETY: it enqueues nothing.
-        graph.extend(&[second], |s| unsafe { s.library_work().read(&x).enqueue(|_| ()) })?;
+        graph.extend(&[second], |s| unsafe { s.work().read(&x).enqueue(|_| ()) })?;
         let mut exec = graph.instantiate()?;
         drop(graph);
         exec.set_copy(copy, &x, &mut y)?;

@@ -95,7 +95,7 @@ fn on_nothing<T: Pod + PartialEq + std::fmt::Debug>(len: usize, value: T) -> Res
     stream.upload(&host, &mut buffer)?;
     stream.download(&buffer, &mut host)?;
     stream.fill(&mut buffer, value)?;
-    stream.fill_u32(&mut buffer, 1)?;
+    stream.fill(buffer.as_view_mut().cast::<u8>()?, 1)?;
     let mut back = vec![value; len];
     stream.upload(&back, &mut buffer)?;
     stream.download(&buffer, &mut back)?;

@@ -82,7 +82,7 @@ impl<K: StreamKind> Stream<K> {
         let (source, destination) = (source.into(), destination.into());
         let core = self.core();
         same_device(OP, core, source.device())?;
-        let (to, write) = destination.checked(core, source.extent())?;
+        let (to, write) = destination.written.checked(core, source.extent())?;
         if source.is_empty() {
             return Ok(());
         }

@@ -70,7 +70,7 @@ pub struct TexelSource<'a, T: Texel> {
 /// ```
 pub struct TexelDestination<'a, T: Texel> {
     /// Its touch is a write.
-    written: TexelSource<'a, T>,
+    pub(super) written: TexelSource<'a, T>,
     _texels: PhantomData<&'a mut [T]>,
 }
 
@@ -144,22 +144,14 @@ impl<'a, T: Texel> TexelSource<'a, T> {
         Self { side, on, size, touch, _texels: PhantomData }
     }
 
-    /// The side and its touch, for a copy to `extent` texels of an array. Refuses another size, and
+    /// The side and its touch, for a copy to or from `array` texels of an array. Refuses another size, and
     /// memory that the stream cannot reach.
     pub(super) fn checked(
-        self,
-        core: &StreamCore,
-        extent: Extent,
-    ) -> Result<(CopySide, Touch<'a>)> {
-        self.checked_as(true, core, extent)
-    }
-
-    fn checked_as(
         mut self,
-        is_source: bool,
         core: &StreamCore,
         array: Extent,
     ) -> Result<(CopySide, Touch<'a>)> {
+        let is_source = self.touch.access == Access::Read;
         if let Some(device) = self.on {
             same_device(OP, core, device)?;
         }
@@ -184,15 +176,6 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
         let mut written = view.into();
         written.touch.access = Access::Write;
         Self { written, _texels: PhantomData }
-    }
-
-    /// [`TexelSource::checked`] for a copy from an array.
-    pub(super) fn checked(
-        self,
-        core: &StreamCore,
-        extent: Extent,
-    ) -> Result<(CopySide, Touch<'a>)> {
-        self.written.checked_as(false, core, extent)
     }
 }
 

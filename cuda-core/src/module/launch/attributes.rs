@@ -1,32 +1,35 @@
 //! Optional attributes of a launch: those of `cuLaunchKernelEx`.
 
-use cuda_sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue};
+use cuda_sys::{
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchMemSyncDomain,
+};
 
 use super::{Dimensions, Launch};
 use crate::stream::StreamKind;
+use crate::util::raw_enum::raw_enum;
 
-/// The domain whose writes the fences of a kernel wait for; kernels of different domains do not
-/// slow each other's fences down. From CUDA 12.0 on.
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("send")?;
-/// use cuda_core::MemorySyncDomain;
-///
-/// let launch = stream
-///     .kernel(&function)
-///     .grid(8)
-///     .block(256)
-///     .memory_sync_domain(MemorySyncDomain::Remote);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MemorySyncDomain {
-    /// The domain of all kernels that set none.
-    Default,
-    /// The domain of kernels that communicate with other devices.
-    Remote,
+raw_enum! {
+    /// The domain whose writes the fences of a kernel wait for; kernels of different domains do not
+    /// slow each other's fences down. From CUDA 12.0 on.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("send")?;
+    /// use cuda_core::MemorySyncDomain;
+    ///
+    /// let launch = stream
+    ///     .kernel(&function)
+    ///     .grid(8)
+    ///     .block(256)
+    ///     .memory_sync_domain(MemorySyncDomain::Remote);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    MemorySyncDomain: CUlaunchMemSyncDomain {
+        /// The domain of all kernels that set none: `CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT`.
+        Default = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
+        /// The domain of kernels that communicate with other devices: `CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE`.
+        Remote = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE,
+    }
 }
 
 // INVARIANT: every value is three numbers, never a pointer.
@@ -56,12 +59,8 @@ impl Attributes {
         }
     }
 
-    pub(super) fn has(&self, id: CUlaunchAttributeID) -> bool {
-        self.0.iter().any(|attribute| attribute.id == id)
-    }
-
     /// The first words of an attribute's value, if it is set.
-    fn get(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
+    pub(super) fn get(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
         let attribute = self.0.iter().find(|attribute| attribute.id == id)?;
         // SAFETY: `set` wrote each attribute by its `pad`, all of it.
         let pad = unsafe { attribute.value.pad };
@@ -90,10 +89,9 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchKernelEx", "cudaLaunchKernelEx", "cudaLaunchKernelExC"))]
-    pub fn cluster(mut self, blocks: impl Into<Dimensions>) -> Self {
+    pub fn cluster(self, blocks: impl Into<Dimensions>) -> Self {
         let Dimensions { x, y, z } = blocks.into();
-        self.prepared.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
-        self
+        self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z])
     }
 
     /// Lets all blocks wait for each other: `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`. A grid that the
@@ -110,9 +108,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchCooperativeKernel", "cudaLaunchCooperativeKernel"))]
-    pub fn cooperative(mut self) -> Self {
-        self.prepared.attributes.set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
-        self
+    pub fn cooperative(self) -> Self {
+        self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0])
     }
 
     /// The kernel's priority in place of its stream's, smaller numbers first:
@@ -128,11 +125,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchKernelEx", "cudaLaunchKernelEx", "cudaLaunchKernelExC"))]
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.prepared
-            .attributes
-            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY, [priority as u32, 0, 0]);
-        self
+    pub fn priority(self, priority: i32) -> Self {
+        self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY, [priority as u32, 0, 0])
     }
 
     /// Lets the kernel begin before the one in front of it on the stream has ended:
@@ -151,11 +145,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[doc(alias("cuLaunchKernelEx", "cudaLaunchKernelEx", "cudaLaunchKernelExC"))]
-    pub fn programmatic(mut self) -> Self {
-        self.prepared
-            .attributes
-            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]);
-        self
+    pub fn programmatic(self) -> Self {
+        self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0])
     }
 
     /// The domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0 on.
@@ -175,14 +166,13 @@ impl<K: StreamKind> Launch<'_, K> {
     ///     .memory_sync_domain(MemorySyncDomain::Remote);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn memory_sync_domain(mut self, domain: MemorySyncDomain) -> Self {
-        let domain = match domain {
-            MemorySyncDomain::Default => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
-            MemorySyncDomain::Remote => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE,
-        };
-        self.prepared
-            .attributes
-            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, [domain.0 as _, 0, 0]);
+    pub fn memory_sync_domain(self, domain: MemorySyncDomain) -> Self {
+        let domain = domain.as_raw().0 as _;
+        self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, [domain, 0, 0])
+    }
+
+    fn with(mut self, id: CUlaunchAttributeID, words: [u32; 3]) -> Self {
+        self.prepared.attributes.set(id, words);
         self
     }
 }
@@ -196,7 +186,7 @@ impl<K: StreamKind> Launch<'_, K> {
 
     /// Whether it is [cooperative](Launch::cooperative).
     pub fn is_cooperative(&self) -> bool {
-        self.prepared.attributes.has(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+        self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE).is_some()
     }
 
     /// Its [priority](Launch::priority), if that is not its stream's.
@@ -207,17 +197,13 @@ impl<K: StreamKind> Launch<'_, K> {
     /// Whether it is [programmatic](Launch::programmatic).
     pub fn is_programmatic(&self) -> bool {
         let id = cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        self.prepared.attributes.has(id)
+        self.attribute(id).is_some()
     }
 
     /// The [domain](Launch::memory_sync_domain) of its fences, if it has one of its own.
     pub fn get_memory_sync_domain(&self) -> Option<MemorySyncDomain> {
         let [domain, ..] = self.attribute(cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN)?;
-        let remote: u32 = cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE.0 as _;
-        Some(match domain == remote {
-            true => MemorySyncDomain::Remote,
-            false => MemorySyncDomain::Default,
-        })
+        MemorySyncDomain::from_raw(CUlaunchMemSyncDomain(domain as _))
     }
 
     fn attribute(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {

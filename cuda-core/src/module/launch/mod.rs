@@ -283,8 +283,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let core = self.stream.core();
         let bound = core.bind_work(OP)?;
         let recording = core.timeline().recording();
-        let has_priority = |attributes: &Attributes| attributes.has(CU_LAUNCH_ATTRIBUTE_PRIORITY);
-        let notes_priority = recording.is_some() && has_priority(&self.prepared.attributes);
+        let priority = || self.prepared.attributes.get(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+        let notes_priority = recording.is_some() && priority().is_some();
         let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
         let (_crossings, raw) = (touched.cross(function)?, function.as_raw());

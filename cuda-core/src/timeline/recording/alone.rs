@@ -15,7 +15,7 @@ use crate::util::sync::lock;
 const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";
 
 /// Why they are while another library enqueues its work.
-const LIBRARY: &str = "work of another library is being captured: `library_work`";
+const LIBRARY: &str = "work of another library is being captured: `StreamWork::enqueue`";
 
 /// For as long as this exists, nothing else is captured, and the capture does not end.
 pub(crate) struct CapturedAlone<'a>(&'a Recording);

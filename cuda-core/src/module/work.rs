@@ -1,4 +1,4 @@
-//! Work that another library enqueues, ordered like this crate's own.
+//! Work that names the memory that it uses: functions of the host, and what other libraries enqueue.
 
 use cuda_sys::CUstream;
 
@@ -13,20 +13,26 @@ use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 use crate::util::inline_vec::InlineVec;
 
-/// Work of another library on a stream: what it reads and writes, then the call that enqueues it.
-/// Made by [`Stream::library_work`].
-#[must_use = "`enqueue` runs it"]
-pub struct LibraryWork<'a, K: StreamKind> {
+/// Work of other code as an operation of a stream: the memory that it reads and writes, then a function
+/// of the host or a call of another library. Made by [`Stream::work`].
+#[must_use = "`launch_host_func`, `launch_host_func_each` or `enqueue` enqueues it"]
+pub struct StreamWork<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     touches: InlineVec<Touch<'a>, 8>,
 }
 
-/// # Work of other libraries
+/// # Work of other code
 impl<K: StreamKind> Stream<K> {
-    /// Begins work that another library enqueues on the stream, such as a call of cuBLAS: name the
-    /// memory that it uses, then [enqueue](LibraryWork::enqueue) it. In place of
-    /// [`Buffer::note_use`](crate::Buffer::note_use) for each buffer before and after. In a capture
-    /// of this crate's the work is captured with the others.
+    /// Begins work of other code: name the memory that it reads and writes, then launch [a function of the
+    /// host](StreamWork::launch_host_func), or [enqueue](StreamWork::enqueue) what another library does,
+    /// such as a call of cuBLAS. It comes after what other streams do with the memory, and they wait for
+    /// it, as for a copy; the accessors of pinned memory wait for it, too. In place of
+    /// [`Buffer::note_use`](crate::Buffer::note_use) for each buffer before and after. In a graph
+    /// [by data flow](crate::Graph::capture_by_access) it comes after what it conflicts with, and is
+    /// no barrier, if it names any memory.
+    ///
+    /// Naming memory orders the work; it gives it no access. How a function gets at the memory, by
+    /// addresses of its own for instance, is the caller's concern.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -34,25 +40,24 @@ impl<K: StreamKind> Stream<K> {
     /// let (a, b) = (stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?);
     /// let mut c = stream.alloc::<f32>(64)?;
     /// let [from, by, to] = [a.as_raw(), b.as_raw(), c.as_raw()];
-    /// let work = stream.library_work().read(&a).read(&b).write(&mut c);
+    /// let work = stream.work().read(&a).read(&b).write(&mut c);
     /// // SAFETY: it enqueues one kernel on this stream, which reads `a` and `b` and writes `c`.
     /// let status = unsafe { work.enqueue(|raw| gemm(raw, from, by, to)) }?;
     /// assert_eq!(status, 0);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn library_work(&self) -> LibraryWork<'_, K> {
-        LibraryWork { stream: self, touches: InlineVec::new() }
+    pub fn work(&self) -> StreamWork<'_, K> {
+        StreamWork { stream: self, touches: InlineVec::new() }
     }
 }
 
-impl<'a, K: StreamKind> LibraryWork<'a, K> {
-    /// The work reads this memory: `&buffer`, or a view.
+impl<'a, K: StreamKind> StreamWork<'a, K> {
+    /// It reads this memory: `&buffer`, or a view.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let x = stream.alloc_zeroed::<f32>(1000)?;
-    /// let work = stream.library_work().read(x.slice(..500)?);
-    /// # let _ = work;
+    /// stream.work().read(x.slice(..500)?).launch_host_func(|| println!("the half is there"))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[inline]
@@ -61,19 +66,53 @@ impl<'a, K: StreamKind> LibraryWork<'a, K> {
         self
     }
 
-    /// The work writes this memory, or reads and writes it: `&mut buffer`, or an exclusive view.
+    /// It writes this memory, or reads and writes it: `&mut buffer`, or an exclusive view.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let mut y = stream.alloc_zeroed::<f32>(1000)?;
-    /// let work = stream.library_work().write(&mut y);
-    /// # let _ = work;
+    /// stream.work().write(&mut y).launch_host_func(|| println!("nothing else uses it now"))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[inline]
     pub fn write<T: Pod, M: Memory>(mut self, memory: impl IntoView<SliceMut<'a, T, M>>) -> Self {
         self.touches.push(|| memory.into().into_touch());
         self
+    }
+
+    /// [`Stream::launch_host_func`] with this memory.
+    ///
+    /// # Errors
+    /// Those of [`Stream::launch_host_func`].
+    #[doc(alias("cuLaunchHostFunc", "cudaLaunchHostFunc"))]
+    pub fn launch_host_func(mut self, f: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.stream.launch_host_func_with(Box::new(f), self.touches.as_mut_slice())
+    }
+
+    /// [`Stream::launch_host_func_each`] with this memory.
+    ///
+    /// # Errors
+    /// Those of [`Stream::launch_host_func_each`]; [`Error::NotCapturable`](crate::Error::NotCapturable)
+    /// for memory that a graph cannot keep.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Graph, PinnedBuffer};
+    ///
+    /// let (x, y) = (stream.alloc_zeroed::<f32>(256)?, stream.alloc_zeroed::<f32>(256)?);
+    /// let mut host = [PinnedBuffer::<f32>::new(&context, 256)?, PinnedBuffer::new(&context, 256)?];
+    /// let graph = Graph::capture_by_access(&context, |stream| {
+    ///     let [first, second] = &mut host;
+    ///     stream.download(&x, &mut *first)?;
+    ///     stream.work().read(&*first).launch_host_func_each(|| println!("the first has arrived"))?;
+    ///     stream.download(&y, second) // beside both
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuLaunchHostFunc", "cudaLaunchHostFunc"))]
+    pub fn launch_host_func_each(mut self, f: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        self.stream.launch_host_func_each_with(Box::new(f), self.touches.as_mut_slice())
     }
 
     /// Makes the stream wait for what conflicts with the work, calls `work` with the driver's handle
@@ -103,14 +142,14 @@ impl<'a, K: StreamKind> LibraryWork<'a, K> {
     /// # fn library_scale(_stream: cuda_core::sys::CUstream, _address: u64, _len: usize) {}
     /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
     /// let (address, len) = (x.as_raw(), x.len());
-    /// let work = stream.library_work().write(&mut x);
+    /// let work = stream.work().write(&mut x);
     /// // SAFETY: the library enqueues a kernel that writes `x`, on the stream that it is given.
     /// unsafe { work.enqueue(|raw| library_scale(raw, address, len)) }?;
     /// let back = stream.download_vec(&x)?; // after it
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn enqueue<R>(mut self, work: impl FnOnce(CUstream) -> R) -> Result<R> {
-        let used = LibraryUse::begin(self.stream.core(), self.touches.as_mut_slice())?;
+        let mut used = LibraryUse::begin(self.stream.core(), self.touches.as_mut_slice())?;
         let result = work(self.stream.as_raw());
         used.end()?;
         Ok(result)
@@ -118,7 +157,7 @@ impl<'a, K: StreamKind> LibraryWork<'a, K> {
 }
 
 debug_by! {
-    [K: StreamKind] LibraryWork<'_, K>: |it| "LibraryWork" {
+    [K: StreamKind] StreamWork<'_, K>: |it| "StreamWork" {
         stream: it.stream, memory: it.touches.as_slice().len()
     }
 }
