@@ -25,11 +25,11 @@ pub struct StreamWork<'a, K: StreamKind> {
 impl<K: StreamKind> Stream<K> {
     /// Begins work of other code: name the memory that it reads and writes, then launch [a function of the
     /// host](StreamWork::launch_host_func), or [enqueue](StreamWork::enqueue) what another library does,
-    /// such as a call of cuBLAS. It comes after what other streams do with the memory, and they wait for
-    /// it, as for a copy; the accessors of pinned memory wait for it, too. In place of
-    /// [`Buffer::note_use`](crate::Buffer::note_use) for each buffer before and after. In a graph
-    /// [by data flow](crate::Graph::capture_by_access) it comes after what it conflicts with, and is
-    /// no barrier, if it names any memory.
+    /// such as a call of cuBLAS. The work comes after what other streams do with the memory, and they wait
+    /// for it, as for a copy; the accessors of pinned memory wait for it, too. A library's call needs no
+    /// [`Buffer::note_use`](crate::Buffer::note_use) then. In a graph
+    /// [by data flow](crate::Graph::capture_by_access) the work comes after what it conflicts with; it is a
+    /// barrier only if it names no memory.
     ///
     /// Naming memory orders the work; it gives it no access. How a function gets at the memory, by
     /// addresses of its own for instance, is the caller's concern.
