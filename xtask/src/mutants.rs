@@ -13,8 +13,9 @@ use fs_err as fs;
 
 use crate::cargo::Built;
 use crate::process::cargo;
-use crate::suite::{Finished, Invocation, Program, Verdict};
+use crate::suite::{Finished, Program, Setting, Variant, Verdict};
 use crate::table::Table;
+use crate::target::Target;
 use crate::{Outcome, Refusal, workspace};
 use mutation::Mutation;
 
@@ -193,18 +194,10 @@ fn run_tests(
     programs: &[Program],
     mut left: BTreeSet<&str>,
 ) -> anyhow::Result<(Vec<Finished>, HashSet<String>)> {
-    let environment = [
-        ("CUDA_TESTS_WATCHDOG", WATCHDOG),
-        ("RUST_BACKTRACE", "0"),
-        ("CUDA_TESTS_SIM", "4"),
-        ("CUDA_SIM_MODE", "lazy"),
-    ];
-    let invocation = Invocation {
-        environment: environment.map(|(name, value)| (name, value.to_owned())).into(),
-        ignored: true,
-        serial: true,
-        ..Invocation::default()
-    };
+    let lazy = Setting { devices: 4, variant: Variant::Lazy };
+    let mut invocation = lazy.invocation(&Target::Simulated { devices: 4 })?;
+    let quickly = [("CUDA_TESTS_WATCHDOG", WATCHDOG), ("RUST_BACKTRACE", "0")];
+    invocation.environment.extend(quickly.map(|(name, value)| (name, value.to_owned())));
     let (mut of_gpu, mut finished) = (HashSet::new(), Vec::new());
     for program in programs {
         let mut cases = program.list("")?;

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fs_err as fs;
+
+use crate::refuse;
 
 /// How many lines of a failed program's error output an error quotes.
 const QUOTED_LINES: usize = 30;
@@ -64,6 +66,11 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
+/// A refusal that says what to do, unless the command succeeds.
+pub(crate) fn require(command: Command, help: impl Into<String>) -> anyhow::Result<()> {
+    if succeeds(command) { Ok(()) } else { Err(refuse(help)) }
+}
+
 /// Runs a command that must succeed; its output goes to the terminal.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| not_started(command))?;
@@ -89,53 +96,42 @@ fn not_started(command: &Command) -> String {
     format!("{program} could not be started")
 }
 
-/// Why a program that was asked did not end well.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// Its exit code, if it has ended by itself.
-    pub(crate) code: Option<i32>,
-    /// The last line of its error output, or how long it was waited for.
-    pub(crate) why: String,
-}
-
-/// Runs a command with this input, passes each line of its output on as it comes, and ends it if it takes
-/// longer than `patience`.
+/// Runs a command, passes each line of its output on as it comes, and ends it if it takes longer than
+/// `patience`. The error has the last line of its error output; it is a [`Refusal`](crate::Refusal) where
+/// the exit code is that of one.
 pub(crate) fn ask(
     command: Command,
-    input: &'static str,
     patience: Duration,
     take: impl FnMut(&str),
-) -> anyhow::Result<Result<(), Failure>> {
+) -> anyhow::Result<()> {
     let last = |errors: &mut dyn Iterator<Item = String>| {
         errors.filter(|line| !line.trim().is_empty()).last()
     };
-    let followed = follow(command, input, Some(patience), take, last)?;
-    let Some((status, last)) = followed else {
-        let why = format!("ended after {} s", patience.as_secs());
-        return Ok(Err(Failure { code: None, why }));
+    let Some((status, last)) = follow(command, Some(patience), take, last)? else {
+        bail!("ended after {} s", patience.as_secs());
     };
     let why = last.unwrap_or_else(|| "it failed".to_owned());
-    Ok(if status.success() { Ok(()) } else { Err(Failure { code: status.code(), why }) })
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(2) => Err(refuse(why.trim_start_matches("error: "))),
+        _ => bail!(why),
+    }
 }
 
-/// Runs a command with this input, and passes each line of its output on as it comes. Returns its status and
-/// what `read` makes of the lines of its error output; nothing if it took longer than `patience`, and was
+/// Runs a command, and passes each line of its output on as it comes. Returns its status and what `read` makes of the lines of its error output; nothing if it took longer than `patience`, and was
 /// ended.
 pub(crate) fn follow<E: Default + Send + 'static>(
     mut command: Command,
-    input: &'static str,
     patience: Option<Duration>,
     mut take: impl FnMut(&str),
     read: impl FnOnce(&mut dyn Iterator<Item = String>) -> E + Send + 'static,
 ) -> anyhow::Result<Option<(ExitStatus, E)>> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| not_started(&command))?;
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let errors = thread::spawn(move || read(&mut stderr.into_iter().flat_map(lines_of)));
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
-        // A program that ends early does not read all of its input.
-        let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
         stdout.into_iter().flat_map(lines_of).try_for_each(|line| sender.send(line))
     });
     let deadline = Instant::now() + patience.unwrap_or(FOREVER);
@@ -198,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_missing_interpreter_is_named() {
-        let asked = ask(Command::new("no-such-python"), "", PATIENCE, |_| {});
+        let asked = ask(Command::new("no-such-python"), PATIENCE, |_| {});
         let error = asked.unwrap_err().to_string();
         assert_eq!(error, "no-such-python could not be started");
     }
@@ -208,8 +204,8 @@ mod tests {
     fn who_does_not_answer_is_ended() {
         let mut silent = Command::new("tail");
         silent.args(["-f", "/dev/null"]);
-        let ended = ask(silent, "", Duration::from_millis(1), |line| panic!("{line}"));
-        assert_eq!(ended.unwrap().unwrap_err().why, "ended after 0 s");
+        let ended = ask(silent, Duration::from_millis(1), |line| panic!("{line}"));
+        assert_eq!(ended.unwrap_err().to_string(), "ended after 0 s");
     }
 
     #[cfg(unix)]
@@ -218,9 +214,8 @@ mod tests {
         let mut failing = Command::new("sh");
         failing.args(["-c", "echo printed; echo first >&2; echo last >&2; exit 1"]);
         let mut lines = Vec::new();
-        let ended = ask(failing, "", PATIENCE, |line| lines.push(line.to_owned()));
-        let failure = ended.unwrap().unwrap_err();
-        assert_eq!((failure.code, &*failure.why), (Some(1), "last"));
+        let ended = ask(failing, PATIENCE, |line| lines.push(line.to_owned()));
+        assert_eq!(ended.unwrap_err().to_string(), "last");
         assert_eq!(lines, ["printed"]);
     }
 }

@@ -1,13 +1,10 @@
 //! The progress of a task.
 
-use std::io::{self, IsTerminal};
-
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The progress of a task, on standard error: a bar on a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    steps: usize,
     /// Whether each step is a line where there is no terminal.
     has_lines: bool,
 }
@@ -21,19 +18,18 @@ impl Progress {
     /// Elsewhere than on a terminal it is nothing.
     pub(crate) fn bar(steps: usize) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-        let bar = match io::stderr().is_terminal() {
-            true => ProgressBar::new(steps as u64),
-            false => ProgressBar::hidden(),
-        };
-        let bar = bar.with_style(style.unwrap_or(ProgressStyle::default_bar()));
-        Self { bar, steps, has_lines: false }
+        // Hidden by itself where there is no terminal.
+        let bar = ProgressBar::new(steps as u64)
+            .with_style(style.unwrap_or(ProgressStyle::default_bar()));
+        Self { bar, has_lines: false }
     }
 
     /// Announces the next step.
     pub(crate) fn step(&self, what: String) {
         self.bar.inc(1);
         if self.has_lines && self.bar.is_hidden() {
-            eprintln!("[{}/{}] {what}", self.bar.position(), self.steps);
+            let steps = self.bar.length().unwrap_or_default();
+            eprintln!("[{}/{steps}] {what}", self.bar.position());
         }
         self.bar.set_message(what);
     }

@@ -34,17 +34,6 @@ pub(crate) enum Goal {
     None(String),
 }
 
-/// How the operation's figure is shown beside the raw one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scale {
-    /// As a multiple of the raw time.
-    Multiple,
-    /// As additional nanoseconds.
-    Difference,
-    /// As per cent of the raw rate.
-    Share,
-}
-
 impl Goal {
     /// Whether the goal was met; [`None`] if there is none. A figure that cannot be compared with
     /// its goal does not meet it.
@@ -61,44 +50,23 @@ impl Goal {
     /// The largest multiple of the raw time that meets it.
     pub(crate) fn limit(&self, measured: &Measured) -> Option<f64> {
         let raw = measured.raw?;
-        match *self {
-            Self::Beside { calls } => Some(match self.scale(measured) {
-                Scale::Difference => 1.0 + MORE * f64::from(calls) / raw,
-                Scale::Multiple | Scale::Share => RATIO,
-            }),
+        match self.resolved(measured) {
             Self::More(nanoseconds) => Some(1.0 + nanoseconds / raw),
             Self::Ratio(ratio) => Some(ratio),
             Self::Share(share) => Some(1.0 / share),
             Self::Absolute(figure, Unit::Nanoseconds) => Some(figure / raw),
             Self::Absolute(figure, Unit::Gigabytes | Unit::Millions) => Some(raw / figure),
-            Self::None(_) => None,
+            Self::Beside { .. } | Self::None(_) => None,
         }
     }
 
-    /// The scale on which the goal compares the figure with the raw calls.
-    pub(crate) fn scale(&self, measured: &Measured) -> Scale {
-        match *self {
-            Self::Beside { calls } => {
-                let short = |raw| raw <= LONG * f64::from(calls);
-                match measured.unit == Unit::Nanoseconds && measured.raw.is_some_and(short) {
-                    true => Scale::Difference,
-                    false => Scale::Multiple,
-                }
-            }
-            Self::Share(_) => Scale::Share,
-            Self::More(_) => Scale::Difference,
-            Self::Ratio(_) | Self::Absolute(..) | Self::None(_) => Scale::Multiple,
-        }
-    }
-
-    /// The goal as a table shows it, beside a figure.
-    pub(crate) fn describe(&self, measured: &Measured) -> String {
-        match self {
-            Self::Beside { calls } if self.scale(measured) == Scale::Difference => {
-                format!("≤ {:+} ns", MORE * f64::from(*calls))
-            }
-            Self::Beside { .. } => Self::Ratio(RATIO).to_string(),
-            _ => self.to_string(),
+    /// What counts for these raw calls, if the goal depends on them.
+    pub(crate) fn resolved(&self, measured: &Measured) -> Self {
+        let Self::Beside { calls } = *self else { return self.clone() };
+        let short = |raw| raw <= LONG * f64::from(calls);
+        match measured.unit == Unit::Nanoseconds && measured.raw.is_some_and(short) {
+            true => Self::More(MORE * f64::from(calls)),
+            false => Self::Ratio(RATIO),
         }
     }
 }
@@ -177,13 +145,13 @@ mod tests {
     #[test]
     fn a_goal_says_which_of_its_halves_counts() {
         let goal = Goal::Beside { calls: 2 };
-        assert_eq!(goal.describe(&time(1.0, 500.0)), "≤ +60 ns");
-        assert_eq!(goal.describe(&time(1.0, 5000.0)), "≤ 1.05 ×");
+        assert_eq!(goal.resolved(&time(1.0, 500.0)).to_string(), "≤ +60 ns");
+        assert_eq!(goal.resolved(&time(1.0, 5000.0)).to_string(), "≤ 1.05 ×");
         assert_eq!(goal.to_string(), "≤ 1.05 ×, or ≤ +60 ns");
         assert_eq!(Goal::Share(0.95).to_string(), "≥ 95 %");
         assert_eq!(Goal::Ratio(1.0 / 3.5).to_string(), "≤ 0.286 ×");
         let goal = Goal::More(100.0);
-        assert_eq!(goal.describe(&time(1.0, 500.0)), "≤ +100 ns");
+        assert_eq!(goal.resolved(&time(1.0, 500.0)).to_string(), "≤ +100 ns");
         assert_eq!(goal.met(&time(599.0, 500.0)), Some(true));
         assert_eq!(goal.met(&time(601.0, 500.0)), Some(false));
         let first = Goal::Absolute(45e6, Unit::Nanoseconds);

@@ -24,7 +24,7 @@ const CRATE: &str = "cudarc";
 /// Of `xtask/bench/cudarc`.
 pub(crate) const PROGRAM: &str = "bench-cudarc";
 
-/// Passed on standard input, so that no file must be found beside this program.
+/// Passed as an argument, so that no file must be found beside this program.
 const SCRIPT: &str = include_str!("../../bench/peers.py");
 
 /// A peer that takes longer is ended; its results until then are used.
@@ -57,34 +57,31 @@ struct Answer {
 pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     let wanted: Vec<String> = report.rows.iter().map(|row| row.name.clone()).collect();
     let mut answer = Answer::default();
-    let ended = peer(name, report.batches.min(BATCHES)).and_then(|(mut command, input)| {
+    let ended = peer(name, report.batches.min(BATCHES)).and_then(|mut command| {
         command.args(wanted);
-        ask(command, input, PATIENCE, |line| answer.take(line))
+        ask(command, PATIENCE, |line| answer.take(line))
     });
-    let why = match ended {
-        Ok(ended) => ended.err().map(|failure| failure.why),
-        Err(error) => Some(format!("{error:#}")),
-    };
+    let why = ended.err().map(|error| format!("{error:#}"));
     let remarks = answer.errors.iter().map(|error| format!("{name}: {error}"));
     let remarks = remarks.collect();
     answer.enter(name, why, report);
     remarks
 }
 
-/// The command that times operations in one peer, and its input.
-fn peer(name: &str, batches: usize) -> anyhow::Result<(Command, &'static str)> {
+/// The command that times operations in one peer.
+fn peer(name: &str, batches: usize) -> anyhow::Result<Command> {
     // Options first: argparse ends its options at the first list of words.
     let batches = format!("--batches={batches}");
     if name != CRATE {
-        let mut python = python(&format!("- {batches}"));
-        python.arg(name);
-        return Ok((python, SCRIPT));
+        let mut python = python("-c");
+        python.args([SCRIPT, &batches, name]);
+        return Ok(python);
     }
     let packed = env::current_exe()?.with_file_name(format!("{PROGRAM}{EXE_SUFFIX}"));
     let path = if packed.exists() { packed } else { build()? };
     let mut program = Command::new(path);
     program.arg(batches);
-    Ok((program, ""))
+    Ok(program)
 }
 
 /// Builds [`PROGRAM`]. The error is one line.

@@ -220,7 +220,7 @@ fn line_of(svg: &mut Svg, row: &Row, marks: &[Mark<'_>], axis: &Axis, y: f64) {
                 svg.text(OURS, base, "end", &unit.show(measured.ours));
                 svg.text(RAW, base, "end quiet", &raw);
                 svg.text(BESIDE, base, "end", &table::beside(row));
-                let goal = row.goal.describe(measured);
+                let goal = row.goal.resolved(measured).to_string();
                 let goal = if goal.is_empty() { "no goal" } else { &goal };
                 svg.text(VERDICT, base, class(row.verdict), goal);
             }

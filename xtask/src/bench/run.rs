@@ -10,7 +10,7 @@ use super::measure::beside;
 use super::operation::{Sample, Way};
 use super::report::{Finding, Row};
 use super::{Effort, Fixture, Group, Measured, Operation};
-use crate::process::{Failure, ask, own_program};
+use crate::process::{ask, own_program};
 use crate::progress::Progress;
 use crate::{Refusal, refuse};
 
@@ -93,11 +93,7 @@ pub(super) fn sample_elsewhere(words: &[&str], patience: Duration) -> anyhow::Re
     let mut command = Command::new(own_program()?);
     command.arg("bench").args(words);
     let mut answer = String::new();
-    let ended = ask(command, "", patience, |line| answer.push_str(line))?;
-    ended.map_err(|Failure { code, why }| match code {
-        Some(2) => refuse(why.trim_start_matches("error: ")),
-        _ => anyhow::anyhow!("in a fresh process: {why}"),
-    })?;
+    ask(command, patience, |line| answer.push_str(line)).context("in a fresh process")?;
     let number = answer.trim().parse();
     number.with_context(|| format!("a fresh process answered {answer:?}"))
 }

@@ -4,7 +4,7 @@ mod many;
 
 use std::collections::BTreeMap;
 
-use super::goal::Scale;
+use super::Goal;
 use super::report::{Finding, Peer, Report, Row, Verdict};
 use crate::table::Table;
 
@@ -106,7 +106,7 @@ fn cells(report: &Report, row: &Row) -> Vec<String> {
         show(measured.map(|measured| measured.ours)),
         show(measured.and_then(|measured| measured.raw)),
         beside(row),
-        measured.map_or_else(String::new, |measured| row.goal.describe(measured)),
+        measured.map_or_else(String::new, |measured| row.goal.resolved(measured).to_string()),
         row.verdict.describe().to_owned(),
     ];
     let figures = present(report).map(|peer| row.peers.get(&peer.name));
@@ -120,11 +120,11 @@ pub(super) fn beside(row: &Row) -> String {
     let Some((measured, ratio)) = row.measured().and_then(|m| Some((m, m.ratio?))) else {
         return String::new();
     };
-    match row.goal.scale(measured) {
-        Scale::Multiple if ratio < SMALL => format!("1 / {:.0}", 1.0 / ratio),
-        Scale::Multiple => format!("{ratio:.3} ×"),
-        Scale::Difference => format!("{:+.0} ns", measured.more().unwrap_or_default()),
-        Scale::Share => format!("{:.1} %", 100.0 / ratio),
+    match row.goal.resolved(measured) {
+        Goal::More(_) => format!("{:+.0} ns", measured.more().unwrap_or_default()),
+        Goal::Share(_) => format!("{:.1} %", 100.0 / ratio),
+        _ if ratio < SMALL => format!("1 / {:.0}", 1.0 / ratio),
+        _ => format!("{ratio:.3} ×"),
     }
 }
 

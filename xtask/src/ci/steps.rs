@@ -4,9 +4,9 @@ use std::process::Command;
 
 use super::{pages, tidy};
 use crate::bench::peers;
-use crate::process::{cargo, cargo_of, succeeds};
+use crate::process::{cargo, cargo_of, require};
 use crate::test::{self, Depth};
-use crate::{Outcome, refuse, run_task, workspace};
+use crate::{Outcome, run_task, workspace};
 
 pub(crate) struct Step {
     pub(crate) name: &'static str,
@@ -109,9 +109,8 @@ fn print_all(complaints: &[String]) -> anyhow::Result<Outcome> {
 
 fn lints(_: Depth) -> anyhow::Result<Outcome> {
     for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
-        if !succeeds(cargo(&format!("{subcommand} --version"))) {
-            return Err(refuse(format!("rustup component add {component}")));
-        }
+        let help = format!("rustup component add {component}");
+        require(cargo(&format!("{subcommand} --version")), help)?;
     }
     let libraries = "-p cuda-sys -p cuda-core --no-default-features";
     commands(&mut [
@@ -140,9 +139,7 @@ fn docs(_: Depth) -> anyhow::Result<Outcome> {
 
 fn msrv(_: Depth) -> anyhow::Result<Outcome> {
     let version = env!("CARGO_PKG_RUST_VERSION");
-    if !succeeds(cargo_of(version, "--version")) {
-        return Err(refuse(format!("rustup toolchain install {version}")));
-    }
+    require(cargo_of(version, "--version"), format!("rustup toolchain install {version}"))?;
     let check = "check -p cuda-sys -p cuda-core --no-default-features";
     commands(&mut [cargo_of(version, check)])
 }

@@ -171,7 +171,7 @@ pub(crate) fn follow(command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Re
         parser.line(line);
         echo(line);
     };
-    let followed = process::follow(command, "", None, take, tail)?;
+    let followed = process::follow(command, None, take, tail)?;
     let (status, (errors, notes)) = followed.context("nothing ended it")?;
     let unfinished = parser.since_last();
     Ok(Ended { status, output: parser.finish(), errors, notes, unfinished })

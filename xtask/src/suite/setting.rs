@@ -110,7 +110,7 @@ impl fmt::Display for Setting {
 
 impl Setting {
     /// How to run tests with it; or why it is impossible here.
-    fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
+    pub(crate) fn invocation(&self, target: &Target) -> Result<Invocation, Refusal> {
         let there = target.devices();
         if there < self.devices {
             let needed = self.devices;

@@ -9,10 +9,10 @@ use std::process::Command;
 use anyhow::ensure;
 
 use super::depth::Depth;
-use crate::process::{cargo_of, succeeds};
+use crate::process::{cargo_of, require};
 use crate::suite::process::follow;
 use crate::suite::{Case, Finished, Program, Report, Run, Tag, slowest};
-use crate::{Refusal, queue, workspace};
+use crate::{queue, workspace};
 use suites::{Provenance, SAMPLES, SUITES, Suite, Turn};
 use times::{Times, deal};
 
@@ -51,8 +51,8 @@ pub(crate) fn run(
     depth: Depth,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    if let Err(Refusal(reason)) = check_installed() {
-        report.not_run(LABEL, "unit tests, sim, gpu", &reason);
+    if let Err(reason) = check_installed() {
+        report.not_run(LABEL, "unit tests, sim, gpu", &reason.to_string());
         return Ok(());
     }
     let gpu = SUITES[1].label();
@@ -211,12 +211,9 @@ impl Part {
 }
 
 /// An error that says what to install, unless Miri is there.
-pub(super) fn check_installed() -> Result<(), Refusal> {
-    if succeeds(cargo_of("nightly", "miri --version")) {
-        return Ok(());
-    }
+pub(super) fn check_installed() -> anyhow::Result<()> {
     let help = "no Miri: rustup toolchain install nightly --component miri,rust-src";
-    Err(Refusal(help.to_owned()))
+    require(cargo_of("nightly", "miri --version"), help)
 }
 
 #[cfg(test)]

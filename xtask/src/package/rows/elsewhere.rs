@@ -10,7 +10,7 @@ use fs_err as fs;
 use super::targets::has_std;
 use crate::cargo::Built;
 use crate::package::{Target, Workshop};
-use crate::process::{command, output, succeeds};
+use crate::process::{command, output, require, succeeds};
 use crate::refuse;
 use crate::suite::process::follow;
 use crate::suite::{Finished, Program, Verdict};
@@ -154,12 +154,8 @@ impl Elsewhere {
 
     /// An error that names the packages, unless the program is installed.
     fn find(&self, program: &str, found: &str) -> anyhow::Result<()> {
-        match succeeds(command(&format!("{program} --version"))) {
-            true => Ok(()),
-            false => {
-                let packages = self.packages;
-                Err(refuse(format!("{found}there is no {program}: apt-get install {packages}")))
-            }
-        }
+        let packages = self.packages;
+        let help = format!("{found}there is no {program}: apt-get install {packages}");
+        require(command(&format!("{program} --version")), help)
     }
 }
