@@ -219,7 +219,7 @@ impl<K: StreamKind> Stream<K> {
     /// that the length doubles beyond 512 elements: 13 calls for a million of `f64`.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`].
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -252,7 +252,7 @@ impl<K: StreamKind> Stream<K> {
     /// Sets every byte to `value`, asynchronously: `cuMemsetD8Async`.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`].
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -277,7 +277,7 @@ impl<K: StreamKind> Stream<K> {
     /// from there by a `cuMemcpy2DAsync_v2` each time that the number of rows doubles.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`].
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
