@@ -56,6 +56,10 @@ impl<'g> InnerGraph<'g> {
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn nodes(&self) -> Result<Vec<GraphNode<'g>>> {
         let mut count = self.node_count()?;
+        if count == 0 {
+            // The driver refuses a list without room.
+            return Ok(Vec::new());
+        }
         let id = if self.raw.is_some() { NONE } else { self.graph.id };
         self.with_raw(|graph| {
             let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
@@ -92,6 +96,10 @@ impl<'g> InnerGraph<'g> {
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
         let (nodes, mut count) = (self.nodes()?, self.edge_count()?);
+        if count == 0 {
+            // The driver refuses lists without room.
+            return Ok(Vec::new());
+        }
         let numbered = nodes.iter().enumerate().map(|(index, node)| (node.as_raw(), index));
         let index: HashMap<CUgraphNode, usize> = numbered.collect();
         let mut from: Vec<CUgraphNode> = vec![ptr::null_mut(); count];

@@ -217,6 +217,8 @@ gpu_test! {
             })
         })?;
         drop(step);
+        let empty = Graph::capture(&context, |_| Ok(()))?;
+        assert!(empty.nodes()?.is_empty() && empty.edges()?.is_empty());
         let shown = |graph: &InnerGraph<'_>| -> Result<Vec<String>> {
             assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
             assert_eq!(graph.edges()?, [(0, 1)]);

@@ -8,6 +8,8 @@ use crate::handle::{Id, pointer};
 entries! {
     floor cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) |call| {
         let id = call.graph(graph)?;
+        // SAFETY: the caller passes a count, unless it is null.
+        unsafe { check_room(nodes, count) }?;
         let found = handles(call, &call.graphs.graphs[&id].nodes);
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
@@ -29,6 +31,8 @@ entries! {
         count: *mut usize,
     ) |call| {
         let id = call.graph(graph)?;
+        // SAFETY: the caller passes a count, unless it is null.
+        unsafe { check_room(from, count) }?;
         // SAFETY: the caller passes a count, and places for as many edges or null.
         unsafe { edges(call, id, (from, to), std::ptr::null_mut(), count) }
     }
@@ -52,9 +56,7 @@ entries! {
     ) |call| {
         let found = dependencies(call, node)?;
         // SAFETY: the caller passes a count, unless it is null.
-        if !nodes.is_null() && unsafe { count.as_ref() } == Some(&0) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
+        unsafe { check_room(nodes, count) }?;
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
     }
@@ -187,4 +189,16 @@ unsafe fn fill<T: Blank>(values: &[T], to: *mut T, count: *mut usize, counts: bo
         unsafe { count.write(values.len()) };
     }
     Ok(())
+}
+
+/// A list with room for nothing is refused, even where there is nothing to list: seen on an H200.
+///
+/// # Safety
+/// `count` is valid for reads, or null.
+unsafe fn check_room(nodes: *mut CUgraphNode, count: *const usize) -> Outcome {
+    // SAFETY: as the caller promises.
+    match unsafe { count.as_ref() } {
+        Some(0) if !nodes.is_null() => Err(CUDA_ERROR_INVALID_VALUE),
+        _ => Ok(()),
+    }
 }

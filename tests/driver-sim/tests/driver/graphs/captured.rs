@@ -189,6 +189,8 @@ fn the_shape_of_a_captured_graph() {
         count = 0;
         let refused = CUDA_ERROR_INVALID_VALUE;
         fails!(refused, cuGraphNodeGetDependencies(fill, one.as_mut_ptr(), &mut count));
+        fails!(refused, cuGraphGetNodes(graph, one.as_mut_ptr(), &mut count));
+        fails!(refused, cuGraphGetEdges(graph, one.as_mut_ptr(), two.as_mut_ptr(), &mut count));
         count = 2;
         ok!(cuGraphNodeGetDependentNodes(fill, two.as_mut_ptr(), &mut count));
         assert_eq!((two, count), ([copy, call], 2));
