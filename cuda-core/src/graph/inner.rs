@@ -95,11 +95,12 @@ impl<'g> InnerGraph<'g> {
     /// Those of [`Graph::edge_count`].
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
-        let (nodes, mut count) = (self.nodes()?, self.edge_count()?);
+        let mut count = self.edge_count()?;
         if count == 0 {
             // The driver refuses lists without room.
             return Ok(Vec::new());
         }
+        let nodes = self.nodes()?;
         let numbered = nodes.iter().enumerate().map(|(index, node)| (node.as_raw(), index));
         let index: HashMap<CUgraphNode, usize> = numbered.collect();
         let mut from: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
