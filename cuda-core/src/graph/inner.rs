@@ -10,6 +10,7 @@ use cuda_sys::{
 use super::{Graph, GraphNode, NodeId};
 use crate::error::{Result, asked, check};
 use crate::process::handle::Handle;
+use crate::timeline::recording::listed;
 use crate::util::by_parts::debug_by;
 
 const NODES: &str = "cuGraphGetNodes";
@@ -55,19 +56,14 @@ impl<'g> InnerGraph<'g> {
     /// The driver's.
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn nodes(&self) -> Result<Vec<GraphNode<'g>>> {
-        let mut count = self.node_count()?;
-        if count == 0 {
-            // The driver refuses a list without room.
-            return Ok(Vec::new());
-        }
         let id = if self.raw.is_some() { NONE } else { self.graph.id };
         self.with_raw(|graph| {
-            let mut nodes: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
-            // SAFETY: the graph is live, and no other thread uses it; the list has room for `count`
-            // nodes, as many as the graph has: none is added to it.
-            check(NODES, unsafe { cu::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) })?;
-            nodes.truncate(count);
-            let named = nodes.into_iter().map(|node| NodeId { graph: id, raw: Handle(node) });
+            let nodes = listed(NODES, |list, count| {
+                // SAFETY: the graph is live, and no other thread uses it; `listed` passes a count, and
+                // room for as many nodes or null.
+                unsafe { cu::cuGraphGetNodes(graph, list, count) }
+            })?;
+            let named = nodes.into_iter().map(|raw| NodeId { graph: id, raw });
             // SAFETY: nodes of this graph, whose lock this thread holds.
             named.map(|node| unsafe { GraphNode::new(self.graph, node) }).collect()
         })

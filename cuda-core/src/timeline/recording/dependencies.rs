@@ -5,7 +5,7 @@ use std::{ptr, slice};
 
 use cuda_sys::{
     CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_SET_CAPTURE_DEPENDENCIES, CUgraph, CUgraphNode,
-    CUstream, symbol as cu,
+    CUresult, CUstream, symbol as cu,
 };
 
 use crate::error::{Result, asked, check};
@@ -65,18 +65,24 @@ pub(super) fn last_node(stream: CUstream) -> Option<Node> {
 /// The nodes that a node depends on: `cuGraphNodeGetDependencies`. The caller's lock excludes other
 /// uses of its graph, which has it.
 pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
-    let op = "cuGraphNodeGetDependencies";
-    // SAFETY: the node is live; without a list, the call writes one number, to an exclusive borrow.
-    let mut count = asked(op, 0, |count| unsafe {
-        cu::cuGraphNodeGetDependencies(node.0, ptr::null_mut(), count)
-    })?;
-    if count == 0 {
-        return Ok(Vec::new());
-    }
+    listed("cuGraphNodeGetDependencies", |list, count| {
+        // SAFETY: the node is live; `listed` passes a count, and room for as many nodes or null.
+        unsafe { cu::cuGraphNodeGetDependencies(node.0, list, count) }
+    })
+}
+
+/// The nodes that a call lists. It is passed null first, and writes their number; then a list with room
+/// for that many, which the driver refuses where there are none.
+pub(crate) fn listed(
+    op: &'static str,
+    call: impl Fn(*mut CUgraphNode, &mut usize) -> CUresult,
+) -> Result<Vec<Node>> {
+    let mut count = asked(op, 0, |count| call(ptr::null_mut(), count))?;
     let mut list = vec![ptr::null_mut(); count];
-    // SAFETY: as above; the list has room for `count` nodes, one for each dependency.
-    check(op, unsafe { cu::cuGraphNodeGetDependencies(node.0, list.as_mut_ptr(), &mut count) })?;
-    Ok(list.into_iter().map(Handle).collect())
+    if count > 0 {
+        check(op, call(list.as_mut_ptr(), &mut count))?;
+    }
+    Ok(list.into_iter().take(count).map(Handle).collect())
 }
 
 /// A new node that does nothing, after those nodes: `cuGraphAddEmptyNode`. The caller's lock

@@ -37,7 +37,7 @@ mod uses;
 pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
 use dependencies::last_node;
-pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join};
+pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join, listed};
 pub(crate) use reach::Reached;
 pub(crate) use uses::{
     Body, CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, NodeUses,
