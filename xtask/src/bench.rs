@@ -18,7 +18,7 @@ mod table;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use cuda_core::Device;
 use fs_err as fs;
 
@@ -29,10 +29,9 @@ use crate::target::Target;
 use crate::{Outcome, Refusal, refuse};
 use goal::Goal;
 use measure::{Effort, Measured, Unit};
-use operation::{Fixture, Group, Operation};
+use operation::{Fixture, Operation, Way};
 use report::{Report, Verdict};
 use run::{Plan, Side};
-use table::Style;
 
 /// Times each operation of `cuda-core` beside the raw driver calls that it makes.
 ///
@@ -121,16 +120,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(Some(results)) => args.read(results)?,
         _ => args.measure()?,
     };
-    let [text, markdown] = [Style::Text, Style::Markdown].map(|it| table::render(&report, it));
-    print!("{text}\n{}", table::conclusion(&report));
-    if let Some(path) = &args.json {
-        report.write(path)?;
-    }
-    if let Some(path) = &args.svg {
-        fs::write(path, plot::render(&report))?;
-    }
-    if let Some(path) = &args.markdown {
-        fs::write(path, markdown)?;
+    print!("{}\n{}", table::text(&report), table::conclusion(&report));
+    let files = [
+        (&args.json, report.json()?),
+        (&args.svg, plot::render(&report)),
+        (&args.markdown, table::markdown(&report)),
+    ];
+    for (path, content) in files {
+        path.as_ref().map_or(Ok(()), |path| fs::write(path, content))?;
     }
     judge(&report, args.check.is_some())
 }
@@ -156,11 +153,10 @@ fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
     })
 }
 
-fn list(operations: &[(&Group, Operation)]) -> String {
+fn list(operations: &[(&str, Operation)]) -> String {
     let mut table = Table::new(["operation", "goal", "devices"]);
-    for of_group in operations.chunk_by(|(group, _), (next, _)| group.name == next.name) {
-        let (group, _) = &of_group[0];
-        table.title(group.name);
+    for of_group in operations.chunk_by(|(group, _), (next, _)| group == next) {
+        table.title(of_group[0].0);
         for (_, Operation { name, goal, gpus, .. }) in of_group {
             table.row([name.clone(), goal.to_string(), gpus.to_string()]);
         }
@@ -174,18 +170,15 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(wanted)
     }
 
-    /// The selected operations, each with its group.
-    fn operations(&self) -> anyhow::Result<Vec<(&'static Group, Operation)>> {
-        let mut operations = Vec::new();
-        for group in &operations::GROUPS {
-            let all = (group.operations)().into_iter();
-            let wanted = all.filter(|operation| self.wants(group.name, &operation.name));
-            operations.extend(wanted.map(|operation| (group, operation)));
+    /// The selected operations, each with its group's name.
+    fn operations(&self) -> anyhow::Result<Vec<(&'static str, Operation)>> {
+        let mut selected = Vec::new();
+        for (group, operations) in operations::GROUPS {
+            let wanted = operations().into_iter().filter(|it| self.wants(group, &it.name));
+            selected.extend(wanted.map(|operation| (group, operation)));
         }
-        if operations.is_empty() {
-            bail!(nothing_of_that_name());
-        }
-        Ok(operations)
+        ensure!(!selected.is_empty(), nothing_of_that_name());
+        Ok(selected)
     }
 
     /// Reads the results of an earlier run.
@@ -197,9 +190,7 @@ impl Args {
         // Goals that could not be checked must not count as missed.
         let mut report = Report::read(results).map_err(|error| refuse(format!("{error:#}")))?;
         report.rows.retain(|row| self.wants(&row.group, &row.name));
-        if report.rows.is_empty() {
-            bail!(nothing_of_that_name());
-        }
+        ensure!(!report.rows.is_empty(), nothing_of_that_name());
         Ok(report)
     }
 
@@ -222,10 +213,8 @@ impl Args {
         }
         let effort = self.effort();
         let mut report = Report::new(target.to_string(), self.sim.is_some(), effort.batches);
-        let peers: &[&str] = match self.sim {
-            None if !self.no_peers => &peers::NAMES,
-            _ => &[],
-        };
+        let are_left_out = self.no_peers || self.sim.is_some();
+        let peers = if are_left_out { &[] } else { &peers::NAMES[..] };
         let progress = Progress::new(operations.len() + peers.len());
         target.install()?;
         let plan = Plan { device: Device::get(self.device)?, effort, words: self.words() };
@@ -253,28 +242,23 @@ impl Args {
 
     /// The arguments that make another process measure in the same way.
     fn words(&self) -> Vec<String> {
-        let mut words = vec![format!("--device={}", self.device)];
-        if let Some(devices) = self.sim {
-            words.push(format!("--sim={devices}"));
-        }
-        if self.quick {
-            words.push("--quick".to_owned());
-        }
-        words
+        let device = format!("--device={}", self.device);
+        let simulated = self.sim.map(|devices| format!("--sim={devices}"));
+        let quick = self.quick.then(|| "--quick".to_owned());
+        [Some(device), simulated, quick].into_iter().flatten().collect()
     }
 
     /// Prints the measured number on standard output, for the process that started this one.
     fn sample(&self, side: Side) -> anyhow::Result<Outcome> {
         let operations = self.operations()?;
-        let named = |operation: &&Operation| self.only.contains(&operation.name);
-        let operation = operations.iter().map(|(_, operation)| operation).find(named);
-        let Some(sample) = operation.and_then(|operation| run::sample_of(operation, side)) else {
+        let named = operations.iter().find(|(_, operation)| self.only.contains(&operation.name));
+        let Some((_, Operation { way: Way::Fresh(sample), .. })) = named else {
             bail!(nothing_of_that_name());
         };
         if let Some(devices) = self.sim {
             Target::Simulated { devices }.install()?;
         }
-        let took = sample(Device::get(self.device)?, self.effort())?;
+        let took = sample(Device::get(self.device)?, self.effort(), side)?;
         self.forget_races();
         println!("{took}");
         Ok(Outcome::Passed)

@@ -34,18 +34,12 @@ impl Table {
     }
 
     pub(crate) fn markdown(&self) -> String {
-        let mut text = String::new();
-        for (number, cells) in self.rows.iter().enumerate() {
-            text += &format!("| {} |\n", cells.join(" | "));
-            if number == 0 {
-                let rules = (0..cells.len()).map(|column| match self.left.contains(&column) {
-                    true => "---",
-                    false => "---:",
-                });
-                text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
-            }
-        }
-        text
+        let rule = |column| if self.left.contains(&column) { "---" } else { "---:" };
+        let rules: Vec<&str> = (0..self.rows[0].len()).map(rule).collect();
+        let lines = self.rows.iter().map(|cells| format!("| {} |\n", cells.join(" | ")));
+        let mut lines: Vec<String> = lines.collect();
+        lines.insert(1, format!("|{}|\n", rules.join("|")));
+        lines.concat()
     }
 }
 
@@ -55,8 +49,7 @@ impl fmt::Display for Table {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let columns = self.rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let widths: Vec<usize> = (0..self.rows[0].len()).map(width).collect();
         for (number, row) in self.rows.iter().enumerate() {
             for (_, title) in self.titles.iter().filter(|(before, _)| *before == number) {
                 writeln!(f, "\n{title}")?;

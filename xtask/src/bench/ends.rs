@@ -5,6 +5,7 @@ use cuda_sys::{self as sys, CUdeviceptr, CUresult, CUstream};
 
 use super::Fixture;
 use super::raw::wait;
+use Direction::{Down, Up};
 
 /// The direction of a copy between the host and a device.
 #[derive(Clone, Copy)]
@@ -55,10 +56,10 @@ impl Ends {
     /// Copies all bytes, by the library.
     pub(super) fn copy(&mut self, stream: &Stream, to: Direction) -> cuda_core::Result<()> {
         match (to, &mut self.host) {
-            (Direction::Up, Host::Pinned(host)) => stream.upload(&*host, &mut self.device),
-            (Direction::Up, Host::Pageable(host)) => stream.upload(&*host, &mut self.device),
-            (Direction::Down, Host::Pinned(host)) => stream.download(&self.device, host),
-            (Direction::Down, Host::Pageable(host)) => stream.download(&self.device, host),
+            (Up, Host::Pinned(host)) => stream.upload(&*host, &mut self.device),
+            (Up, Host::Pageable(host)) => stream.upload(&*host, &mut self.device),
+            (Down, Host::Pinned(host)) => stream.download(&self.device, host),
+            (Down, Host::Pageable(host)) => stream.download(&self.device, host),
         }
     }
 
@@ -90,14 +91,10 @@ impl RawEnds {
         let Self { host, device, bytes } = self;
         match to {
             // SAFETY: the caller vouches for the stream, and for both ends until the copy is done.
-            Direction::Up => unsafe {
-                sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, stream)
-            },
+            Up => unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, stream) },
             // SAFETY: the caller vouches for the stream, and for both ends, the host's for writes here,
             // until the copy is done.
-            Direction::Down => unsafe {
-                sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, stream)
-            },
+            Down => unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, stream) },
         }
     }
 
@@ -119,9 +116,9 @@ impl RawEnds {
         match to {
             // SAFETY: the caller vouches for both ends; when the call returns the copy is done, or the
             // driver has read the whole end.
-            Direction::Up => unsafe { sys::cuMemcpyHtoD_v2(device, host.cast(), bytes) },
+            Up => unsafe { sys::cuMemcpyHtoD_v2(device, host.cast(), bytes) },
             // SAFETY: the caller vouches for both ends; the copy is done when the call returns.
-            Direction::Down => unsafe { sys::cuMemcpyDtoH_v2(host.cast(), device, bytes) },
+            Down => unsafe { sys::cuMemcpyDtoH_v2(host.cast(), device, bytes) },
         }
     }
 }

@@ -41,8 +41,7 @@ impl Goal {
         Some(match *self {
             Self::None(_) => return None,
             Self::Absolute(_, unit) if unit != measured.unit => false,
-            Self::Absolute(figure, Unit::Nanoseconds) => measured.ours <= figure,
-            Self::Absolute(figure, Unit::Gigabytes | Unit::Millions) => measured.ours >= figure,
+            Self::Absolute(figure, unit) => unit.ratio(measured.ours, figure) <= 1.0,
             _ => measured.ratio.zip(self.limit(measured)).is_some_and(|(it, limit)| it <= limit),
         })
     }
@@ -54,8 +53,7 @@ impl Goal {
             Self::More(nanoseconds) => Some(1.0 + nanoseconds / raw),
             Self::Ratio(ratio) => Some(ratio),
             Self::Share(share) => Some(1.0 / share),
-            Self::Absolute(figure, Unit::Nanoseconds) => Some(figure / raw),
-            Self::Absolute(figure, Unit::Gigabytes | Unit::Millions) => Some(raw / figure),
+            Self::Absolute(figure, unit) => Some(unit.ratio(figure, raw)),
             Self::Beside { .. } | Self::None(_) => None,
         }
     }

@@ -52,26 +52,29 @@ pub(crate) enum Unit {
 impl Unit {
     /// A figure with three significant digits.
     pub(crate) fn show(self, figure: f64) -> String {
+        let (figure, unit) = match (self, figure) {
+            (Self::Gigabytes, _) => (figure, "GB/s"),
+            (Self::Millions, _) => (figure, "M/s"),
+            (Self::Nanoseconds, ..999.5) => return format!("{figure:.0} ns"),
+            (Self::Nanoseconds, ..999.5e3) => (figure / 1e3, "µs"),
+            (Self::Nanoseconds, ..999.5e6) => (figure / 1e6, "ms"),
+            (Self::Nanoseconds, _) => (figure / 1e9, "s"),
+        };
+        let decimals = match figure.abs() {
+            ..9.995 => 2,
+            ..99.95 => 1,
+            _ => 0,
+        };
+        format!("{figure:.decimals$} {unit}")
+    }
+
+    /// A figure as a multiple of the raw one: above 1 it is worse.
+    pub(crate) fn ratio(self, figure: f64, raw: f64) -> f64 {
         match self {
-            Self::Nanoseconds => match figure {
-                ..999.5 => format!("{figure:.0} ns"),
-                ..999.5e3 => format!("{} µs", digits(figure / 1e3)),
-                ..999.5e6 => format!("{} ms", digits(figure / 1e6)),
-                _ => format!("{} s", digits(figure / 1e9)),
-            },
-            Self::Gigabytes => format!("{} GB/s", digits(figure)),
-            Self::Millions => format!("{} M/s", digits(figure)),
+            Self::Nanoseconds => figure / raw,
+            Self::Gigabytes | Self::Millions => raw / figure,
         }
     }
-}
-
-fn digits(figure: f64) -> String {
-    let decimals = match figure.abs() {
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => 0,
-    };
-    format!("{figure:.decimals$}")
 }
 
 /// The result of one operation.
@@ -91,26 +94,13 @@ pub(crate) struct Measured {
 
 impl Measured {
     pub(crate) fn new(unit: Unit, ours: f64, raw: Option<f64>) -> Self {
-        let ratio = raw.map(|raw| match unit {
-            Unit::Nanoseconds => ours / raw,
-            Unit::Gigabytes | Unit::Millions => raw / ours,
-        });
-        Self { unit, ours, raw, ratio, many: None }
+        Self { unit, ours, raw, ratio: raw.map(|raw| unit.ratio(ours, raw)), many: None }
     }
 
     /// The same as a bandwidth: the timed work moves `bytes`.
     pub(crate) fn moving(self, bytes: usize) -> Self {
-        Self {
-            unit: Unit::Gigabytes,
-            ours: rate(bytes, self.ours),
-            raw: self.raw.map(|raw| rate(bytes, raw)),
-            ..self
-        }
-    }
-
-    /// Adds the rates of each device alone.
-    pub(crate) fn among(self, many: Many) -> Self {
-        Self { many: Some(many), ..self }
+        let raw = self.raw.map(|raw| rate(bytes, raw));
+        Self { unit: Unit::Gigabytes, ours: rate(bytes, self.ours), raw, ..self }
     }
 
     /// How many nanoseconds more than the raw calls, if times were measured.
@@ -207,13 +197,8 @@ fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<
 pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
     let more: Vec<f64> = ours.iter().zip(raw).map(|(o, r)| o - r).collect();
     let median_raw = median(raw);
-    Measured {
-        unit: Unit::Nanoseconds,
-        ours: median(ours),
-        raw: Some(median_raw),
-        ratio: Some(1.0 + median(&more) / median_raw),
-        many: None,
-    }
+    let ratio = Some(1.0 + median(&more) / median_raw);
+    Measured { ratio, ..Measured::new(Unit::Nanoseconds, median(ours), Some(median_raw)) }
 }
 
 /// The median, or 0 of no figures.
@@ -252,11 +237,6 @@ impl Many {
     pub(crate) fn new(devices: usize, bytes: usize, alone: &[f64], links: Option<Links>) -> Self {
         let singles = alone.iter().map(|&time| rate(bytes, time));
         Self { devices, singles: (alone.len() > 1).then(|| singles.sum()), links }
-    }
-
-    /// The total capacity of all devices' links.
-    pub(crate) fn limit(&self) -> Option<f64> {
-        Some(self.links?.limit)
     }
 }
 

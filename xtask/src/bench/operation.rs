@@ -4,13 +4,8 @@ use cuda_core::sys::{CUresult, CUstream};
 use cuda_core::{Context, Device, Event, EventFlags, Stream};
 
 use super::measure::pair;
+use super::run::Side;
 use super::{Effort, Goal, Measured};
-
-/// Operations that a table or plot shows together.
-pub(crate) struct Group {
-    pub(crate) name: &'static str,
-    pub(crate) operations: fn() -> Vec<Operation>,
-}
 
 /// One operation to measure.
 pub(crate) struct Operation {
@@ -27,14 +22,14 @@ pub(crate) enum Way {
     /// In this process, with [`Fixture::context`] current.
     Here(Box<Run>),
     /// Once in each of several fresh processes; the median is used.
-    Fresh { ours: Sample, raw: Sample },
+    Fresh(Box<Sample>),
 }
 
 /// Measures batches of two ways.
 pub(crate) type Run = dyn Fn(&Fixture) -> anyhow::Result<Measured>;
 
-/// Nanoseconds of an operation that happens once in the life of a process.
-pub(crate) type Sample = Box<dyn Fn(Device, Effort) -> anyhow::Result<f64>>;
+/// Nanoseconds of an operation that happens once in the life of a process, on one of the two ways.
+pub(crate) type Sample = dyn Fn(Device, Effort, Side) -> anyhow::Result<f64>;
 
 impl Operation {
     /// An operation that `run` measures in this process, beside one raw call by default.
@@ -49,10 +44,9 @@ impl Operation {
     /// initialised before.
     pub(crate) fn fresh(
         name: impl Into<String>,
-        ours: impl Fn(Device, Effort) -> anyhow::Result<f64> + 'static,
-        raw: impl Fn(Device, Effort) -> anyhow::Result<f64> + 'static,
+        sample: impl Fn(Device, Effort, Side) -> anyhow::Result<f64> + 'static,
     ) -> Self {
-        Self::of(name.into(), Way::Fresh { ours: Box::new(ours), raw: Box::new(raw) })
+        Self::of(name.into(), Way::Fresh(Box::new(sample)))
     }
 
     fn of(name: String, way: Way) -> Self {

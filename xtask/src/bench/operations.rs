@@ -12,7 +12,7 @@ mod pinned;
 mod processes;
 mod tensors;
 
-use super::{Group, Operation};
+use super::Operation;
 
 /// Enqueues of one batch: well below the depth of the driver's queue.
 const BATCH: usize = 100;
@@ -20,27 +20,26 @@ const BATCH: usize = 100;
 /// Bytes of a small transfer.
 const SMALL: usize = 4096;
 
-const fn group(name: &'static str, operations: fn() -> Vec<Operation>) -> Group {
-    Group { name, operations }
-}
+/// The name of a group, which a table or plot shows together, and its operations.
+type Group = (&'static str, fn() -> Vec<Operation>);
 
 /// All groups, in the order of the table.
 pub(crate) const GROUPS: [Group; 15] = [
-    group("contexts and guards", objects::contexts_and_guards),
-    group("streams and events", objects::streams_and_events),
-    group("enqueues", enqueues::operations),
-    group("launches", launches::operations),
-    group("graphs", graphs::operations),
-    group("allocation", allocation::operations),
-    group("pinned memory", pinned::operations),
-    group("pinned transfers", pinned::transfers),
-    group("pageable copies", enqueues::pageable),
-    group("large pageable copies", crate::bench::pageable::operations),
-    group("fills of any width", enqueues::wide_fills),
-    group("peer copies", peer_copies::operations),
-    group("groups of devices", groups::operations),
-    group("collectives of NCCL", collectives::operations),
-    group("tensors", tensors::operations),
+    ("contexts and guards", objects::contexts_and_guards),
+    ("streams and events", objects::streams_and_events),
+    ("enqueues", enqueues::operations),
+    ("launches", launches::operations),
+    ("graphs", graphs::operations),
+    ("allocation", allocation::operations),
+    ("pinned memory", pinned::operations),
+    ("pinned transfers", pinned::transfers),
+    ("pageable copies", enqueues::pageable),
+    ("large pageable copies", super::pageable::operations),
+    ("fills of any width", enqueues::wide_fills),
+    ("peer copies", peer_copies::operations),
+    ("groups of devices", groups::operations),
+    ("collectives of NCCL", collectives::operations),
+    ("tensors", tensors::operations),
 ];
 
 #[cfg(test)]
@@ -52,8 +51,8 @@ mod tests {
     #[test]
     fn no_two_operations_share_a_name() {
         let mut seen = HashSet::new();
-        for group in GROUPS {
-            for Operation { name, .. } in (group.operations)() {
+        for (_, operations) in GROUPS {
+            for Operation { name, .. } in operations() {
                 assert!(seen.insert(name.clone()), "{name}");
                 assert!(name.chars().count() <= 60, "a plot has no room for {name}");
             }

@@ -59,11 +59,8 @@ fn worst(fixture: &Fixture, to: Direction) -> anyhow::Result<Measured> {
     let sizes = (0..=LARGEST).map(|shift| 1 << shift).take_while(|bytes| *bytes <= most);
     let all = sizes.map(|bytes| beside_blocking(fixture, bytes, to));
     let all: Vec<Measured> = all.collect::<anyhow::Result<_>>()?;
-    let worst = all.into_iter().reduce(|worst, measured| match worst.ratio < measured.ratio {
-        true => measured,
-        false => worst,
-    });
-    worst.context("no size was measured")
+    let worse = |one: Measured, other: Measured| if one.ratio < other.ratio { other } else { one };
+    all.into_iter().reduce(worse).context("no size was measured")
 }
 
 fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Result<Measured> {
@@ -72,8 +69,7 @@ fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Re
     let raw = ends.raw()?;
     let repeats = ((1 << 20) / bytes).clamp(1, 100);
     let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
-    // The first run is a warm-up.
-    for run in 0..=RUNS {
+    for _ in 0..=RUNS {
         let mut ours = 0;
         for _ in 0..repeats {
             let start = Instant::now();
@@ -82,16 +78,15 @@ fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Re
             // An upload need not wait, but the next one should not wait for it.
             stream.synchronize()?;
         }
+        our_times.push(ours as f64 / repeats as f64);
         let start = Instant::now();
         for _ in 0..repeats {
             // SAFETY: the memory outlives the call, and no other code uses it.
             check("the raw copy", unsafe { raw.copy_blocking(to) })?;
         }
-        if run > 0 {
-            our_times.push(ours as f64 / repeats as f64);
-            raw_times.push(start.elapsed().as_nanos() as f64 / repeats as f64);
-        }
+        raw_times.push(start.elapsed().as_nanos() as f64 / repeats as f64);
     }
-    let raw = Some(median(&raw_times));
-    Ok(Measured::new(Unit::Nanoseconds, median(&our_times), raw))
+    // The first run is a warm-up.
+    let raw = Some(median(&raw_times[1..]));
+    Ok(Measured::new(Unit::Nanoseconds, median(&our_times[1..]), raw))
 }

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn peers_measure_what_there_is() {
-        let operations = GROUPS.iter().flat_map(|group| (group.operations)());
+        let operations = GROUPS.iter().flat_map(|(_, operations)| operations());
         let known: HashSet<String> = operations.map(|operation| operation.name).collect();
         let program = include_str!("../../bench/cudarc/src/main.rs");
         for (source, least) in [(SCRIPT, 60), (program, 27)] {

@@ -4,9 +4,8 @@
 use std::cmp::Ordering;
 
 use super::axis::Axis;
-use super::measure::Many;
 use super::report::{Finding, Report, Row, Verdict};
-use super::{Measured, Unit, peers, table};
+use super::{Unit, peers, table};
 use crate::svg::Svg;
 
 const WIDTH: f64 = 1120.0;
@@ -42,18 +41,28 @@ struct Mark<'r> {
     class: String,
     /// The path from its place on.
     shape: &'static str,
-    /// In the row's unit.
-    figure: Box<Figure<'r>>,
 }
 
-type Figure<'r> = dyn Fn(&Row, &Measured) -> Option<f64> + 'r;
+/// What devices reach alone.
+const ALONE: &str = "each device alone, summed";
+
+/// The limit of their links.
+const LIMIT: &str = "link limit";
 
 impl Mark<'_> {
+    /// Its figure, in the row's unit.
+    fn figure(&self, row: &Row) -> Option<f64> {
+        match self.name {
+            ALONE => row.measured()?.many?.singles,
+            LIMIT => Some(row.measured()?.many?.links?.limit),
+            peer => row.peers.get(peer).copied(),
+        }
+    }
+
     /// The multiple of the raw time for its figure.
     fn multiple(&self, row: &Row) -> Option<f64> {
         let measured = row.measured()?;
-        let figure = (self.figure)(row, measured)?;
-        Measured::new(measured.unit, figure, measured.raw).ratio
+        Some(measured.unit.ratio(self.figure(row)?, measured.raw?))
     }
 }
 
@@ -71,22 +80,12 @@ fn marks(report: &Report) -> Vec<Mark<'_>> {
         name: &peer.name,
         class: format!("peer peer{index}"),
         shape,
-        figure: Box::new(|row, _| row.peers.get(&peer.name).copied()),
     });
-    let many = |name, shape, figure: fn(&Many) -> Option<f64>| Mark {
-        name,
-        class: "many".to_owned(),
-        shape,
-        figure: Box::new(move |_, measured| figure(&measured.many?)),
-    };
     let ring = "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0";
-    let others = [
-        many("each device alone, summed", ring, |many| many.singles),
-        many("link limit", "m4 -7h-4v14h4", Many::limit),
-    ];
-    let all = peers.chain(others);
+    let many = [(ALONE, ring), (LIMIT, "m4 -7h-4v14h4")];
+    let many = many.map(|(name, shape)| Mark { name, class: "many".to_owned(), shape });
     let is_used = |mark: &Mark<'_>| report.rows.iter().any(|row| mark.multiple(row).is_some());
-    all.filter(is_used).collect()
+    peers.chain(many).filter(is_used).collect()
 }
 
 /// Draws a report as SVG.
@@ -103,7 +102,7 @@ pub(crate) fn render(report: &Report) -> String {
     let mut y = HEAD;
     let mut group = "";
     for (index, rows) in lines(&report.rows).enumerate() {
-        let [row, ..] = rows else { continue };
+        let row = &rows[0];
         if row.group != group {
             group = &row.group;
             y += GROUP;
@@ -214,7 +213,7 @@ fn line_of(svg: &mut Svg, row: &Row, marks: &[Mark<'_>], axis: &Axis, y: f64) {
                 svg.text(LEFT + 8.0, base, "missed", &format!("FAILED: {why}"));
             }
             Finding::Measured(measured) => {
-                draw_marks(svg, row, measured, marks, axis, y);
+                draw_marks(svg, row, marks, axis, y);
                 let unit = measured.unit;
                 let raw = measured.raw.map_or("none".to_owned(), |raw| unit.show(raw));
                 svg.text(OURS, base, "end", &unit.show(measured.ours));
@@ -255,7 +254,7 @@ fn not_run(svg: &mut Svg, rows: &[Row], why: &str, y: f64) {
 fn tooltip(row: &Row, marks: &[Mark<'_>]) -> String {
     let mut tooltip = format!("{}: {}", row.name, row.verdict.describe());
     if let Some(measured) = row.measured() {
-        let others = marks.iter().map(|mark| (mark.name, (mark.figure)(row, measured)));
+        let others = marks.iter().map(|mark| (mark.name, mark.figure(row)));
         for (name, figure) in [("cuda-core", Some(measured.ours))].into_iter().chain(others) {
             let figure = figure.map(|figure| format!(", {name} {}", measured.unit.show(figure)));
             tooltip.extend(figure);
@@ -264,14 +263,8 @@ fn tooltip(row: &Row, marks: &[Mark<'_>]) -> String {
     tooltip
 }
 
-fn draw_marks(
-    svg: &mut Svg,
-    row: &Row,
-    measured: &Measured,
-    marks: &[Mark<'_>],
-    axis: &Axis,
-    y: f64,
-) {
+fn draw_marks(svg: &mut Svg, row: &Row, marks: &[Mark<'_>], axis: &Axis, y: f64) {
+    let Some(measured) = row.measured() else { return };
     let Some(ratio) = measured.ratio else {
         let what = match measured.unit {
             Unit::Nanoseconds => "no raw call does the same",

@@ -115,10 +115,8 @@ impl Row {
     }
 
     pub(crate) fn measured(&self) -> Option<&Measured> {
-        match &self.finding {
-            Finding::Measured(measured) => Some(measured),
-            Finding::NotRun(_) | Finding::Failed(_) => None,
-        }
+        let Finding::Measured(measured) = &self.finding else { return None };
+        Some(measured)
     }
 }
 
@@ -135,9 +133,8 @@ impl Report {
         }
     }
 
-    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        Ok(fs::write(path, text + "\n")?)
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {

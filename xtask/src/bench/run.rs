@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use cuda_core::Device;
 
 use super::measure::beside;
-use super::operation::{Sample, Way};
+use super::operation::{Run, Way};
 use super::report::{Finding, Row};
-use super::{Effort, Fixture, Group, Measured, Operation};
+use super::{Effort, Fixture, Measured, Operation};
 use crate::process::{ask, own_program};
 use crate::progress::Progress;
 use crate::{Refusal, refuse};
@@ -26,50 +26,43 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Measures one after the other. A failed operation becomes a row, and the others follow.
+    /// Measures one after the other, each with its group's name. A failed operation becomes a row, and the
+    /// others follow.
     pub(crate) fn run(
         &self,
-        operations: &[(&Group, Operation)],
+        operations: &[(&str, Operation)],
         progress: &Progress,
     ) -> anyhow::Result<Vec<Row>> {
         let devices = Device::count()?;
+        // Made when an operation first needs it: operations in fresh processes run without it.
         let mut fixture = None;
+        let mut here = |run: &Run| {
+            let fixture = match &mut fixture {
+                Some(fixture) => fixture,
+                none => none.insert(Fixture::new(self.device, self.effort)?),
+            };
+            let _current = fixture.context.enter()?;
+            run(fixture)
+        };
         let mut rows = Vec::new();
         for (group, operation) in operations {
             progress.step(operation.name.clone());
             let needed = operation.gpus;
-            let measured = match devices < needed {
-                true => Err(refuse(format!("needs {needed} devices, here: {devices}"))),
-                false => self.measure(operation, &mut fixture),
+            let measured = match &operation.way {
+                _ if devices < needed => {
+                    Err(refuse(format!("needs {needed} devices, here: {devices}")))
+                }
+                Way::Here(run) => here(run),
+                Way::Fresh(_) => self.fresh(&operation.name),
             };
             let finding = match measured.map_err(anyhow::Error::downcast::<Refusal>) {
                 Ok(measured) => Finding::Measured(measured),
                 Err(Ok(Refusal(reason))) => Finding::NotRun(reason),
                 Err(Err(error)) => Finding::Failed(format!("{error:#}")),
             };
-            rows.push(Row::new(group.name, &operation.name, &operation.goal, finding));
+            rows.push(Row::new(group, &operation.name, &operation.goal, finding));
         }
         Ok(rows)
-    }
-
-    /// The fixture is made when an operation first needs it: operations in fresh processes run
-    /// without it.
-    fn measure(
-        &self,
-        operation: &Operation,
-        fixture: &mut Option<Fixture>,
-    ) -> anyhow::Result<Measured> {
-        match &operation.way {
-            Way::Here(run) => {
-                let fixture = match fixture {
-                    Some(fixture) => fixture,
-                    None => fixture.insert(Fixture::new(self.device, self.effort)?),
-                };
-                let _current = fixture.context.enter()?;
-                run(fixture)
-            }
-            Way::Fresh { .. } => self.fresh(&operation.name),
-        }
     }
 
     /// One process per figure, alternating between both ways.
@@ -103,13 +96,4 @@ pub(super) fn sample_elsewhere(words: &[&str], patience: Duration) -> anyhow::Re
 pub(crate) enum Side {
     Ours,
     Raw,
-}
-
-/// The function that a fresh process runs.
-pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<&Sample> {
-    match (&operation.way, side) {
-        (Way::Fresh { ours, .. }, Side::Ours) => Some(ours),
-        (Way::Fresh { raw, .. }, Side::Raw) => Some(raw),
-        (Way::Here(_), _) => None,
-    }
 }

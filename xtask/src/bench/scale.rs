@@ -6,7 +6,7 @@ mod modes;
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::ensure;
 
 use super::run::sample_elsewhere;
 use crate::Outcome;
@@ -30,25 +30,22 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Measures each mode in fresh processes, one per size.
 pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
-    let modes: Vec<&Mode> = MODES.iter().filter(|mode| wanted(mode.name)).collect();
-    if modes.is_empty() {
-        bail!(super::nothing_of_that_name());
-    }
+    let modes: Vec<Mode> = MODES.into_iter().filter(|(name, ..)| wanted(name)).collect();
+    ensure!(!modes.is_empty(), super::nothing_of_that_name());
     let progress = Progress::new(modes.len());
     let mut table = Table::new(["nanoseconds for", "10", "1,000", "20,000", "shape"]);
     let mut grown = 0;
-    for mode in &modes {
-        progress.step(mode.what.to_owned());
-        let found = SIZES.map(|size| fastest(mode.name, size));
-        let mut cells = vec![mode.what.to_owned()];
-        cells.extend(found.iter().map(|cost| match cost {
+    for (name, _, what) in &modes {
+        progress.step((*what).to_owned());
+        let found = SIZES.map(|size| fastest(name, size));
+        let [few, many, most] = found.each_ref().map(|cost| match cost {
             Ok(cost) => format!("{cost:.0}"),
             Err(error) => format!("{error:#}"),
-        }));
+        });
         let is_flat = is_flat(&found.map(Result::ok));
         grown += usize::from(!is_flat);
-        cells.push(if is_flat { "flat" } else { "GROWS" }.to_owned());
-        table.row(cells);
+        let shape = if is_flat { "flat" } else { "GROWS" };
+        table.row([what, &*few, &many, &most, shape]);
     }
     progress.finish();
     print!("{table}");
@@ -66,19 +63,17 @@ fn is_flat(costs: &[Option<f64>; 3]) -> bool {
 
 fn fastest(mode: &str, size: usize) -> anyhow::Result<f64> {
     let words = ["--scale-of", mode, "--size", &size.to_string()];
-    let costs = (0..RUNS).map(|_| sample_elsewhere(&words, PATIENCE));
-    let costs = costs.collect::<anyhow::Result<Vec<f64>>>()?;
-    Ok(costs.into_iter().fold(f64::INFINITY, f64::min))
+    let mut costs = (0..RUNS).map(|_| sample_elsewhere(&words, PATIENCE));
+    costs.try_fold(f64::INFINITY, |fastest, cost| Ok(fastest.min(cost?)))
 }
 
 /// Prints nanoseconds per operation for the process that started this one. The mode's objects are
 /// not dropped: the process ends.
 pub(super) fn sample(name: &str, size: usize) -> anyhow::Result<Outcome> {
-    let Some(mode) = MODES.iter().find(|mode| mode.name == name) else {
-        bail!(super::nothing_of_that_name());
-    };
+    let mode = MODES.into_iter().find(|(mode, ..)| *mode == name);
+    let (_, cost, _) = mode.ok_or_else(super::nothing_of_that_name)?;
     driver::install()?;
-    println!("{}", (mode.cost)(size)?);
+    println!("{}", cost(size)?);
     Ok(Outcome::Passed)
 }
 

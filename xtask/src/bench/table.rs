@@ -3,6 +3,7 @@
 mod many;
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use super::Goal;
 use super::report::{Finding, Peer, Report, Row, Verdict};
@@ -10,15 +11,6 @@ use crate::table::Table;
 
 /// Multiples below this are shown as fractions, whose size is easier to see.
 const SMALL: f64 = 0.1;
-
-/// The form of a table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
-    /// Aligned columns, with a blank line and a heading before each group.
-    Text,
-    /// Markdown.
-    Markdown,
-}
 
 /// Columns before those of the peers.
 const COLUMNS: [&str; 6] = ["operation", "cuda-core", "raw", "beside raw", "goal", ""];
@@ -29,17 +21,20 @@ const VERDICT: usize = 5;
 /// Printed with simulated figures.
 const SIMULATED: &str = "a simulated driver: none of these figures means anything";
 
-impl Style {
-    fn show(self, table: &Table) -> String {
-        match self {
-            Self::Text => table.to_string(),
-            Self::Markdown => table.markdown(),
-        }
-    }
+/// The tables for a terminal, with a blank line and a heading before each group.
+pub(crate) fn text(report: &Report) -> String {
+    format!("{}\n{}", report.driver, parts(report, Table::to_string).join("\n"))
 }
 
-/// The table of all operations, and that of many devices at once.
-pub(crate) fn render(report: &Report, style: Style) -> String {
+/// The tables in Markdown.
+pub(crate) fn markdown(report: &Report) -> String {
+    let simulated = report.simulated.then(|| format!("{SIMULATED}\n"));
+    let parts = parts(report, Table::markdown).into_iter().chain(simulated);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// The table of all operations, and that of many devices at once, with the lines under it.
+fn parts(report: &Report, show: fn(&Table) -> String) -> Vec<String> {
     let peers = present(report).map(|peer| peer.name.as_str());
     let mut table = Table::new(COLUMNS.into_iter().chain(peers)).left(&[0, VERDICT]);
     for rows in report.rows.chunk_by(|row, next| row.group == next.group) {
@@ -48,16 +43,7 @@ pub(crate) fn render(report: &Report, style: Style) -> String {
             table.row(cells(report, row));
         }
     }
-    let driver = match style {
-        Style::Text => format!("{}\n", report.driver),
-        Style::Markdown => String::new(),
-    };
-    let mut parts = vec![driver + &style.show(&table)];
-    parts.extend(many::render(report, style));
-    if style == Style::Markdown && report.simulated {
-        parts.push(SIMULATED.to_owned() + "\n");
-    }
-    parts.join("\n")
+    iter::once(show(&table)).chain(many::render(report, show)).collect()
 }
 
 /// Peers that have a column.
@@ -157,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_group_has_one_heading_and_columns_line_up() {
-        let text = render(&sample(), Style::Text);
+        let text = text(&sample());
         assert_eq!(text.matches("\nenqueues\n").count(), 1);
         let verdicts = ["met", "MISSED", "not run", "FAILED"];
         let column = |line: &str| {
@@ -182,7 +168,7 @@ mod tests {
     fn markdown_has_as_many_cells_in_each_line() {
         let mut report = sample();
         report.rows.extend(many());
-        let text = render(&report, Style::Markdown);
+        let text = markdown(&report);
         let parts: Vec<&str> = text.split("\n\n").collect();
         assert_eq!(parts.len(), 3, "{text}");
         for table in &parts[..2] {
@@ -194,9 +180,9 @@ mod tests {
     #[test]
     fn a_simulated_run_is_labelled_wherever_it_goes() {
         let mut report = sample();
-        assert!(!render(&report, Style::Markdown).contains(SIMULATED));
+        assert!(!markdown(&report).contains(SIMULATED));
         report.simulated = true;
-        assert!(render(&report, Style::Markdown).ends_with(&format!("\n{SIMULATED}\n")));
+        assert!(markdown(&report).ends_with(&format!("\n{SIMULATED}\n")));
         assert!(conclusion(&report).contains(SIMULATED));
     }
 }

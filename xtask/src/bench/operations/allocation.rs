@@ -15,26 +15,24 @@ use crate::queue;
 /// Bytes of a block.
 const BLOCK: usize = 1 << 20;
 
-/// Nanoseconds that a cached block may take.
-const CACHED: f64 = 30.0;
+/// What a cached block may take.
+const CACHED: Goal = Goal::Absolute(30.0, Unit::Nanoseconds);
 
-/// Nanoseconds that it may take from a pool passed explicitly.
-const CACHED_OWN: f64 = 60.0;
+/// What it may take from a pool passed explicitly.
+const CACHED_OWN: Goal = Goal::Absolute(60.0, Unit::Nanoseconds);
 
 /// Threads that allocate at once, each on its own stream.
 const THREADS: usize = 16;
 
 /// Millions of blocks per second, all threads together.
-const TOGETHER: f64 = 200.0;
+const TOGETHER: Goal = Goal::Absolute(200.0, Unit::Millions);
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::new("alloc + free 1 MiB, cached", cached)
-            .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
+        Operation::new("alloc + free 1 MiB, cached", cached).goal(CACHED),
         Operation::new("alloc + free 1 MiB, cached, pool of one's own", cached_own)
-            .goal(Goal::Absolute(CACHED_OWN, Unit::Nanoseconds)),
-        Operation::new("alloc + free 1 MiB, cached, 16 threads", together)
-            .goal(Goal::Absolute(TOGETHER, Unit::Millions)),
+            .goal(CACHED_OWN),
+        Operation::new("alloc + free 1 MiB, cached, 16 threads", together).goal(TOGETHER),
         // The library exchanges the thread's capture mode before and after each call.
         Operation::new("alloc + free 1 MiB, stream-ordered", stream_ordered).calls(4),
     ]

@@ -162,28 +162,19 @@ pub(super) struct Raw {
 
 impl Raw {
     pub(super) fn reduce(&self) -> CUresult {
+        let RawCalls { all_reduce, group_start, group_end } = self.calls;
         // SAFETY: no precondition.
-        let mut code = unsafe { (self.calls.group_start)() };
+        let mut code = unsafe { group_start() };
         let memory = self.streams.iter().zip(&self.buffers);
-        for (communicator, (stream, buffer)) in self.communicators.iter().zip(memory) {
-            let (address, count) = (buffer.as_raw() as *mut c_void, buffer.len());
+        for (&rank, (stream, buffer)) in self.communicators.iter().zip(memory) {
+            let (data, count) = (buffer.as_raw() as *mut c_void, buffer.len());
             let stream = stream.as_raw();
             // SAFETY: communicator, stream and buffer are live and of one device; nothing else uses the
             // buffer until the streams are awaited.
-            code |= unsafe {
-                (self.calls.all_reduce)(
-                    address,
-                    address,
-                    count,
-                    FLOAT32,
-                    SUM,
-                    *communicator,
-                    stream,
-                )
-            };
+            code |= unsafe { all_reduce(data, data, count, FLOAT32, SUM, rank, stream) };
         }
         // SAFETY: the group was begun above.
-        code |= unsafe { (self.calls.group_end)() };
+        code |= unsafe { group_end() };
         if code == 0 { CUDA_SUCCESS } else { CUDA_ERROR_UNKNOWN }
     }
 }

@@ -9,19 +9,16 @@ use crate::bench::raw::{first_error, wait};
 use crate::bench::{Fixture, Measured, Operation};
 
 pub(super) fn operations() -> Vec<Operation> {
+    let pinned = |name, to| {
+        Operation::new(name, move |fixture| enqueue(fixture, Ends::pinned(fixture, SMALL)?, to))
+    };
     vec![
-        Operation::new("upload enqueue 4 KiB, pinned", |fixture| pinned(fixture, Direction::Up)),
-        Operation::new("download enqueue 4 KiB, pinned", |fixture| {
-            pinned(fixture, Direction::Down)
-        }),
+        pinned("upload enqueue 4 KiB, pinned", Direction::Up),
+        pinned("download enqueue 4 KiB, pinned", Direction::Down),
         Operation::new("copy enqueue 4 KiB, on device", copy),
         Operation::new("fill enqueue 4 KiB", fill),
         Operation::new("copy enqueue 32 rows of 128 bytes", plane),
     ]
-}
-
-fn pinned(fixture: &Fixture, to: Direction) -> anyhow::Result<Measured> {
-    enqueue(fixture, Ends::pinned(fixture, SMALL)?, to)
 }
 
 fn enqueue(fixture: &Fixture, mut ends: Ends, to: Direction) -> anyhow::Result<Measured> {

@@ -9,6 +9,7 @@ use cuda_sys::{cuDeviceGet, cuDevicePrimaryCtxRetain};
 
 use crate::bench::measure::once;
 use crate::bench::raw::{check, first_error};
+use crate::bench::run::Side;
 use crate::bench::{Fixture, Goal, Measured, Operation};
 use host::{gather, gather_slice, scatter, scatter_slice, upload_all, upload_slice};
 use team::Team;
@@ -51,26 +52,24 @@ pub(super) fn operations() -> Vec<Operation> {
 /// Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
     let name = format!("contexts of {size} devices, at once");
-    Operation::fresh(name, move |_, _| at_once(size), move |_, _| one_by_one(size)).gpus(size)
+    Operation::fresh(name, move |_, _, side| create(size, side)).gpus(size)
 }
 
-/// Nanoseconds to create primary contexts with one thread per device.
-fn at_once(size: u32) -> anyhow::Result<f64> {
+/// Nanoseconds to create primary contexts: the library uses one thread per device, the raw calls
+/// create them one after the other.
+fn create(size: u32, side: Side) -> anyhow::Result<f64> {
     let devices: Vec<Device> = Device::all()?.take(size as usize).collect();
-    once(|| Ok(Device::contexts(devices).map(drop)?))
+    match side {
+        Side::Ours => once(|| Ok(Device::contexts(devices).map(drop)?)),
+        Side::Raw => once(|| (0..devices.len() as i32).try_for_each(retain)),
+    }
 }
 
-/// Nanoseconds to create them one after the other.
-fn one_by_one(size: u32) -> anyhow::Result<f64> {
-    let count = Device::count()?.min(size);
-    once(|| (0..count).try_for_each(retain))
-}
-
-fn retain(ordinal: u32) -> anyhow::Result<()> {
+fn retain(ordinal: i32) -> anyhow::Result<()> {
     let mut device = 0;
     // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
     // error.
-    let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
+    let found = unsafe { cuDeviceGet(&mut device, ordinal) };
     let mut context = std::ptr::null_mut();
     // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
     // is an error.

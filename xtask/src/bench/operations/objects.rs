@@ -8,25 +8,23 @@ use cuda_sys::{self as sys, CUcontext, CUresult};
 use super::BATCH;
 use crate::bench::measure::once;
 use crate::bench::raw::{check, first_error};
+use crate::bench::run::Side;
 use crate::bench::{Effort, Fixture, Measured, Operation};
 
 pub(super) fn contexts_and_guards() -> Vec<Operation> {
     vec![
-        Operation::fresh("first context of a device", first, raw_first).without_goal(
+        Operation::fresh("first context of a device", first).without_goal(
             "it is one driver call, and a few processes vary by more than the library adds",
         ),
-        Operation::new("guard, context already current", |fixture| {
-            guard_of(&fixture.context, fixture)
-        }),
+        Operation::new("guard, context already current", |it| guard_of(&it.context, it)),
         Operation::new("guard, another context", another),
     ]
 }
 
-fn first(device: Device, _: Effort) -> anyhow::Result<f64> {
-    once(|| Ok(device.context()?))
-}
-
-fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
+fn first(device: Device, _: Effort, side: Side) -> anyhow::Result<f64> {
+    if side == Side::Ours {
+        return once(|| Ok(device.context()?));
+    }
     let mut context = ptr::null_mut();
     // SAFETY: the library gave the device's handle; the call writes one context, to a local that
     // outlives it.

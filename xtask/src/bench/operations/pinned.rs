@@ -11,35 +11,32 @@ use super::SMALL;
 use crate::bench::ends::{Direction, Ends, RawEnds};
 use crate::bench::measure::{median, once};
 use crate::bench::raw::check;
+use crate::bench::run::Side;
 use crate::bench::{Effort, Fixture, Goal, Measured, Operation, Unit};
 
-/// Milliseconds that the first gibibyte may take: mapping, touching and registering it by hand
-/// takes 32 to 37 with 16 cores.
-const FIRST: f64 = 45e6;
+/// What the first gibibyte may take: mapping, touching and registering it by hand takes 32 to 37
+/// milliseconds with 16 cores.
+const FIRST: Goal = Goal::Absolute(45e6, Unit::Nanoseconds);
 
-/// Nanoseconds that a reused block may take.
-const CACHED: f64 = 60.0;
+/// What a reused block may take.
+const CACHED: Goal = Goal::Absolute(60.0, Unit::Nanoseconds);
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
-        Operation::fresh("first 1 GiB, pinned", first, first_raw)
-            .goal(Goal::Absolute(FIRST, Unit::Nanoseconds)),
-        Operation::new("alloc + free 1 MiB, pinned", cached)
-            .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
+        Operation::fresh("first 1 GiB, pinned", first).goal(FIRST),
+        Operation::new("alloc + free 1 MiB, pinned", cached).goal(CACHED),
         Operation::new("upload + wait 1 GiB, beside cuMemHostAlloc", upload)
             .goal(Goal::Share(0.99)),
     ]
 }
 
-fn first(device: Device, effort: Effort) -> anyhow::Result<f64> {
-    let context = device.context()?;
-    once(|| Ok(PinnedBuffer::<u8>::new(&context, effort.bytes(1 << 30))?))
-}
-
-fn first_raw(device: Device, effort: Effort) -> anyhow::Result<f64> {
-    let context = device.context()?;
+fn first(device: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
+    let (context, bytes) = (device.context()?, effort.bytes(1 << 30));
+    if side == Side::Ours {
+        return once(|| Ok(PinnedBuffer::<u8>::new(&context, bytes)?));
+    }
     let _current = context.enter()?;
-    once(|| Raw::new(effort.bytes(1 << 30)))
+    once(|| Raw::new(bytes))
 }
 
 /// `cuMemHostAlloc`, portable.

@@ -10,16 +10,14 @@ use cuda_core::nccl::{Communicator, CommunicatorOptions, Reduction, UniqueId};
 use super::collectives::{RANKS, Raw, RawCalls};
 use crate::bench::measure::{median, once};
 use crate::bench::raw::check;
+use crate::bench::run::Side;
 use crate::bench::{Effort, Goal, Operation};
 use crate::process::own_program;
 use crate::refuse;
 
 pub(super) fn operation() -> Operation {
-    let ours = |_, effort| as_rank(effort, false);
-    let raw = |_, effort| as_rank(effort, true);
-    Operation::fresh("all-reduce + wait 1 GiB, 2 processes", ours, raw)
-        .goal(Goal::Ratio(1.01))
-        .gpus(2)
+    let name = "all-reduce + wait 1 GiB, 2 processes";
+    Operation::fresh(name, as_rank).goal(Goal::Ratio(1.01)).gpus(2)
 }
 
 /// Holds the communicator's id, in a process that another one has started.
@@ -28,20 +26,20 @@ const ID: &str = "CUDA_CORE_BENCH_NCCL_ID";
 const BYTES: usize = 1 << 30;
 
 /// Times all-reduces of two ranks: as rank 0, with rank 1 in a process that runs the same sample.
-fn as_rank(effort: Effort, by_raw_calls: bool) -> anyhow::Result<f64> {
+fn as_rank(_: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
     if effort == Effort::SIMULATED {
         return Err(refuse("the simulated NCCL has the ranks of one process"));
     }
     if let Ok(id) = env::var(ID) {
         let bytes: Vec<u8> = serde_json::from_str(&id)?;
-        return time(1, &UniqueId::from_bytes(&bytes)?, by_raw_calls);
+        return time(1, &UniqueId::from_bytes(&bytes)?, side);
     }
     let id = UniqueId::new()?;
     let bytes = serde_json::to_string(&id.to_bytes()[..])?;
     let mut other = Command::new(own_program()?);
     other.args(env::args_os().skip(1)).env(ID, bytes).stdout(Stdio::null());
     let mut other = other.spawn().context("cannot start the other rank")?;
-    let took = time(0, &id, by_raw_calls);
+    let took = time(0, &id, side);
     if took.is_err() {
         // It waits for this rank.
         let _ = other.kill();
@@ -58,7 +56,7 @@ fn timed(mut reduce: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> 
     Ok(median(&times[5..]))
 }
 
-fn time(rank: usize, id: &UniqueId, by_raw_calls: bool) -> anyhow::Result<f64> {
+fn time(rank: usize, id: &UniqueId, side: Side) -> anyhow::Result<f64> {
     let context = Device::get(rank as u32)?.context()?;
     let options = CommunicatorOptions::new().blocking(true);
     // SAFETY: both processes run this function, as ranks of their own.
@@ -66,7 +64,7 @@ fn time(rank: usize, id: &UniqueId, by_raw_calls: bool) -> anyhow::Result<f64> {
         unsafe { Communicator::init_rank_with(&context, id, rank, RANKS, &options) }?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<f32>(BYTES / size_of::<f32>())?;
-    if !by_raw_calls {
+    if side == Side::Ours {
         return timed(|| {
             communicator.on(&stream)?.all_reduce_in_place(&mut buffer, Reduction::Sum)?;
             Ok(stream.synchronize()?)

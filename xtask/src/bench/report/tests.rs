@@ -38,8 +38,8 @@ pub(crate) fn many() -> Vec<Row> {
     let row = |name, ours, raw, singles, limit: Option<f64>| {
         let links = limit.map(|limit| Links { one_way: 396.0, both_ways: 779.0, limit });
         let many = Many { devices: 4, singles, links };
-        let measured = Measured::new(Unit::Gigabytes, ours, Some(raw)).among(many);
-        let finding = Finding::Measured(measured);
+        let measured = Measured::new(Unit::Gigabytes, ours, Some(raw));
+        let finding = Finding::Measured(Measured { many: Some(many), ..measured });
         Row::new("groups", name, &Goal::Share(0.95), finding)
     };
     vec![

@@ -57,24 +57,18 @@ extern "C" fn refuse() -> CUresult {
     CUDA_ERROR_INVALID_VALUE
 }
 
-/// # Safety
-/// `to` is an output of a driver call: valid for writes of a `T`.
-unsafe fn answer<T>(to: *mut T, value: T) -> CUresult {
-    // SAFETY: the caller's contract covers the write.
-    unsafe { to.write(value) };
-    CUDA_SUCCESS
-}
-
 fn handle() -> usize {
     HANDLES.fetch_add(64, Ordering::Relaxed)
 }
 
 /// Functions that only write one output: the first argument.
 macro_rules! answers {
-    ($($name:ident($to:ty $(, $rest:ty)*) = $value:expr;)*) => {$(
-        unsafe extern "C" fn $name(to: *mut $to $(, _: $rest)*) -> CUresult {
+    ($($name:ident($to:ty $(, $rest:tt: $of:ty)*) = $value:expr;)*) => {$(
+        unsafe extern "C" fn $name(to: *mut $to $(, $rest: $of)*) -> CUresult {
+            let value = $value;
             // SAFETY: the caller passes the output that CUDA's reference demands.
-            unsafe { answer(to, $value) }
+            unsafe { to.write(value) };
+            CUDA_SUCCESS
         }
     )*};
 }
@@ -82,14 +76,16 @@ macro_rules! answers {
 answers! {
     version(c_int) = 13_000;
     device_count(c_int) = 1;
-    device(c_int, c_int) = 0;
-    device_name(c_char, c_int, c_int) = 0;
-    attribute(c_int, c_int, c_int) = 1;
-    retain(usize, c_int) = 0x1000;
+    device(c_int, _: c_int) = 0;
+    device_name(c_char, _: c_int, _: c_int) = 0;
+    attribute(c_int, _: c_int, _: c_int) = 1;
+    retain(usize, _: c_int) = 0x1000;
     current(usize) = CURRENT.get();
-    create_stream(usize, c_uint, c_int) = handle();
-    create_event(usize, c_uint) = handle();
-    total_memory(usize, c_int) = 1 << 40;
+    create_stream(usize, _: c_uint, _: c_int) = handle();
+    create_event(usize, _: c_uint) = handle();
+    allocate(u64, bytes: usize) = addresses(bytes);
+    total_memory(usize, _: c_int) = 1 << 40;
+    allocate_on_host(*mut u8, bytes: usize, _: c_uint) = host_memory(bytes);
 }
 
 extern "C" fn set_current(context: usize) -> CUresult {
@@ -104,19 +100,15 @@ extern "C" fn query(_: usize) -> CUresult {
     }
 }
 
-unsafe extern "C" fn allocate(to: *mut u64, bytes: usize) -> CUresult {
-    let bytes = bytes.next_multiple_of(2 << 20) as u64;
-    // SAFETY: the caller passes the output that CUDA's reference demands.
-    unsafe { answer(to, MEMORY.fetch_add(bytes, Ordering::Relaxed)) }
+fn addresses(bytes: usize) -> u64 {
+    MEMORY.fetch_add(bytes.next_multiple_of(2 << 20) as u64, Ordering::Relaxed)
 }
 
 /// Never freed: the process ends soon.
-unsafe extern "C" fn allocate_on_host(to: *mut *mut u8, bytes: usize, _: c_uint) -> CUresult {
+fn host_memory(bytes: usize) -> *mut u8 {
     let layout = Layout::from_size_align(bytes, 4096).ok();
-    let memory = layout.filter(|layout| layout.size() > 0).map(|layout| {
+    layout.filter(|layout| layout.size() > 0).map_or(ptr::null_mut(), |layout| {
         // SAFETY: the size is not zero.
         unsafe { alloc::alloc_zeroed(layout) }
-    });
-    // SAFETY: the caller passes the output that CUDA's reference demands.
-    unsafe { answer(to, memory.unwrap_or(ptr::null_mut())) }
+    })
 }

@@ -10,40 +10,30 @@ use cuda_core::{Device, DeviceBuffer, Error, InFlight, PinnedBuffer, Stream};
 
 use super::driver::PENDING;
 
-/// One row of the table.
-pub(super) struct Mode {
-    pub(super) name: &'static str,
-    pub(super) what: &'static str,
-    /// Nanoseconds per operation, with this many objects.
-    pub(super) cost: fn(usize) -> Result<f64>,
-}
+/// One row of the table: its name, nanoseconds per operation with so many objects, and what is
+/// measured.
+pub(super) type Mode = (&'static str, fn(usize) -> Result<f64>, &'static str);
 
-macro_rules! modes {
-    ($($name:literal: $cost:expr, $what:literal;)*) => {
-        &[$(Mode { name: $name, what: $what, cost: $cost }),*]
-    };
-}
-
-pub(super) const MODES: &[Mode] = modes! {
-    "readers": readers, "a copy from what N streams read";
-    "writer": writer, "a write after N readers, for each";
-    "parts": parts, "a fill of one of N parts, each another stream's";
-    "churn": |n| churn(n, true), "a stream that reads a table and goes, N pending";
-    "churn-done": |n| churn(n, false), "a stream that reads a table and goes, all done";
-    "flights": flights, "an owned upload beside N";
-    "landings": landings, "the end of one of N owned uploads";
-    "waits": waits, "a wait for one of N streams";
-    "mesh": mesh, "a wait of one of N streams for another";
-    "pending": pending, "the return of N blocks from another stream, for each";
-    "in-turn": in_turn, "alloc, use elsewhere, drop: N pending";
-    "fragments": fragments, "the first block of a stream beside N fragments";
-    "first": first, "the first block of each of N streams";
-    "large": large, "a large block beside N streams";
-    "hit": hit, "a hit of the cache beside N buffers";
-    "fills": fills, "a fill of one of N buffers";
-    "streams": streams, "create and drop a stream beside N";
-    "pinned": pinned, "a pinned buffer beside N";
-};
+pub(super) const MODES: [Mode; 18] = [
+    ("readers", readers, "a copy from what N streams read"),
+    ("writer", writer, "a write after N readers, for each"),
+    ("parts", parts, "a fill of one of N parts, each another stream's"),
+    ("churn", |n| churn(n, true), "a stream that reads a table and goes, N pending"),
+    ("churn-done", |n| churn(n, false), "a stream that reads a table and goes, all done"),
+    ("flights", flights, "an owned upload beside N"),
+    ("landings", landings, "the end of one of N owned uploads"),
+    ("waits", waits, "a wait for one of N streams"),
+    ("mesh", mesh, "a wait of one of N streams for another"),
+    ("pending", pending, "the return of N blocks from another stream, for each"),
+    ("in-turn", in_turn, "alloc, use elsewhere, drop: N pending"),
+    ("fragments", fragments, "the first block of a stream beside N fragments"),
+    ("first", first, "the first block of each of N streams"),
+    ("large", large, "a large block beside N streams"),
+    ("hit", hit, "a hit of the cache beside N buffers"),
+    ("fills", fills, "a fill of one of N buffers"),
+    ("streams", streams, "create and drop a stream beside N"),
+    ("pinned", pinned, "a pinned buffer beside N"),
+];
 
 /// The mean is taken over at least this many operations.
 const OPERATIONS: usize = 20_000;
@@ -73,8 +63,7 @@ fn streams_of(n: usize) -> Result<Vec<Stream>> {
 }
 
 fn block_of_each(streams: &[Stream], bytes: usize) -> Result<Vec<DeviceBuffer<u8>>> {
-    let blocks = streams.iter().map(|stream| Ok(stream.alloc(bytes)?));
-    blocks.collect()
+    streams.iter().map(|stream| Ok(stream.alloc(bytes)?)).collect()
 }
 
 fn blocks(stream: &Stream, n: usize, bytes: usize) -> Result<Vec<DeviceBuffer<u8>>> {

@@ -2,7 +2,6 @@
 
 use std::iter;
 
-use super::Style;
 use crate::bench::Unit;
 use crate::bench::measure::Links;
 use crate::bench::report::{Report, Row};
@@ -12,20 +11,20 @@ const COLUMNS: &str =
     "many devices at once|cuda-core|raw|alone, summed|of the sum|link limit|of the limit";
 
 /// The table and the lines under it; empty if no row has many devices.
-pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
+pub(super) fn render(report: &Report, show: fn(&Table) -> String) -> Vec<String> {
     let mut rows = report.rows.iter().filter_map(cells).peekable();
     if rows.peek().is_none() {
         return Vec::new();
     }
     let mut table = Table::new(COLUMNS.split('|'));
     rows.for_each(|row| table.row(row));
-    iter::once(style.show(&table)).chain(pair(report)).collect()
+    iter::once(show(&table)).chain(pair(report)).collect()
 }
 
 fn cells(row: &Row) -> Option<[String; 7]> {
     let measured = row.measured()?;
     let many = measured.many?;
-    let (singles, limit) = (many.singles, many.limit());
+    let (singles, limit) = (many.singles, many.links.map(|links| links.limit));
     let show = |rate: Option<f64>| rate.map_or_else(String::new, gigabytes);
     let share = |of: Option<f64>| of.map_or_else(String::new, |of| share(measured.ours, of));
     Some([
@@ -65,7 +64,7 @@ mod tests {
     #[test]
     fn shares_are_of_the_sum_and_of_the_limit() {
         let mut report = sample();
-        assert!(render(&report, Style::Text).is_empty());
+        assert!(render(&report, Table::to_string).is_empty());
         report.rows.extend(many());
         let rows = report.rows.iter().filter_map(cells);
         let rows: Vec<String> = rows.map(|row| row.join("; ")).collect();
@@ -77,7 +76,7 @@ mod tests {
                 "chain; 332 GB/s; 393 GB/s; ; ; 396 GB/s; 83.8 %",
             ]
         );
-        let under = &render(&report, Style::Text)[1];
+        let under = &render(&report, Table::to_string)[1];
         assert!(under.contains("up to 396 GB/s one way, 779 GB/s both ways"), "{under}");
     }
 }

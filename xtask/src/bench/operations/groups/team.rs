@@ -97,8 +97,8 @@ impl Team {
     ) -> anyhow::Result<Measured> {
         let parts = Parts { ranks: self.ranks(), steps: 0..1, bytes: self.len };
         let (measured, alone) = self.beside(&parts, ours, |rank, _| transfer(rank), Vec::new())?;
-        let many = Many::new(self.group.len(), parts.bytes, &alone, None);
-        Ok(measured.among(many))
+        let many = Some(Many::new(self.group.len(), parts.bytes, &alone, None));
+        Ok(Measured { many, ..measured })
     }
 
     /// The library's operation beside raw copies of members' parts to the members `step` after
@@ -129,8 +129,8 @@ impl Team {
         let (singles, links) = alone.split_at(parts.ranks.len());
         let (one_way, both_ways) = links.split_at(count);
         let links = Links::new(self.len, one_way, both_ways, parts.ranks.len());
-        let many = Many::new(count, parts.bytes, singles, Some(links));
-        Ok(measured.among(many))
+        let many = Some(Many::new(count, parts.bytes, singles, Some(links)));
+        Ok(Measured { many, ..measured })
     }
 
     /// The library's operation and its wait beside all parts at once; and the nanoseconds of each part alone,
@@ -165,17 +165,9 @@ impl Team {
         let step = (to + self.group.len() - from) % self.group.len();
         let target = self.targets[to].as_raw() + at.1 as u64;
         let source = self.sources[from].as_raw() + at.0 as u64;
+        let [there, here] = [to, from].map(|rank| self.context(rank).as_raw());
         // SAFETY: both have `len` bytes there, which outlive the batch, which is waited for.
-        unsafe {
-            cuMemcpyPeerAsync(
-                target,
-                self.context(to).as_raw(),
-                source,
-                self.context(from).as_raw(),
-                len,
-                self.raw(from, step),
-            )
-        }
+        unsafe { cuMemcpyPeerAsync(target, there, source, here, len, self.raw(from, step)) }
     }
 
     /// Waits for streams of the raw calls.
