@@ -105,7 +105,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         print!("{}", list(&args.operations()?));
         return Ok(Outcome::Passed);
     }
-    let measures = args.sim.is_none() && !matches!(args.check, Some(Some(_)));
+    let earlier = args.check.as_ref().and_then(Option::as_deref);
+    let measures = args.sim.is_none() && earlier.is_none();
     if measures && cfg!(debug_assertions) {
         if !args.scale {
             // Found before anything is built.
@@ -116,10 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.scale {
         return scale::run(|mode| args.wants("", mode));
     }
-    let report = match &args.check {
-        Some(Some(results)) => args.read(results)?,
-        _ => args.measure()?,
-    };
+    let report = earlier.map_or_else(|| args.measure(), |results| args.read(results))?;
     print!("{}\n{}", table::text(&report), table::conclusion(&report));
     let files = [
         (&args.json, report.json()?),
@@ -141,25 +139,21 @@ fn run_optimised() -> anyhow::Result<Outcome> {
 
 /// The outcome of the task: missed goals count only if goals are checked.
 fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
+    let no_error = report.count(Verdict::Failed) == 0;
+    if !(no_error && check) {
+        return Ok(Outcome::of(no_error));
+    }
     let (met, goals) = report.goals();
-    Ok(match (report.count(Verdict::Failed), check) {
-        (1.., _) => Outcome::Failed,
-        (0, false) => Outcome::Passed,
-        (0, true) if report.simulated => {
-            return Err(refuse("figures of a simulated driver meet no goal"));
-        }
-        (0, true) if goals == 0 => return Err(refuse("nothing that has a goal was measured")),
-        (0, true) => Outcome::of(met == goals),
-    })
+    ensure!(!report.simulated, refuse("figures of a simulated driver meet no goal"));
+    ensure!(goals > 0, refuse("nothing that has a goal was measured"));
+    Ok(Outcome::of(met == goals))
 }
 
 fn list(operations: &[(&str, Operation)]) -> String {
     let mut table = Table::new(["operation", "goal", "devices"]);
-    for of_group in operations.chunk_by(|(group, _), (next, _)| group == next) {
-        table.title(of_group[0].0);
-        for (_, Operation { name, goal, gpus, .. }) in of_group {
-            table.row([name.clone(), goal.to_string(), gpus.to_string()]);
-        }
+    for (group, Operation { name, goal, gpus, .. }) in operations {
+        table.title(group);
+        table.row([name.clone(), goal.to_string(), gpus.to_string()]);
     }
     table.to_string()
 }
@@ -183,10 +177,10 @@ impl Args {
 
     /// Reads the results of an earlier run.
     fn read(&self, results: &Path) -> anyhow::Result<Report> {
-        if self.sim.is_some() || self.quick || self.json.is_some() {
-            let what = "--check with results of an earlier run measures nothing: no --sim, --quick, --json";
-            return Err(refuse(what));
-        }
+        let what =
+            "--check with results of an earlier run measures nothing: no --sim, --quick, --json";
+        let measures = self.sim.is_some() || self.quick || self.json.is_some();
+        ensure!(!measures, refuse(what));
         // Goals that could not be checked must not count as missed.
         let mut report = Report::read(results).map_err(|error| refuse(format!("{error:#}")))?;
         report.rows.retain(|row| self.wants(&row.group, &row.name));
@@ -227,9 +221,7 @@ impl Args {
             remarks.extend(peers::measure(peer, &mut report));
         }
         progress.finish();
-        for remark in remarks {
-            eprintln!("{remark}");
-        }
+        remarks.iter().for_each(|remark| eprintln!("{remark}"));
         Ok(report)
     }
 

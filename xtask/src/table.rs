@@ -28,9 +28,12 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// A line above the next row, after an empty one; not in Markdown.
+    /// A line above the next row, after an empty one, unless the row before is under the same title;
+    /// not in Markdown.
     pub(crate) fn title(&mut self, text: &str) {
-        self.titles.push((self.rows.len(), text.to_owned()));
+        if self.titles.last().is_none_or(|(_, last)| last != text) {
+            self.titles.push((self.rows.len(), text.to_owned()));
+        }
     }
 
     pub(crate) fn markdown(&self) -> String {

@@ -51,8 +51,7 @@ impl Axis {
     pub(super) fn ticks(&self) -> Vec<f64> {
         let decades = || (-3..=3).map(|exponent| 10f64.powi(exponent));
         let all = STEPS.into_iter().flat_map(|step| decades().map(move |decade| step * decade));
-        let mut ticks: Vec<f64> =
-            all.filter(|tick| (self.low..=self.high).contains(tick)).collect();
+        let mut ticks: Vec<f64> = all.filter(|it| (self.low..=self.high).contains(it)).collect();
         // The raw time itself comes first: it is the reference.
         ticks.sort_by_key(|tick| *tick != 1.0);
         ticks

@@ -122,21 +122,8 @@ impl Fixture {
         mut ours: impl FnMut() -> cuda_core::Result<()>,
         raw: impl FnMut() -> CUresult,
     ) -> anyhow::Result<Measured> {
-        let ours = || {
-            ours()?;
-            self.stream.synchronize()
-        };
+        let ours = || ours().and_then(|()| self.stream.synchronize());
         pair(self.effort.at_most(batches), batch, ours, raw, || Ok(()))
-    }
-
-    /// The rate of whole transfers of `bytes`.
-    pub(crate) fn rate(
-        &self,
-        bytes: usize,
-        ours: impl FnMut() -> cuda_core::Result<()>,
-        raw: impl FnMut() -> CUresult,
-    ) -> anyhow::Result<Measured> {
-        Ok(self.waited(15, 1, ours, raw)?.moving(bytes))
     }
 
     /// Waits for both streams, after an untimed batch.

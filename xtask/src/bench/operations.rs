@@ -17,6 +17,9 @@ use super::Operation;
 /// Enqueues of one batch: well below the depth of the driver's queue.
 const BATCH: usize = 100;
 
+/// Batches of transfers that take milliseconds.
+const TRANSFERS: usize = 15;
+
 /// Bytes of a small transfer.
 const SMALL: usize = 4096;
 

@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use serde::Deserialize;
 
 use super::Unit;
-use super::report::{Peer, Report};
+use super::report::{Peer, Report, Version};
 use crate::cargo::Built;
 use crate::process::{ask, cargo, python};
 use crate::workspace;
@@ -37,8 +37,7 @@ const BATCHES: usize = 201;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Absent { absent: String },
-    Version { version: String },
+    Version(#[serde(with = "Version")] Result<String, String>),
     Figure { name: String, figure: f64, unit: Unit },
     Error { name: String, error: String },
 }
@@ -55,15 +54,13 @@ struct Answer {
 /// Measures in one peer the operations that the report has rows for. Every problem becomes a
 /// remark, which is returned.
 pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
-    let wanted: Vec<String> = report.rows.iter().map(|row| row.name.clone()).collect();
     let mut answer = Answer::default();
     let ended = peer(name, report.batches.min(BATCHES)).and_then(|mut command| {
-        command.args(wanted);
+        command.args(report.rows.iter().map(|row| &row.name));
         ask(command, PATIENCE, |line| answer.take(line))
     });
     let why = ended.err().map(|error| format!("{error:#}"));
-    let remarks = answer.errors.iter().map(|error| format!("{name}: {error}"));
-    let remarks = remarks.collect();
+    let remarks = answer.errors.iter().map(|error| format!("{name}: {error}")).collect();
     answer.enter(name, why, report);
     remarks
 }
@@ -107,10 +104,9 @@ pub(crate) fn of_program(arguments: &str) -> anyhow::Result<Command> {
 impl Answer {
     fn take(&mut self, line: &str) {
         match serde_json::from_str(line) {
-            Ok(Line::Version { version }) => self.version = Some(Ok(version)),
-            Ok(Line::Absent { absent }) => self.version = Some(Err(absent)),
+            Ok(Line::Version(version)) => self.version = Some(version),
             Ok(Line::Figure { name, figure, unit }) => {
-                self.figures.insert(name, (figure, unit));
+                self.figures.extend([(name, (figure, unit))])
             }
             Ok(Line::Error { name, error }) => self.errors.push(format!("{name}: {error}")),
             // Other output of a peer is ignored.

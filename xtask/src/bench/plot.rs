@@ -147,8 +147,7 @@ fn heading(report: &Report) -> String {
 
 fn head(svg: &mut Svg, report: &Report, marks: &[Mark<'_>]) {
     svg.text(MARGIN, 38.0, "title", &heading(report));
-    let peers = table::present(report);
-    let peers: Vec<String> = peers.map(ToString::to_string).collect();
+    let peers: Vec<String> = table::present(report).map(ToString::to_string).collect();
     let mut under = report.driver.clone();
     if !peers.is_empty() {
         under += &format!("; beside it {}", peers.join(", "));
@@ -182,9 +181,11 @@ fn legend(svg: &mut Svg, marks: &[Mark<'_>], y: f64) {
 fn grid(svg: &mut Svg, axis: &Axis, bottom: f64) {
     let mut named: Vec<f64> = Vec::new();
     for tick in axis.ticks() {
-        let x = axis.place(tick).0;
-        let class = if tick == 1.0 { "raw" } else { "grid" };
-        let top = HEAD + 10.0;
+        let (x, top) = (axis.place(tick).0, HEAD + 10.0);
+        let (class, name) = match tick {
+            1.0 => ("raw", "raw".to_owned()),
+            _ => ("grid", format!("{tick} ×")),
+        };
         svg.shape(format_args!(
             r#"line class="{class}" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{bottom}""#
         ));
@@ -192,10 +193,6 @@ fn grid(svg: &mut Svg, axis: &Axis, bottom: f64) {
             continue;
         }
         named.push(x);
-        let name = match tick {
-            1.0 => "raw".to_owned(),
-            _ => format!("{tick} ×"),
-        };
         for y in [HEAD + 4.0, bottom + 16.0] {
             svg.text(x, y, "small quiet middle", &name);
         }
@@ -255,10 +252,9 @@ fn tooltip(row: &Row, marks: &[Mark<'_>]) -> String {
     let mut tooltip = format!("{}: {}", row.name, row.verdict.describe());
     if let Some(measured) = row.measured() {
         let others = marks.iter().map(|mark| (mark.name, mark.figure(row)));
-        for (name, figure) in [("cuda-core", Some(measured.ours))].into_iter().chain(others) {
-            let figure = figure.map(|figure| format!(", {name} {}", measured.unit.show(figure)));
-            tooltip.extend(figure);
-        }
+        let all = [("cuda-core", Some(measured.ours))].into_iter().chain(others);
+        let show = |(name, figure)| Some(format!(", {name} {}", measured.unit.show(figure?)));
+        tooltip.extend(all.filter_map(show));
     }
     tooltip
 }
@@ -278,11 +274,10 @@ fn draw_marks(svg: &mut Svg, row: &Row, marks: &[Mark<'_>], axis: &Axis, y: f64)
     svg.shape(format_args!(
         r#"line class="bar {class}" x1="{from:.1}" y1="{y}" x2="{to:.1}" y2="{y}""#
     ));
-    if let Some(limit) = row.goal.limit(measured) {
-        mark(svg, (axis.place(limit).0, y), ("goal", GOAL));
-    }
-    for (other, multiple) in marks.iter().filter_map(|mark| Some((mark, mark.multiple(row)?))) {
-        mark(svg, (axis.place(multiple).0, y), (&other.class, other.shape));
+    let goal = row.goal.limit(measured).map(|limit| (limit, ("goal", GOAL)));
+    let others = marks.iter().filter_map(|it| Some((it.multiple(row)?, (&*it.class, it.shape))));
+    for (multiple, sign) in goal.into_iter().chain(others) {
+        mark(svg, (axis.place(multiple).0, y), sign);
     }
     mark(svg, (to, y), own_mark(side, row.verdict));
 }

@@ -49,7 +49,7 @@ impl fmt::Display for Peer {
 /// The JSON form: one key or the other.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Result<String, String>")]
-enum Version {
+pub(super) enum Version {
     #[serde(rename = "version")]
     Ok(String),
     #[serde(rename = "absent")]
@@ -144,8 +144,7 @@ impl Report {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut report: Self = serde_json::from_str(text)?;
-        let format = report.format;
-        ensure!(format == FORMAT, "format {format}, this program reads {FORMAT}");
+        ensure!(report.format == FORMAT, "format {}, this program reads {FORMAT}", report.format);
         report.judge();
         Ok(report)
     }

@@ -48,10 +48,9 @@ impl Plan {
         for (group, operation) in operations {
             progress.step(operation.name.clone());
             let needed = operation.gpus;
+            let too_few = || refuse(format!("needs {needed} devices, here: {devices}"));
             let measured = match &operation.way {
-                _ if devices < needed => {
-                    Err(refuse(format!("needs {needed} devices, here: {devices}")))
-                }
+                _ if devices < needed => Err(too_few()),
                 Way::Here(run) => here(run),
                 Way::Fresh(_) => self.fresh(&operation.name),
             };
@@ -87,8 +86,7 @@ pub(super) fn sample_elsewhere(words: &[&str], patience: Duration) -> anyhow::Re
     command.arg("bench").args(words);
     let mut answer = String::new();
     ask(command, patience, |line| answer.push_str(line)).context("in a fresh process")?;
-    let number = answer.trim().parse();
-    number.with_context(|| format!("a fresh process answered {answer:?}"))
+    answer.trim().parse().with_context(|| format!("a fresh process answered {answer:?}"))
 }
 
 /// Which of the two ways a fresh process measures.

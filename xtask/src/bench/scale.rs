@@ -48,8 +48,7 @@ pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
         table.row([what, &*few, &many, &most, shape]);
     }
     progress.finish();
-    print!("{table}");
-    println!("\n{} of {} are flat", modes.len() - grown, modes.len());
+    println!("{table}\n{} of {} are flat", modes.len() - grown, modes.len());
     Ok(Outcome::of(grown == 0))
 }
 

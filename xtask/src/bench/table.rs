@@ -37,11 +37,9 @@ pub(crate) fn markdown(report: &Report) -> String {
 fn parts(report: &Report, show: fn(&Table) -> String) -> Vec<String> {
     let peers = present(report).map(|peer| peer.name.as_str());
     let mut table = Table::new(COLUMNS.into_iter().chain(peers)).left(&[0, VERDICT]);
-    for rows in report.rows.chunk_by(|row, next| row.group == next.group) {
-        table.title(&rows[0].group);
-        for row in rows {
-            table.row(cells(report, row));
-        }
+    for row in &report.rows {
+        table.title(&row.group);
+        table.row(cells(report, row));
     }
     iter::once(show(&table)).chain(many::render(report, show)).collect()
 }

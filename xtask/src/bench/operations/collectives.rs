@@ -9,7 +9,7 @@ use cuda_core::nccl::{self, CommunicatorOptions, Ranks, Reduction};
 use cuda_core::{Context, Device, DeviceBuffer, NcclError, Stream};
 use cuda_sys::{CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, os};
 
-use super::SMALL;
+use super::{SMALL, TRANSFERS};
 use crate::bench::measure::pair;
 use crate::bench::raw::{code_of, first_error};
 use crate::bench::{Effort, Fixture, Goal, Measured, Operation};
@@ -39,17 +39,9 @@ fn enqueue(fixture: &Fixture, blocking: bool) -> anyhow::Result<Measured> {
 fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
     let bytes = fixture.effort.bytes(1 << 30);
     let (mut ours, raw) = pairs(fixture, bytes, true)?;
-    let measured = pair(
-        fixture.effort.at_most(15),
-        1,
-        || {
-            ours.reduce()?;
-            settle(&ours.streams)
-        },
-        || first_error([raw.reduce(), code_of(settle(&raw.streams))]),
-        || Ok(()),
-    )?;
-    Ok(measured.moving(bytes))
+    let ours = || ours.reduce().and_then(|()| settle(&ours.streams));
+    let raw = || first_error([raw.reduce(), code_of(settle(&raw.streams))]);
+    Ok(pair(fixture.effort.at_most(TRANSFERS), 1, ours, raw, || Ok(()))?.moving(bytes))
 }
 
 fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
@@ -124,8 +116,7 @@ impl RawCalls {
         let name = env::var_os("CUDA_CORE_NCCL").filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| OsString::from("libnccl.so.2"));
         // SAFETY: NCCL's initialisers only set it up; `cuda-core` has loaded it already.
-        let library = unsafe { os::Library::open(&name) };
-        let library = library.map_err(anyhow::Error::msg)?;
+        let library = unsafe { os::Library::open(&name) }.map_err(anyhow::Error::msg)?;
         Self::of(|name| library.symbol(name))
     }
 

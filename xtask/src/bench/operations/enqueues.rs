@@ -34,24 +34,19 @@ fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
     let source = stream.alloc_zeroed::<u8>(SMALL)?;
     let mut target = stream.alloc_zeroed::<u8>(SMALL)?;
     let (to, from) = (target.as_raw(), source.as_raw());
-    fixture.pair(
-        BATCH,
-        || stream.copy(&source, &mut target),
-        // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
-        || unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) },
-    )
+    let ours = || stream.copy(&source, &mut target);
+    // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
+    let theirs = || unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) };
+    fixture.pair(BATCH, ours, theirs)
 }
 
 fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     let mut buffer = stream.alloc::<u8>(SMALL)?;
     let address = buffer.as_raw();
-    fixture.pair(
-        BATCH,
-        || stream.fill(&mut buffer, 1),
-        // SAFETY: as in `copy`.
-        || unsafe { sys::cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
-    )
+    // SAFETY: as in `copy`.
+    let theirs = || unsafe { sys::cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) };
+    fixture.pair(BATCH, || stream.fill(&mut buffer, 1), theirs)
 }
 
 /// Fills of 8 bytes that differ, waited for: the library's memsets and doubling copies beside memsets
@@ -102,12 +97,9 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
         Height: ROWS,
         ..Default::default()
     };
-    fixture.pair(
-        BATCH,
-        || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
-        // SAFETY: both sides have this many rows, which outlive the batch, which is waited for.
-        || unsafe { sys::cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
-    )
+    let ours = || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?);
+    // SAFETY: both sides have this many rows, which outlive the batch, which is waited for.
+    fixture.pair(BATCH, ours, || unsafe { sys::cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) })
 }
 
 /// Copies of pageable memory.

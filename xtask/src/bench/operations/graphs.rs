@@ -1,6 +1,5 @@
 //! Graphs: captured, instantiated, updated, launched.
 
-use std::cell::RefCell;
 use std::ptr;
 
 use cuda_core::{DeviceBuffer, Graph, GraphExec, Stream};
@@ -42,11 +41,6 @@ fn six(fixture: &Fixture) -> anyhow::Result<Kernel> {
     Kernel::new(fixture, "bench_six", 6)
 }
 
-/// The kernel with two buffers.
-fn two(fixture: &Fixture) -> anyhow::Result<Kernel> {
-    Kernel::new(fixture, "bench_two", 2)
-}
-
 /// A graph of so many of these kernels.
 fn graph_of(fixture: &Fixture, kernels: usize, kernel: &mut Kernel) -> cuda_core::Result<Graph> {
     Graph::capture(&fixture.context, |stream| (0..kernels).try_for_each(|_| kernel.launch(stream)))
@@ -83,16 +77,16 @@ fn more_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
 
 /// Only the launch is timed; what it comes after is enqueued before.
 fn launch_behind_once(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let kernel = RefCell::new(six(fixture)?);
-    let graph = graph_of(fixture, 20, &mut kernel.borrow_mut())?;
+    let mut kernel = six(fixture)?;
+    let graph = graph_of(fixture, 20, &mut kernel)?;
     let (mut exec, raw) = (graph.instantiate()?, graph.instantiate()?);
     let (other, raw_other) = (fixture.context.create_stream()?, fixture.context.create_stream()?);
-    let enqueue = || {
+    let mut enqueue = || {
         other.synchronize()?;
         raw_other.synchronize()?;
         fixture.settle()?;
-        kernel.borrow_mut().launch(&other)?;
-        match kernel.borrow().raw().launch(raw_other.as_raw()) {
+        kernel.launch(&other)?;
+        match kernel.raw().launch(raw_other.as_raw()) {
             sys::CUDA_SUCCESS => Ok(()),
             _ => raw_other.synchronize(),
         }
@@ -111,54 +105,42 @@ fn launch_behind(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (mut exec, raw) = (graph.instantiate()?, graph.instantiate()?);
     let (other, raw_other) = (fixture.context.create_stream()?, fixture.context.create_stream()?);
     let raw_kernel = kernel.raw();
-    fixture.pair(
-        20,
-        || {
-            kernel.launch(&other)?;
-            exec.launch(&fixture.stream)
-        },
-        || {
-            let first = order(&fixture.event, &fixture.raw, &raw_other);
-            let launched = raw_kernel.launch(raw_other.as_raw());
-            let then = order(&fixture.event, &raw_other, &fixture.raw);
-            first_error([first, launched, then, raw_launch(&raw, &fixture.raw)])
-        },
-    )
+    let ours = || kernel.launch(&other).and_then(|()| exec.launch(&fixture.stream));
+    fixture.pair(20, ours, || {
+        let first = order(&fixture.event, &fixture.raw, &raw_other);
+        let launched = raw_kernel.launch(raw_other.as_raw());
+        let then = order(&fixture.event, &raw_other, &fixture.raw);
+        first_error([first, launched, then, raw_launch(&raw, &fixture.raw)])
+    })
 }
 
 fn capture(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let mut kernel = two(fixture)?;
+    let mut kernel = Kernel::new(fixture, "bench_two", 2)?;
     let raw = kernel.raw();
-    fixture.pair(
-        1,
-        || graph_of(fixture, 100, &mut kernel).map(drop),
-        || {
-            let (stream, mut graph) = (fixture.raw_stream(), ptr::null_mut());
-            let mode = sys::CU_STREAM_CAPTURE_MODE_RELAXED;
-            // SAFETY: the stream is live, and captures nothing.
-            let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
-            let launched = first_error((0..100).map(|_| raw.launch(stream)));
-            // SAFETY: this thread began the capture; the call writes one handle.
-            let ended = unsafe { sys::cuStreamEndCapture(stream, &mut graph) };
-            // SAFETY: the graph was made by the call above, and is used by no one else.
-            first_error([begun, launched, ended, unsafe { sys::cuGraphDestroy(graph) }])
-        },
-    )
+    let ours = || graph_of(fixture, 100, &mut kernel).map(drop);
+    fixture.pair(1, ours, || {
+        let (stream, mut graph) = (fixture.raw_stream(), ptr::null_mut());
+        let mode = sys::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is live, and captures nothing.
+        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
+        let launched = first_error((0..100).map(|_| raw.launch(stream)));
+        // SAFETY: this thread began the capture; the call writes one handle.
+        let ended = unsafe { sys::cuStreamEndCapture(stream, &mut graph) };
+        // SAFETY: the graph was made by the call above, and is used by no one else.
+        first_error([begun, launched, ended, unsafe { sys::cuGraphDestroy(graph) }])
+    })
 }
 
 fn instantiate(fixture: &Fixture) -> anyhow::Result<Measured> {
     let graph = graph_of(fixture, 1000, &mut six(fixture)?)?;
-    fixture.pair(
-        1,
-        || graph.instantiate().map(drop),
-        || {
-            let (graph, mut exec) = (graph.as_raw(), ptr::null_mut());
-            // SAFETY: the graph is live, and the fixture's context current; the call writes a handle.
-            let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0) };
-            // SAFETY: made by the call above, and never launched.
-            first_error([made, unsafe { sys::cuGraphExecDestroy(exec) }])
-        },
-    )
+    let ours = || graph.instantiate().map(drop);
+    fixture.pair(1, ours, || {
+        let (graph, mut exec) = (graph.as_raw(), ptr::null_mut());
+        // SAFETY: the graph is live, and the fixture's context current; the call writes a handle.
+        let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0) };
+        // SAFETY: made by the call above, and never launched.
+        first_error([made, unsafe { sys::cuGraphExecDestroy(exec) }])
+    })
 }
 
 fn update(fixture: &Fixture) -> anyhow::Result<Measured> {
@@ -166,46 +148,40 @@ fn update(fixture: &Fixture) -> anyhow::Result<Measured> {
     let graphs = [graph()?, graph()?];
     let (mut exec, raw) = (graphs[0].instantiate()?, graphs[0].instantiate()?);
     let (mut ours, mut theirs) = (graphs.iter().cycle(), graphs.iter().cycle());
-    fixture.pair(
-        1,
-        || ours.next().map_or(Ok(()), |graph| exec.update(graph)),
-        || {
-            let mut info = sys::CUgraphExecUpdateResultInfo::default();
-            let graph = theirs.next().map_or(ptr::null_mut(), Graph::as_raw);
-            // SAFETY: both are live; the call writes one structure, to a local that outlives it.
-            unsafe { sys::cuGraphExecUpdate_v2(raw.as_raw(), graph, &mut info) }
-        },
-    )
+    let ours = || ours.next().map_or(Ok(()), |graph| exec.update(graph));
+    fixture.pair(1, ours, || {
+        let mut info = sys::CUgraphExecUpdateResultInfo::default();
+        let graph = theirs.next().map_or(ptr::null_mut(), Graph::as_raw);
+        // SAFETY: both are live; the call writes one structure, to a local that outlives it.
+        unsafe { sys::cuGraphExecUpdate_v2(raw.as_raw(), graph, &mut info) }
+    })
 }
 
 fn set_kernel(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let mut kernel = two(fixture)?;
+    let mut kernel = Kernel::new(fixture, "bench_two", 2)?;
     let graph = graph_of(fixture, 1, &mut kernel)?;
     let (node, raw_node) = (graph.nodes()?[0].id(), graph.nodes()?[0].as_raw());
     let (mut exec, raw) = (graph.instantiate()?, graph.instantiate()?);
     let raw_kernel = kernel.raw();
-    fixture.pair(
-        100,
-        // SAFETY: two addresses, which the kernel ignores.
-        || unsafe { exec.set_kernel(node, &mut kernel.on(&fixture.stream)) },
-        || {
-            let mut arguments = raw_kernel.arguments();
-            let params = sys::CUDA_KERNEL_NODE_PARAMS {
-                func: raw_kernel.function,
-                gridDimX: 1,
-                gridDimY: 1,
-                gridDimZ: 1,
-                blockDimX: 32,
-                blockDimY: 1,
-                blockDimZ: 1,
-                kernelParams: arguments.as_mut_ptr(),
-                ..Default::default()
-            };
-            // SAFETY: the fixture's context is current; executable and node are live, and of one
-            // graph; there is a pointer for each parameter.
-            unsafe { sys::cuGraphExecKernelNodeSetParams_v2(raw.as_raw(), raw_node, &params) }
-        },
-    )
+    // SAFETY: two addresses, which the kernel ignores.
+    let ours = || unsafe { exec.set_kernel(node, &mut kernel.on(&fixture.stream)) };
+    fixture.pair(100, ours, || {
+        let mut arguments = raw_kernel.arguments();
+        let params = sys::CUDA_KERNEL_NODE_PARAMS {
+            func: raw_kernel.function,
+            gridDimX: 1,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            kernelParams: arguments.as_mut_ptr(),
+            ..Default::default()
+        };
+        // SAFETY: the fixture's context is current; executable and node are live, and of one
+        // graph; there is a pointer for each parameter.
+        unsafe { sys::cuGraphExecKernelNodeSetParams_v2(raw.as_raw(), raw_node, &params) }
+    })
 }
 
 fn beside_a_stream(fixture: &Fixture) -> anyhow::Result<Measured> {

@@ -1,7 +1,7 @@
 //! Launches and host functions.
 
 use std::ffi::c_void;
-use std::ptr;
+use std::{array, ptr};
 
 use cuda_core::{AnyThread, DeviceBuffer, Function, Launch, Module, Stream};
 use cuda_sys::{self as sys, CUdeviceptr, CUfunction, CUresult, CUstream};
@@ -54,11 +54,8 @@ impl Kernel {
 
     /// The same launch by raw calls.
     pub(super) fn raw(&self) -> RawKernel {
-        let mut addresses = [0; 6];
-        for (address, buffer) in addresses.iter_mut().zip(&self.buffers) {
-            *address = buffer.as_raw();
-        }
-        RawKernel { function: self.function.as_raw(), addresses }
+        let address = |at| self.buffers.get(at).map_or(0, DeviceBuffer::as_raw);
+        RawKernel { function: self.function.as_raw(), addresses: array::from_fn(address) }
     }
 }
 

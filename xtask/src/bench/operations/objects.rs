@@ -77,51 +77,39 @@ pub(super) fn streams_and_events() -> Vec<Operation> {
 
 fn record(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
-    fixture.pair(
-        BATCH,
-        || fixture.event.record(&fixture.stream),
-        // SAFETY: event and stream are live.
-        || unsafe { sys::cuEventRecord(event, stream) },
-    )
+    let ours = || fixture.event.record(&fixture.stream);
+    // SAFETY: event and stream are live.
+    fixture.pair(BATCH, ours, || unsafe { sys::cuEventRecord(event, stream) })
 }
 
 fn wait(fixture: &Fixture) -> anyhow::Result<Measured> {
     let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
     fixture.event.record(&fixture.stream)?;
-    fixture.pair(
-        BATCH,
-        || fixture.stream.wait_event(&fixture.event),
-        // SAFETY: event and stream are live.
-        || unsafe { sys::cuStreamWaitEvent(stream, event, 0) },
-    )
+    let ours = || fixture.stream.wait_event(&fixture.event);
+    // SAFETY: event and stream are live.
+    fixture.pair(BATCH, ours, || unsafe { sys::cuStreamWaitEvent(stream, event, 0) })
 }
 
 fn event_create(fixture: &Fixture) -> anyhow::Result<Measured> {
-    fixture.pair(
-        BATCH,
-        || Event::new(&fixture.context, EventFlags::DISABLE_TIMING).map(drop),
-        || {
-            let mut event = ptr::null_mut();
-            // SAFETY: the pointer is valid for a write; the fixture's context is current.
-            let created = unsafe { sys::cuEventCreate(&mut event, 2) };
-            // SAFETY: the event is live and destroyed once.
-            let destroyed = unsafe { sys::cuEventDestroy_v2(event) };
-            first_error([created, destroyed])
-        },
-    )
+    let ours = || Event::new(&fixture.context, EventFlags::DISABLE_TIMING).map(drop);
+    fixture.pair(BATCH, ours, || {
+        let mut event = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; the fixture's context is current.
+        let created = unsafe { sys::cuEventCreate(&mut event, 2) };
+        // SAFETY: the event is live and destroyed once.
+        let destroyed = unsafe { sys::cuEventDestroy_v2(event) };
+        first_error([created, destroyed])
+    })
 }
 
 fn stream_create(fixture: &Fixture) -> anyhow::Result<Measured> {
-    fixture.pair(
-        10,
-        || fixture.context.create_stream().map(drop),
-        || {
-            let mut stream = ptr::null_mut();
-            // SAFETY: the pointer is valid for a write; the fixture's context is current.
-            let created = unsafe { sys::cuStreamCreateWithPriority(&mut stream, 1, 0) };
-            // SAFETY: the stream is live and destroyed once.
-            let destroyed = unsafe { sys::cuStreamDestroy_v2(stream) };
-            first_error([created, destroyed])
-        },
-    )
+    let ours = || fixture.context.create_stream().map(drop);
+    fixture.pair(10, ours, || {
+        let mut stream = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; the fixture's context is current.
+        let created = unsafe { sys::cuStreamCreateWithPriority(&mut stream, 1, 0) };
+        // SAFETY: the stream is live and destroyed once.
+        let destroyed = unsafe { sys::cuStreamDestroy_v2(stream) };
+        first_error([created, destroyed])
+    })
 }

@@ -3,6 +3,7 @@
 use cuda_core::{Context, Device};
 use cuda_sys::cuMemcpyPeerAsync;
 
+use super::TRANSFERS;
 use crate::bench::raw::wait;
 use crate::bench::{Fixture, Measured, Operation};
 use crate::refuse;
@@ -18,9 +19,8 @@ pub(super) fn operations() -> Vec<Operation> {
 /// Copies from one device to another, including the wait.
 fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     let here = &fixture.context;
-    let Some(other) = Device::all()?.find(|other| *other != here.device()) else {
-        return Err(refuse("there is no other device"));
-    };
+    let other = Device::all()?.find(|other| *other != here.device());
+    let other = other.ok_or_else(|| refuse("there is no other device"))?;
     let there = other.context()?;
     if access && !here.device().can_access_peer(other)? {
         return Err(refuse("the devices cannot reach each other's memory"));
@@ -46,14 +46,11 @@ fn between(fixture: &Fixture, there: &Context) -> anyhow::Result<Measured> {
     far.synchronize()?;
     let (to, from) = (target.as_raw(), source.as_raw());
     let (near, other) = (fixture.context.as_raw(), there.as_raw());
-    fixture.rate(
-        bytes,
-        || stream.copy(&source, &mut target),
-        || {
-            let raw = stream.as_raw();
-            // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
-            let copied = unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) };
-            wait(copied, stream)
-        },
-    )
+    let ours = || stream.copy(&source, &mut target);
+    let theirs = || {
+        let raw = stream.as_raw();
+        // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
+        wait(unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) }, stream)
+    };
+    Ok(fixture.waited(TRANSFERS, 1, ours, theirs)?.moving(bytes))
 }

@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::ptr;
 use std::time::Instant;
 
+use anyhow::Result;
 use cuda_core::{Device, PinnedBuffer};
 use cuda_sys as sys;
 
-use super::SMALL;
+use super::{SMALL, TRANSFERS};
 use crate::bench::ends::{Direction, Ends, RawEnds};
 use crate::bench::measure::{median, once};
 use crate::bench::raw::check;
@@ -30,7 +31,7 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-fn first(device: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
+fn first(device: Device, effort: Effort, side: Side) -> Result<f64> {
     let (context, bytes) = (device.context()?, effort.bytes(1 << 30));
     if side == Side::Ours {
         return once(|| Ok(PinnedBuffer::<u8>::new(&context, bytes)?));
@@ -43,7 +44,7 @@ fn first(device: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
 struct Raw(*mut c_void);
 
 impl Raw {
-    fn new(bytes: usize) -> anyhow::Result<Self> {
+    fn new(bytes: usize) -> Result<Self> {
         let mut pointer = ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the pointer is valid for a write; a context is current.
@@ -61,7 +62,7 @@ impl Drop for Raw {
 
 /// A thousand of the library's calls take as long as one of the driver's, so each way has its own
 /// batches.
-fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
+fn cached(fixture: &Fixture) -> Result<Measured> {
     const MEBIBYTE: usize = 1 << 20;
     const BATCH: usize = 1000;
     let effort = fixture.effort;
@@ -80,7 +81,7 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
     Ok(Measured::new(Unit::Nanoseconds, median(&ours), Some(median(&raw))))
 }
 
-fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
+fn upload(fixture: &Fixture) -> Result<Measured> {
     let bytes = fixture.effort.bytes(1 << 30);
     let (mut ends, theirs) = (Ends::pinned(fixture, bytes)?, Raw::new(bytes)?);
     let raw = RawEnds { host: theirs.0.cast(), ..ends.raw()? };
@@ -104,7 +105,7 @@ pub(super) fn transfers() -> Vec<Operation> {
     operations
 }
 
-fn small(fixture: &Fixture) -> anyhow::Result<Measured> {
+fn small(fixture: &Fixture) -> Result<Measured> {
     let (stream, to) = (&fixture.stream, Direction::Up);
     let mut ends = Ends::pinned(fixture, SMALL)?;
     let raw = ends.raw()?;
@@ -114,14 +115,10 @@ fn small(fixture: &Fixture) -> anyhow::Result<Measured> {
 }
 
 /// The rate of whole copies.
-fn rate(
-    fixture: &Fixture,
-    mut ends: Ends,
-    raw: RawEnds,
-    to: Direction,
-) -> anyhow::Result<Measured> {
+fn rate(fixture: &Fixture, mut ends: Ends, raw: RawEnds, to: Direction) -> Result<Measured> {
     let stream = &fixture.stream;
     // SAFETY: as in `small`.
     let theirs = || unsafe { raw.copy(stream, to) };
-    fixture.rate(raw.bytes, || ends.copy(stream, to), theirs)
+    let measured = fixture.waited(TRANSFERS, 1, || ends.copy(stream, to), theirs)?;
+    Ok(measured.moving(raw.bytes))
 }

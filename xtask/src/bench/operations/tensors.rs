@@ -18,17 +18,14 @@ fn round_trip(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     let shared = SharedSlice::from(stream.alloc_zeroed::<u8>(SMALL)?);
     let consumer = Consumer::Stream(stream.clone());
-    let measured = fixture.pair(
-        BATCH,
-        || {
-            let tensor = Tensor::shared(shared.clone(), &[SMALL], None)?;
-            let raw = tensor.into_raw(&consumer)?;
-            // SAFETY: the tensor was made just now for this stream, and no other code uses it.
-            let imported = unsafe { ImportedTensor::from_raw(raw.as_ptr(), stream) }?;
-            imported.into_shared::<u8>().map(drop)?;
-            Ok(())
-        },
-        || cuda_sys::CUDA_SUCCESS,
-    )?;
+    let ours = || {
+        let tensor = Tensor::shared(shared.clone(), &[SMALL], None)?;
+        let raw = tensor.into_raw(&consumer)?;
+        // SAFETY: the tensor was made just now for this stream, and no other code uses it.
+        let imported = unsafe { ImportedTensor::from_raw(raw.as_ptr(), stream) }?;
+        imported.into_shared::<u8>().map(drop)?;
+        Ok(())
+    };
+    let measured = fixture.pair(BATCH, ours, || cuda_sys::CUDA_SUCCESS)?;
     Ok(Measured::new(measured.unit, measured.ours, None))
 }

@@ -5,7 +5,8 @@ use std::alloc::{self, Layout};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use anyhow::Context as _;
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
@@ -57,10 +58,6 @@ extern "C" fn refuse() -> CUresult {
     CUDA_ERROR_INVALID_VALUE
 }
 
-fn handle() -> usize {
-    HANDLES.fetch_add(64, Ordering::Relaxed)
-}
-
 /// Functions that only write one output: the first argument.
 macro_rules! answers {
     ($($name:ident($to:ty $(, $rest:tt: $of:ty)*) = $value:expr;)*) => {$(
@@ -81,9 +78,9 @@ answers! {
     attribute(c_int, _: c_int, _: c_int) = 1;
     retain(usize, _: c_int) = 0x1000;
     current(usize) = CURRENT.get();
-    create_stream(usize, _: c_uint, _: c_int) = handle();
-    create_event(usize, _: c_uint) = handle();
-    allocate(u64, bytes: usize) = addresses(bytes);
+    create_stream(usize, _: c_uint, _: c_int) = HANDLES.fetch_add(64, Relaxed);
+    create_event(usize, _: c_uint) = HANDLES.fetch_add(64, Relaxed);
+    allocate(u64, bytes: usize) = MEMORY.fetch_add(bytes.next_multiple_of(2 << 20) as u64, Relaxed);
     total_memory(usize, _: c_int) = 1 << 40;
     allocate_on_host(*mut u8, bytes: usize, _: c_uint) = host_memory(bytes);
 }
@@ -94,14 +91,10 @@ extern "C" fn set_current(context: usize) -> CUresult {
 }
 
 extern "C" fn query(_: usize) -> CUresult {
-    match PENDING.load(Ordering::Relaxed) {
+    match PENDING.load(Relaxed) {
         true => CUDA_ERROR_NOT_READY,
         false => CUDA_SUCCESS,
     }
-}
-
-fn addresses(bytes: usize) -> u64 {
-    MEMORY.fetch_add(bytes.next_multiple_of(2 << 20) as u64, Ordering::Relaxed)
 }
 
 /// Never freed: the process ends soon.

@@ -1,6 +1,5 @@
 //! The modes: which objects there are many of, and which operation is measured.
 
-use std::iter;
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -150,8 +149,8 @@ type Flight = InFlight<Vec<u8>>;
 
 /// Owned uploads to the same buffer.
 fn uploads(stream: &Stream, buffer: &mut DeviceBuffer<u8>, n: usize) -> Result<Vec<Flight>> {
-    let upload = || stream.upload_owned(vec![1; 64], &mut *buffer).map_err(Error::from);
-    Ok(iter::repeat_with(upload).take(n).collect::<cuda_core::Result<_>>()?)
+    let mut upload = || stream.upload_owned(vec![1; 64], &mut *buffer).map_err(Error::from);
+    (0..n).map(|_| Ok(upload()?)).collect()
 }
 
 fn flights(n: usize) -> Result<f64> {

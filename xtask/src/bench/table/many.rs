@@ -25,8 +25,9 @@ fn cells(row: &Row) -> Option<[String; 7]> {
     let measured = row.measured()?;
     let many = measured.many?;
     let (singles, limit) = (many.singles, many.links.map(|links| links.limit));
-    let show = |rate: Option<f64>| rate.map_or_else(String::new, gigabytes);
-    let share = |of: Option<f64>| of.map_or_else(String::new, |of| share(measured.ours, of));
+    let show = |rate: Option<f64>| rate.map(gigabytes).unwrap_or_default();
+    let percent = |of| format!("{:.1} %", 100.0 * measured.ours / of);
+    let share = |of: Option<f64>| of.map(percent).unwrap_or_default();
     Some([
         row.name.clone(),
         gigabytes(measured.ours),
@@ -50,10 +51,6 @@ fn pair(report: &Report) -> Option<String> {
 
 fn gigabytes(rate: f64) -> String {
     Unit::Gigabytes.show(rate)
-}
-
-fn share(figure: f64, of: f64) -> String {
-    format!("{:.1} %", 100.0 * figure / of)
 }
 
 #[cfg(test)]

@@ -18,11 +18,10 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
     // A part that stays on its device is no peer copy, and is not measured.
     let apart = |rank: usize, other: usize| if rank == other { 0 } else { part };
     let sources = |rank: usize| {
-        let source = &team.sources[rank];
-        (0..count).map(move |to| source.slice(to * part..to * part + apart(rank, to)))
+        let slice = |to| team.sources[rank].slice(to * part..to * part + apart(rank, to));
+        (0..count).map(slice).collect()
     };
-    let sources = team.ranks().map(|rank| sources(rank).collect());
-    let sources = sources.collect::<cuda_core::Result<Vec<Vec<_>>>>()?;
+    let sources = team.ranks().map(sources).collect::<cuda_core::Result<Vec<Vec<_>>>>()?;
     let parts = Parts { ranks: team.ranks(), steps: 1..count, bytes: part * (count - 1) };
     let ours = || {
         let mut rows = Vec::with_capacity(count);

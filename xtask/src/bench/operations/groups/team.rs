@@ -2,18 +2,17 @@
 
 use std::ops::Range;
 
-use cuda_core::{Context, Device, DeviceBuffer, DeviceGroup, PinnedBuffer, Stream};
+use anyhow::Result;
+use cuda_core::{Device, DeviceBuffer, DeviceGroup, PinnedBuffer, Stream};
 use cuda_sys::{CUresult, CUstream, cuMemcpyPeerAsync, cuStreamSynchronize};
 
+use super::super::TRANSFERS;
 use crate::bench::measure::{Alone, Links, Many, pair_and_alone};
 use crate::bench::raw::first_error;
 use crate::bench::{Effort, Measured};
 
 /// Bytes of each device.
 const LEN: usize = 512 << 20;
-
-/// Fewer batches, since these transfers take milliseconds.
-const BATCHES: usize = 15;
 
 /// A group, and a buffer on each of its devices.
 pub(super) struct Team {
@@ -37,7 +36,7 @@ pub(super) struct Parts {
 }
 
 impl Team {
-    pub(super) fn new(size: u32, effort: Effort) -> anyhow::Result<Self> {
+    pub(super) fn new(size: u32, effort: Effort) -> Result<Self> {
         let group = DeviceGroup::new(Device::all()?.take(size as usize))?;
         let len = effort.bytes(LEN);
         let row = |stream: &Stream| (0..size).map(|_| stream.context().create_stream()).collect();
@@ -46,17 +45,14 @@ impl Team {
             streams: streams?,
             sources: group.alloc_zeroed(len)?,
             targets: group.alloc_zeroed(len)?,
-            effort: effort.at_most(BATCHES),
+            effort: effort.at_most(TRANSFERS),
             len,
             group,
         })
     }
 
     /// With access between all devices that can have it.
-    pub(super) fn measure(
-        self,
-        run: fn(&Self) -> anyhow::Result<Measured>,
-    ) -> anyhow::Result<Measured> {
+    pub(super) fn measure(self, run: fn(&Self) -> Result<Measured>) -> Result<Measured> {
         self.group.enable_all_peers()?;
         self.group.synchronize()?;
         let measured = run(&self);
@@ -64,8 +60,8 @@ impl Team {
         measured
     }
 
-    pub(super) fn pinned(&self, len: usize) -> anyhow::Result<PinnedBuffer<u8>> {
-        let mut host = PinnedBuffer::new(self.context(0), len)?;
+    pub(super) fn pinned(&self, len: usize) -> Result<PinnedBuffer<u8>> {
+        let mut host = PinnedBuffer::new(self.group.streams()[0].context(), len)?;
         // Touches each page before the first transfer.
         host.as_mut_slice()?.fill(1);
         Ok(host)
@@ -80,10 +76,6 @@ impl Team {
         0..self.group.len()
     }
 
-    fn context(&self, rank: usize) -> &Context {
-        self.group.streams()[rank].context()
-    }
-
     pub(super) fn raw(&self, rank: usize, step: usize) -> CUstream {
         self.streams[rank][step].as_raw()
     }
@@ -94,7 +86,7 @@ impl Team {
         &self,
         ours: impl FnMut() -> cuda_core::Result<()>,
         transfer: impl Fn(usize) -> CUresult,
-    ) -> anyhow::Result<Measured> {
+    ) -> Result<Measured> {
         let parts = Parts { ranks: self.ranks(), steps: 0..1, bytes: self.len };
         let (measured, alone) = self.beside(&parts, ours, |rank, _| transfer(rank), Vec::new())?;
         let many = Some(Many::new(self.group.len(), parts.bytes, &alone, None));
@@ -108,7 +100,7 @@ impl Team {
         parts: &Parts,
         ours: impl FnMut() -> cuda_core::Result<()>,
         copy: impl Fn(usize, usize) -> CUresult,
-    ) -> anyhow::Result<Measured> {
+    ) -> Result<Measured> {
         let count = self.group.len();
         let hop = |from: usize, to: usize| self.peer(from, to, (0, 0), self.len);
         let one_way = self.ranks().map(|from| -> Alone<'_> {
@@ -141,12 +133,10 @@ impl Team {
         mut ours: impl FnMut() -> cuda_core::Result<()>,
         enqueue: impl Fn(usize, usize) -> CUresult,
         others: Vec<Alone<'a>>,
-    ) -> anyhow::Result<(Measured, Vec<f64>)> {
+    ) -> Result<(Measured, Vec<f64>)> {
         let run = &|ranks: Range<usize>| {
-            let copies = parts.steps.clone().flat_map(|step| {
-                let ranks = ranks.clone();
-                ranks.map(move |rank| (rank, step))
-            });
+            let steps = parts.steps.clone();
+            let copies = steps.flat_map(|step| ranks.clone().map(move |rank| (rank, step)));
             let enqueued = first_error(copies.map(|(rank, step)| enqueue(rank, step)));
             first_error([enqueued, self.wait(ranks, parts.steps.clone())])
         };
@@ -165,7 +155,8 @@ impl Team {
         let step = (to + self.group.len() - from) % self.group.len();
         let target = self.targets[to].as_raw() + at.1 as u64;
         let source = self.sources[from].as_raw() + at.0 as u64;
-        let [there, here] = [to, from].map(|rank| self.context(rank).as_raw());
+        let streams = self.group.streams();
+        let [there, here] = [to, from].map(|rank| streams[rank].context().as_raw());
         // SAFETY: both have `len` bytes there, which outlive the batch, which is waited for.
         unsafe { cuMemcpyPeerAsync(target, there, source, here, len, self.raw(from, step)) }
     }
