@@ -14,6 +14,9 @@ const FLOOR: &str = include_str!("../../cuda-sys/build/floor_11_8.txt");
 /// Symbols that first appeared after the floor's header and that the newest no longer declares.
 const DROPPED: [&str; 3] = ["cuGraphAddNode", "cuMemcpy3DBatchAsync", "cuMemcpyBatchAsync"];
 
+/// The checked-in bindings, below the workspace.
+const BINDINGS: &str = "cuda-sys/src/bindings";
+
 /// Where `check` has the bindings written to, below the workspace.
 const FRESH: &str = "target/bindings";
 
@@ -38,7 +41,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.check {
         return check(&root, &include, &version);
     }
-    let directory = directory(&root);
+    let directory = root.join(BINDINGS);
     generate(&root, &include, &directory)?;
     println!("{} is of CUDA {version}", directory.display());
     Ok(Outcome::Passed)
@@ -50,7 +53,7 @@ fn check(root: &Path, include: &Path, version: &str) -> anyhow::Result<Outcome> 
     empty(&fresh)?;
     generate(root, include, &fresh)?;
     let mut compare = command("git --no-pager diff --no-index --stat");
-    compare.args([&directory(root), &fresh]);
+    compare.args([&root.join(BINDINGS), &fresh]);
     let mut differs = !compare.status()?.success();
     if differs {
         println!("the bindings are not what cuda.h {version} yields: cargo xtask bindings");
@@ -72,10 +75,6 @@ fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()>
     let mut recipe = cargo("run --quiet --package=xtask-bindgen --features=bindgen --");
     recipe.args([include, &root.join("cuda-sys"), directory]);
     process::run(recipe.args(DROPPED).current_dir(root))
-}
-
-fn directory(root: &Path) -> PathBuf {
-    root.join("cuda-sys/src/bindings")
 }
 
 /// The header's directory that was passed, or the newest header's.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::ensure;
 use fs_err as fs;
 
 use crate::bench::peers;
@@ -13,11 +13,12 @@ use crate::{Outcome, test_gpu, workspace};
 /// A bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 40 << 20;
 
-/// The scripts that begin what a user of the bundle does.
-const SCRIPTS: [(&str, &str); 3] = [
-    ("interop.sh", include_str!("../bundle/interop.sh")),
-    ("bench.sh", include_str!("../bundle/bench.sh")),
-    ("run.sh", include_str!("../bundle/run.sh")),
+/// What is packed as it is in the workspace: the scripts are executable there.
+const FILES: [(&str, &str); 4] = [
+    ("tests/interop", "interop.py"),
+    ("xtask/bundle", "interop.sh"),
+    ("xtask/bundle", "bench.sh"),
+    ("xtask/bundle", "run.sh"),
 ];
 
 /// Packs the files that a machine with GPUs and without cargo needs.
@@ -58,9 +59,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for library in ["cuda_sim", "cuda_interop"] {
         pack.copy(built.library(library)?, &library_file(library))?;
     }
-    let script = workspace::root()?.join("tests/interop/interop.py");
-    pack.copy(&script, "interop.py")?;
-    SCRIPTS.iter().try_for_each(|(name, text)| pack.script(name, text))?;
+    let root = workspace::root()?;
+    for (folder, name) in FILES {
+        pack.copy(&root.join(folder).join(name), name)?;
+    }
     pack.print()
 }
 
@@ -82,19 +84,6 @@ impl Pack<'_> {
         Ok(())
     }
 
-    fn script(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
-        let path = self.directory.join(name);
-        fs::write(&path, text)?;
-        #[cfg(unix)]
-        {
-            use std::fs::Permissions;
-            use std::os::unix::fs::PermissionsExt;
-            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-        }
-        self.sizes.push((name.into(), text.len() as u64));
-        Ok(())
-    }
-
     fn print(&self) -> anyhow::Result<Outcome> {
         let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
         let total = self.sizes.iter().map(|(_, size)| size).sum();
@@ -104,9 +93,7 @@ impl Pack<'_> {
         }
         table.row(["total", &mebibytes(total)]);
         println!("{table}");
-        if total > LIMIT {
-            bail!("the bundle is over {} MiB", LIMIT >> 20);
-        }
+        ensure!(total <= LIMIT, "the bundle is over {} MiB", LIMIT >> 20);
         let directory = self.directory.display();
         println!(
             "{directory}/run.sh runs the matrix, bench.sh measures, and interop.sh nests guards with \

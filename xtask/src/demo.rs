@@ -5,7 +5,7 @@ mod guard;
 mod report;
 mod transfer;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use cuda_core::Device;
 
 use crate::progress::Progress;
@@ -83,12 +83,9 @@ fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {
     };
     let count = Device::count()?;
     let device = |(index, ordinal): (usize, &u32)| {
-        if ordinals[..index].contains(ordinal) {
-            return Err(refuse(format!("--devices names {ordinal} twice")));
-        }
-        if *ordinal >= count {
-            return Err(refuse(format!("there is no device {ordinal}")));
-        }
+        let is_new = !ordinals[..index].contains(ordinal);
+        ensure!(is_new, refuse(format!("--devices names {ordinal} twice")));
+        ensure!(*ordinal < count, refuse(format!("there is no device {ordinal}")));
         Ok(Device::get(*ordinal)?)
     };
     ordinals.iter().enumerate().map(device).collect()

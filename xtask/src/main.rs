@@ -30,15 +30,14 @@ mod test_gpu;
 mod workspace;
 mod xml;
 
-/// How a task ended, which decides the exit code.
+/// How a task ended, with its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// Exit code 0.
-    Passed,
-    /// Exit code 1: the task ran and found an error.
-    Failed,
-    /// Exit code 2: the task could not run here.
-    CouldNotRun,
+    Passed = 0,
+    /// The task ran and found an error.
+    Failed = 1,
+    /// The task could not run here.
+    CouldNotRun = 2,
 }
 
 impl Outcome {
@@ -102,17 +101,7 @@ enum Task {
 
 impl Task {
     fn run(&self) -> anyhow::Result<Outcome> {
-        self.dispatch().or_else(|error| {
-            if !error.is::<Refusal>() {
-                return Err(error);
-            }
-            eprintln!("error: {error:#}");
-            Ok(Outcome::CouldNotRun)
-        })
-    }
-
-    fn dispatch(&self) -> anyhow::Result<Outcome> {
-        match self {
+        let outcome = match self {
             Self::Demo(args) => demo::run(args),
             Self::Test(args) => test::run(args),
             Self::TestGpu(args) => test_gpu::run(args),
@@ -125,6 +114,13 @@ impl Task {
             Self::Replay(args) => replay::run(args),
             Self::Ci(args) => ci::run(args),
             Self::Devices => target::print_devices(),
+        };
+        match outcome {
+            Err(error) if error.is::<Refusal>() => {
+                eprintln!("error: {error:#}");
+                Ok(Outcome::CouldNotRun)
+            }
+            outcome => outcome,
         }
     }
 }
@@ -146,13 +142,9 @@ fn main() -> ExitCode {
         // Without a task, the list of tasks is printed.
         None => Cli::command().print_help().map(|()| Outcome::Passed).map_err(Into::into),
     };
-    match outcome {
-        Ok(Outcome::Passed) => ExitCode::SUCCESS,
-        Ok(Outcome::Failed) => ExitCode::FAILURE,
-        Ok(Outcome::CouldNotRun) => ExitCode::from(2),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let outcome = outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        Outcome::Failed
+    });
+    ExitCode::from(outcome as u8)
 }

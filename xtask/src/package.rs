@@ -17,7 +17,7 @@ mod workshop;
 
 use consumer::{Consumer, Crates, Features, Source};
 use rows::Row;
-use workshop::{Target, Workshop};
+use workshop::Workshop;
 
 /// Checks every way in which the crates are consumed.
 #[derive(clap::Args)]

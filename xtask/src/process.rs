@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use fs_err as fs;
 
 use crate::refuse;
@@ -74,9 +74,7 @@ pub(crate) fn require(command: Command, help: impl Into<String>) -> anyhow::Resu
 /// Runs a command that must succeed; its output goes to the terminal.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| not_started(command))?;
-    if !status.success() {
-        bail!("{command:?}: {status}");
-    }
+    ensure!(status.success(), "{command:?}: {status}");
     Ok(())
 }
 
@@ -107,9 +105,7 @@ pub(crate) fn ask(
     let last = |errors: &mut dyn Iterator<Item = String>| {
         errors.filter(|line| !line.trim().is_empty()).last()
     };
-    let Some((status, last)) = follow(command, Some(patience), take, last)? else {
-        bail!("ended after {} s", patience.as_secs());
-    };
+    let (status, last) = follow(command, patience, take, last)?;
     let why = last.unwrap_or_else(|| "it failed".to_owned());
     match status.code() {
         Some(0) => Ok(()),
@@ -118,14 +114,14 @@ pub(crate) fn ask(
     }
 }
 
-/// Runs a command, and passes each line of its output on as it comes. Returns its status and what `read` makes of the lines of its error output; nothing if it took longer than `patience`, and was
-/// ended.
+/// Runs a command, and passes each line of its output on as it comes. Returns its status and what `read`
+/// makes of the lines of its error output. It is an error if it took longer than `patience`, and was ended.
 pub(crate) fn follow<E: Default + Send + 'static>(
     mut command: Command,
-    patience: Option<Duration>,
+    patience: Duration,
     mut take: impl FnMut(&str),
     read: impl FnOnce(&mut dyn Iterator<Item = String>) -> E + Send + 'static,
-) -> anyhow::Result<Option<(ExitStatus, E)>> {
+) -> anyhow::Result<(ExitStatus, E)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| not_started(&command))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -134,7 +130,7 @@ pub(crate) fn follow<E: Default + Send + 'static>(
     thread::spawn(move || {
         stdout.into_iter().flat_map(lines_of).try_for_each(|line| sender.send(line))
     });
-    let deadline = Instant::now() + patience.unwrap_or(FOREVER);
+    let deadline = Instant::now() + patience;
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => take(&line),
@@ -142,12 +138,12 @@ pub(crate) fn follow<E: Default + Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {
                 child.kill()?;
                 child.wait()?;
-                return Ok(None);
+                bail!("ended after {} s", patience.as_secs());
             }
         }
     }
     let status = child.wait()?;
-    Ok(Some((status, errors.join().unwrap_or_default())))
+    Ok((status, errors.join().unwrap_or_default()))
 }
 
 /// The lines of an output, of which not all is text.
@@ -177,8 +173,8 @@ impl Drop for Record {
     }
 }
 
-/// As good as without an end.
-const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// The patience for a program that may take any time: as good as without an end.
+pub(crate) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The end of an output, which has the error.
 pub(crate) fn last_lines(text: &str) -> String {

@@ -10,7 +10,7 @@ mod subject;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use cuda_core::DeviceAllocator;
 use fs_err as fs;
 
@@ -64,9 +64,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return draw_snapshot(args, &text);
     }
     let log = Log::parse(&text).with_context(|| args.log.display().to_string())?;
-    if log.blocks.is_empty() {
-        return Err(refuse(format!("{}: nothing is allocated", args.log.display())));
-    }
+    let place = args.log.display();
+    ensure!(!log.blocks.is_empty(), refuse(format!("{place}: nothing is allocated")));
     let (driver, session) = choose(args, &log)?;
     let progress = Progress::new(args.allocator.len());
     let (mut rows, mut segments) = (Vec::new(), Vec::new());

@@ -166,11 +166,5 @@ fn ask() -> anyhow::Result<Gpus> {
     Ok(Gpus { devices, driver: (major, minor), names, libraries: libraries::probe().into() })
 }
 
-/// The seed of threaded mode: always the same, unless the environment sets another.
-pub(crate) fn simulator_seed() -> (&'static str, String) {
-    const NAME: &str = "CUDA_SIM_SEED";
-    (NAME, env::var(NAME).unwrap_or_else(|_| "1".into()))
-}
-
 #[cfg(test)]
 pub(crate) mod tests;

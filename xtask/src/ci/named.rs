@@ -5,11 +5,10 @@ use std::collections::HashSet;
 /// Tests that `page` names: text in backticks in the column `Tests` of a table, and anywhere else
 /// text that looks like a test with an id, such as `a01_guard_basic`.
 pub(crate) fn named(page: &str) -> Vec<&str> {
-    let mut names = Vec::new();
-    for_each_cell(page, "Tests", |cell, is_in_column| {
-        names.extend(quoted(cell).filter(|name| is_in_column || has_id(name)));
-    });
-    names
+    let cells = cells(page, "Tests").into_iter();
+    let named =
+        |(cell, is_in_column)| quoted(cell).filter(move |name| is_in_column || has_id(name));
+    cells.flat_map(named).collect()
 }
 
 /// Text in backticks in the columns called `header` of a page's tables that is no command and has a
@@ -23,11 +22,8 @@ pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) 
 
 /// Text in backticks in the columns called `header` of a page's tables.
 pub(crate) fn in_column<'p>(page: &'p str, header: &str) -> Vec<&'p str> {
-    let mut names = Vec::new();
-    for_each_cell(page, header, |cell, is_in_column| {
-        names.extend(quoted(cell).filter(|_| is_in_column));
-    });
-    names
+    let cells = cells(page, header).into_iter().filter(|(_, is_in_column)| *is_in_column);
+    cells.flat_map(|(cell, _)| quoted(cell)).collect()
 }
 
 /// Words of `source`, without lines that are only a comment.
@@ -36,9 +32,10 @@ pub(crate) fn words_in(source: &str) -> impl Iterator<Item = &str> {
     code.filter(|line| !line.starts_with("//")).flat_map(words_of)
 }
 
-/// Calls `f` with each cell of a table line, or with the whole line outside of tables, and with
-/// whether the cell is in a column with that header.
-fn for_each_cell<'p>(page: &'p str, header: &str, mut f: impl FnMut(&'p str, bool)) {
+/// Each cell of a table line, or the whole line outside of tables, and whether the cell is in a column with
+/// that header.
+fn cells<'p>(page: &'p str, header: &str) -> Vec<(&'p str, bool)> {
+    let mut cells = Vec::new();
     // The column with that header, in the table of the current line.
     let mut column = None;
     for line in page.lines() {
@@ -47,10 +44,10 @@ fn for_each_cell<'p>(page: &'p str, header: &str, mut f: impl FnMut(&'p str, boo
         } else if column.is_none() {
             column = line.split('|').position(|cell| cell.trim() == header);
         }
-        for (number, cell) in line.split('|').enumerate() {
-            f(cell, column == Some(number));
-        }
+        let numbered = line.split('|').enumerate();
+        cells.extend(numbered.map(|(number, cell)| (cell, column == Some(number))));
     }
+    cells
 }
 
 /// Names of all functions that `source` defines.

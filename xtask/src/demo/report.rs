@@ -93,9 +93,7 @@ impl Report {
             let kind = format!("{name}, {gib:.0} GiB, compute capability {capability}");
             *kinds.entry(kind).or_default() += 1;
         }
-        kinds
-            .iter()
-            .fold(String::new(), |text, (kind, count)| text + &format!("{count} × {kind}\n"))
+        kinds.iter().map(|(kind, count)| format!("{count} × {kind}\n")).collect()
     }
 
     /// One row per device.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use super::{Target, Workshop};
+use super::Workshop;
 use crate::cargo::Built;
 use crate::process::output;
 use crate::workspace::write;
@@ -117,18 +117,18 @@ impl<'a> Consumer<'a> {
     }
 
     /// cargo, set up to build this consumer.
-    pub(super) fn cargo(&self, arguments: &str) -> anyhow::Result<Command> {
-        self.workshop.cargo(&self.directory, Target::Shared, arguments)
+    pub(super) fn cargo(&self, arguments: &str) -> Command {
+        self.workshop.cargo(&self.directory, arguments)
     }
 
     /// Builds the consumer with these variables set; the caller decides whether a failure is an error.
     pub(super) fn try_build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
-        Built::run(self.cargo("build")?.envs(variables.iter().copied()))
+        Built::run(self.cargo("build").envs(variables.iter().copied()))
     }
 
     /// Builds the consumer with these variables set.
     pub(super) fn build(&self, variables: Variables<'_>) -> anyhow::Result<Built> {
-        Built::of(self.cargo("build")?.envs(variables.iter().copied()))
+        Built::of(self.cargo("build").envs(variables.iter().copied()))
     }
 
     /// Builds the consumer with these variables set, asserts the kind of its bindings, and runs it.
@@ -217,12 +217,7 @@ pub(super) fn seen(built: &Built) -> anyhow::Result<Seen> {
     Ok(seen)
 }
 
-/// Asserts that the checked-in bindings were used.
-pub(super) fn bundled(built: &Built) -> anyhow::Result<Seen> {
-    expect(built, "bundled")
-}
-
-/// Asserts that the bindings are `system`, `bundled` or another kind.
+/// Asserts that the bindings are `system`, `bundled` (those checked in) or another kind.
 pub(super) fn expect(built: &Built, bindings: &str) -> anyhow::Result<Seen> {
     let seen = seen(built)?;
     ensure!(seen.bindings == bindings, "expected {bindings} bindings, got {seen:?}");

@@ -9,10 +9,8 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::bail;
-
-use crate::Refusal;
 use crate::process::{command, succeeds};
+use crate::refuse;
 
 /// Variables that rows inherit; all others are removed.
 const PASSED_ON: &str = "PATH HOME USER LOGNAME LANG TMPDIR TEMP TMP SYSTEMROOT USERPROFILE \
@@ -57,13 +55,11 @@ impl Machine {
 
     /// An error of a row that needs toolkits to be hidden, if they cannot be.
     pub(super) fn needs_no_toolkit(&self) -> anyhow::Result<()> {
-        if let (Some(toolkit), false) = (self.toolkits.first(), self.namespaces) {
-            let toolkit = toolkit.display();
-            bail!(Refusal(format!(
-                "this machine has {toolkit}, and no user namespaces to hide it in"
-            )));
-        }
-        Ok(())
+        let Some(toolkit) = self.toolkits.first().filter(|_| !self.namespaces) else {
+            return Ok(());
+        };
+        let toolkit = toolkit.display();
+        Err(refuse(format!("this machine has {toolkit}, and no user namespaces to hide it in")))
     }
 
     /// The mounts that hide this machine's toolkits.

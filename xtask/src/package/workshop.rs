@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 use std::env;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,20 +16,9 @@ use crate::process::{command, or_named_by, output};
 use crate::refuse;
 use crate::workspace;
 
-/// The target directory of a build. Rows share one if compiling bindgen again would cost more than
-/// the row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
-    /// Shared by the debug builds of all rows.
-    Shared,
-    /// The row's own, emptied first.
-    Fresh(&'static str),
-}
-
 pub(super) struct Workshop {
     root: PathBuf,
     folder: PathBuf,
-    cargo: OsString,
     pub(super) machine: Machine,
     /// Headers passed on the command line, the oldest first.
     named: Vec<Header>,
@@ -67,7 +55,6 @@ impl Workshop {
         let mut named: Vec<Header> = named.collect::<Result<_, _>>()?;
         named.sort_by_key(|header| header.version);
         let mut workshop = Self {
-            cargo: or_named_by("CARGO", "cargo"),
             machine: Machine::look(),
             named,
             newest: OnceCell::new(),
@@ -96,7 +83,8 @@ impl Workshop {
         self.folder.join("source")
     }
 
-    /// The directory of shared builds.
+    /// The target directory of builds, shared by the rows: compiling bindgen again would cost more than a
+    /// row.
     pub(super) fn target(&self) -> PathBuf {
         self.folder.join("target")
     }
@@ -174,13 +162,8 @@ impl Workshop {
     }
 
     /// cargo in `directory`, without CUDA in its environment.
-    pub(super) fn cargo(
-        &self,
-        directory: &Path,
-        target: Target,
-        arguments: &str,
-    ) -> anyhow::Result<Command> {
-        self.cargo_among(&self.machine.covers(), directory, target, arguments)
+    pub(super) fn cargo(&self, directory: &Path, arguments: &str) -> Command {
+        self.cargo_among(&self.machine.covers(), directory, arguments)
     }
 
     /// cargo in `directory`, with these mounts.
@@ -188,23 +171,18 @@ impl Workshop {
         &self,
         mounts: &[Mount],
         directory: &Path,
-        target: Target,
         arguments: &str,
-    ) -> anyhow::Result<Command> {
-        let target = match target {
-            Target::Shared => self.target(),
-            Target::Fresh(name) => self.directory(name)?,
-        };
-        let mut command = self.machine.command_among(&self.cargo, mounts);
+    ) -> Command {
+        let mut command = self.machine.command_among(&or_named_by("CARGO", "cargo"), mounts);
         command
             .args(arguments.split_whitespace())
             .current_dir(directory)
             .env("CARGO_HOME", self.folder.join("cargo"))
-            .env("CARGO_TARGET_DIR", target)
+            .env("CARGO_TARGET_DIR", self.target())
             // Saves gigabytes: nothing here is debugged or rebuilt.
             .env("CARGO_INCREMENTAL", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
-        Ok(command)
+        command
     }
 
     /// The simulated driver's library.
@@ -213,8 +191,8 @@ impl Workshop {
             return Ok(library);
         }
         let arguments = "build --locked --package=cuda-driver-sim-library";
-        let built = Built::of(&mut self.cargo(&self.source(), Target::Shared, arguments)?)
-            .context("the simulated driver")?;
+        let built = Built::of(&mut self.cargo(&self.source(), arguments));
+        let built = built.context("the simulated driver")?;
         let library = built.library("cuda_sim")?.to_owned();
         Ok(self.simulator.get_or_init(|| library))
     }
@@ -256,9 +234,7 @@ impl Workshop {
             git.current_dir(&source).env("GIT_CONFIG_GLOBAL", "/dev/null");
             output(&mut git)
         };
-        if !source.join(".git").exists() {
-            git("init --quiet")?;
-        }
+        git("init --quiet")?;
         git("add --all")?;
         git("-c user.name=xtask -c user.email=xtask@localhost commit --quiet --allow-empty \
              --message=snapshot")?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::iter;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// The columns of version 1, in their order.
 const COLUMNS: &str = "time_ns,thread,device,stream,op,address,bytes";
@@ -63,19 +63,15 @@ impl Log {
                 continue;
             } else if let Some(comment) = line.strip_prefix('#') {
                 reader.comment(comment.trim());
-            } else if !columns {
-                if line != COLUMNS {
-                    bail!("line {}: the columns have to be {COLUMNS}", number + 1);
-                }
-                columns = true;
-            } else {
+            } else if columns {
                 let place = || format!("line {}: {line}", number + 1);
                 reader.line(line).with_context(place)?;
+            } else {
+                ensure!(line == COLUMNS, "line {}: the columns have to be {COLUMNS}", number + 1);
+                columns = true;
             }
         }
-        if !columns {
-            bail!("no log: there is no line {COLUMNS}");
-        }
+        ensure!(columns, "no log: there is no line {COLUMNS}");
         Ok(reader.log)
     }
 
@@ -136,22 +132,19 @@ impl Reader {
         let address = u64::from_str_radix(digits, 16).context("address")?;
         let bytes = bytes.parse().context("bytes")?;
         match op {
-            "allocate" => self.allocate(stream, address, bytes),
-            "deallocate" => {
-                self.free(address);
-                Ok(())
-            }
+            "allocate" => self.allocate(stream, address, bytes)?,
+            "deallocate" => self.free(address),
             "deallocate_failed" => {
                 if let Some(block) = self.freed.remove(&address) {
                     self.undo_free(block);
                     self.live.insert(address, block);
                 }
-                Ok(())
             }
             // It had no effect.
-            "allocate_failed" => Ok(()),
+            "allocate_failed" => {}
             other => bail!("no operation is called {other}"),
         }
+        Ok(())
     }
 
     fn allocate(&mut self, on: LoggedStream, address: u64, bytes: usize) -> anyhow::Result<()> {
@@ -161,9 +154,8 @@ impl Reader {
             self.log.streams.len() - 1
         });
         let block = self.log.blocks.len();
-        if self.live.insert(address, block).is_some() {
-            bail!("the address is allocated already");
-        }
+        let is_free = self.live.insert(address, block).is_none();
+        ensure!(is_free, "the address is allocated already");
         self.freed.remove(&address);
         self.log.blocks.push(Block { bytes, stream, from: self.log.steps.len(), until: None });
         self.log.steps.push(Step::Allocate(block));

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use cuda_core::{Allocator, Device, DeviceBuffer, Stream, with_allocator};
 
 use super::log::{Log, Step};
-use crate::Refusal;
+use crate::refuse;
 
 /// A log, with streams of this process in place of the recorded ones.
 pub(crate) struct Player<'a> {
@@ -21,10 +21,9 @@ impl<'a> Player<'a> {
     pub(crate) fn new(log: &'a Log) -> anyhow::Result<Self> {
         let count = Device::count()?;
         let streams = log.streams.iter().map(|stream| {
-            if stream.device >= count {
-                bail!(Refusal(format!("the log needs device {}", stream.device)));
-            }
-            Ok(Device::get(stream.device)?.create_stream()?)
+            let device = stream.device;
+            ensure!(device < count, refuse(format!("the log needs device {device}")));
+            Ok(Device::get(device)?.create_stream()?)
         });
         Ok(Self {
             log,

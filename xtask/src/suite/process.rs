@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::libtest::{self, Parser};
 use super::{Case, Finished, case};
-use crate::process::{self, output};
+use crate::process::{self, FOREVER, output};
 
 /// Lines of a dead process's error output that the failure of its test quotes.
 const QUOTED_LINES: usize = 40;
@@ -31,12 +29,8 @@ pub(crate) struct Invocation {
     /// A program, with arguments, that runs the test program, such as a sanitizer.
     pub(crate) wrapper: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// Whether tests with `#[ignore]` run too.
-    pub(crate) ignored: bool,
-    /// Whether tests run one after the other.
-    pub(crate) serial: bool,
-    /// Whether each test has a process of its own.
-    pub(crate) apart: bool,
+    /// Whether the tests are those of a GPU suite: one after the other, with those that have `#[ignore]`.
+    pub(crate) of_gpu: bool,
 }
 
 /// The results of a run beside its tests.
@@ -72,7 +66,7 @@ impl Program {
         Ok(names.map(|name| Case::parse(&name)).collect())
     }
 
-    /// Runs the named tests. Unless they run apart, all are in one process as long as it lives; if it
+    /// Runs the named tests. Unless they poison it, all are in one process as long as it lives; if it
     /// dies, the running test has failed and the others continue in another process.
     pub(crate) fn run(
         &self,
@@ -80,10 +74,10 @@ impl Program {
         names: &[&str],
         echo: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Run> {
-        let at_a_time = if invocation.apart { 1 } else { names.len().max(1) };
+        let at_a_time = if self.poisons() { 1 } else { names.len().max(1) };
         let mut all = Run::default();
         for names in names.chunks(at_a_time) {
-            let (mut remaining, mut serial) = (names.to_vec(), invocation.serial);
+            let (mut remaining, mut serial) = (names.to_vec(), invocation.of_gpu);
             while !remaining.is_empty() {
                 let command = self.command(invocation, serial, &remaining);
                 let ended = follow(command, echo)?;
@@ -120,7 +114,7 @@ impl Program {
         }
         let variables = invocation.environment.iter();
         command.envs(variables.map(|(name, value)| (name, value)));
-        if invocation.ignored {
+        if invocation.of_gpu {
             command.arg("--include-ignored");
         }
         if serial {
@@ -171,8 +165,7 @@ pub(crate) fn follow(command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Re
         parser.line(line);
         echo(line);
     };
-    let followed = process::follow(command, None, take, tail)?;
-    let (status, (errors, notes)) = followed.context("nothing ended it")?;
+    let (status, (errors, notes)) = process::follow(command, FOREVER, take, tail)?;
     let unfinished = parser.since_last();
     Ok(Ended { status, output: parser.finish(), errors, notes, unfinished })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Case, Invocation, Program, Row, Tag};
 use crate::Refusal;
-use crate::target::{DEVICE_RUNTIME, RUNTIME, Target, simulator_seed, visible};
+use crate::target::{DEVICE_RUNTIME, RUNTIME, Target, visible};
 
 /// compute-sanitizer's exit code after a finding; no test program uses it.
 const SANITIZER_EXIT_CODE: &str = "99";
@@ -32,7 +32,7 @@ pub(crate) enum Variant {
     Lazy,
     /// The same, work done at enqueue.
     Eager,
-    /// The same, work done by a seeded schedule.
+    /// The same, work done by a seeded schedule: with the same seed, unless the environment sets another.
     Threaded,
     /// As [`Self::Lazy`], with the driver's pool instead of the cache.
     DriverPool,
@@ -53,6 +53,7 @@ impl Variant {
     fn describe(self) -> (&'static str, Vec<(&'static str, String)>) {
         let mode = |mode: &str| ("CUDA_SIM_MODE", mode.to_owned());
         let allocator = |name: &str| ("CUDA_CORE_ALLOCATOR", name.to_owned());
+        let seed = || env::var("CUDA_SIM_SEED").unwrap_or_else(|_| "1".into());
         let missing = || ("CUDA_SIM_MISSING", newer_symbols().join(","));
         match self {
             Self::Default => ("default", vec![]),
@@ -61,7 +62,7 @@ impl Variant {
             Self::Memcheck => ("memcheck", vec![("CUDA_TESTS_WATCHDOG", "300".into())]),
             Self::Lazy => ("sim-lazy", vec![mode("lazy")]),
             Self::Eager => ("sim-eager", vec![mode("eager")]),
-            Self::Threaded => ("sim-threaded", vec![mode("threaded"), simulator_seed()]),
+            Self::Threaded => ("sim-threaded", vec![mode("threaded"), ("CUDA_SIM_SEED", seed())]),
             Self::DriverPool => ("sim-driver-pool", vec![mode("lazy"), allocator("driver")]),
             Self::Plain => ("sim-plain", vec![mode("lazy"), allocator("plain")]),
             Self::Oldest => ("sim-cuda-11.8", vec![mode("lazy"), missing()]),
@@ -116,17 +117,12 @@ impl Setting {
             let needed = self.devices;
             return Err(Refusal(format!("needs {needed} devices, {there} visible")));
         }
-        let mut invocation = Invocation {
-            environment: self.environment(target),
-            ignored: true,
-            serial: true,
-            ..Invocation::default()
+        let why = "compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin";
+        let wrapper = match self.variant {
+            Variant::Memcheck => memcheck().ok_or_else(|| Refusal(why.to_owned()))?,
+            _ => Vec::new(),
         };
-        if self.variant == Variant::Memcheck {
-            let why = "compute-sanitizer is neither on PATH nor in /usr/local/cuda*/bin";
-            invocation.wrapper = memcheck().ok_or_else(|| Refusal(why.to_owned()))?;
-        }
-        Ok(invocation)
+        Ok(Invocation { wrapper, environment: self.environment(target), of_gpu: true })
     }
 
     /// How to run a program's tests with it, and their names; the row leaves out the others.
@@ -137,7 +133,7 @@ impl Setting {
         cases: &'a [Case],
         target: &Target,
     ) -> Result<(Invocation, Vec<&'a str>), Refusal> {
-        let invocation = Invocation { apart: program.poisons(), ..self.invocation(target)? };
+        let invocation = self.invocation(target)?;
         Ok((invocation, row.choose(program, cases, |case| self.leaves_out(case, target))))
     }
 

@@ -29,8 +29,7 @@ pub(super) fn run(
     let (setting, target) =
         (Setting { devices, variant: Variant::Lazy }, Target::Simulated { devices });
     let (mut invocation, names) = setting.choose(&mut row, program, &cases, &target)?;
-    let file = ("CUDA_TESTS_FAULTS", record.0.display().to_string());
-    invocation.environment.push(file);
+    invocation.environment.push(("CUDA_TESTS_FAULTS", record.0.display().to_string()));
     invocation.environment.extend(depth.environment());
     println!("\n== {}: {} tests", row.name, names.len());
     // Two per processor: a test that stalls a stream waits for a quarter of its time.

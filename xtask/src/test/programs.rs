@@ -88,8 +88,7 @@ fn run(
         .env("CUDA_SIM_REPORT", &record.0)
         .output()
         .with_context(|| name.to_owned())?;
-    let may_lack = suite == EXAMPLES;
-    let (word, verdict) = verdict(&output, &record.read(), prints, may_lack);
+    let (word, verdict) = verdict(suite, &output, &record.read(), prints);
     println!("{suite} {name} ... {word}");
     let finished = Finished { name: name.to_owned(), verdict, time: started.elapsed() };
     let row = report.row(&format!("{suite}, simulated"));
@@ -98,17 +97,12 @@ fn run(
 }
 
 /// The result, in a word and for the report.
-fn verdict(
-    output: &Output,
-    simulated: &str,
-    prints: &str,
-    may_lack: bool,
-) -> (&'static str, Verdict) {
+fn verdict(suite: &str, output: &Output, simulated: &str, prints: &str) -> (&'static str, Verdict) {
     let [printed, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     let clean = simulated.lines().next().is_some_and(|it| it.contains("no violation"));
     match output.status.code() {
         Some(0) if clean && printed.contains(prints) => ("ok", Verdict::Passed),
-        Some(COULD_NOT_RUN) if clean && may_lack => {
+        Some(COULD_NOT_RUN) if clean && suite == EXAMPLES => {
             let reason = format!("on the simulated driver {}", lacking(&errors));
             ("could not run", Verdict::Ignored(reason))
         }

@@ -95,10 +95,8 @@ pub(super) fn without_text(text: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let length = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if first == '"' {
-            literal(rest, '"')
-        } else if first == '\'' && is_char(rest) {
-            literal(rest, '\'')
+        } else if first == '"' || is_char(rest) {
+            literal(rest, first)
         } else {
             code.push(first);
             rest = &rest[first.len_utf8()..];
@@ -110,10 +108,10 @@ pub(super) fn without_text(text: &str) -> String {
     code
 }
 
-/// Whether a quote begins a character and not a lifetime.
+/// Whether the text begins with a character in quotes; a lifetime has one quote.
 fn is_char(text: &str) -> bool {
-    let mut chars = text.chars().skip(1);
-    chars.next() == Some('\\') || chars.next() == Some('\'')
+    let mut chars = text.chars();
+    chars.next() == Some('\'') && (chars.next() == Some('\\') || chars.next() == Some('\''))
 }
 
 /// Bytes of the literal that `text` begins with.

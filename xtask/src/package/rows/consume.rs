@@ -6,8 +6,8 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{CONFIG, bundled, warnings};
-use crate::package::{Consumer, Crates, Features, Source, Target, Workshop};
+use crate::package::consumer::{CONFIG, expect, warnings};
+use crate::package::{Consumer, Crates, Features, Source, Workshop};
 use crate::process::output;
 use crate::workspace::write;
 
@@ -40,7 +40,7 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
 /// Names of the registry crates that building `directory` compiles on this machine.
 pub(super) fn third_party(workshop: &Workshop, directory: &Path) -> anyhow::Result<Vec<String>> {
     let arguments = "metadata --format-version=1 --filter-platform";
-    let mut cargo = workshop.cargo(directory, Target::Shared, arguments)?;
+    let mut cargo = workshop.cargo(directory, arguments);
     let metadata = output(cargo.arg(workshop.host()?))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     let packages = metadata["packages"].as_array();
@@ -88,7 +88,7 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
     for ((crates, most), own) in CRATES.into_iter().zip([1, 2]) {
         let (source, name) = (repository(workshop), "vendor-consumer");
         let consumer = Consumer::write(workshop, name, &source, crates, Features::None)?;
-        let config = output(&mut consumer.cargo("vendor vendor")?)?;
+        let config = output(&mut consumer.cargo("vendor vendor"))?;
         write(&consumer.directory.join(CONFIG), config)?;
         let vendored = fs::read_dir(consumer.directory.join("vendor"))?.count();
         ensure!(
@@ -99,10 +99,10 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
 
         // Only the folder is available to build from: cargo's home is empty.
         let home = workshop.directory("vendor-home")?;
-        let target = Target::Fresh("vendor-target");
-        let mut cargo = workshop.cargo(&consumer.directory, target, "build --frozen")?;
+        let mut cargo = consumer.cargo("build --frozen");
+        cargo.env("CARGO_TARGET_DIR", workshop.directory("vendor-target")?);
         let built = Built::of(cargo.env("CARGO_HOME", home))?;
-        bundled(&built)?;
+        expect(&built, "bundled")?;
         consumer.run(&built)?;
     }
     let (sys, core) = (counts[0], counts[1]);

@@ -9,7 +9,7 @@ use fs_err as fs;
 
 use super::targets::has_std;
 use crate::cargo::Built;
-use crate::package::{Target, Workshop};
+use crate::package::Workshop;
 use crate::process::{command, output, require, succeeds};
 use crate::refuse;
 use crate::suite::process::follow;
@@ -83,14 +83,10 @@ pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
     output(compiler.arg(&source).arg("-ladvapi32")).context("bcryptprimitives.dll")?;
     let checked = WINDOWS.check(workshop, &[], &environment);
     // Until its server ends, it holds files in the folder.
-    succeeds(waiting(&environment));
-    checked
-}
-
-fn waiting(environment: &[(&str, OsString)]) -> Command {
     let mut server = command("wineserver --wait");
-    server.envs(environment.iter().map(|(name, value)| (name, value)));
-    server
+    server.envs(environment);
+    succeeds(server);
+    checked
 }
 
 impl Elsewhere {
@@ -101,12 +97,11 @@ impl Elsewhere {
         arguments: &[OsString],
         environment: &[(&str, OsString)],
     ) -> anyhow::Result<String> {
-        if workshop.host()? == self.triple {
-            return Err(refuse("it is this machine's own target: cargo xtask test"));
-        }
+        let why = "it is this machine's own target: cargo xtask test";
+        ensure!(workshop.host()? != self.triple, refuse(why));
         has_std(workshop, self.triple)?;
         self.find(self.linker, "")?;
-        let mut cargo = workshop.cargo(&workshop.source(), Target::Shared, TESTS)?;
+        let mut cargo = workshop.cargo(&workshop.source(), TESTS);
         let linker = self.triple.replace('-', "_").to_uppercase();
         cargo.env(format!("CARGO_TARGET_{linker}_LINKER"), self.linker);
         let built = Built::of(cargo.args(["--target", self.triple]))?;
@@ -115,8 +110,7 @@ impl Elsewhere {
         let mut failures = Vec::new();
         for program in built.tests() {
             let mut run = workshop.machine.command(self.runner);
-            run.args(arguments).arg(&program.path);
-            run.envs(environment.iter().map(|(name, value)| (name, value)));
+            run.args(arguments).arg(&program.path).envs(environment.iter().cloned());
             let tests = self.run(run, &program)?;
             passed += tests.iter().filter(|test| !test.has_failed()).count();
             failures.extend(tests.into_iter().filter_map(|test| match test.verdict {
@@ -124,9 +118,8 @@ impl Elsewhere {
                 _ => None,
             }));
         }
-        if !failures.is_empty() {
-            bail!("{passed} passed, {} failed\n{}", failures.len(), failures.join("\n"));
-        }
+        let (failed, failures) = (failures.len(), failures.join("\n"));
+        ensure!(failed == 0, "{passed} passed, {failed} failed\n{failures}");
         let left_out = NOT_HERE.iter().chain(self.not_there);
         let left_out = left_out.map(|(tests, why)| format!("{}: {why}", tests.trim_matches(':')));
         let left_out = left_out.collect::<Vec<_>>().join("; ");

@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{CONFIG, Variables, bundled};
-use crate::package::{Consumer, Crates, Features, Source, Target, Workshop};
+use crate::package::consumer::{CONFIG, Variables, expect};
+use crate::package::{Consumer, Crates, Features, Source, Workshop};
 use crate::process::output;
 use crate::refuse;
 use crate::workspace::{mirror, write};
@@ -19,14 +19,12 @@ const NEWER: &str = include_str!("../../../package/newer.rs");
 /// Builds with `CUDA_SYS_LINK=1` against a stub that the row makes, and runs with it.
 pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     const SEARCHED: &str = "LD_LIBRARY_PATH";
-    if !cfg!(target_os = "linux") {
-        return Err(refuse("the stub library is made for Linux"));
-    }
+    ensure!(cfg!(target_os = "linux"), refuse("the stub library is made for Linux"));
     let (library, symbols) = stub(workshop)?;
     let consumer = workshop.consumer("linked-consumer", Crates::Core, Features::None)?;
     fs::write(consumer.directory.join("src/bin/newer.rs"), NEWER)?;
     let built = consumer.build(&[("CUDA_SYS_LINK", &"1"), ("CUDA_SYS_LIB_DIR", &library)])?;
-    bundled(&built)?;
+    expect(&built, "bundled")?;
     consumer.run_with(&built, SEARCHED, &library)?;
     let mut newer = workshop.machine.command(built.program("newer")?);
     let answers = output(newer.env(SEARCHED, &library))?;
@@ -59,8 +57,7 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
 fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let source = workshop.source();
     let arguments = "rustc --locked --package=cuda-driver-sim --lib --crate-type staticlib";
-    let mut cargo = workshop.cargo(&source, Target::Shared, arguments)?;
-    let built = Built::of(&mut cargo)?;
+    let built = Built::of(&mut workshop.cargo(&source, arguments))?;
     let archive = built.file(&format!("{DLL_PREFIX}cuda_sim.a"))?;
 
     let floor = fs::read_to_string(source.join("cuda-sys/build/floor_11_8.txt"))?;

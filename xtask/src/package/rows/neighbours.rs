@@ -4,7 +4,7 @@ use anyhow::ensure;
 use fs_err as fs;
 
 use crate::cargo::Built;
-use crate::package::consumer::{Variables, bundled, expect};
+use crate::package::consumer::{Variables, expect};
 use crate::package::{Crates, Features, Workshop};
 use crate::workspace::write;
 
@@ -35,7 +35,7 @@ pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     // `DOCS_RS` takes effect only while it is set.
     let system: Variables<'_> =
         &[("CUDA_SYS_BINDINGS", &"system"), ("CUDA_SYS_INCLUDE_DIR", &include)];
-    bundled(&consumer.build(&[system, &[("DOCS_RS", &"1")]].concat())?)?;
+    expect(&consumer.build(&[system, &[("DOCS_RS", &"1")]].concat())?, "bundled")?;
     expect(&consumer.build(system)?, "system")?;
 
     // Without a search on `PATH`, another value of it rebuilds nothing.
@@ -43,7 +43,7 @@ pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     let settings: [Variables<'_>; 2] = [system, &[("CUDA_SYS_BINDINGS", &"bundled")]];
     for variables in settings {
         consumer.build(variables)?;
-        let mut cargo = consumer.cargo("build --verbose")?;
+        let mut cargo = consumer.cargo("build --verbose");
         cargo.envs(variables.iter().copied()).env("PATH", &path);
         let again = Built::of(&mut cargo)?;
         ensure!(again.errors.contains("Fresh cuda-sys"), "PATH is watched: {}", again.errors);

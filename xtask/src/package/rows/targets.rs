@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 
 use crate::cargo::Built;
-use crate::package::consumer::{bundled, expect, warnings};
+use crate::package::consumer::{expect, warnings};
 use crate::package::{Crates, Features, Workshop};
 use crate::process::output;
 use crate::refuse;
@@ -20,7 +20,7 @@ pub(super) fn aarch64_linux(workshop: &Workshop) -> anyhow::Result<String> {
     let below = "targets/sbsa-linux/include";
     let root = workshop.toolkit("aarch64", below, &header.text)?;
     let consumer = workshop.consumer("target-consumer", Crates::Core, Features::Default)?;
-    let mut cargo = consumer.cargo("check --target")?;
+    let mut cargo = consumer.cargo("check --target");
     cargo.arg(TARGET).env("CUDA_HOME", &root);
     let built = Built::of(cargo.env("CUDA_SYS_BINDINGS", "system"))?;
     let generated = expect(&built, "system")?;
@@ -36,18 +36,16 @@ pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
 /// Checks a consumer with and without bindgen beside a toolkit of the host, which must not be used
 /// for the target.
 fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
-    if workshop.host()? == target {
-        return Err(refuse("it is this machine's own"));
-    }
+    ensure!(workshop.host()? != target, refuse("it is this machine's own"));
     has_std(workshop, target)?;
     let header = "#define CUDA_VERSION 13000\n#error for another target\n";
     let root = workshop.toolkit("host", "include", header)?;
     let mut said = String::new();
     for features in [Features::None, Features::Default] {
         let consumer = workshop.consumer("target-consumer", Crates::Core, features)?;
-        let mut cargo = consumer.cargo("check --target")?;
+        let mut cargo = consumer.cargo("check --target");
         let built = Built::of(cargo.arg(target).env("CUDA_HOME", &root))?;
-        said = bundled(&built)?.to_string();
+        said = expect(&built, "bundled")?.to_string();
         warnings(&built, 0)?;
         let warns = built.errors.lines().any(|line| line.starts_with("warning"));
         ensure!(!warns, "the compiler warns: {}", built.errors);

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use fs_err as fs;
 
 use super::consume::third_party;
-use crate::package::{Target, Workshop};
+use crate::package::Workshop;
 use crate::process::{last_lines, output};
 use crate::refuse;
 use crate::workspace::write;
@@ -89,12 +89,13 @@ impl fmt::Display for Time {
 fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Result<Time> {
     let probe = workshop.project("time-probe", "probe", &format!("{dependency}\n"))?;
     write(&probe.join("src/lib.rs"), "")?;
-    output(&mut workshop.cargo(&probe, Target::Shared, "fetch")?).context("downloading")?;
+    output(&mut workshop.cargo(&probe, "fetch")).context("downloading")?;
     let crates = third_party(workshop, &probe)?.len();
     let header = workshop.newest_header().ok();
     let mut runs = Vec::new();
     for _ in 0..times {
-        let mut cargo = workshop.cargo(&probe, Target::Fresh("time-target"), BUILD)?;
+        let mut cargo = workshop.cargo(&probe, BUILD);
+        cargo.env("CARGO_TARGET_DIR", workshop.directory("time-target")?);
         // With a toolkit, so that bindgen is compiled and also runs.
         if let Some(include) = header.map(|header| &header.include) {
             cargo.env("CUDA_SYS_INCLUDE_DIR", include);
@@ -123,13 +124,9 @@ fn children_time() -> Option<Duration> {
 fn in_children(stat: &str) -> Option<Duration> {
     // The second field is a name in parentheses, which may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut times = fields.split_whitespace().skip(13);
-    Some(ticks(times.next()?)? + ticks(times.next()?)?)
-}
-
-/// The kernel counts time in hundredths of a second.
-fn ticks(field: &str) -> Option<Duration> {
-    Some(Duration::from_millis(10 * field.parse::<u64>().ok()?))
+    let mut times = fields.split_whitespace().skip(13).map(str::parse::<u64>);
+    // The kernel counts time in hundredths of a second.
+    Some(Duration::from_millis(10 * (times.next()?.ok()? + times.next()?.ok()?)))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::cargo::Built;
 use crate::package::consumer::{Seen, expect, seen, warnings};
 use crate::package::machine::Mount;
 use crate::package::workshop::Header;
-use crate::package::{Consumer, Crates, Features, Target, Workshop};
+use crate::package::{Consumer, Crates, Features, Workshop};
 use crate::refuse;
 use crate::workspace::write;
 
@@ -112,9 +112,8 @@ pub(super) fn debian(workshop: &Workshop) -> anyhow::Result<String> {
 
 pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.newest_header()?;
-    if !workshop.machine.namespaces {
-        return Err(refuse("a header in /usr/include needs user namespaces to put it there"));
-    }
+    let why = "a header in /usr/include needs user namespaces to put it there";
+    ensure!(workshop.machine.namespaces, refuse(why));
     let mounts = [Mount::Overlay {
         lower: PathBuf::from("/usr/include"),
         upper: workshop.toolkit("debian-customary", ".", &header.text)?,
@@ -122,13 +121,11 @@ pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     }];
     let mut probe = workshop.machine.command_among("test".as_ref(), &mounts);
     let probe = probe.args(["-f", "/usr/include/cuda.h"]).output()?;
-    if !probe.status.success() {
-        let why = String::from_utf8_lossy(&probe.stderr);
-        return Err(refuse(format!("/usr/include cannot be overlaid: {}", why.trim())));
-    }
+    let why = String::from_utf8_lossy(&probe.stderr);
+    let why = format!("/usr/include cannot be overlaid: {}", why.trim());
+    ensure!(probe.status.success(), refuse(why));
     let consumer = consumer(workshop)?;
-    let directory = &consumer.directory;
-    let mut cargo = workshop.cargo_among(&mounts, directory, Target::Shared, "build")?;
+    let mut cargo = workshop.cargo_among(&mounts, &consumer.directory, "build");
     // The default value, but a change to the environment: a new header alone does not make cargo
     // run the script again.
     let built = Built::of(cargo.env("CUDA_SYS_BINDINGS", "auto"))?;
