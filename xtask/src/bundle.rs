@@ -38,67 +38,52 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let directory = &args.directory;
     fs::create_dir_all(directory)?;
-    let mut pack = Pack { directory, sizes: Vec::new() };
+    let mut sizes = Vec::new();
+    let mut pack = |from: &Path, name: &str| -> anyhow::Result<()> {
+        let to = directory.join(name);
+        // The file of a running program cannot be written to, but it can be replaced.
+        if to.exists() {
+            fs::remove_file(&to)?;
+        }
+        sizes.push((name.to_owned(), fs::copy(from, &to)?));
+        Ok(())
+    };
     for program in build(&format!("{} --profile bundle", test_gpu::SUITES))?.tests() {
-        pack.copy(&program.path, test_gpu::file_name(&program.suite))?;
+        pack(&program.path, test_gpu::file_name(&program.suite))?;
     }
     let built =
         build("build -p xtask -p cuda-driver-sim-library -p cuda-interop --profile bundle")?;
     for (name, path) in built.programs() {
-        pack.copy(path, name)?;
+        pack(path, name)?;
     }
     match peers::build() {
-        Ok(path) => pack.copy(&path, peers::PROGRAM)?,
+        Ok(path) => pack(&path, peers::PROGRAM)?,
         Err(why) => eprintln!("left out: {why}"),
     }
     fs::create_dir_all(directory.join("examples"))?;
     let examples = "build -p cuda-core --example cublas --example distributed --profile bundle";
     for (name, path) in build(examples)?.programs() {
-        pack.copy(path, &format!("examples/{name}"))?;
+        pack(path, &format!("examples/{name}"))?;
     }
     for library in ["cuda_sim", "cuda_interop"] {
-        pack.copy(built.library(library)?, &library_file(library))?;
+        pack(built.library(library)?, &library_file(library))?;
     }
     let root = workspace::root()?;
     for (folder, name) in FILES {
-        pack.copy(&root.join(folder).join(name), name)?;
+        pack(&root.join(folder).join(name), name)?;
     }
-    pack.print()
-}
-
-/// The directory of the bundle while it is written.
-struct Pack<'a> {
-    directory: &'a Path,
-    sizes: Vec<(String, u64)>,
-}
-
-impl Pack<'_> {
-    fn copy(&mut self, from: &Path, name: &str) -> anyhow::Result<()> {
-        let to = self.directory.join(name);
-        // The file of a running program cannot be written to, but it can be replaced.
-        if to.exists() {
-            fs::remove_file(&to)?;
-        }
-        let size = fs::copy(from, &to)?;
-        self.sizes.push((name.into(), size));
-        Ok(())
+    let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+    let total = sizes.iter().map(|(_, size)| size).sum();
+    let mut table = Table::new(["file", "MiB"]);
+    for (name, size) in &sizes {
+        table.row([name, &mebibytes(*size)]);
     }
-
-    fn print(&self) -> anyhow::Result<Outcome> {
-        let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
-        let total = self.sizes.iter().map(|(_, size)| size).sum();
-        let mut table = Table::new(["file", "MiB"]);
-        for (name, size) in &self.sizes {
-            table.row([name, &mebibytes(*size)]);
-        }
-        table.row(["total", &mebibytes(total)]);
-        println!("{table}");
-        ensure!(total <= LIMIT, "the bundle is over {} MiB", LIMIT >> 20);
-        let directory = self.directory.display();
-        println!(
-            "{directory}/run.sh runs the matrix, bench.sh measures, and interop.sh nests guards with \
-             PyTorch and CuPy"
-        );
-        Ok(Outcome::Passed)
-    }
+    table.row(["total", &mebibytes(total)]);
+    println!("{table}");
+    ensure!(total <= LIMIT, "the bundle is over {} MiB", LIMIT >> 20);
+    println!(
+        "{}/run.sh runs the matrix, bench.sh measures, and interop.sh nests guards with PyTorch and CuPy",
+        directory.display()
+    );
+    Ok(Outcome::Passed)
 }

@@ -104,17 +104,15 @@ impl Built {
     /// The test programs.
     pub(crate) fn tests(&self) -> Vec<Program> {
         let tests = self.artifacts.iter().filter(|built| built.profile.test);
-        let program =
-            |Artifact { package_id, manifest_path, target, executable, .. }: &Artifact| {
-                let package = package_name(package_id);
-                let suite = match target.kind.iter().any(|kind| kind == "test" || kind == "example")
-                {
-                    true => format!("{package}::{}", target.name),
-                    false => format!("{package} (unit tests)"),
-                };
-                let directory = manifest_path.parent().map(Path::to_owned);
-                Some(Program { suite, path: executable.clone()?, directory })
+        let program = |built: &Artifact| {
+            let (package, Target { kind, name }) = (package_name(&built.package_id), &built.target);
+            let suite = match kind.iter().any(|kind| kind == "test" || kind == "example") {
+                true => format!("{package}::{name}"),
+                false => format!("{package} (unit tests)"),
             };
+            let directory = built.manifest_path.parent().map(Path::to_owned);
+            Some(Program { suite, path: built.executable.clone()?, directory })
+        };
         tests.filter_map(program).collect()
     }
 
@@ -154,16 +152,14 @@ impl Built {
     /// rest of its output, which cargo shows too.
     pub(crate) fn said_by(&self, package: &str, level: &str) -> Vec<&str> {
         let prefix = format!("{level}: {package}@");
-        let lines = self.errors.lines();
-        lines.filter(|line| line.starts_with(&prefix)).collect()
+        self.errors.lines().filter(|line| line.starts_with(&prefix)).collect()
     }
 }
 
 impl Script {
     /// A variable that it set for the compiler.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
-        let found = self.env.iter().find(|(variable, _)| variable == name);
-        found.map(|(_, value)| value.as_str())
+        self.env.iter().find(|(variable, _)| variable == name).map(|(_, value)| value.as_str())
     }
 }
 

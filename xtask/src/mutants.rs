@@ -4,7 +4,7 @@
 mod mutation;
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -52,13 +52,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         let (file, stale) = (mutation::FILE, stale.join("\n  "));
         bail!("the source has changed under mutations; adapt them in {file}:\n  {stale}");
     }
-    let scratch = Scratch(root.join("target/mutants"));
-    workspace::mirror(&root, &scratch.tree())?;
+    let tree = root.join("target/mutants/tree");
+    workspace::mirror(&root, &tree)?;
     println!("unmutated: the tests must pass");
-    let (pass, of_gpu) = pass_unmutated(&scratch, &mutations)?;
-    if !pass {
+    let Some(of_gpu) = pass_unmutated(&tree, &mutations)? else {
         return Ok(Outcome::Failed);
-    }
+    };
     let mut table = Table::new(["mutant", "tests", "red", "seconds", "verdict"]);
     let mut caught = 0;
     for mutation in &mutations {
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         let began = Instant::now();
         let gpu = mutation.tests.iter().any(|test| of_gpu.contains(test));
         let tests = mutation.tests.len();
-        let (red, verdict) = match try_mutation(&scratch, mutation, gpu)? {
+        let (red, verdict) = match try_mutation(&tree, mutation, gpu)? {
             None => (0, "does not compile".to_owned()),
             Some(green) if green.is_empty() => (tests, "caught".to_owned()),
             Some(green) => (tests - green.len(), format!("NOT CAUGHT by {}", green.join(", "))),
@@ -117,67 +116,52 @@ fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Ve
     Ok(mutations)
 }
 
-/// The folder with a copy of the workspace, in which mutations are made.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn tree(&self) -> PathBuf {
-        self.0.join("tree")
-    }
-
-    /// Builds the suites that contain the mutations' tests: the tests of the library on the simulated
-    /// driver, and, if `gpu`, those for real GPUs. The target directory is the same for every mutant.
-    fn build(&self, gpu: bool) -> anyhow::Result<Vec<Program>> {
-        // Mutants are not debugged.
-        let mut cargo = cargo("test --quiet --no-run --test=sim --config=profile.dev.debug=false");
-        cargo.args(gpu.then_some("--test=gpu"));
-        cargo.arg("--manifest-path").arg(self.tree().join("Cargo.toml"));
-        cargo.arg("--target-dir").arg(self.0.join("build"));
-        let built = Built::of(cargo.stderr(Stdio::inherit()))?;
-        let mut programs = built.tests();
-        programs.retain(|program| ["cuda-tests::sim", GPU].contains(&program.suite.as_str()));
-        programs.sort_by_key(|program| program.suite == GPU);
-        Ok(programs)
-    }
+/// Builds the suites that contain the mutations' tests, in `tree`, a copy of the workspace: the tests of the
+/// library on the simulated driver, and, if `gpu`, those for real GPUs. The target directory is the same for
+/// every mutant.
+fn build(tree: &Path, gpu: bool) -> anyhow::Result<Vec<Program>> {
+    // Mutants are not debugged.
+    let mut cargo = cargo("test --quiet --no-run --test=sim --config=profile.dev.debug=false");
+    cargo.args(gpu.then_some("--test=gpu"));
+    cargo.arg("--manifest-path").arg(tree.join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(tree.with_file_name("build"));
+    let built = Built::of(cargo.stderr(Stdio::inherit()))?;
+    let mut programs = built.tests();
+    programs.retain(|program| ["cuda-tests::sim", GPU].contains(&program.suite.as_str()));
+    programs.sort_by_key(|program| program.suite == GPU);
+    Ok(programs)
 }
 
 /// The suite for real GPUs; its tests' names end in what they need.
 const GPU: &str = "cuda-tests::gpu";
 
-/// Runs all tests; returns whether they pass, and those that only the suite for real GPUs has.
-fn pass_unmutated(
-    scratch: &Scratch,
-    mutations: &[Mutation],
-) -> anyhow::Result<(bool, HashSet<String>)> {
-    let programs = scratch.build(true).context("the unmutated workspace")?;
+/// Runs all tests; if they pass, returns those that only the suite for real GPUs has.
+fn pass_unmutated(tree: &Path, mutations: &[Mutation]) -> anyhow::Result<Option<HashSet<String>>> {
+    let programs = build(tree, true).context("the unmutated workspace")?;
     let names = mutations.iter().flat_map(|mutation| &mutation.tests);
     let names: BTreeSet<&str> = names.map(String::as_str).collect();
     let (finished, of_gpu) = run_tests(&programs, names)?;
-    let mut pass = true;
-    for Finished { name, verdict, .. } in finished {
-        if verdict != Verdict::Passed {
-            println!("    {name} does not pass unmutated: {verdict:?}");
-            pass = false;
-        }
+    let failed: Vec<_> = finished.iter().filter(|it| it.verdict != Verdict::Passed).collect();
+    for Finished { name, verdict, .. } in &failed {
+        println!("    {name} does not pass unmutated: {verdict:?}");
     }
-    Ok((pass, of_gpu))
+    Ok(failed.is_empty().then_some(of_gpu))
 }
 
 /// The tests that did not notice a mutation, unless it does not compile.
 fn try_mutation(
-    scratch: &Scratch,
+    tree: &Path,
     mutation: &Mutation,
     gpu: bool,
 ) -> anyhow::Result<Option<Vec<String>>> {
-    let tree = scratch.tree();
     let mut originals = Vec::new();
-    for (file, mutant) in mutation.mutants(&tree)? {
+    for (file, mutant) in mutation.mutants(tree)? {
         let file = tree.join(file);
         originals.push((file.clone(), fs::read_to_string(&file)?));
         fs::write(file, mutant)?;
     }
     let names = mutation.tests.iter().map(String::as_str).collect();
-    let finished = scratch.build(gpu).ok().map(|programs| run_tests(&programs, names));
+    let finished = build(tree, gpu).ok().map(|programs| run_tests(&programs, names));
     for (file, original) in originals {
         fs::write(file, original)?;
     }
@@ -201,9 +185,9 @@ fn run_tests(
     let (mut of_gpu, mut finished) = (HashSet::new(), Vec::new());
     for program in programs {
         let mut cases = program.list("")?;
-        cases.retain(|case| left.remove(case.title()));
+        cases.retain(|case| left.remove(case.title.as_str()));
         if program.suite == GPU {
-            of_gpu.extend(cases.iter().map(|case| case.title().to_owned()));
+            of_gpu.extend(cases.iter().map(|case| case.title.clone()));
         }
         let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
         finished.extend(program.run(&invocation, &names, &mut |_| {})?.finished);

@@ -21,10 +21,7 @@ pub(crate) fn each<T: Send, R: Send>(
 ) -> Vec<R> {
     let left = Mutex::new(items.into_iter().enumerate());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let some = || -> Vec<(usize, R)> {
-        let items = iter::from_fn(next);
-        items.map(|(at, item)| (at, work(item))).collect()
-    };
+    let some = || iter::from_fn(next).map(|(at, item)| (at, work(item))).collect::<Vec<_>>();
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(some)).collect();
         let joined = workers.into_iter().map(|worker| worker.join());

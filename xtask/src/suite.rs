@@ -49,8 +49,7 @@ pub(crate) fn slowest(mut times: Vec<(Duration, String)>, named: usize) -> Strin
     times.sort_unstable();
     let all: Duration = times.iter().map(|(time, _)| *time).sum();
     let mut text = format!("{:.0} s of tests; the slowest:", all.as_secs_f64());
-    for (time, name) in times.iter().rev().take(named) {
-        text += &format!("\n    {:6.1} s {name}", time.as_secs_f64());
-    }
+    let slow = times.iter().rev().take(named);
+    text.extend(slow.map(|(time, name)| format!("\n    {:6.1} s {name}", time.as_secs_f64())));
     text
 }

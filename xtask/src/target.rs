@@ -4,7 +4,7 @@ pub(crate) mod libraries;
 
 use std::env;
 use std::fmt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 use cuda_core::{Device, Version, driver_version, nccl};
@@ -37,11 +37,8 @@ impl Target {
     /// Queries the driver in a process of its own, so that this one can start others without an
     /// initialised driver. The inner error says why there is no GPU.
     pub(crate) fn probe() -> anyhow::Result<Result<Self, String>> {
-        let output = Command::new(env::current_exe()?)
-            .arg("devices")
-            .stdin(Stdio::null())
-            .output()
-            .context("asking for devices")?;
+        let output = Command::new(env::current_exe()?).arg("devices").output();
+        let output = output.context("asking for devices")?;
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr);
             return Ok(Err(message.trim().trim_start_matches("error: ").into()));
@@ -71,16 +68,13 @@ impl Target {
 
     /// Makes this process use the simulated driver and the simulated NCCL, if that is the target.
     pub(crate) fn install(&self) -> anyhow::Result<()> {
-        match self {
-            Self::Real(_) => Ok(()),
-            Self::Simulated { devices } => {
-                install(cuda_sim::Config::default().devices(*devices))?;
-                // SAFETY: the simulated NCCL is linked with this program, and its functions have the
-                // signatures of `nccl.h`.
-                unsafe { nccl::install(cuda_sim::symbol) }?;
-                Ok(())
-            }
+        if let Self::Simulated { devices } = self {
+            install(cuda_sim::Config::default().devices(*devices))?;
+            // SAFETY: the simulated NCCL is linked with this program, and its functions have the
+            // signatures of `nccl.h`.
+            unsafe { nccl::install(cuda_sim::symbol) }?;
         }
+        Ok(())
     }
 
     pub(crate) fn devices(&self) -> u32 {

@@ -150,16 +150,13 @@ fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
 
 fn run_pass(program: &Program, setting: Option<Setting>, filter: &str) -> anyhow::Result<Row> {
     let mut row = Row::new(&program.suite);
-    let mut invocation = Invocation::default();
     let cases = program.list(filter)?;
-    let names = match setting {
-        None => row.choose(program, &cases, |_| None),
+    let (invocation, names) = match setting {
+        None => (Invocation::default(), row.choose(program, &cases, |_| None)),
         Some(setting) => {
             row.name += &format!(", {setting}");
-            let names;
             let target = Target::Simulated { devices: setting.devices };
-            (invocation, names) = setting.choose(&mut row, program, &cases, &target)?;
-            names
+            setting.choose(&mut row, program, &cases, &target)?
         }
     };
     if !names.is_empty() {

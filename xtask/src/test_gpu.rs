@@ -13,7 +13,7 @@ use fs_err as fs;
 use crate::cargo::build;
 use crate::progress::Progress;
 use crate::suite::report::Status;
-use crate::suite::{Case, Invocation, Program, Report, Row, Run, Setting, junit, libtest};
+use crate::suite::{Case, Program, Report, Row, Setting, junit, libtest};
 use crate::target::Target;
 use crate::{Outcome, Refusal, refuse};
 use matrix::Matrix;
@@ -148,38 +148,27 @@ fn run_row(
 ) -> anyhow::Result<Row> {
     let mut row = Row::new(setting.to_string());
     for (program, cases) in suites {
-        match setting.choose(&mut row, program, cases, target) {
-            Ok((invocation, names)) => {
-                let run = run_program(program, &invocation, &names, setting)?;
-                row.add(&program.suite, run);
-            }
+        let (invocation, names) = match setting.choose(&mut row, program, cases, target) {
+            Ok(chosen) => chosen,
             Err(Refusal(reason)) => {
                 row.status = Status::NotRun(reason);
                 return Ok(row);
             }
-        }
+        };
+        let progress = Progress::bar(names.len());
+        let mut seen = HashSet::new();
+        let run = program.run(&invocation, &names, &mut |line: &str| {
+            let announced = libtest::announced(line).map(|(name, _)| name);
+            if let Some(name) = announced.filter(|name| seen.insert((*name).to_owned())) {
+                progress.step(format!("{setting} {}", Case::parse(name).title));
+            }
+        });
+        progress.finish();
+        row.add(&program.suite, run?);
     }
     // A filter may match no test; without one, a row without tests is not a success.
     if row.tests.is_empty() && args.filter.is_none() {
         row.status = Status::NotRun("no test is for this row".into());
     }
     Ok(row)
-}
-
-fn run_program(
-    program: &Program,
-    invocation: &Invocation,
-    names: &[&str],
-    setting: &Setting,
-) -> anyhow::Result<Run> {
-    let progress = Progress::bar(names.len());
-    let mut seen = HashSet::new();
-    let run = program.run(invocation, names, &mut |line: &str| {
-        let announced = libtest::announced(line).map(|(name, _)| name);
-        if let Some(name) = announced.filter(|name| seen.insert((*name).to_owned())) {
-            progress.step(format!("{setting} {}", Case::parse(name).title()));
-        }
-    });
-    progress.finish();
-    run
 }

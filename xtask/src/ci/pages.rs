@@ -40,8 +40,7 @@ fn complaint(page: &str, text: &str, first: &[&str]) -> Option<String> {
 
 /// Methods of the page, in its order.
 fn methods(text: &str) -> impl Iterator<Item = &str> {
-    let ids = text.split("<section id=\"method.").skip(1);
-    ids.filter_map(|rest| rest.split('"').next())
+    text.split("<section id=\"method.").skip(1).filter_map(|rest| rest.split('"').next())
 }
 
 #[cfg(test)]

@@ -73,13 +73,11 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
             Err(_) => complaints.push(format!("{name}: not text")),
         }
     }
-    if let Some(claims) = pages.get(CLAIMS) {
-        let gone = named::missing(claims, &tests);
-        complaints.extend(gone.iter().map(|test| format!("{CLAIMS}: no test {test}")));
-    }
+    let text = |page| pages.get(page).map_or("", String::as_str);
+    let gone = named::missing(text(CLAIMS), &tests).into_iter();
+    complaints.extend(gone.map(|test| format!("{CLAIMS}: no test {test}")));
     for (page, column) in API {
-        let text = pages.get(page).map_or("", String::as_str);
-        let unknown = named::unknown(text, column, &words);
+        let unknown = named::unknown(text(page), column, &words);
         let complaint = |name| format!("{page}: {API_SOURCE} has no {name}");
         complaints.extend(unknown.into_iter().map(complaint));
     }

@@ -46,25 +46,23 @@ pub(crate) fn seed_of_pair(from: u32, to: u32) -> u64 {
 
 /// Fills `bytes` with a sequence that depends on position and `seed`.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
-    for (index, chunk) in bytes.chunks_mut(8).enumerate() {
-        let word = word(index as u64, seed).to_le_bytes();
+    for (chunk, word) in bytes.chunks_mut(8).zip(words(seed)) {
         chunk.copy_from_slice(&word[..chunk.len()]);
     }
 }
 
 /// Whether `bytes` are the sequence that [`fill`] makes from `seed`.
 pub(crate) fn is_filled(bytes: &[u8], seed: u64) -> bool {
-    bytes.chunks(8).enumerate().all(|(index, chunk)| {
-        let word = word(index as u64, seed).to_le_bytes();
-        chunk == &word[..chunk.len()]
-    })
+    bytes.chunks(8).zip(words(seed)).all(|(chunk, word)| *chunk == word[..chunk.len()])
 }
 
-/// A step of splitmix64: neighbouring words differ in about half of their bits.
-fn word(index: u64, seed: u64) -> u64 {
-    let mut z = (index ^ seed.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z ^ (z >> 27)
+/// Steps of splitmix64: neighbouring words differ in about half of their bits.
+fn words(seed: u64) -> impl Iterator<Item = [u8; 8]> {
+    (0..).map(move |index: u64| {
+        let mut z = (index ^ seed.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (z ^ (z >> 27)).to_le_bytes()
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The demo's results.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::iter;
 
 use serde::Serialize;
@@ -47,9 +46,8 @@ pub(crate) struct DeviceReport {
 impl Report {
     /// Whether every byte compared equal and every guard restored the current context.
     pub(crate) fn verified(&self) -> bool {
-        let devices = self.devices.iter();
         !self.devices.is_empty()
-            && devices.clone().all(|d| d.verified && d.guard.restored)
+            && self.devices.iter().all(|d| d.verified && d.guard.restored)
             && self.peers.iter().all(|peer| peer.verified)
     }
 
@@ -66,7 +64,7 @@ impl Report {
     /// The results.
     pub(crate) fn conclusion(&self) -> String {
         let mut text = self.kinds();
-        let _ = writeln!(text, "{}", self.alone());
+        text += &format!("{}\n", self.alone());
         if !self.peers.is_empty() {
             text.push_str(&self.matrix());
         }
@@ -76,12 +74,10 @@ impl Report {
             + self.peers.iter().filter(|p| p.verified).count();
         let verdict = if self.verified() { "ok" } else { "FAILED" };
         let devices = self.devices.len();
-        let _ = writeln!(
-            text,
+        text + &format!(
             "{verdict}: {equal} of {transfers} round trips equal in every byte, \
-             {guards} of {devices} guards restored"
-        );
-        text
+             {guards} of {devices} guards restored\n"
+        )
     }
 
     /// A line for each kind of device.
@@ -120,17 +116,15 @@ impl Report {
     /// so that a row stays a line.
     fn matrix(&self) -> String {
         let ordinals: Vec<u32> = self.devices.iter().map(|device| device.ordinal).collect();
-        let cell = |from, to| {
-            let pair = self.peers.iter().find(|it| (it.from, it.to) == (from, to));
-            match pair {
-                None => "-".to_owned(),
-                Some(peer) if !peer.verified => "WRONG".to_owned(),
-                Some(peer) => {
-                    let mark = if peer.access { "" } else { "*" };
-                    let is_wide = ordinals.len() > WIDE;
-                    let rate = if is_wide { one(peer.copy.safe) } else { both(&peer.copy) };
-                    format!("{rate}{mark}")
-                }
+        let pair = |from, to| self.peers.iter().find(|it| (it.from, it.to) == (from, to));
+        let is_wide = ordinals.len() > WIDE;
+        let cell = |from, to| match pair(from, to) {
+            None => "-".to_owned(),
+            Some(peer) if !peer.verified => "WRONG".to_owned(),
+            Some(peer) => {
+                let mark = if peer.access { "" } else { "*" };
+                let rate = if is_wide { one(peer.copy.safe) } else { both(&peer.copy) };
+                format!("{rate}{mark}")
             }
         };
         let headings = iter::once("copies from".to_owned());

@@ -101,8 +101,7 @@ fn compare(
     };
     let effort = Effort::FULL.at_most(ROUNDS);
     let raw = || wait(raw(stream.as_raw()), stream);
-    let measured = pair(effort, 1, safe, raw, || Ok(()))?;
-    let measured = measured.moving(bytes);
+    let measured = pair(effort, 1, safe, raw, || Ok(()))?.moving(bytes);
     Ok(Rate { safe: measured.ours, raw: measured.raw.unwrap_or_default() })
 }
 

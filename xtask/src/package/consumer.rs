@@ -56,20 +56,23 @@ pub(super) enum Features {
 pub(super) enum Source {
     /// Directories below this one.
     Path(PathBuf),
-    /// A commit of this repository.
-    Git { url: String, commit: String },
-    /// By version, as from a registry that has these packages.
-    Registry { packages: PathBuf },
+    /// The snapshot, as a git repository.
+    Git,
+    /// By version, as from a registry that has the packages in this directory.
+    Registry(PathBuf),
 }
 
 impl Source {
     /// The dependency's fields in a manifest.
-    fn fields(&self, krate: &str) -> String {
+    fn fields(&self, workshop: &Workshop, krate: &str) -> String {
         match self {
             // A literal string of TOML: nothing in it is escaped.
             Source::Path(folder) => format!("path = '{}'", folder.join(krate).display()),
-            Source::Git { url, commit } => format!("git = '{url}', rev = '{commit}'"),
-            Source::Registry { .. } => "version = '*'".to_owned(),
+            Source::Git => {
+                let (folder, commit) = (workshop.source(), &workshop.commit);
+                format!("git = 'file://{}', rev = '{commit}'", folder.display())
+            }
+            Source::Registry(_) => "version = '*'".to_owned(),
         }
     }
 }
@@ -96,9 +99,9 @@ impl<'a> Consumer<'a> {
         let defaults = features == Features::Default;
         let (mut dependencies, mut patches) = (String::new(), String::new());
         for (krate, ..) in crates.programs() {
-            let fields = source.fields(krate);
+            let fields = source.fields(workshop, krate);
             dependencies += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
-            if let Source::Registry { packages } = source {
+            if let Source::Registry(packages) = source {
                 let package = packages.join(krate);
                 patches += &format!("{krate} = {{ path = '{}' }}\n", package.display());
             }
@@ -148,16 +151,11 @@ impl<'a> Consumer<'a> {
         self.run_with(built, "CUDA_SYS_LIBRARY", self.workshop.simulator()?)
     }
 
-    /// Runs every program with this variable set.
-    pub(super) fn run_with(
-        &self,
-        built: &Built,
-        variable: &str,
-        value: &Path,
-    ) -> anyhow::Result<()> {
+    /// Runs every program with the variable of this name set.
+    pub(super) fn run_with(&self, built: &Built, name: &str, value: &Path) -> anyhow::Result<()> {
         for (_, program, _) in self.crates.programs() {
             let mut command = self.workshop.machine.command(built.program(program)?);
-            command.env("CUDA_SIM_DEVICES", DEVICES).env(variable, value);
+            command.env("CUDA_SIM_DEVICES", DEVICES).env(name, value);
             let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
             ensure!(
                 said.starts_with(&format!("{DEVICES} devices, ")),
@@ -207,8 +205,7 @@ pub(super) fn seen(built: &Built) -> anyhow::Result<Seen> {
         include: consumer.variable("SEEN_INCLUDE").map(PathBuf::from),
         root: consumer.variable("SEEN_ROOT").map(PathBuf::from),
     };
-    let own = built.script("cuda-sys").map(|script| &script.cfgs[..]);
-    let cfgs = own.unwrap_or_default();
+    let cfgs = built.script("cuda-sys").map_or(&[][..], |script| &script.cfgs);
     let generated = cfgs.iter().any(|cfg| cfg == "cuda_sys_generated");
     ensure!(
         generated == (seen.bindings == "system"),

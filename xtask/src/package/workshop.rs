@@ -20,8 +20,8 @@ pub(super) struct Workshop {
     root: PathBuf,
     folder: PathBuf,
     pub(super) machine: Machine,
-    /// Headers passed on the command line, the oldest first.
-    named: Vec<Header>,
+    /// The newest and the oldest of the headers passed on the command line, or of those that
+    /// `cargo xtask headers` keeps, which are fetched when a row first needs one.
     newest: OnceCell<Result<Header, String>>,
     oldest: OnceCell<Result<Header, String>>,
     simulator: OnceCell<PathBuf>,
@@ -54,11 +54,12 @@ impl Workshop {
         let named = headers.iter().map(|file| Header::read(file));
         let mut named: Vec<Header> = named.collect::<Result<_, _>>()?;
         named.sort_by_key(|header| header.version);
+        let known =
+            |header: Option<&Header>| header.map_or_else(OnceCell::new, |it| Ok(it.clone()).into());
         let mut workshop = Self {
             machine: Machine::look(),
-            named,
-            newest: OnceCell::new(),
-            oldest: OnceCell::new(),
+            newest: known(named.last()),
+            oldest: known(named.first()),
             simulator: OnceCell::new(),
             commit: String::new(),
             folder: workspace::target(&root)?.join("xtask-package"),
@@ -131,26 +132,20 @@ impl Workshop {
 
     /// The newest header; without one, a row that needs it counts as not run.
     pub(super) fn newest_header(&self) -> anyhow::Result<&Header> {
-        self.header(self.named.last(), &self.newest, fetch::NEWEST)
+        self.header(&self.newest, fetch::NEWEST)
     }
 
     /// A header that differs from the newest, if there are two.
     pub(super) fn oldest_header(&self) -> anyhow::Result<&Header> {
-        self.header(self.named.first(), &self.oldest, fetch::FLOOR)
+        self.header(&self.oldest, fetch::FLOOR)
     }
 
-    /// A header that was named, or one that `cargo xtask headers` keeps, which is fetched when a row
-    /// first needs it.
     fn header<'a>(
         &self,
-        named: Option<&'a Header>,
-        kept: &'a OnceCell<Result<Header, String>>,
+        known: &'a OnceCell<Result<Header, String>>,
         release: Release,
     ) -> anyhow::Result<&'a Header> {
-        if let Some(header) = named {
-            return Ok(header);
-        }
-        let header = kept.get_or_init(|| {
+        let header = known.get_or_init(|| {
             let include = fetch::include(&self.root, release);
             let header = include.and_then(|include| Header::read(&include.join("cuda.h")));
             header.map_err(|error| format!("{error:#}"))
@@ -208,11 +203,7 @@ impl Workshop {
     /// forever, and the workspace's crates change without a new version.
     fn cargo_home(&self) -> anyhow::Result<()> {
         let home = self.folder.join("cargo");
-        fs::create_dir_all(home.join("registry"))?;
-        let unpacked = home.join("registry/src");
-        if unpacked.exists() {
-            fs::remove_dir_all(&unpacked)?;
-        }
+        workspace::empty(&home.join("registry/src"))?;
         let user = env::var_os("CARGO_HOME").map(PathBuf::from);
         let user = user.or_else(|| Some(env::home_dir()?.join(".cargo")));
         let user = user.context("cargo's home is unknown")?;
@@ -227,7 +218,6 @@ impl Workshop {
     /// Copies the files that git tracks or would add, and commits them.
     fn snapshot(&self) -> anyhow::Result<String> {
         let source = self.source();
-        fs::create_dir_all(&source)?;
         workspace::mirror(&self.root, &source).context("a snapshot needs git and a checkout")?;
         let git = |words: &str| {
             let mut git = command(&format!("git {words}"));

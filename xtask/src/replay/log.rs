@@ -112,10 +112,10 @@ impl Reader {
         };
         if key == "source" {
             self.log.source = Some(value.trim().to_owned());
-        } else if let Some(name) = key.strip_prefix(RESERVED_BY) {
-            if let Ok(bytes) = value.trim().parse() {
-                self.log.reserved.push((name.to_owned(), bytes));
-            }
+        } else if let (Some(name), Ok(bytes)) =
+            (key.strip_prefix(RESERVED_BY), value.trim().parse())
+        {
+            self.log.reserved.push((name.to_owned(), bytes));
         }
     }
 

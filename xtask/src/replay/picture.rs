@@ -48,8 +48,7 @@ pub(crate) fn draw(
         (block.bytes as u64, about)
     });
     let y = list(&mut svg, AXIS, log.blocks.len(), lines.collect());
-    let title_of_segments = "segments of the cache at the peak";
-    let y = snapshot::draw(&mut svg, title_of_segments, segments, y);
+    let y = snapshot::draw(&mut svg, "segments of the cache at the peak", segments, y);
     page(svg, y, title)
 }
 
@@ -212,10 +211,8 @@ impl Plot {
         svg.shape(format_args!(r#"circle class="peak" cx="{x:.1}" cy="{y:.1}" r="4.5""#));
         let text = format!("peak {} after operation {step}", size(bytes));
         // On the side with more room.
-        match x < WIDTH / 2.0 {
-            true => svg.text(x + 9.0, y - 8.0, "peak", &text),
-            false => svg.text(x - 9.0, y - 8.0, "peak end", &text),
-        }
+        let (beside, class) = if x < WIDTH / 2.0 { (9.0, "peak") } else { (-9.0, "peak end") };
+        svg.text(x + beside, y - 8.0, class, &text);
     }
 }
 
@@ -248,17 +245,11 @@ pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);
     let number = bytes as f64 / (1u64 << (10 * power)) as f64;
-    let digits = match number {
-        _ if number >= 100.0 => 0,
-        _ if number >= 10.0 => 1,
-        _ => 2,
-    };
-    let mut text = format!("{number:.digits$}");
-    if digits > 0 {
-        let short = text.trim_end_matches('0').trim_end_matches('.').len();
-        text.truncate(short);
-    }
-    format!("{text} {}", UNITS[power])
+    // Three digits, of which those after the point may be left out.
+    let digits = 2_usize.saturating_sub(number.log10() as usize);
+    let text = format!("{number:.digits$}");
+    let short = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{short} {}", UNITS[power])
 }
 
 #[cfg(test)]

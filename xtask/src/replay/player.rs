@@ -78,10 +78,7 @@ impl<'a> Player<'a> {
     }
 
     fn free(&mut self, index: usize) -> anyhow::Result<()> {
-        match self.buffers[index].take() {
-            Some(buffer) => Ok(buffer.close()?),
-            None => Ok(()),
-        }
+        self.buffers[index].take().map_or(Ok(()), |buffer| Ok(buffer.close()?))
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Report<'a> {
 }
 
 /// One allocator.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) allocator: String,
     /// Whether it is one of cuda-core's caching pools, which have goals.
@@ -34,10 +34,8 @@ impl<'a> Report<'a> {
     pub(crate) fn new(log: &'a Log, name: String, driver: String, mut rows: Vec<Row>) -> Self {
         rows.extend(log.reserved.iter().map(|(allocator, reserved)| Row {
             allocator: allocator.clone(),
-            caches: false,
-            pairs_per_second: None,
             reserved: *reserved,
-            driver_calls: None,
+            ..Row::default()
         }));
         Self { log, name, driver, rows }
     }

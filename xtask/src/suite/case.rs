@@ -57,7 +57,7 @@ impl Tag {
 pub(crate) struct Case {
     pub(crate) name: String,
     /// The path without requirement and tags.
-    title: String,
+    pub(crate) title: String,
     /// Devices it needs; zero for a test that was not declared with `gpu_test!`.
     pub(crate) needs: u32,
     pub(crate) tags: Vec<Tag>,
@@ -73,10 +73,6 @@ impl Case {
             None => ((name, Vec::new()), 0),
         };
         Self { name: name.into(), title: title.into(), needs, tags }
-    }
-
-    pub(crate) fn title(&self) -> &str {
-        &self.title
     }
 }
 
@@ -112,16 +108,16 @@ mod tests {
         let case = Case::parse("guards::a37_sync::timing::asynchronous::needs_2");
         assert_eq!(case.needs, 2);
         assert_eq!(case.tags, [Tag::Asynchronous, Tag::Timing]);
-        assert_eq!(case.title(), "guards::a37_sync");
+        assert_eq!(case.title, "guards::a37_sync");
         let case = Case::parse("nvrtc::m_binaries::cuda_12_4::nvrtc::needs_1");
         assert_eq!(case.tags, [Tag::Nvrtc, Tag::Cuda(12, 4)]);
-        assert_eq!(case.title(), "nvrtc::m_binaries");
+        assert_eq!(case.title, "nvrtc::m_binaries");
     }
 
     #[test]
     fn a_plain_test_needs_nothing() {
         let case = Case::parse("timing::parses");
         assert_eq!((case.needs, case.tags.len()), (0, 0));
-        assert_eq!(case.title(), "timing::parses");
+        assert_eq!(case.title, "timing::parses");
     }
 }

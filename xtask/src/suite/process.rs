@@ -60,8 +60,7 @@ impl Program {
 
     /// Every test in the program with a path that contains `filter`.
     pub(crate) fn list(&self, filter: &str) -> anyhow::Result<Vec<Case>> {
-        let mut list = Command::new(&self.path);
-        let listed = output(list.args(["--list", "--format", "terse"]))?;
+        let listed = output(Command::new(&self.path).args(["--list", "--format", "terse"]))?;
         let names = libtest::listed(&listed).into_iter().filter(|name| name.contains(filter));
         Ok(names.map(|name| Case::parse(&name)).collect())
     }
@@ -112,8 +111,7 @@ impl Program {
         if let Some(directory) = &self.directory {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
-        let variables = invocation.environment.iter();
-        command.envs(variables.map(|(name, value)| (name, value)));
+        command.envs(invocation.environment.iter().map(|(name, value)| (name, value)));
         if invocation.of_gpu {
             command.arg("--include-ignored");
         }

@@ -72,7 +72,7 @@ impl Row {
         for case in cases {
             match reason(case) {
                 None => names.push(case.name.as_str()),
-                Some(reason) => self.leave_out(&program.suite, case.title(), &reason),
+                Some(reason) => self.leave_out(&program.suite, &case.title, &reason),
             }
         }
         names
@@ -92,7 +92,7 @@ impl Row {
             };
             self.tests.push(Test {
                 suite: suite.into(),
-                name: Case::parse(&test.name).title().into(),
+                name: Case::parse(&test.name).title,
                 seconds: test.time.as_secs_f64(),
                 failure,
             });
@@ -121,8 +121,7 @@ impl Row {
     }
 
     pub(crate) fn passed(&self) -> usize {
-        let tests = self.tests.iter();
-        tests.filter(|test| test.failure.is_none()).count()
+        self.tests.iter().filter(|test| test.failure.is_none()).count()
     }
 
     pub(crate) fn failed(&self) -> usize {
@@ -131,8 +130,7 @@ impl Row {
 
     /// What failed, each with its output.
     pub(crate) fn failures(&self) -> impl Iterator<Item = (String, &str)> {
-        let complaints = self.complaints.iter();
-        let complaints = complaints.map(|text| (self.name.clone(), text.as_str()));
+        let complaints = self.complaints.iter().map(|text| (self.name.clone(), text.as_str()));
         let tests = self.tests.iter().filter_map(|test| {
             Some((format!("{}: {}", self.name, test.name), test.failure.as_deref()?))
         });
@@ -196,9 +194,8 @@ impl Report {
     /// The failures, a line per row, what did not run, and a line of counts.
     pub(crate) fn text(&self, elapsed: Duration) -> String {
         let mut text = String::new();
-        for (name, output) in self.rows.iter().flat_map(Row::failures) {
-            text += &format!("\n---- {name}\n{}\n", output.trim_end());
-        }
+        let failures = || self.rows.iter().flat_map(Row::failures);
+        text.extend(failures().map(|(name, it)| format!("\n---- {name}\n{}\n", it.trim_end())));
         let mut table = Table::new(["suite", "passed", "failed", "not run", "seconds"]);
         for row in &self.rows {
             table.row([
@@ -219,22 +216,16 @@ impl Report {
             }
             text.extend(row.notes.iter().map(|note| format!("noted: {}: {note}\n", row.name)));
         }
-        for note in &self.beside.notes {
-            text += &format!("{note}\n");
-        }
+        text.extend(self.beside.notes.iter().map(|note| format!("{note}\n")));
         let reasons = self.reasons();
         for (reason, tests) in &reasons {
             text += &format!("not run, {} of them: {reason}\n", tests.len());
-            for test in tests.iter().take(NAMES_A_REASON) {
-                text += &format!("    {test}\n");
-            }
+            text.extend(tests.iter().take(NAMES_A_REASON).map(|test| format!("    {test}\n")));
             if tests.len() > NAMES_A_REASON {
                 text += &format!("    and {} more\n", tests.len() - NAMES_A_REASON);
             }
         }
-        for (name, _) in self.rows.iter().flat_map(Row::failures) {
-            text += &format!("failed: {name}\n");
-        }
+        text.extend(failures().map(|(name, _)| format!("failed: {name}\n")));
         let skipped: usize = reasons.values().map(BTreeSet::len).sum();
         text + &format!(
             "\n{} passed, {} failed, {skipped} skipped in {:.1} s\n",

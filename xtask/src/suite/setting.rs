@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Case, Invocation, Program, Row, Tag};
 use crate::Refusal;
-use crate::target::{DEVICE_RUNTIME, RUNTIME, Target, visible};
+use crate::target::{DEVICE_RUNTIME, Libraries, RUNTIME, Target, visible};
 
 /// compute-sanitizer's exit code after a finding; no test program uses it.
 const SANITIZER_EXIT_CODE: &str = "99";
@@ -157,14 +157,13 @@ impl Setting {
             true => ("CUDA_TESTS_SIM", self.devices.to_string()),
             false => ("CUDA_VISIBLE_DEVICES", visible(self.devices)),
         };
-        let of_variant = self.variant.describe().1;
-        let libraries = target.libraries().map(|libraries| {
-            let runtime = libraries.runtime.as_ref().map(|library| (RUNTIME, library.path.clone()));
-            let path = libraries.device_runtime.clone().map(|path| (DEVICE_RUNTIME, path));
-            runtime.ok().into_iter().chain(path.ok())
-        });
-        let libraries = libraries.into_iter().flatten();
-        [devices].into_iter().chain(of_variant).chain(libraries).collect()
+        let mut variables = vec![devices];
+        variables.extend(self.variant.describe().1);
+        if let Some(Libraries { runtime, device_runtime, .. }) = target.libraries() {
+            variables.extend(runtime.iter().map(|library| (RUNTIME, library.path.clone())));
+            variables.extend(device_runtime.iter().map(|path| (DEVICE_RUNTIME, path.clone())));
+        }
+        variables
     }
 }
 

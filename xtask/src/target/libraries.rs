@@ -23,16 +23,12 @@ const NVRTC: &str = "CUDA_CORE_NVRTC";
 const NCCL: &str = "CUDA_CORE_NCCL";
 
 /// File names of libcudart, newest first.
-#[cfg(not(windows))]
-const NAMES: [&str; 4] =
-    ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"];
-#[cfg(windows)]
-const NAMES: [&str; 3] = ["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"];
+const NAMES: &[&str] = match cfg!(windows) {
+    true => &["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"],
+    false => &["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"],
+};
 
-#[cfg(not(windows))]
-const DEVICE_RUNTIME_FILE: &str = "libcudadevrt.a";
-#[cfg(windows)]
-const DEVICE_RUNTIME_FILE: &str = "cudadevrt.lib";
+const DEVICE_RUNTIME_FILE: &str = if cfg!(windows) { "cudadevrt.lib" } else { "libcudadevrt.a" };
 
 /// The libraries, or why each is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +131,7 @@ fn runtime() -> Result<Library, String> {
     }
     let names = match set(RUNTIME) {
         Some(name) => vec![name],
-        None => NAMES.map(OsString::from).to_vec(),
+        None => NAMES.iter().map(OsString::from).collect(),
     };
     for name in &names {
         // SAFETY: the initialisers of libcudart only set it up.

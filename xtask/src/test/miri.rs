@@ -160,19 +160,6 @@ impl Suite {
         let parts = parts.filter(|tests| !tests.is_empty());
         parts.map(|tests| Part { suite: self, tests }).collect()
     }
-
-    /// `cargo miri test` for tests that run in one process on the simulated driver: they open no
-    /// library and start no process.
-    fn command(&self) -> Command {
-        // The simulator reports leaks, not Miri: the suites forget values on purpose.
-        let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
-                     -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
-        let test = "miri test --no-default-features --no-fail-fast";
-        let mut command = cargo_of("nightly", &format!("{test} {}", self.selection));
-        let provenance = self.provenance.word();
-        command.env("MIRIFLAGS", format!("-Zmiri-{provenance}-provenance {flags}"));
-        command
-    }
 }
 
 fn wanted(suite: &Suite, name: &str, filter: &str) -> bool {
@@ -189,8 +176,16 @@ fn wanted(suite: &Suite, name: &str, filter: &str) -> bool {
 }
 
 impl Part {
+    /// `cargo miri test` for tests that run in one process on the simulated driver: they open no
+    /// library and start no process.
     fn command(&self, depth: Depth) -> Command {
-        let mut command = self.suite.command();
+        // The simulator reports leaks, not Miri: the suites forget values on purpose.
+        let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
+                     -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
+        let test = "miri test --no-default-features --no-fail-fast";
+        let mut command = cargo_of("nightly", &format!("{test} {}", self.suite.selection));
+        let provenance = self.suite.provenance.word();
+        command.env("MIRIFLAGS", format!("-Zmiri-{provenance}-provenance {flags}"));
         command.envs(depth.environment());
         command.args(["--", "--exact"]).args(&self.tests);
         command

@@ -52,7 +52,6 @@ fn complaint(run: &Run, simulated: &str) -> Option<String> {
 }
 
 fn copy_template(root: &Path, library: &Path, copy: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(copy)?;
     workspace::mirror(&root.join(NAME), copy)?;
     // The same versions, so that nothing has to be downloaded.
     fs::copy(root.join("Cargo.lock"), copy.join("Cargo.lock"))?;

@@ -53,7 +53,7 @@ impl Matrix {
         let tests = report.rows.iter().flat_map(|row| &row.tests);
         let ran: HashSet<_> = tests.map(|test| format!("{}: {}", test.suite, test.name)).collect();
         let names = programs.iter().flat_map(|(program, cases)| {
-            cases.iter().map(|case| format!("{}: {}", program.suite, case.title()))
+            cases.iter().map(|case| format!("{}: {}", program.suite, case.title))
         });
         let exist = programs.iter().map(|(_, cases)| cases.len()).sum();
         let never_ran: Vec<String> = names.filter(|name| !ran.contains(name)).collect();

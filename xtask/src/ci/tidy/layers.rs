@@ -58,13 +58,10 @@ impl Layers {
 
     /// Arrows that lead up, and rooms without a height.
     pub(super) fn complaints(&self) -> Vec<String> {
-        let lost = |from: &[String], among: &[String]| -> Vec<String> {
-            from.iter().filter(|room| !among.contains(room)).cloned().collect()
-        };
-        let undrawn = lost(&self.modules, &self.rooms);
-        let gone = lost(&self.rooms, &self.modules);
-        let undrawn = undrawn.iter().map(|room| format!("{PICTURE}: no room {room}"));
-        let gone = gone.iter().map(|room| format!("{PICTURE}: {ROOT}lib.rs has no module {room}"));
+        let undrawn = self.modules.iter().filter(|room| !self.rooms.contains(room));
+        let gone = self.rooms.iter().filter(|room| !self.modules.contains(room));
+        let undrawn = undrawn.map(|room| format!("{PICTURE}: no room {room}"));
+        let gone = gone.map(|room| format!("{PICTURE}: {ROOT}lib.rs has no module {room}"));
         let height = |room: &str| self.rooms.iter().position(|other| other == room);
         let up = self.uses.iter().filter_map(|Use { place, from, name }| {
             let to = self.exports.get(name).unwrap_or(name);

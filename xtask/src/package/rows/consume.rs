@@ -57,14 +57,7 @@ pub(super) fn path(workshop: &Workshop) -> anyhow::Result<String> {
 }
 
 pub(super) fn git(workshop: &Workshop) -> anyhow::Result<String> {
-    build_and_run(workshop, "git-consumer", &repository(workshop))
-}
-
-fn repository(workshop: &Workshop) -> Source {
-    Source::Git {
-        url: format!("file://{}", workshop.source().display()),
-        commit: workshop.commit.clone(),
-    }
+    build_and_run(workshop, "git-consumer", &Source::Git)
 }
 
 /// A consumer of both crates, with bundled bindings, and with generated ones if there is a header.
@@ -86,8 +79,8 @@ pub(super) fn build_and_run(
 pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
     let mut counts = Vec::new();
     for ((crates, most), own) in CRATES.into_iter().zip([1, 2]) {
-        let (source, name) = (repository(workshop), "vendor-consumer");
-        let consumer = Consumer::write(workshop, name, &source, crates, Features::None)?;
+        let (source, name) = (&Source::Git, "vendor-consumer");
+        let consumer = Consumer::write(workshop, name, source, crates, Features::None)?;
         let config = output(&mut consumer.cargo("vendor vendor"))?;
         write(&consumer.directory.join(CONFIG), config)?;
         let vendored = fs::read_dir(consumer.directory.join("vendor"))?.count();

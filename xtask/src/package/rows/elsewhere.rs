@@ -1,7 +1,6 @@
 //! The simulator and the tests on it, run for other targets: on an emulated processor, and on wine.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
@@ -62,8 +61,7 @@ const WINDOWS: Elsewhere = Elsewhere {
 };
 
 pub(super) fn aarch64_linux(workshop: &Workshop) -> anyhow::Result<String> {
-    let root = Path::new("/usr/aarch64-linux-gnu");
-    AARCH64.check(workshop, &["-L".into(), root.into()], &[])
+    AARCH64.check(workshop, &[("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu".into())])
 }
 
 pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
@@ -72,7 +70,7 @@ pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
     fs::create_dir_all(&libraries)?;
     let source = folder.join("bcryptprimitives.c");
     fs::write(&source, include_str!("../../../package/bcryptprimitives.c"))?;
-    let environment: [(_, OsString); 3] = [
+    let variables: [(_, OsString); 3] = [
         ("WINEPREFIX", folder.join("prefix").into()),
         ("WINEPATH", format!("Z:{}", libraries.display().to_string().replace('/', "\\")).into()),
         ("WINEDEBUG", "-all".into()),
@@ -81,22 +79,17 @@ pub(super) fn windows(workshop: &Workshop) -> anyhow::Result<String> {
     compiler.args(["-shared", "-o"]).arg(libraries.join("bcryptprimitives.dll"));
     WINDOWS.find(WINDOWS.linker, "")?;
     output(compiler.arg(&source).arg("-ladvapi32")).context("bcryptprimitives.dll")?;
-    let checked = WINDOWS.check(workshop, &[], &environment);
+    let checked = WINDOWS.check(workshop, &variables);
     // Until its server ends, it holds files in the folder.
     let mut server = command("wineserver --wait");
-    server.envs(environment);
+    server.envs(variables);
     succeeds(server);
     checked
 }
 
 impl Elsewhere {
-    /// Builds the tests and runs them all.
-    fn check(
-        &self,
-        workshop: &Workshop,
-        arguments: &[OsString],
-        environment: &[(&str, OsString)],
-    ) -> anyhow::Result<String> {
+    /// Builds the tests, and runs them all with these variables set.
+    fn check(&self, workshop: &Workshop, variables: &[(&str, OsString)]) -> anyhow::Result<String> {
         let why = "it is this machine's own target: cargo xtask test";
         ensure!(workshop.host()? != self.triple, refuse(why));
         has_std(workshop, self.triple)?;
@@ -110,7 +103,7 @@ impl Elsewhere {
         let mut failures = Vec::new();
         for program in built.tests() {
             let mut run = workshop.machine.command(self.runner);
-            run.args(arguments).arg(&program.path).envs(environment.iter().cloned());
+            run.arg(&program.path).envs(variables.iter().cloned());
             let tests = self.run(run, &program)?;
             passed += tests.iter().filter(|test| !test.has_failed()).count();
             failures.extend(tests.into_iter().filter_map(|test| match test.verdict {

@@ -14,11 +14,9 @@ pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     let neighbour = consumer.directory.join("neighbour");
     let package =
         "[package]\nname = 'neighbour'\nversion = '0.0.0'\nedition = '2024'\nlinks = 'cuda'\n";
-    for (file, text) in
-        [("Cargo.toml", package), ("build.rs", "fn main() {}\n"), ("src/lib.rs", "")]
-    {
-        write(&neighbour.join(file), text)?;
-    }
+    write(&neighbour.join("Cargo.toml"), package)?;
+    write(&neighbour.join("build.rs"), "fn main() {}\n")?;
+    write(&neighbour.join("src/lib.rs"), "")?;
     let manifest = consumer.directory.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)? + "\n[dependencies.neighbour]\npath = 'neighbour'\n";
     fs::write(&manifest, text)?;

@@ -31,13 +31,10 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
         ensure!(text.contains(PRIVATE), "{krate} can be published");
         fs::write(&manifest, text.replace(PRIVATE, ""))?;
     }
-    for arguments in [
-        "fetch --locked",
-        // Everything is downloaded, so crates.io is not needed.
-        "package --quiet --offline --package=cuda-sys --package=cuda-core",
-    ] {
-        output(&mut workshop.cargo(&source, arguments))?;
-    }
+    output(&mut workshop.cargo(&source, "fetch --locked"))?;
+    // Everything is downloaded, so crates.io is not needed.
+    let arguments = "package --quiet --offline --package=cuda-sys --package=cuda-core";
+    output(&mut workshop.cargo(&source, arguments))?;
     let packages = workshop.target().join("package");
     let unpacked = workshop.directory("packages")?;
     let mut sizes = Vec::new();
@@ -52,7 +49,7 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
         sizes.push(format!("{krate} {} KiB", size.div_ceil(1024)));
     }
 
-    let source = Source::Registry { packages: unpacked };
+    let source = Source::Registry(unpacked);
     let seen = build_and_run(workshop, "package-consumer", &source)?;
     Ok(format!("{}; consumed: {seen}", sizes.join(", ")))
 }

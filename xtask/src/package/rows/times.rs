@@ -21,7 +21,10 @@ const YARDSTICK: &str = "bindgen = { version = '0.73', default-features = false,
 pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
     let time = measure(workshop, &own_dependency(workshop, false), 2)?;
     let bindgen = measure(workshop, YARDSTICK, 2)?;
-    let [own, other] = [&time, &bindgen].map(|time| time.best().as_secs_f64());
+    let [own, other] = [&time, &bindgen].map(|time| {
+        let best = time.runs.iter().map(|run| run.clock).min();
+        best.unwrap_or_default().as_secs_f64()
+    });
     Ok(format!("{time}; {:.2} × bindgen's {other:.1} s", own / other))
 }
 
@@ -64,12 +67,6 @@ struct Run {
 struct Time {
     runs: Vec<Run>,
     crates: usize,
-}
-
-impl Time {
-    fn best(&self) -> Duration {
-        self.runs.iter().map(|run| run.clock).min().unwrap_or_default()
-    }
 }
 
 impl fmt::Display for Time {

@@ -21,10 +21,8 @@ impl Provenance {
 
     /// The provenance that a test needs.
     pub(super) fn of(test: &str) -> Self {
-        match BY_ADDRESS.split(' ').any(|part| test.starts_with(part)) {
-            true => Self::Permissive,
-            false => Self::Strict,
-        }
+        let by_address = BY_ADDRESS.split(' ').any(|part| test.starts_with(part));
+        if by_address { Self::Permissive } else { Self::Strict }
     }
 }
 

@@ -54,8 +54,7 @@ fn text(times: &[(Duration, String)]) -> String {
     let times = times.iter().map(|(time, name)| (time.as_secs_f64(), name));
     let mut long: Vec<_> = times.filter(|(seconds, _)| *seconds > LONG).collect();
     long.sort_by(|(a, name), (b, other)| b.total_cmp(a).then(name.cmp(other)));
-    let lines = long.iter().map(|(seconds, name)| format!("{seconds:.0} {name}\n"));
-    lines.collect()
+    long.iter().map(|(seconds, name)| format!("{seconds:.0} {name}\n")).collect()
 }
 
 /// Deals `items` out to `count` shares: the longest first, each to the share that has least so far. Always
