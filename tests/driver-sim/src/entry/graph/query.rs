@@ -8,8 +8,6 @@ use crate::handle::{Id, pointer};
 entries! {
     floor cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) |call| {
         let id = call.graph(graph)?;
-        // SAFETY: the caller passes a count, unless it is null.
-        unsafe { check_room(nodes, count) }?;
         let found = handles(call, &call.graphs.graphs[&id].nodes);
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
@@ -31,8 +29,6 @@ entries! {
         count: *mut usize,
     ) |call| {
         let id = call.graph(graph)?;
-        // SAFETY: the caller passes a count, unless it is null.
-        unsafe { check_room(from, count) }?;
         // SAFETY: the caller passes a count, and places for as many edges or null.
         unsafe { edges(call, id, (from, to), std::ptr::null_mut(), count) }
     }
@@ -55,8 +51,6 @@ entries! {
         count: *mut usize,
     ) |call| {
         let found = dependencies(call, node)?;
-        // SAFETY: the caller passes a count, unless it is null.
-        unsafe { check_room(nodes, count) }?;
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
     }
@@ -166,7 +160,8 @@ impl Blank for CUgraphEdgeData {
 }
 
 /// Answers a query that asks for the number of values if `to` is null, and otherwise for up to as
-/// many as `count` says: the places beyond the last are cleared, and `count` set if `counts`.
+/// many as `count` says: the places beyond the last are cleared, and `count` set if `counts`. A list
+/// with room for nothing is refused, even where there is nothing to list: seen on an H200.
 ///
 /// # Safety
 /// `count` is null or valid, and `to` is null or has room for as many values.
@@ -177,6 +172,9 @@ unsafe fn fill<T: Blank>(values: &[T], to: *mut T, count: *mut usize, counts: bo
     // SAFETY: not null, so valid by this function's contract; a count is read where `to` has room
     // for as many values.
     let room = if to.is_null() { 0 } else { unsafe { count.read() } };
+    if room == 0 && !to.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     for at in 0..room {
         let value = values.get(at).copied().unwrap_or(T::blank());
         // SAFETY: `to` has room for `room` values.
@@ -189,16 +187,4 @@ unsafe fn fill<T: Blank>(values: &[T], to: *mut T, count: *mut usize, counts: bo
         unsafe { count.write(values.len()) };
     }
     Ok(())
-}
-
-/// A list with room for nothing is refused, even where there is nothing to list: seen on an H200.
-///
-/// # Safety
-/// `count` is valid for reads, or null.
-unsafe fn check_room(nodes: *mut CUgraphNode, count: *const usize) -> Outcome {
-    // SAFETY: as the caller promises.
-    match unsafe { count.as_ref() } {
-        Some(0) if !nodes.is_null() => Err(CUDA_ERROR_INVALID_VALUE),
-        _ => Ok(()),
-    }
 }
