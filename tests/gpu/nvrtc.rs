@@ -93,6 +93,23 @@ gpu_test! {
     }
 }
 
+#[cfg(target_os = "linux")]
+gpu_test! {
+    needs 1, nvrtc;
+    fn m_nvrtc_finds_headers_in_a_folder_of_any_name() -> Result<()> {
+        use std::os::unix::ffi::OsStringExt;
+        let name = [format!("include-{}", std::process::id()).as_bytes(), b"\xff"].concat();
+        let folder = std::env::temp_dir().join(std::ffi::OsString::from_vec(name));
+        std::fs::create_dir(&folder).expect("there is no such folder");
+        std::fs::write(folder.join("deep.h"), "#define DEEP deep_down\n").expect("it is new");
+        let program = Program::new("#include \"deep.h\"\nextern \"C\" __global__ void DEEP() {}");
+        let compiled = program.include_path(&folder).compile();
+        std::fs::remove_dir_all(folder).expect("it was made above");
+        assert!(compiled?.as_str().contains("deep_down"));
+        Ok(())
+    }
+}
+
 gpu_test! {
     needs 1, nvrtc;
     fn m_nvrtc_architectures() -> Result<()> {

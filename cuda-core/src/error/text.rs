@@ -1,6 +1,6 @@
 //! Formatting of errors.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fmt;
 
 use cuda_sys::CUresult;
@@ -23,8 +23,8 @@ pub(crate) fn c_text(bytes: &[u8]) -> String {
 }
 
 /// A text for C, which ends at the first NUL and so may not hold one.
-pub(crate) fn c_string(op: &'static str, text: &str) -> Result<CString> {
-    CString::new(text).map_err(|nul| {
+pub(crate) fn c_string(op: &'static str, text: impl AsRef<OsStr>) -> Result<CString> {
+    CString::new(text.as_ref().as_encoded_bytes()).map_err(|nul| {
         Error::invalid(op, format!("the text has a NUL byte at position {}", nul.nul_position()))
     })
 }

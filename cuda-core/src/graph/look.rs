@@ -79,8 +79,8 @@ impl Graph {
     /// `cuGraphDebugDotPrint`. [`Graph::to_svg`] needs no other program.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a path that is not UTF-8, or to which the driver
-    /// cannot write; the driver's.
+    /// [`Error::Invalid`] for a path with a NUL byte, or to which the driver cannot write; the
+    /// driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -91,8 +91,7 @@ impl Graph {
     #[doc(alias("cuGraphDebugDotPrint", "cudaGraphDebugDotPrint"))]
     pub fn debug_dot(&self, path: impl AsRef<Path>) -> Result<()> {
         let op = "cuGraphDebugDotPrint";
-        let name = path.as_ref().to_str();
-        let name = name.ok_or_else(|| Error::invalid(op, "the path is not UTF-8"))?;
+        let name = path.as_ref();
         let path = c_string(op, name)?;
         let written = self.with_raw(|graph| {
             let flags = CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0;

@@ -224,7 +224,7 @@ impl Linker {
         let path = path.as_ref();
         let image = read_image(path)?;
         // A file that was found has no NUL in its name.
-        let name = CString::new(path.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default();
         // SAFETY: these are the file's bytes, for which the caller promised what is required.
         unsafe { self.add_bytes(kind, &image, name) }
     }

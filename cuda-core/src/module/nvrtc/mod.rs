@@ -22,7 +22,7 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fmt;
 use std::path::Path;
 use std::ptr;
@@ -122,7 +122,8 @@ pub struct Program {
     source: String,
     name: String,
     headers: Vec<(String, String)>,
-    options: Vec<String>,
+    /// Those with a path may be no UTF-8.
+    options: Vec<OsString>,
     expressions: Vec<String>,
     architecture: Architecture,
 }
@@ -165,15 +166,15 @@ impl Program {
     }
 
     /// An option as NVRTC takes it: `--use_fast_math`, `-lineinfo`.
-    pub fn option(mut self, option: impl Into<String>) -> Self {
+    pub fn option(mut self, option: impl Into<OsString>) -> Self {
         self.options.push(option.into());
         self
     }
 
     /// A folder to search for `#include`: `--include-path`.
     pub fn include_path(self, path: impl AsRef<Path>) -> Self {
-        let path = path.as_ref().display();
-        let option = format!("--include-path={path}");
+        let mut option = OsString::from("--include-path=");
+        option.push(path.as_ref());
         self.option(option)
     }
 
@@ -250,8 +251,8 @@ impl Program {
     /// let program = Program::new("").option("-lineinfo").define("N", 32);
     /// assert!(program.options().eq(["-lineinfo", "--define-macro=N=32"]));
     /// ```
-    pub fn options(&self) -> impl Iterator<Item = &str> {
-        self.options.iter().map(String::as_str)
+    pub fn options(&self) -> impl Iterator<Item = &OsStr> {
+        self.options.iter().map(OsString::as_os_str)
     }
 
     /// The [expressions](Self::name_expression) whose mangled names will be available.
@@ -362,7 +363,7 @@ const INVALID_OPTION: i32 = 5;
 
 fn c_strings<'a>(
     op: &'static str,
-    texts: impl IntoIterator<Item = &'a String>,
+    texts: impl IntoIterator<Item = &'a (impl AsRef<OsStr> + 'a)>,
 ) -> Result<Vec<CString>> {
     let texts = texts.into_iter();
     texts.map(|text| c_string(op, text)).collect()

@@ -1,6 +1,7 @@
 //! Copies of graphs, and their text.
 
 use std::ffi::{CStr, c_char, c_uint};
+use std::path::Path;
 
 use cuda_sys::*;
 
@@ -44,8 +45,20 @@ entries! {
         }
         // SAFETY: not null, so the caller passes a text that ends with a zero.
         let path = unsafe { CStr::from_ptr(path) };
-        let path = path.to_str().map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        let path = path_of(path).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let text = call.dot(id);
         std::fs::write(path, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
     }
+}
+
+/// Any bytes on Unix, as for the driver.
+#[cfg(unix)]
+fn path_of(text: &CStr) -> Option<&Path> {
+    use std::os::unix::ffi::OsStrExt;
+    Some(Path::new(std::ffi::OsStr::from_bytes(text.to_bytes())))
+}
+
+#[cfg(not(unix))]
+fn path_of(text: &CStr) -> Option<&Path> {
+    text.to_str().ok().map(Path::new)
 }
