@@ -125,7 +125,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         (&args.markdown, table::markdown(&report)),
     ];
     for (path, content) in files {
-        path.as_ref().map_or(Ok(()), |path| fs::write(path, content))?;
+        if let Some(path) = path {
+            fs::write(path, content)?;
+        }
     }
     judge(&report, args.check.is_some())
 }

@@ -22,7 +22,7 @@ pub(crate) fn c_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(written).into_owned()
 }
 
-/// A text for C, which ends at the first NUL and so may not hold one.
+/// A text or a path for C, where it ends at the first NUL and so may not hold one.
 pub(crate) fn c_string(op: &'static str, text: impl AsRef<OsStr>) -> Result<CString> {
     CString::new(text.as_ref().as_encoded_bytes()).map_err(|nul| {
         Error::invalid(op, format!("the text has a NUL byte at position {}", nul.nul_position()))

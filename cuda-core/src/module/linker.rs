@@ -9,7 +9,7 @@ use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
 use super::jit::{JitOptions, Outputs};
 use super::{aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
-use crate::error::{Error, Rejected, Result};
+use crate::error::{Error, Rejected, Result, c_string};
 use crate::module::nvrtc::Cubin;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
@@ -223,8 +223,7 @@ impl Linker {
     ) -> Result<&mut Self> {
         let path = path.as_ref();
         let image = read_image(path)?;
-        // A file that was found has no NUL in its name.
-        let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default();
+        let name = c_string("cuLinkAddData", path)?;
         // SAFETY: these are the file's bytes, for which the caller promised what is required.
         unsafe { self.add_bytes(kind, &image, name) }
     }

@@ -194,7 +194,7 @@ gpu_test! {
             let name = [format!("graph-{}", std::process::id()).as_bytes(), b"\xff.dot"].concat();
             let file = std::env::temp_dir().join(std::ffi::OsString::from_vec(name));
             graph.debug_dot(&file)?;
-            std::fs::remove_file(file).expect("a path that is not UTF-8 is one, too");
+            std::fs::remove_file(file).expect("the driver wrote it");
         }
         let refused = refusal(graph.debug_dot("/no/such/folder/graph.dot"));
         assert_eq!(refused, "the driver could not write \"/no/such/folder/graph.dot\"");

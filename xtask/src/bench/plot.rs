@@ -41,21 +41,27 @@ struct Mark<'r> {
     class: String,
     /// The path from its place on.
     shape: &'static str,
+    of: Figure,
 }
 
-/// What devices reach alone.
-const ALONE: &str = "each device alone, summed";
-
-/// The limit of their links.
-const LIMIT: &str = "link limit";
+/// The figure that a mark shows.
+#[derive(Clone, Copy)]
+enum Figure {
+    /// That of the peer with the mark's name.
+    Peer,
+    /// What devices reach alone.
+    Alone,
+    /// The limit of their links.
+    Limit,
+}
 
 impl Mark<'_> {
     /// Its figure, in the row's unit.
     fn figure(&self, row: &Row) -> Option<f64> {
-        match self.name {
-            ALONE => row.measured()?.many?.singles,
-            LIMIT => Some(row.measured()?.many?.links?.limit),
-            peer => row.peers.get(peer).copied(),
+        match self.of {
+            Figure::Peer => row.peers.get(self.name).copied(),
+            Figure::Alone => row.measured()?.many?.singles,
+            Figure::Limit => Some(row.measured()?.many?.links?.limit),
         }
     }
 
@@ -80,10 +86,14 @@ fn marks(report: &Report) -> Vec<Mark<'_>> {
         name: &peer.name,
         class: format!("peer peer{index}"),
         shape,
+        of: Figure::Peer,
     });
     let ring = "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0";
-    let many = [(ALONE, ring), (LIMIT, "m4 -7h-4v14h4")];
-    let many = many.map(|(name, shape)| Mark { name, class: "many".to_owned(), shape });
+    let many = [
+        ("each device alone, summed", ring, Figure::Alone),
+        ("link limit", "m4 -7h-4v14h4", Figure::Limit),
+    ];
+    let many = many.map(|(name, shape, of)| Mark { name, class: "many".to_owned(), shape, of });
     let is_used = |mark: &Mark<'_>| report.rows.iter().any(|row| mark.multiple(row).is_some());
     peers.chain(many).filter(is_used).collect()
 }

@@ -122,7 +122,7 @@ pub struct Program {
     source: String,
     name: String,
     headers: Vec<(String, String)>,
-    /// Those with a path may be no UTF-8.
+    /// An option with a path need not be UTF-8.
     options: Vec<OsString>,
     expressions: Vec<String>,
     architecture: Architecture,
