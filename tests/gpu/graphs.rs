@@ -9,6 +9,7 @@ use crate::capture;
 
 mod access;
 mod alone;
+mod between;
 mod build;
 mod change;
 mod conditions;

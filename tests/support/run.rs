@@ -1,7 +1,9 @@
 //! Sets up and checks the surroundings of a GPU test's body.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::panic::resume_unwind;
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -48,8 +50,10 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// * no `Drop` failed, or as many as [`expect_drop_failures`] declared;
 /// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
+/// # Panics
 /// If the body panics, if any of these conditions does not hold, if the driver shows too few
-/// devices, or if a library that a tag of the test names is absent: no test is skipped.
+/// devices, or if a library that a tag of the test names is absent: no test is skipped. Where the failure has
+/// lost a context of a real driver, the process ends instead, so that no later test fails of it.
 pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O) {
     // A failed test poisons the mutex; it guards no data that the next test could find broken.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,6 +85,9 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         );
     });
     if let Err(panic) = thread.expect("the system starts a thread").join() {
+        if session.is_none() && has_lost_a_context(needs) {
+            end_process(path, &*panic);
+        }
         resume_unwind(panic);
     }
     cuda_core::drops::flush();
@@ -97,6 +104,24 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         cuda_core::PinnedPool::shared().trim(0).expect("the simulated driver unregisters memory");
         session.assert_clean();
     }
+}
+
+/// Whether no later test of this process can use one of these devices.
+fn has_lost_a_context(devices: u32) -> bool {
+    let contexts = (0..devices).map(|at| cuda_core::Device::get(at)?.context());
+    let mut waits = contexts.map(|context| context?.synchronize());
+    waits.any(|wait| wait.is_err_and(|error| error.is_sticky()))
+}
+
+/// Ends the process of a test that has lost a context, after saying what it failed of: runners go on with
+/// the other tests in another process.
+fn end_process(path: &str, panic: &(dyn Any + Send)) -> ! {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref().copied()).unwrap_or("a panic");
+    // Not `eprintln!`: libtest would capture it.
+    let message = format!("\n{path} has lost a context: {text}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
+    process::exit(101);
 }
 
 /// Declares, in the body of a GPU test, exactly how many failures `cuda_core::drops::failures` will

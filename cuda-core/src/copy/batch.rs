@@ -2,8 +2,9 @@
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
+use crate::context::Context;
 use crate::copy::linear::LinearCopy;
-use crate::copy::{at_one_end, crossing_of, reached};
+use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::device::Device;
 use crate::error::Result;
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
@@ -12,10 +13,10 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
+use crate::peer::Confined;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};
-use crate::timeline::recording::Reached;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
@@ -51,8 +52,8 @@ struct BatchCopy {
     // INVARIANT: both places have `bytes` bytes, which `touches` of the batch cover.
     copy: LinearCopy,
     devices: [Option<Device>; 2],
-    /// What it reaches in a capture, if it is between devices.
-    reached: Option<Reached>,
+    /// If they are on two devices.
+    ends: Option<[(Context, Option<Confined>); 2]>,
 }
 
 impl<'a> Batch<'a> {
@@ -153,8 +154,9 @@ impl<'a> Batch<'a> {
         self.touches.push(source.read());
         self.touches.push(Touch { access: Access::Write, ..destination.read() });
         let crosses = matches!(devices, [Some(near), Some(far)] if near != far);
-        let reached = if crosses { reached(&source, &destination) } else { None };
-        self.copies.push(BatchCopy { copy, devices, reached });
+        let ends = if crosses { ends(&source, &destination) } else { None };
+        let ends = ends.map(|ends| ends.map(|(context, memory)| (context.clone(), memory)));
+        self.copies.push(BatchCopy { copy, devices, ends });
         Ok(())
     }
 }
@@ -203,14 +205,13 @@ impl<K: StreamKind> Stream<K> {
         // The driver refuses batches while no context is current, on any stream.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),
-            false => None,
+            false => enter_if_captured(&stream, !apart.is_empty())?,
         };
-        let crossing = |copy: &&BatchCopy| crossing_of(copy.devices[0], copy.devices[1]);
-        let _crossings: Vec<_> = apart.iter().map(crossing).collect();
-        if let Some(recording) = stream.timeline().recording() {
-            let reached = apart.iter().filter_map(|copy| copy.reached.clone());
-            reached.for_each(|reached| recording.note_reached(reached));
-        }
+        let cross = |copy: &&BatchCopy| {
+            let ends = || Some(copy.ends.as_ref()?.each_ref().map(|(on, memory)| (on, *memory)));
+            cross(copy.copy.op(), &stream, (copy.devices[0], copy.devices[1]), ends)
+        };
+        let _crossings = apart.iter().map(cross).collect::<Result<Vec<_>>>()?;
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
             if at_once {

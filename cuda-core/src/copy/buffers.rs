@@ -104,7 +104,9 @@ impl<K: StreamKind> Stream<K> {
     /// ([`Context::enable_peer_access`](crate::Context::enable_peer_access)).
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device.
+    /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device; in a
+    /// [capture](crate::Graph::capture) [`Error::Invalid`] for memory of another device's
+    /// [pool](crate::MemoryPool) to which the stream's device has no access.
     ///
     /// ```no_run
     /// use cuda_core::Device;

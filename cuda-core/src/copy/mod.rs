@@ -18,14 +18,15 @@ pub(crate) mod pitched;
 pub(crate) mod shape;
 pub(crate) mod side;
 
+use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::device::DeviceSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
 use crate::peer::{Crossing, crossing};
-use crate::timeline::core::{StreamCore, same_device};
-use crate::timeline::recording::Reached;
+use crate::timeline::core::{Bound, StreamCore, same_device};
+use crate::timeline::recording::{CopiesBetween, CopyEnd};
 use crate::types::pod::Pod;
 
 use linear::LinearCopy;
@@ -73,10 +74,8 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
         return Ok(());
     }
     let stream = core.bind_work(op)?;
-    let crossing = crossing_of(near, far);
-    if let (Some(_), Some(recording)) = (&crossing, stream.timeline().recording()) {
-        reached(&source, &view).into_iter().for_each(|reached| recording.note_reached(reached));
-    }
+    let crossing = cross(op, &stream, (near, far), || ends(&source, &view))?;
+    let _entered = enter_if_captured(&stream, crossing.is_some())?;
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
     // waits for the mark that is made of it. So do the accessors of the host's side. The buffers keep
@@ -84,20 +83,44 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
     stream.submit_copy(op, &mut touches, move |stream| unsafe { copy.enqueue(stream) }).1
 }
 
-/// What a captured copy between two devices reaches.
+/// The ends of a copy between two devices.
 #[cold]
-fn reached<T: Pod, A: Memory, B: Memory>(
-    source: &Slice<'_, T, A>,
-    destination: &Slice<'_, T, B>,
-) -> Option<Reached> {
-    let ends =
-        [(source.owner()?, source.confined()), (destination.owner()?, destination.confined())];
-    Some(Reached::by_copy(ends))
+fn ends<'a, T: Pod, A: Memory, B: Memory>(
+    source: &Slice<'a, T, A>,
+    destination: &Slice<'a, T, B>,
+) -> Option<[CopyEnd<'a>; 2]> {
+    Some([(source.owner()?, source.confined()), (destination.owner()?, destination.confined())])
 }
 
-/// The crossing to hold while a copy is enqueued, if its ends are on two devices.
+/// The crossing to hold while a copy is enqueued, if its ends are on two devices. A capture notes it.
+///
+/// # Errors
+/// In a capture, those of [`CopiesBetween::captured`].
 #[inline]
-fn crossing_of(source: Option<Device>, destination: Option<Device>) -> Option<Crossing> {
-    let (near, far) = source.zip(destination)?;
-    (near != far).then(|| crossing(near, far))
+fn cross<'a>(
+    op: &'static str,
+    stream: &Bound<'_>,
+    devices: (Option<Device>, Option<Device>),
+    ends: impl FnOnce() -> Option<[CopyEnd<'a>; 2]>,
+) -> Result<Option<Crossing>> {
+    let (Some(near), Some(far)) = devices else {
+        return Ok(None);
+    };
+    if near == far {
+        return Ok(None);
+    }
+    let crossing = crossing(near, far);
+    if let (Some(recording), Some(ends)) = (stream.timeline().recording(), ends()) {
+        let copies = CopiesBetween::captured(op, stream.core().context(), ends)?;
+        recording.note_copies(copies);
+    }
+    Ok(Some(crossing))
+}
+
+/// The stream's context, to be current while a copy between devices is captured: the driver looks at the
+/// access of the current context's device, and cannot instantiate some copies that were captured without one.
+#[inline]
+fn enter_if_captured(stream: &Bound<'_>, is_between_devices: bool) -> Result<Option<Entered>> {
+    let captured = is_between_devices && stream.timeline().recording().is_some();
+    captured.then(|| stream.core().context().enter_briefly()).transpose()
 }

@@ -9,8 +9,8 @@ use crate::alloc::pitched::PitchedBuffer;
 use crate::context::Context;
 use crate::copy::shape::{Geometry, Shape, same_extent};
 use crate::copy::side::Side;
-use crate::copy::{at_one_end, crossing_of};
-use crate::error::{Error, Result};
+use crate::copy::{at_one_end, cross, ends, enter_if_captured};
+use crate::error::Result;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
@@ -61,8 +61,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The elements in rows: the first row begins where the view does.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if rows or slices are longer than the distance
-    /// between them; [`Error::OutOfBounds`], in bytes, if the last row
+    /// [`Error::Invalid`](crate::Error::Invalid) if rows or slices are longer than the distance
+    /// between them; [`Error::OutOfBounds`](crate::Error::OutOfBounds), in bytes, if the last row
     /// ends beyond the view.
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
@@ -170,12 +170,13 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
 impl<K: StreamKind> Stream<K> {
     /// Copies elements that lie in rows, asynchronously, between any two of device and pinned
     /// memory: `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume,
-    /// `cuMemcpy3DPeerAsync` between two devices. The bytes between the rows are not written.
+    /// `cuMemcpy3DPeerAsync` between two devices, unless it is captured. The bytes between the rows are not
+    /// written.
     ///
     /// # Errors
-    /// Before any driver call, [`Error::Invalid`], [`Error::WrongDevice`], and
-    /// [`Error::NotCapturable`] for a copy between two devices in a capture, where [`Stream::copy`] of
-    /// each row works; the driver's, for pitches of 2 GiB and more.
+    /// Before any driver call, [`Error::Invalid`](crate::Error::Invalid) and
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice), and in a capture those of [`Stream::copy`]; the
+    /// driver's, for pitches of 2 GiB and more.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -205,7 +206,9 @@ impl<K: StreamKind> Stream<K> {
         let view = destination.bytes.as_view();
         let core = self.core();
         let (near, far) = (source.bytes.on_for(core), view.on_for(core));
-        let peers = near.zip(far).is_some_and(|(near, far)| near != far);
+        let apart = near.zip(far).is_some_and(|(near, far)| near != far);
+        // `cuMemcpy3DPeerAsync` would end a capture.
+        let peers = apart && core.timeline().recording().is_none();
         let op = match to.extent.depth {
             _ if peers => "cuMemcpy3DPeerAsync",
             0 | 1 => "cuMemcpy2DAsync",
@@ -216,16 +219,13 @@ impl<K: StreamKind> Stream<K> {
         if from.span == 0 {
             return Ok(());
         }
-        // The driver would end the capture.
-        if peers && core.timeline().recording().is_some() {
-            return Err(Error::NotCapturable { op });
-        }
         let (start, end) = (Side::of(source.bytes.place()), Side::of(view.place()));
         // The buffers keep these contexts alive.
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
         let stream = core.bind_work(op)?;
-        let _crossing = crossing_of(near, far);
+        let crossing = cross(op, &stream, (near, far), || ends(&source.bytes, &view))?;
+        let _entered = enter_if_captured(&stream, crossing.is_some())?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         // What the three descriptions have in common.
         macro_rules! described {

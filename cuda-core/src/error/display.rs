@@ -234,7 +234,7 @@ fn not_in_graphs(op: &str) -> String {
         "cuStreamSynchronize" | "cuStreamQuery" | "cuEventRecord" => "; wait after the launch",
         "cuGraphLaunch" => "; `Graph::include` makes a graph part of another",
         "ncclGroupEnd" => {
-            "; capture one graph for each rank, each on a thread of its own and with the rank's `Communicator`"
+            "; the streams of a group are of one capture, as those of `Graph::capture_on`, or of none"
         }
         _ => "",
     };

@@ -136,7 +136,7 @@ mod tests {
             ("cuStreamSynchronize", "wait after the launch"),
             ("cuEventElapsedTime", "the event was last recorded in a capture"),
             ("cuGraphLaunch", "`Graph::include`"),
-            ("ncclGroupEnd", "one graph for each rank"),
+            ("ncclGroupEnd", "`Graph::capture_on`"),
             ("cuMemFreeAsync", "the stream is being captured, or was"),
         ] {
             let text = Error::NotCapturable { op }.to_string();

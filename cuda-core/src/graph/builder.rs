@@ -236,11 +236,11 @@ impl Graph {
             let added = self.with_raw(|child| add_child(bound.raw(), child));
             (bound.count(), added)
         };
-        let KeptUses { memory, owners, traits, .. } = &self.uses;
+        let KeptUses { memory, copies, owners, traits, .. } = &self.uses;
         let why = "the graph allocates memory, so it can be no part of another";
         Error::unless(!traits.has_memory, op, why)?;
         // The driver includes no graph that has conditional nodes.
-        let child = Included { memory, bodies: &[], owners, traits: *traits };
+        let child = Included { memory, bodies: &[], copies, owners, traits: *traits };
         recording.include(op, &bound, child, add)
     }
 }

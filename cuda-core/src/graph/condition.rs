@@ -247,8 +247,8 @@ impl Condition {
             let joined = join(bound.raw(), node);
             (bound.count(), joined)
         };
-        let KeptUses { memory, bodies, owners, traits, .. } = &all;
-        let child = Included { memory, bodies, owners, traits: *traits };
+        let KeptUses { memory, bodies, copies, owners, traits, .. } = &all;
+        let child = Included { memory, bodies, copies, owners, traits: *traits };
         match is_broken {
             // The capture has an operation that is not finished.
             true => Ok(()),

@@ -10,6 +10,7 @@ use super::{Graph, KeptUses, SharedGraph};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
+use crate::peer::Moment;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -56,6 +57,8 @@ pub struct GraphExec {
     /// What is known of these nodes.
     pub(super) nodes: KnownNodes,
     _executables: Arc<()>,
+    /// When it was instantiated.
+    pub(super) made: Moment,
     /// The nodes that were changed since, by their addresses.
     pub(super) changed: Tree<usize, ChangedNode>,
     /// In the ledgers of the memory, for as long as this value exists.
@@ -115,7 +118,8 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec> {
         let op = "cuGraphInstantiate";
         super::lent::require_lendable(self.uses.memory.iter(), op)?;
-        let _held = self.uses.admit(op)?;
+        let _held = self.uses.admit(op, None)?;
+        let made = Moment::now();
         let mut exec: CUgraphExec = ptr::null_mut();
         let flags = match self.uses.traits.has_priorities {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
@@ -142,6 +146,7 @@ impl Graph {
             origin: self.uses.owners.clone(),
             nodes: self.uses.by_node.clone(),
             _executables: executables,
+            made,
             changed: Tree::new(),
             last: self.uses.enter(),
             last_stream: 0,
@@ -158,8 +163,8 @@ impl GraphExec {
     /// # Errors
     /// [`Error::Invalid`] if the graph uses pinned memory, which must be [lent](Self::lend_mut);
     /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; [`Error::Nccl`] if a communicator that
-    /// the graph uses was aborted; [`Error::Invalid`] if access to another device's memory was
-    /// [revoked](Context::disable_peer_access) that the graph needs; the driver's.
+    /// the graph uses was aborted; [`Error::Invalid`] if access between devices was
+    /// [revoked](Context::disable_peer_access) that the executable needs; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -190,7 +195,7 @@ impl GraphExec {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
-        let _held = self.uses.admit(OP)?;
+        let _held = self.uses.admit(OP, Some(self.made))?;
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }

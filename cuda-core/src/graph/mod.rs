@@ -7,13 +7,13 @@ use cuda_sys::{CUgraph, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Rejected, Result};
-use crate::peer::Crossing;
+use crate::peer::{Crossing, Moment};
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{
-    Body, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, Node, UsedMemory,
+    Body, CopiesBetween, GraphOwners, GraphTraits, GraphUses, KnownNodes, Node, UsedMemory,
 };
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -39,7 +39,7 @@ mod memory;
 
 mod update;
 
-mod rows;
+mod transfers;
 
 mod look;
 
@@ -118,16 +118,17 @@ struct KeptUses {
     memory: Vec<UsedMemory>,
     by_node: KnownNodes,
     bodies: Vec<Body>,
+    copies: Vec<CopiesBetween>,
     owners: Arc<GraphOwners>,
     traits: GraphTraits,
 }
 
 impl From<GraphUses> for KeptUses {
     fn from(uses: GraphUses) -> Self {
-        let GraphUses { memory, by_node, bodies, owners, mut traits, .. } = uses;
-        traits.may_be_refused |= owners.iter().any(|owner| owner.may_end());
+        let GraphUses { memory, by_node, bodies, copies, owners, mut traits, .. } = uses;
+        traits.may_be_refused |= owners.iter().any(|owner| owner.may_end()) || !copies.is_empty();
         let (by_node, owners) = (KnownNodes::new(by_node), Arc::new(owners));
-        Self { memory, by_node, bodies, owners, traits }
+        Self { memory, by_node, bodies, copies, owners, traits }
     }
 }
 
@@ -146,8 +147,9 @@ impl KeptUses {
         let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
         let traits = self.traits.or(other.traits);
         let bodies = [&*self.bodies, &other.bodies].concat();
+        let copies = [&*self.copies, &other.copies].concat();
         let (memory, owners) = (self.memory.clone(), owners.into());
-        let mut both = Self { memory, by_node, bodies, owners, traits };
+        let mut both = Self { memory, by_node, bodies, copies, owners, traits };
         other.memory.iter().for_each(|memory| both.add(memory));
         both
     }
@@ -179,17 +181,17 @@ impl KeptUses {
         known.is_some_and(|known| known.covers(&touch.range, touch.access))
     }
 
-    /// Refuses the call `op`, which makes or launches an executable, if what the graph keeps alive was
-    /// ended all the same: a communicator that was aborted, access that was revoked. Access is not revoked
-    /// while the result lives; a communicator that is aborted after this is as if it were aborted after
-    /// the call.
+    /// Refuses the call `op`, which makes an executable, or launches or updates one that was made at that
+    /// moment, if what the graph needs was ended all the same: a communicator that was aborted, access that
+    /// was revoked. Access is not revoked while the result lives; a communicator that is aborted after this
+    /// is as if it were aborted after the call.
     #[inline]
-    fn admit(&self, op: &'static str) -> Result<Vec<Crossing>> {
-        let admitted = |owner: &Arc<dyn KeptAlive>| owner.admits(op).transpose();
-        match self.traits.may_be_refused {
-            true => self.owners.iter().filter_map(admitted).collect(),
-            false => Ok(Vec::new()),
+    fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Vec<Crossing>> {
+        if !self.traits.may_be_refused {
+            return Ok(Vec::new());
         }
+        let owners = self.owners.iter().filter_map(|owner| owner.admits(op).transpose());
+        owners.chain(self.copies.iter().map(|copies| copies.admit(op, made))).collect()
     }
 
     /// Whether launches must be lent some of the memory.

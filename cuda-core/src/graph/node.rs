@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraphNode, CUgraphNodeType, symbol as cu};
 
-use super::{Graph, rows};
+use super::{Graph, transfers};
 use crate::error::{Result, asked, check};
 use crate::module::function;
 use crate::module::launch::Dimensions;
@@ -115,12 +115,12 @@ impl<'g> GraphNode<'g> {
                 format!("{name} <<<{grid}, {block}>>>")
             }
             cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY => {
-                let copy = self.graph.with_raw(|_graph| rows::copied(self.id.raw))?;
+                let copy = self.graph.with_raw(|_graph| transfers::copied(self.id.raw))?;
                 let rows = copy.Height.max(1) * copy.Depth.max(1);
                 format!("copy of {} bytes", copy.WidthInBytes * rows)
             }
             cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET => {
-                let fill = self.graph.with_raw(|_graph| rows::filled(self.id.raw))?;
+                let fill = self.graph.with_raw(|_graph| transfers::filled(self.id.raw))?;
                 let bytes = fill.elementSize as usize * fill.width * fill.height.max(1);
                 format!("fill of {bytes} bytes")
             }

@@ -3,25 +3,17 @@
 use std::mem;
 use std::sync::Arc;
 
-use cuda_sys::{CUDA_MEMCPY3D, CUgraphExec, CUgraphExecUpdateResultInfo, CUresult, symbol as cu};
+use cuda_sys::{CUgraphExec, CUgraphExecUpdateResultInfo, CUresult, symbol as cu};
 
 use super::node::kind_name;
-use super::{Graph, GraphExec, NodeId, rows};
-use crate::context::Context;
-use crate::copy::fill::fill_node;
-use crate::copy::side::Side;
+use super::{Graph, GraphExec, NodeId, transfers};
 use crate::error::{Error, Result, asked, check};
-use crate::memory::Memory;
-use crate::memory::device::DeviceSliceMut;
-use crate::memory::into_view::IntoView;
-use crate::memory::view::{Slice, SliceMut};
 use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
 use crate::stream::StreamKind;
 use crate::timeline::ledger::{Touch, key};
 use crate::timeline::recording::{Node, NodeUses, UsedMemory, dependencies};
-use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
 const OP: &str = "cuGraphExecUpdate";
@@ -66,7 +58,7 @@ impl GraphExec {
         let why = "the graph allocates memory, so only its own executable can: instantiate it";
         Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
         super::lent::require_lendable(graph.uses.memory.iter(), OP)?;
-        let _held = graph.uses.admit(OP)?;
+        let _held = graph.uses.admit(OP, Some(self.made))?;
         let mut info = CUgraphExecUpdateResultInfo::default();
         let code = graph.with_raw(|graph| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
@@ -149,130 +141,6 @@ impl GraphExec {
                 unsafe { cu::cuGraphExecKernelNodeSetParams_v2(exec, node.raw.0, kernel) }
             })
         })
-    }
-
-    /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
-    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending
-    /// are not affected. The graph's dependencies stay: an operation that uses the new memory is ordered
-    /// with the copy only if it was before. New pinned memory must be [lent](Self::lend) to each launch,
-    /// instead of what no operation uses any more.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
-    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
-    /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] and
-    /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
-    /// operation was captured on, so for both ends of a copy between devices;
-    /// [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
-    /// unchanged.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// let frames = [stream.alloc_zeroed::<u8>(100)?, stream.alloc_zeroed::<u8>(100)?];
-    /// let mut frame = stream.alloc::<u8>(100)?;
-    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.copy(&frames[0], &mut frame))?;
-    /// let (mut exec, copy) = (graph.instantiate()?, graph.nodes()?[0].id());
-    /// for from in &frames {
-    ///     exec.set_copy(copy, from, &mut frame)?;
-    ///     exec.launch(&stream)?;
-    /// }
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuGraphExecMemcpyNodeSetParams", "cudaGraphExecMemcpyNodeSetParams"))]
-    pub fn set_copy<'a, T: Pod, A: Memory, B: Memory>(
-        &mut self,
-        node: NodeId,
-        source: impl IntoView<Slice<'a, T, A>>,
-        destination: impl IntoView<SliceMut<'a, T, B>>,
-    ) -> Result<()> {
-        let (op, exec) = ("cuGraphExecMemcpyNodeSetParams", self.node(node)?);
-        let (source, mut destination) = (source.into(), destination.into());
-        let to = destination.as_view();
-        let bytes = source.byte_len();
-        Error::unless(bytes == to.byte_len(), op, "the ends have different lengths")?;
-        Error::unless(bytes > 0, op, "there is nothing to copy")?;
-        self.require_home(op, node, &source)?;
-        self.require_home(op, node, &to)?;
-        let (from, into) = (Side::of(source.place()), Side::of(to.place()));
-        let copy = CUDA_MEMCPY3D {
-            srcMemoryType: from.kind,
-            srcHost: from.host,
-            srcDevice: from.device,
-            srcPitch: bytes,
-            dstMemoryType: into.kind,
-            dstHost: into.host,
-            dstDevice: into.device,
-            dstPitch: bytes,
-            WidthInBytes: bytes,
-            Height: 1,
-            Depth: 1,
-            ..CUDA_MEMCPY3D::default()
-        };
-        let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
-        self.set(op, node.raw, &touches, None, || {
-            // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.
-            unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
-        })
-    }
-
-    /// Replaces the memory and the value of a fill without rows
-    /// ([`set_fill_pitched`](Self::set_fill_pitched) is for those), in launches from now on, as
-    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
-    ///
-    /// # Errors
-    /// Those of [`set_copy`](Self::set_copy); [`Error::Invalid`] for a value of more than four bytes,
-    /// unless it repeats a pattern of up to four.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// let mut x = stream.alloc::<f32>(100)?;
-    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1.0))?;
-    /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
-    /// exec.set_fill(fill, &mut x, 2.0)?;
-    /// exec.launch(&stream)?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuGraphExecMemsetNodeSetParams", "cudaGraphExecMemsetNodeSetParams"))]
-    pub fn set_fill<'a, T: Pod>(
-        &mut self,
-        node: NodeId,
-        destination: impl IntoView<DeviceSliceMut<'a, T>>,
-        value: T,
-    ) -> Result<()> {
-        let (op, exec) = ("cuGraphExecMemsetNodeSetParams", self.node(node)?);
-        let mut destination = destination.into();
-        let (to, bytes) = (destination.as_raw(), destination.byte_len());
-        self.require_home(op, node, &destination.as_view())?;
-        Error::unless(bytes > 0, op, "there is nothing to fill")?;
-        let fill = fill_node(to, (bytes, 0, 1), value);
-        let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
-        let (touches, context) = ([destination.write()], self.home(node).as_raw());
-        self.set(op, node.raw, &touches, None, || {
-            // SAFETY: as in `set_kernel`; the memory has as many bytes, and is kept.
-            unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
-        })
-    }
-
-    /// The context that the operation was captured in.
-    pub(super) fn home(&self, node: NodeId) -> &Context {
-        self.nodes.get(node.raw).map_or(self.context(), |known| &known.context)
-    }
-
-    /// Refuses memory of another device or context than the operation's: it "must be allocated from the
-    /// same contexts as the original" (`cuGraphExecMemcpyNodeSetParams`).
-    pub(super) fn require_home<T: Pod, M: Memory>(
-        &self,
-        op: &'static str,
-        node: NodeId,
-        memory: &Slice<'_, T, M>,
-    ) -> Result<()> {
-        let home = self.home(node);
-        home.device().require_same(op, memory.on().unwrap_or(home.device()))?;
-        let at_home = memory.confined().is_none_or(|memory| memory.is_at_home_in(home));
-        let what = "the memory".into();
-        if at_home { Ok(()) } else { Err(Error::WrongContext { op, what }) }
     }
 
     /// Changes what a node does by `call`. What it uses from then on is kept before the driver knows
@@ -459,7 +327,7 @@ fn of_another_kind(op: &'static str, node: Node, failed: Failed) -> Failed {
                 format!("`{setter}` changes a {own}, and the node is of another kind: {found}");
             Failed::Refused(Error::invalid(op, reason))
         }
-        Failed::Refused(error) => Failed::Refused(rows::explain(op, node, error)),
+        Failed::Refused(error) => Failed::Refused(transfers::explain(op, node, error)),
         failed => failed,
     }
 }

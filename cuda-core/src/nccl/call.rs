@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
+use crate::timeline::recording::{CapturedPart, Recording};
 use crate::util::inline_vec::InlineVec;
 
 /// An operation of one rank.
@@ -288,24 +289,22 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     let Some(&Call { joined, core, .. }) = calls.first() else {
         return driver::ensure();
     };
-    let (mut captured, mut several, mut quiet) = (false, false, true);
+    let (first, mut together, mut quiet) = (core.timeline(), true, true);
     for call in calls.iter() {
         let bound = call.bind()?;
         let timeline = bound.timeline();
-        captured |= timeline.recording().is_some();
-        several |= !ptr::eq(call.core, core);
+        together &= timeline.is_captured_with(first);
         quiet = quiet && call.used.touches().iter().all(|touch| touch.is_quiet(timeline));
     }
-    // Each of several streams would lock the recording.
-    if captured && several {
+    if !together {
         return Err(Error::NotCapturable { op: GROUP });
     }
     let _scope = NcclScope::enter(&joined.context)?;
     let mut held = HeldRanks::new();
     hold_all(GROUP, calls.iter().map(|call| call.joined), &mut held)?;
     let all = held.as_mut_slice();
-    if captured {
-        return capture_together(core, calls, all);
+    if let Some(recording) = first.recording() {
+        return capture_together(recording, calls, all);
     }
     let waited_for = if quiet { Vec::new() } else { wait_together(calls)? };
     let result = issue_together(calls, all);
@@ -327,17 +326,26 @@ fn wait_together(calls: &[Call<'_>]) -> Result<Vec<Fences>> {
     calls.iter().map(wait).collect()
 }
 
-/// [`Bound::order`] for operations on one stream, which is captured.
+/// [`enqueue_together`] for streams of one capture.
 #[cold]
 fn capture_together(
-    core: &StreamCore,
+    recording: &Recording,
     calls: &[Call<'_>],
     all: &mut [LockedRank<'_>],
 ) -> Result<()> {
-    let bound = core.bind_work(GROUP)?;
-    let used = calls.iter().flat_map(|call| call.used.touches());
-    let mut touches: Vec<_> = used.map(Touch::as_shared).collect();
-    bound.order(GROUP, &mut touches, || bound.enqueue_by(|_| issue_together(calls, all))).1
+    let mut parts: Vec<CapturedPart<'_>> = Vec::new();
+    for call in calls {
+        let known = parts.iter().position(|part| ptr::eq(part.bound.core(), call.core));
+        let at = known.unwrap_or(parts.len());
+        if at == parts.len() {
+            parts.push(CapturedPart { bound: call.core.bind_work(GROUP)?, touches: Vec::new() });
+        }
+        parts[at].touches.extend(call.used.touches().iter().map(Touch::as_shared));
+    }
+    recording.record_together(GROUP, &parts, || {
+        parts.iter().try_for_each(|part| part.bound.prepare())?;
+        issue_together(calls, all)
+    })
 }
 
 /// Makes the calls of NCCL, and waits until none is in progress.

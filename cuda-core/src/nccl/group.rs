@@ -27,8 +27,7 @@ pub struct Group<'a> {
 ///
 /// # Errors
 /// Those of `f`, and of the [operations](OnStream); also if `f` ignores that of an operation of
-/// [`Ranks`]. [`Error::NotCapturable`]
-/// for several streams one of which is captured.
+/// [`Ranks`]. [`Error::NotCapturable`] for streams that are not all of one capture, if one is captured.
 ///
 /// ```no_run
 /// use cuda_core::nccl::{Communicator, group};

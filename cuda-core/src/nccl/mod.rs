@@ -48,13 +48,12 @@
 //!
 //! # Streams
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
-//! A stream that [`Graph::capture`](crate::Graph::capture) captures may have operations of one stream in a
-//! group; the graph keeps the communicator. A graph has one rank, so each rank captures its own, on a
-//! thread of its own, since NCCL may wait for the other ranks meanwhile:
+//!
+//! Operations can be captured: those of a rank by [`Graph::capture`](crate::Graph::capture), those of all
+//! ranks of a process by [`Graph::capture_on`](crate::Graph::capture_on). The graph keeps the communicators.
+//! NCCL connects ranks at their first operation, which it may not do while it is captured:
 //!
 //! ```no_run
-//! use std::thread;
-//!
 //! use cuda_core::nccl::{Ranks, Reduction};
 //! use cuda_core::{DeviceGroup, Graph};
 //!
@@ -62,25 +61,12 @@
 //! let group = DeviceGroup::all()?;
 //! let mut sums = group.alloc_zeroed::<f32>(1000)?;
 //! let ranks = Ranks::init_all(group.contexts())?;
-//! // SAFETY: all ranks do the same below: one operation now, and one in each launch of the graphs.
-//! let ranks = unsafe { ranks.into_communicators() };
-//! let graphs = thread::scope(|scope| {
-//!     let mut threads = Vec::new();
-//!     for ((rank, stream), sum) in ranks.iter().zip(group.streams()).zip(&mut sums) {
-//!         threads.push(scope.spawn(move || {
-//!             rank.on(stream)?.all_reduce_in_place(&mut *sum, Reduction::Sum)?; // connects the ranks
-//!             Graph::capture(stream.context(), |captured| {
-//!                 rank.on(captured)?.all_reduce_in_place(sum, Reduction::Sum)
-//!             })
-//!         }));
-//!     }
-//!     let graphs = threads.into_iter().map(|it| it.join().expect("it does not panic"));
-//!     graphs.collect::<cuda_core::Result<Vec<_>>>()
+//! ranks.on(group.streams())?.all_reduce_in_place(&mut sums, Reduction::Sum)?; // connects them
+//! let contexts: Vec<_> = group.contexts().collect();
+//! let graph = Graph::capture_on(contexts, |streams| {
+//!     ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)
 //! })?;
-//! let mut executables = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>, _>>()?;
-//! for (executable, stream) in executables.iter_mut().zip(group.streams()) {
-//!     executable.launch(stream)?; // each waits for the others
-//! }
+//! graph.instantiate()?.launch(&group.streams()[0])?;
 //! # group.synchronize()
 //! # }
 //! ```

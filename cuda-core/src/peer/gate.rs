@@ -4,6 +4,7 @@
 //! enqueued meanwhile. Other threads may enqueue while it waits; they are blocked only during the
 //! two driver calls that revoke the access.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::device::Device;
@@ -42,6 +43,8 @@ struct Crossings {
     closed: bool,
     /// Graphs do such work, too, which may be launched on a stream of any device.
     by_graphs: bool,
+    /// The number of the last revocation of access between them, 0: there was none.
+    revoked: u64,
 }
 
 /// One entry for each pair of devices between which there ever was work.
@@ -49,6 +52,19 @@ static CROSSINGS: Mutex<Vec<Crossings>> = Mutex::new(Vec::new());
 
 /// An enqueue has ended, or the gate has opened.
 static CHANGED: Condvar = Condvar::new();
+
+/// How many revocations of access there were, between any devices.
+static REVOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// A point in the order of all revocations of access.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self(REVOCATIONS.load(Ordering::Acquire))
+    }
+}
 
 fn between(one: Device, other: Device) -> Between {
     if one.ordinal() <= other.ordinal() { [one, other] } else { [other, one] }
@@ -64,6 +80,7 @@ fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
             under_way: Vec::new(),
             closed: false,
             by_graphs: false,
+            revoked: 0,
         });
         all.len() - 1
     });
@@ -99,6 +116,13 @@ pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
         },
     );
     Crossing { between, ticket, _quiet }
+}
+
+impl Crossing {
+    /// Whether access between the two devices was revoked since. Stays so while this lives.
+    pub(crate) fn was_revoked_since(&self, moment: Moment) -> bool {
+        entry(&mut lock(&CROSSINGS), self.between).revoked > moment.0
+    }
 }
 
 impl Drop for Crossing {
@@ -143,6 +167,14 @@ pub(super) fn close(one: Device, other: Device, since: Before) -> Option<ClosedG
             quiet.then(|| ClosedGate { between })
         },
     )
+}
+
+impl ClosedGate {
+    /// Notes that access between the two devices is revoked, or may be.
+    pub(crate) fn note_revocation(&self) {
+        let revoked = REVOCATIONS.fetch_add(1, Ordering::AcqRel) + 1;
+        entry(&mut lock(&CROSSINGS), self.between).revoked = revoked;
+    }
 }
 
 impl Drop for ClosedGate {

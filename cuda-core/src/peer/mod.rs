@@ -15,7 +15,7 @@ use crate::process::foreign_code::DeferForeignCode;
 use crate::util::raw_enum::raw_enum;
 use crate::util::sync::lock;
 
-pub(crate) use gate::{ClosedGate, Crossing, crossed_by_graphs, crossing};
+pub(crate) use gate::{ClosedGate, Crossing, Moment, crossed_by_graphs, crossing};
 
 raw_enum! {
     /// What another device may do with memory.
@@ -135,8 +135,10 @@ impl Context {
     }
 
     /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
-    /// `cuMemPoolSetAccess`. Copies still work, more slowly; launches of graphs that need the access are
-    /// refused.
+    /// `cuMemPoolSetAccess`. Copies still work, more slowly. Launches of graphs with kernels that need the
+    /// access are refused until it is given again; executables with copies between the two devices are
+    /// refused for good, since they may have been made for the access: [instantiate](crate::Graph::instantiate)
+    /// the graph again.
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their device's
     /// pool, and for those of all devices once a graph was captured that needs the access; and again if
@@ -155,7 +157,7 @@ impl Context {
         let far = peer.live()?;
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
         let _quiet = DeferForeignCode::begin();
-        let _closed = close(self.device(), peer.device())?;
+        let closed = close(self.device(), peer.device())?;
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &ContextAccess| access.is_of(spaces.0, spaces.1);
@@ -166,12 +168,15 @@ impl Context {
             // SAFETY: `peer` is live; no work that needs the access is queued.
             unsafe { cu::cuCtxDisablePeerAccess(far.0) }
         });
-        match disabled {
-            // A repeated call after closing the pool failed.
-            Err(Error::Driver { code, .. })
-                if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED
-                    && lock(&ENABLED).iter().any(this) => {}
-            other => other?,
+        let refused = disabled.as_ref().err().and_then(Error::code);
+        let was_none = refused == Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        // Unless it is a repeated call, after closing the pool failed.
+        if was_none && !lock(&ENABLED).iter().any(this) {
+            return disabled;
+        }
+        closed.note_revocation();
+        if !was_none {
+            disabled?;
         }
         let needed_by_others =
             lock(&ENABLED).iter().any(|access| access.opens_pool(self.device(), peer.device()));

@@ -1,12 +1,11 @@
 //! Graphs of two devices.
 
 use cuda_core::{
-    Allocator, Batch, Context, ContextFlags, Device, DeviceBuffer, Error, Graph, MemoryPool,
-    PeerAccess, Result, Shape, Stream,
+    Allocator, Context, ContextFlags, Device, DeviceBuffer, Error, Graph, Result, Stream,
 };
 use support::{gpu_test, kernels, refusal};
 
-use super::{add_one, not_captured};
+use super::add_one;
 
 gpu_test! {
     needs 2;
@@ -176,166 +175,6 @@ gpu_test! {
     }
 }
 
-gpu_test! {
-    needs 2;
-    fn l_a_copy_between_devices_needs_access() -> Result<()> {
-        let devices = [Device::get(0)?, Device::get(1)?];
-        let contexts = [devices[0].context()?, devices[1].context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
-        let pools = devices.map(|device| MemoryPool::builder(device).build());
-        let [first, second] = pools;
-        let (first, second) = (first?, second?);
-        let near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
-        let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
-        let graph = Graph::capture_on(contexts.each_ref(), |[here, _]| here.copy(&near, &mut far))?;
-        let why = refusal(graph.instantiate().map(drop));
-        assert!(why.starts_with("the graph needs access between device"), "{why}");
-        let other = Graph::capture_on(contexts.each_ref(), |[_, there]| there.copy(&near, &mut far))?;
-        second.set_access(devices[0], PeerAccess::ReadWrite)?;
-        let mut exec = graph.instantiate()?;
-        second.set_access(devices[0], PeerAccess::None)?;
-        let why = refusal(exec.update(&other));
-        assert!(why.starts_with("the graph needs access between device"), "{why}");
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 2;
-    fn l_a_copy_is_launched_with_access_alone() -> Result<()> {
-        let devices = [Device::get(0)?, Device::get(1)?];
-        let contexts = [devices[0].context()?, devices[1].context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
-        let (first, second) = (MemoryPool::builder(devices[0]).build()?, MemoryPool::builder(devices[1]).build()?);
-        let mut near = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
-        streams[0].fill(&mut near, 3)?;
-        let mut far = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
-        for in_batch in [false, true] {
-            second.set_access(devices[0], PeerAccess::ReadWrite)?;
-            let graph = Graph::capture_on(contexts.each_ref(), |[here, _]| {
-                if !in_batch {
-                    return here.copy(&near, &mut far);
-                }
-                let mut batch = Batch::new();
-                batch.copy(&near, &mut far)?;
-                here.enqueue(batch)
-            })?;
-            let mut exec = graph.instantiate()?;
-            streams[1].fill(&mut far, 0)?;
-            exec.launch(&streams[0])?;
-            assert_eq!(streams[1].download_vec(&far)?, [3; 1000]);
-            second.set_access(devices[0], PeerAccess::None)?;
-            let why = refusal(exec.launch(&streams[0]));
-            assert!(why.contains("needs access between device") && why.contains("enable_peer_access"), "{why}");
-            // Either way is one.
-            first.set_access(devices[1], PeerAccess::ReadWrite)?;
-            exec.launch(&streams[0])?;
-            assert_eq!(streams[1].download_vec(&far)?, [3; 1000]);
-            first.set_access(devices[1], PeerAccess::None)?;
-        }
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 4;
-    fn s42_access_is_revoked_behind_a_graph_on_a_third_device() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
-        let third = Device::get(2)?.create_stream()?;
-        let copy_words = kernels::get(&contexts[0], "copy_words")?;
-        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
-        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
-        streams[1].fill(&mut far, 7)?;
-        contexts[0].enable_peer_access(&contexts[1])?;
-        let graph = Graph::capture(&contexts[0], |stream| {
-            // SAFETY: both have 100 elements.
-            unsafe { stream.kernel(&copy_words).block(128).arg(&mut near).arg(&far).arg(100u32).launch() }
-        })?;
-        let mut exec = graph.instantiate()?;
-        exec.launch(&third)?;
-        contexts[0].disable_peer_access(&contexts[1])?;
-        assert!(third.query()?, "the launch is done");
-        assert_eq!(streams[0].download_vec(&near)?, [7; 100]);
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 4;
-    fn s42_access_is_revoked_behind_a_copy_of_a_graph_on_a_third_device() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
-        let third = Device::get(2)?.create_stream()?;
-        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
-        let (near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
-        contexts[0].enable_peer_access(&contexts[1])?;
-        let graph = Graph::capture(&contexts[0], |stream| stream.copy(&near, &mut far))?;
-        let mut exec = graph.instantiate()?;
-        exec.launch(&third)?;
-        contexts[0].disable_peer_access(&contexts[1])?;
-        assert!(third.query()?, "the launch is done");
-        // The driver copies such memory without access, too.
-        exec.launch(&third)?;
-        third.synchronize()
-    }
-}
-
-gpu_test! {
-    needs 2;
-    fn l_a_kernel_reaches_another_device_while_it_has_access() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
-        let copy_words = kernels::get(&contexts[0], "copy_words")?;
-        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
-        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
-        let capture = |near: &mut DeviceBuffer<u32>, far: &DeviceBuffer<u32>| {
-            Graph::capture(&contexts[0], |stream| {
-                // Twice: what is reached is noted once.
-                for _ in 0..2 {
-                    // SAFETY: both have 100 elements.
-                    unsafe { stream.kernel(&copy_words).block(128).arg(&mut *near).arg(far).arg(100u32).launch() }?;
-                }
-                Ok(())
-            })
-        };
-        assert!(matches!(capture(&mut near, &far), Err(Error::WrongDevice { .. })));
-        contexts[0].enable_peer_access(&contexts[1])?;
-        let mut exec = capture(&mut near, &far)?.instantiate()?;
-        streams[1].fill(&mut far, 7)?;
-        exec.launch(&streams[0])?;
-        assert_eq!(streams[0].download_vec(&near)?, [7; 100]);
-        contexts[0].disable_peer_access(&contexts[1])?;
-        let why = refusal(exec.launch(&streams[0]));
-        assert!(why.contains("needs access between device") && why.contains("enable_peer_access"), "{why}");
-        contexts[0].enable_peer_access(&contexts[1])?;
-        streams[1].fill(&mut far, 8)?;
-        exec.launch(&streams[0])?;
-        assert_eq!(streams[0].download_vec(&near)?, [8; 100]);
-        contexts[0].disable_peer_access(&contexts[1])
-    }
-}
-
-gpu_test! {
-    needs 2;
-    fn l08_rows_between_devices_are_refused_and_the_capture_survives() -> Result<()> {
-        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
-        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
-        let (mut near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
-        streams[0].fill(&mut near, 5)?;
-        let rows = Shape::plane(5, 10).with_pitch(40);
-        let graph = Graph::capture(&contexts[0], |stream| {
-            let refused = stream.copy_pitched(near.pitched(rows)?, far.pitched_mut(rows)?);
-            not_captured(refused, "rows between devices");
-            stream.copy(&near, &mut far)
-        })?;
-        graph.instantiate()?.launch(&streams[0])?;
-        assert_eq!(streams[1].download_vec(&far)?, [5; 100]);
-        Ok(())
-    }
-}
-
 /// Changes the operations of a graph's second context, to memory of that context only.
 fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
     let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
@@ -362,7 +201,10 @@ fn change_operations_of_both(contexts: [&Context; 2]) -> Result<()> {
     };
     elsewhere(exec.set_fill(nodes[0], &mut other, 6));
     elsewhere(exec.set_fill(nodes[1], &mut near, 6));
-    elsewhere(exec.set_copy(nodes[2], &near, &mut last));
+    match exec.set_copy(nodes[2], &near, &mut last) {
+        Err(Error::Invalid { .. }) if contexts[0].device() != contexts[1].device() => {}
+        other => elsewhere(other),
+    }
     exec.launch(&streams[0])?;
     assert_eq!(streams[1].download_vec(&last)?, [5; 100]);
     assert_eq!(streams[0].download_vec(&near)?, [1; 100]);

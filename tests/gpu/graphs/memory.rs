@@ -1,6 +1,8 @@
 //! Memory that graphs allocate and free while they run.
 
-use cuda_core::{Access, Condition, Context, Device, DeviceBuffer, Error, Graph, Result, Stream};
+use cuda_core::{
+    Access, Allocator, Condition, Context, Device, DeviceBuffer, Error, Graph, Result, Stream,
+};
 use support::{gpu_test, kernels, refusal};
 
 use super::{add_one, context, not_captured};
@@ -225,6 +227,26 @@ gpu_test! {
         })?;
         refused.instantiate()?.launch(&stream)?;
         assert_eq!(stream.download_vec(&y)?, [8; LEN]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn l_memory_of_a_graph_is_copied_to_another_device() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let mut far = streams[1].alloc_with::<u32>(&Allocator::cache(), LEN)?;
+        streams[1].fill(&mut far, 0)?;
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |[here, there]| {
+            let mut scratch = here.alloc_in_graph::<u32>(LEN)?;
+            here.fill(&mut scratch, 5)?;
+            let why = refusal(there.copy(&scratch, &mut far));
+            assert!(why.contains("device 1 needs access to the pool on device 0"), "{why}");
+            here.copy(&scratch, &mut far)
+        })?;
+        graph.instantiate()?.launch(&streams[0])?;
+        assert_eq!(streams[1].download_vec(&far)?, [5; LEN]);
         Ok(())
     }
 }

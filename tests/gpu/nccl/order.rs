@@ -1,7 +1,7 @@
 //! Collectives among the other work of streams.
 
 use cuda_core::nccl::{Ranks, Reduction, group};
-use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result};
+use cuda_core::{Device, DeviceGroup, Graph, PinnedBuffer, Result, Stream};
 use support::{freed_behind_a_stall, gpu_test, refusal, stall};
 
 use super::{apart, buffers, devices, values};
@@ -111,6 +111,71 @@ gpu_test! {
             execs.iter_mut().zip(&streams).try_for_each(|(exec, stream)| exec.launch(stream))?;
         }
         assert_eq!(values(&streams, &buffers)?, vec![vec![8; 100]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn l_nccl_of_all_ranks_in_one_graph() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut parts = buffers(&streams, |rank| vec![1 + rank as u32; 100])?;
+        let mut sums = buffers(&streams, |_| vec![0u32; 100])?;
+        let mut copies = buffers(&streams, |_| vec![0u32; 100])?;
+        // NCCL connects the ranks at the first operation.
+        ranks.on(&streams)?.all_reduce(&parts, &mut sums, Reduction::Sum)?;
+        let mut work = |on: Vec<&Stream>| -> Result<()> {
+            for (stream, part) in on.iter().zip(&mut parts) {
+                stream.fill(part, 7)?;
+            }
+            ranks.on(on.clone())?.all_reduce(&parts, &mut sums, Reduction::Sum)?;
+            for ((stream, sum), copy) in on.iter().zip(&sums).zip(&mut copies) {
+                stream.copy(sum, copy)?;
+            }
+            // Two operations of each rank.
+            let (lows, highs): (Vec<_>, Vec<_>) =
+                copies.iter_mut().map(|copy| copy.split_at_mut(50)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            group(|group| {
+                group.on_ranks(&ranks, on.clone())?.all_reduce_in_place(lows, Reduction::Sum)?;
+                group.on_ranks(&ranks, on.clone())?.all_reduce_in_place(highs, Reduction::Max)
+            })
+        };
+        let list = || contexts.iter().collect::<Vec<_>>();
+        let graphs =
+            [Graph::capture_on(list(), &mut work)?, Graph::capture_by_access_on(list(), &mut work)?];
+        assert!(graphs.iter().all(|graph| graph.node_count().is_ok_and(|count| count >= 8)));
+        let mut execs = graphs.iter().map(Graph::instantiate).collect::<Result<Vec<_>>>()?;
+        // The graphs keep the communicators.
+        drop(ranks);
+        for round in 0..4 {
+            for buffer in parts.iter_mut().zip(&streams).chain(copies.iter_mut().zip(&streams)) {
+                buffer.1.fill(buffer.0, round)?;
+            }
+            execs[round as usize % 2].launch(&streams[round as usize / 2])?;
+            assert_eq!(values(&streams, &sums)?, vec![vec![14; 100]; 2]);
+            let expected = [[28; 50], [14; 50]].concat();
+            assert_eq!(values(&streams, &copies)?, vec![expected; 2]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn l08_nccl_of_ranks_that_are_not_captured_together() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |rank| vec![1 + rank as u32; 100])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let graph = Graph::capture(&contexts[0], |captured| {
+            let refused = ranks.on([captured, &streams[1]])?.all_reduce_in_place(&mut sums, Reduction::Sum);
+            let advice = "`Graph::capture_on`";
+            assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(advice)), "{refused:?}");
+            captured.fill(&mut sums[0], 5)
+        })?;
+        graph.instantiate()?.launch(&streams[0])?;
+        assert_eq!(values(&streams, &sums)?, [[5; 100], [3; 100]]);
         Ok(())
     }
 }

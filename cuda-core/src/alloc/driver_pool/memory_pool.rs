@@ -12,7 +12,7 @@ use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
 use crate::memory::device::NOWHERE;
-use crate::peer::{self, Changes, PeerAccess};
+use crate::peer::{self, Changes, ClosedGate, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
@@ -354,8 +354,10 @@ impl MemoryPool {
     /// Closing waits for all contexts of both devices that this crate knows, since their work may
     /// need the access, and for those of all devices once a graph was captured that does; and again if
     /// another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph that
-    /// uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and
-    /// graphs that were captured with it, are refused. A default pool that is closed stays so until it is opened, here or by
+    /// uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and graphs with
+    /// copies between the two devices, are refused as after
+    /// [`Context::disable_peer_access`](crate::Context::disable_peer_access). A default pool that is closed
+    /// stays so until it is opened, here or by
     /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
     ///
     /// # Errors
@@ -375,11 +377,12 @@ impl MemoryPool {
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
         let _quiet = DeferForeignCode::begin();
         // Kept closed until the loss of access is recorded.
-        let _closed = match access {
+        let closed = match access {
             PeerAccess::ReadWrite => None,
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
         let _changes = Changes::begin();
+        closed.iter().for_each(ClosedGate::note_revocation);
         default_pool::set_pool_access(self.0.raw, peer, access.as_raw())?;
         match access {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),

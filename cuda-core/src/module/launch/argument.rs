@@ -462,7 +462,7 @@ impl<'a> Touched<'a> {
     /// Notes in a capture what the launch reaches by that access.
     pub(super) fn note_reached(&self, recording: &Recording) {
         for far in &self.far {
-            recording.note_reached(Reached::by_kernel(self.context, far.what));
+            recording.note_reached(Reached { by: self.context.clone(), memory: far.what });
         }
     }
 

@@ -21,6 +21,7 @@ use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
     Access, Bytes, InGraphs, KeptMemory, Ledger, ONLY_IN_ITS_GRAPH, Touch, key,
 };
+use crate::util::inline_vec::InlineVec;
 use crate::util::sync::lock;
 use crate::util::tree::Tree;
 
@@ -32,13 +33,15 @@ mod keep;
 mod memory;
 mod order;
 mod reach;
+mod together;
 mod uses;
 
 pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
 use dependencies::last_node;
 pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join, listed};
-pub(crate) use reach::Reached;
+pub(crate) use reach::{CopiesBetween, CopyEnd, Reached};
+pub(crate) use together::CapturedPart;
 pub(crate) use uses::{
     Body, CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, NodeUses,
     UsedMemory,
@@ -93,7 +96,7 @@ struct OpenRecording {
     alone: Option<&'static str>,
     /// What the graph allocates, and does not free so far.
     allocated: Vec<Allocated>,
-    /// What operations reach by access.
+    /// What kernels reach by access.
     reached: Vec<Reached>,
 }
 
@@ -237,9 +240,9 @@ impl Recording {
             Err(error) => return (0, Err(error)),
         };
         let uses = recorded.place_all(touches);
-        let (seq, result) = recorded.record(bound, &uses, enqueue);
+        let (seq, result) = recorded.record(bound, uses.as_slice(), enqueue);
         if result.is_ok() {
-            recorded.note_node(bound, &uses);
+            recorded.note_node(bound, uses.as_slice());
         }
         (seq, result)
     }
@@ -338,6 +341,7 @@ fn ended(op: &'static str) -> Error {
 pub(crate) struct Included<'a> {
     pub(crate) memory: &'a [UsedMemory],
     pub(crate) bodies: &'a [Body],
+    pub(crate) copies: &'a [CopiesBetween],
     pub(crate) owners: &'a GraphOwners,
     pub(crate) traits: GraphTraits,
 }
@@ -352,6 +356,7 @@ impl OpenRecording {
         // Kept before the driver knows of it.
         child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
         self.uses.bodies.extend(child.bodies);
+        self.uses.copies.extend_from_slice(child.copies);
         self.uses.traits = self.uses.traits.or(child.traits);
         let mut uses = Vec::new();
         for memory in child.memory {
@@ -386,8 +391,8 @@ impl OpenRecording {
     fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
         let uses = self.place_all(touches);
         match &mut self.order {
-            CaptureOrder::Access(by_access) => by_access.note(bound, &uses, ended),
-            _ => self.record(bound, &uses, || (bound.count(), Ok(()))).1,
+            CaptureOrder::Access(by_access) => by_access.note(bound, uses.as_slice(), ended),
+            _ => self.record(bound, uses.as_slice(), || (bound.count(), Ok(()))).1,
         }?;
         self.note_node(bound, &[]);
         Ok(())
@@ -404,8 +409,10 @@ impl OpenRecording {
     }
 
     /// Notes uses of memory, which is kept from now on.
-    fn place_all(&mut self, touches: &[Touch<'_>]) -> Vec<PlacedUse> {
-        touches.iter().map(|touch| self.place_touch(touch)).collect()
+    fn place_all(&mut self, touches: &[Touch<'_>]) -> InlineVec<PlacedUse, 8> {
+        let mut uses = InlineVec::new();
+        touches.iter().for_each(|touch| uses.push(|| self.place_touch(touch)));
+        uses
     }
 
     fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {

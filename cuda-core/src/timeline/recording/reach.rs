@@ -4,36 +4,15 @@ use std::sync::Arc;
 
 use super::{KeptAlive, Recording};
 use crate::context::Context;
-use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::peer::{self, Confined, Crossing};
+use crate::peer::{self, Confined, Crossing, Moment};
 use crate::util::sync::lock;
 
-/// Memory that an operation reaches from another device.
+/// Memory of another device that kernels of a context reach.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Reached {
-    devices: [Device; 2],
-    /// The access that serves, any of it; none where the driver needs none, but uses what there is.
-    ways: [Option<(Context, Confined)>; 2],
-}
-
-impl Reached {
-    /// What a kernel reaches, which needs access.
-    pub(crate) fn by_kernel(context: &Context, memory: Confined) -> Self {
-        let devices = [context.device(), memory.device];
-        Self { devices, ways: [Some((context.clone(), memory)), None] }
-    }
-
-    /// What a copy between two devices reaches. A graph copies between the driver's pools by way of
-    /// either device's access to the other's pool, and without any its launch fails.
-    pub(crate) fn by_copy(ends: [(&Context, Option<Confined>); 2]) -> Self {
-        let [(near, of_near), (far, of_far)] = ends;
-        let of_pools =
-            of_near.zip(of_far).filter(|(one, other)| one.is_of_a_pool() && other.is_of_a_pool());
-        let ways = of_pools.map(|(of_near, of_far)| [(far, of_near), (near, of_far)]);
-        let way = |at: usize| ways.map(|ways| (ways[at].0.clone(), ways[at].1));
-        Self { devices: [near.device(), far.device()], ways: [way(0), way(1)] }
-    }
+    pub(crate) by: Context,
+    pub(crate) memory: Confined,
 }
 
 impl KeptAlive for Reached {
@@ -42,32 +21,104 @@ impl KeptAlive for Reached {
     }
 
     fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
-        let [one, other] = self.devices;
-        let crossing = peer::crossing(one, other);
-        let mut ways = self.ways.iter().flatten();
-        if self.ways[0].is_none() || ways.any(|(by, memory)| peer::has_access(by, *memory)) {
+        let Self { by, memory } = self;
+        let crossing = peer::crossing(by.device(), memory.device);
+        if peer::has_access(by, *memory) {
             return Ok(Some(crossing));
         }
         let why = format!(
             "the graph needs access between device {} and device {}, which was not given or was revoked: \
              `Context::enable_peer_access` or `DeviceGroup::enable_all_peers` gives it",
-            one.ordinal(),
-            other.ordinal()
+            by.device().ordinal(),
+            memory.device.ordinal()
+        );
+        Err(Error::invalid(op, why))
+    }
+}
+
+/// Copies of a graph from one device to another.
+///
+/// The driver chooses how a copy goes when the graph is instantiated, and for memory of its pools when it is
+/// captured: by the access that there is then. A launch after that access was revoked fails, and the contexts
+/// are lost (driver 580). If it was given again meanwhile, the launch fails, crashes the process, or copies
+/// something else. Access that is given later does no harm.
+#[derive(Clone, PartialEq)]
+pub(crate) struct CopiesBetween {
+    /// From the first one to the second one, of another device.
+    pub(crate) ends: [Context; 2],
+    /// When a copy that uses memory of a pool was captured.
+    pooled: Option<Moment>,
+}
+
+/// An end of a copy: its context, and who is to be given access to it.
+pub(crate) type CopyEnd<'a> = (&'a Context, Option<Confined>);
+
+impl CopiesBetween {
+    /// A copy on a stream of `near`. To be called while the crossing of the two devices is held.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without access from the stream's device to the other's pool, which the driver
+    /// needs to capture it.
+    pub(crate) fn captured(
+        op: &'static str,
+        near: &Context,
+        ends: [CopyEnd<'_>; 2],
+    ) -> Result<Self> {
+        let mut pools = ends.iter().filter_map(|(_, memory)| memory.filter(|it| it.is_of_a_pool()));
+        let pooled = pools.clone().next().map(|_| Moment::now());
+        let far = pools.find(|memory| memory.device != near.device());
+        if let Some(far) = far.filter(|far| !peer::has_access(near, *far)) {
+            let why = format!(
+                "to capture it, device {near} needs access to the pool on device {far}: \
+                 `Context::enable_peer_access` or `MemoryPool::set_access` gives it",
+                near = near.device().ordinal(),
+                far = far.device.ordinal(),
+            );
+            return Err(Error::invalid(op, why));
+        }
+        Ok(Self { ends: ends.map(|(context, _)| context.clone()), pooled })
+    }
+
+    /// Refuses the call `op`, which makes an executable, or launches or updates one that was made at that
+    /// moment, if access was revoked since that the copies may use. None is revoked while the result lives.
+    pub(crate) fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Crossing> {
+        let [from, to] = self.ends.each_ref().map(Context::device);
+        let crossing = peer::crossing(from, to);
+        let revoked =
+            |moment: Option<Moment>| moment.is_some_and(|it| crossing.was_revoked_since(it));
+        let cure = match (revoked(self.pooled), revoked(made)) {
+            (true, _) => "capture it again",
+            (false, true) => "instantiate it again",
+            (false, false) => return Ok(crossing),
+        };
+        let (from, to) = (from.ordinal(), to.ordinal());
+        let why = format!(
+            "the graph copies from device {from} to device {to}, between which access was revoked: {cure}"
         );
         Err(Error::invalid(op, why))
     }
 }
 
 impl Recording {
-    /// Notes what an operation reaches: without the access that it needs, the graph is neither
-    /// instantiated nor launched, and each launch holds the access that there is.
+    /// Notes what a kernel reaches: without the access that it needs, the graph is neither instantiated nor
+    /// launched, and each launch holds the access that there is.
     pub(crate) fn note_reached(&self, reached: Reached) {
-        let [one, other] = reached.devices;
-        peer::crossed_by_graphs(one, other);
+        peer::crossed_by_graphs(reached.by.device(), reached.memory.device);
         if let Some(recorded) = lock(&self.recorded).as_mut() {
             if !recorded.reached.contains(&reached) {
                 recorded.reached.push(reached.clone());
                 recorded.uses.owners.push(Arc::new(reached));
+            }
+        }
+    }
+
+    /// Notes copies between two devices.
+    pub(crate) fn note_copies(&self, copies: CopiesBetween) {
+        let [from, to] = &copies.ends;
+        peer::crossed_by_graphs(from.device(), to.device());
+        if let Some(recorded) = lock(&self.recorded).as_mut() {
+            if !recorded.uses.copies.contains(&copies) {
+                recorded.uses.copies.push(copies);
             }
         }
     }

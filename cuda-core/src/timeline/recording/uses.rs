@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUgraph;
 
-use super::Node;
+use super::{CopiesBetween, Node};
 use crate::context::Context;
 use crate::error::Result;
 use crate::peer::Crossing;
@@ -26,6 +26,8 @@ pub(crate) struct GraphUses {
     pub(crate) by_node: Vec<NodeUses>,
     /// What runs on conditions.
     pub(crate) bodies: Vec<Body>,
+    /// Those between devices.
+    pub(crate) copies: Vec<CopiesBetween>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
     /// The ids of the capture's streams, in their order; those of conditions' bodies come after them.
@@ -57,7 +59,7 @@ pub(crate) struct GraphTraits {
     pub(crate) has_priorities: bool,
     /// Memory is allocated: there is one executable at a time, and the graph is not part of another.
     pub(crate) has_memory: bool,
-    /// What is kept alive may [refuse a launch](KeptAlive::admits).
+    /// What is kept alive may [refuse a launch](KeptAlive::admits), or copies between devices may.
     pub(crate) may_be_refused: bool,
 }
 

@@ -142,6 +142,14 @@ pub(crate) struct Op {
 }
 
 impl Work {
+    /// What is done in sequence.
+    pub(crate) fn copies(&self) -> &[Work] {
+        match self {
+            Self::Each(works) => works,
+            work => std::slice::from_ref(work),
+        }
+    }
+
     /// Whether it waits for memory to change.
     pub(crate) fn waits(&self) -> bool {
         match self {

@@ -15,7 +15,7 @@ use crate::report::ViolationKind;
 
 entries! {
     floor cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) |call| {
-        copy_unified(call, dst, src, bytes, None)
+        copy_addresses(call, End::Unified, dst, src, bytes, None)
     }
 
     floor cuMemcpyHtoD_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize) |call| {
@@ -28,7 +28,7 @@ entries! {
     }
 
     floor cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) |call| {
-        copy_unified(call, dst, src, bytes, None)
+        copy_addresses(call, End::Device, dst, src, bytes, None)
     }
 
     floor cuMemcpyPeer(
@@ -47,7 +47,7 @@ entries! {
         bytes: usize,
         stream: CUstream,
     ) |call| {
-        copy_unified(call, dst, src, bytes, Some(stream))
+        copy_addresses(call, End::Unified, dst, src, bytes, Some(stream))
     }
 
     floor cuMemcpyHtoDAsync_v2(
@@ -75,7 +75,7 @@ entries! {
         bytes: usize,
         stream: CUstream,
     ) |call| {
-        copy_unified(call, dst, src, bytes, Some(stream))
+        copy_addresses(call, End::Device, dst, src, bytes, Some(stream))
     }
 
     floor cuMemcpyPeerAsync(
@@ -161,8 +161,10 @@ fn download(
     submit(call, home, ends, (dst, src), bytes, wait)
 }
 
-fn copy_unified(
+/// A copy of device addresses, which are recorded as such ends.
+fn copy_addresses(
     call: &mut Call,
+    end: fn(CUdeviceptr) -> End,
     dst: CUdeviceptr,
     src: CUdeviceptr,
     bytes: usize,
@@ -173,14 +175,10 @@ fn copy_unified(
         return Ok(());
     }
     let name = call.name;
-    let ends = (End::Device(dst), End::Device(src));
+    let ends = (end(dst), end(src));
     let dst = call.device_place(name, dst, bytes)?;
     let src = call.device_place(name, src, bytes)?;
-    // On an H200 with driver 580, captured copies are looked at when their graph is instantiated.
-    let device = |place| call.device_block(place).map(|block| block.device);
-    if device(&dst) == device(&src) || call.streams[&home].capture.is_none() {
-        admit(call, stream, &[&dst, &src])?;
-    }
+    admit(call, stream, &[&dst, &src])?;
     let on_host = |place: &Place| matches!(place, Place::Pinned { .. });
     let wait = stream.is_none() && (on_host(&dst) || on_host(&src));
     submit(call, home, ends, (dst, src), bytes, wait)
@@ -219,6 +217,13 @@ pub(in crate::entry) fn admit(
     stream: Option<CUstream>,
     places: &[&Place],
 ) -> Outcome {
+    let home = stream.map(|stream| call.stream(stream)).transpose()?;
+    let captured = home.filter(|home| call.streams[home].capture.is_some());
+    let mut devices = places.iter().filter_map(|place| Some(call.device_block(place)?.device));
+    let first = devices.next();
+    if let (Some(stream), true) = (captured, devices.any(|device| Some(device) != first)) {
+        return admit_captured(call, stream, places);
+    }
     let blocks: Vec<(usize, &Pool)> = places
         .iter()
         .filter_map(|place| {
@@ -243,6 +248,29 @@ pub(in crate::entry) fn admit(
         }
     };
     if open { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// Driver 580's condition for a copy between two devices that is captured: the device of the current context
+/// has access to all pools. Without a current context the stream's device counts: then a copy that it cannot
+/// make is captured all the same, and so is one of memory that a graph allocates, and the graph cannot be
+/// instantiated.
+fn admit_captured(call: &mut Call, stream: Id, places: &[&Place]) -> Outcome {
+    let current = call.current_device();
+    let device = current.unwrap_or(call.streams[&stream].device);
+    let blocks = places.iter().filter_map(|place| call.device_block(place));
+    let mut blocks = blocks.filter_map(|block| Some((block, call.pools.get(&block.pool?)?)));
+    let is_refused = blocks.any(|(block, pool)| {
+        let of_a_graph = current.is_err() && block.recurring.is_some();
+        of_a_graph || block.recurring.is_none() && !pool.is_open_to(device)
+    });
+    if is_refused && current.is_ok() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let graph = call.streams[&stream].capture.map(|capture| call.captures[&capture].graph);
+    if let Some(graph) = graph.and_then(|graph| call.graphs.graphs.get_mut(&graph)) {
+        graph.unusable |= is_refused;
+    }
+    Ok(())
 }
 
 fn submit(

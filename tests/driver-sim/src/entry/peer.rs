@@ -53,6 +53,7 @@ entries! {
         let current = call.current()?;
         let peer = call.context(peer)?;
         let was = call.contexts.get_mut(&current).is_some_and(|own| own.peers.remove(&peer));
+        call.revoke(current, peer);
         if was { Ok(()) } else { Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) }
     }
 }

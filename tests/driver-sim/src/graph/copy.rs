@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::graph::GraphOwner;
 use crate::graph::node::NodeKind;
+use crate::graph::{Graph, GraphOwner};
 use crate::handle::Id;
 use crate::state::State;
 
@@ -26,12 +26,14 @@ impl State {
             }
             copies.insert(id, node);
         }
-        let objects = self.graphs.graphs[&graph].objects.clone();
+        let Graph { objects, unusable, .. } = &self.graphs.graphs[&graph];
+        let (objects, unusable) = (objects.clone(), *unusable);
         for (&object, &count) in &objects {
             self.retain_object(object, count);
         }
         if let Some(copy) = self.graphs.graphs.get_mut(&copy) {
             copy.objects = objects;
+            copy.unusable = unusable;
         }
         copy
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::clock::{Clock, Point};
+use crate::engine::work::Work;
 use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 use crate::state::State;
@@ -20,8 +21,21 @@ pub(crate) struct Exec {
     pub(crate) frees_first: bool,
     /// Objects that it keeps.
     pub(crate) objects: Vec<Id>,
+    /// The access that its copies between devices may go by.
+    pub(crate) ways: BTreeSet<Way>,
+    /// Access of contexts among that was revoked.
+    pub(crate) revoked: bool,
     /// The last launch, which the next one runs after, and what happened before its end.
     pub(crate) last: Option<(Point, Clock)>,
+}
+
+/// Access to another device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// Of one context to another one.
+    Context(Id, Id),
+    /// To a pool, of a device.
+    Pool(Id, usize),
 }
 
 #[derive(Debug, Clone)]
@@ -51,12 +65,78 @@ impl ExecNode {
 impl State {
     pub(crate) fn instantiate(&mut self, graph: Id, flags: u64, frees_first: bool) -> Id {
         let (steps, objects) = (self.flatten(graph), self.retain_objects_of(graph));
+        let ways = self.ways_of(&steps);
         let id = self.new_id();
         let handle = self.graphs.exec_handles.issue(id);
-        self.graphs
-            .execs
-            .insert(id, Exec { handle, steps, graph, flags, frees_first, objects, last: None });
+        let exec = Exec {
+            handle,
+            steps,
+            graph,
+            flags,
+            frees_first,
+            objects,
+            ways,
+            revoked: false,
+            last: None,
+        };
+        self.graphs.execs.insert(id, exec);
         id
+    }
+
+    /// The access that there is and that copies between devices among the steps may go by. Driver 580
+    /// chooses one of it when the graph is instantiated, for pools when the copy is captured.
+    pub(crate) fn ways_of(&self, steps: &[ExecNode]) -> BTreeSet<Way> {
+        let steps = steps.iter().flat_map(ExecNode::with_bodies);
+        let copies = steps.flat_map(|step| step.task.work.copies());
+        let mut ways = BTreeSet::new();
+        for work in copies {
+            let Work::Copy { dst, src, .. } = work else { continue };
+            let (Some(dst), Some(src)) = (self.device_block(dst), self.device_block(src)) else {
+                continue;
+            };
+            for (near, far) in [(src, dst), (dst, src)] {
+                if near.device == far.device {
+                    continue;
+                }
+                match far.pool {
+                    Some(pool)
+                        if self.pools.get(&pool).is_some_and(|it| it.is_open_to(near.device)) =>
+                    {
+                        ways.insert(Way::Pool(pool, near.device));
+                    }
+                    Some(_) => {}
+                    None => ways.extend(self.access_between(near.device, far.device)),
+                }
+            }
+        }
+        ways
+    }
+
+    /// The access of contexts of a device to those of another one.
+    fn access_between(&self, device: usize, peer: usize) -> impl Iterator<Item = Way> {
+        let own = self.contexts.iter().filter(move |(_, context)| context.device == device);
+        let all = own.flat_map(|(&id, own)| own.peers.iter().map(move |&peer| (id, peer)));
+        let there = all.filter(move |(_, far)| self.contexts[far].device == peer);
+        there.map(|(id, far)| Way::Context(id, far))
+    }
+
+    /// Notes that access of a context to another one was revoked.
+    pub(crate) fn revoke(&mut self, context: Id, peer: Id) {
+        for exec in self.graphs.execs.values_mut() {
+            exec.revoked |= exec.ways.contains(&Way::Context(context, peer));
+        }
+    }
+
+    /// Whether access is revoked that copies of the exec may go by. After access of contexts was given again,
+    /// a launch on driver 580 fails, crashes the process, or copies something else.
+    pub(crate) fn is_cut_off(&self, exec: &Exec) -> bool {
+        let is_closed = |way: &Way| match way {
+            Way::Context(..) => false,
+            Way::Pool(pool, device) => {
+                self.pools.get(pool).is_some_and(|pool| !pool.is_open_to(*device))
+            }
+        };
+        exec.revoked || exec.ways.iter().any(is_closed)
     }
 
     pub(crate) fn destroy_exec(&mut self, id: Id) {

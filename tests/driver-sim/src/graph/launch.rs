@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
+
 use crate::Mode;
 use crate::call::Outcome;
 use crate::engine::clock::{Clock, Point};
@@ -45,6 +47,11 @@ impl Branches {
 impl State {
     /// Enqueues a launch of an exec.
     pub(crate) fn launch(&mut self, call: &'static str, exec: Id, stream: Id) -> Outcome {
+        if self.is_cut_off(&self.graphs.execs[&exec]) {
+            let message = "a copy between devices goes by access that was revoked since".to_owned();
+            self.log.violation(ViolationKind::Crash, call, message);
+            return Err(CUDA_ERROR_LAUNCH_FAILED);
+        }
         let last = self.graphs.execs[&exec].last.clone();
         let mut steps = self.graphs.execs[&exec].steps.clone();
         let start = self.start_of(stream, last)?;

@@ -45,6 +45,8 @@ pub(crate) struct Graph {
     pub(crate) objects: BTreeMap<Id, u64>,
     /// Those of its bodies as well.
     pub(crate) conditions: Vec<Arc<Condition>>,
+    /// It has an operation that cannot be instantiated.
+    pub(crate) unusable: bool,
     /// The call that made it.
     pub(crate) call: &'static str,
 }
@@ -82,7 +84,7 @@ impl State {
         let id = self.new_id();
         let handle = self.graphs.graph_handles.issue(id);
         let (nodes, objects, conditions) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let graph = Graph { handle, owner, nodes, objects, conditions, call };
+        let graph = Graph { handle, owner, nodes, objects, conditions, unusable: false, call };
         self.graphs.graphs.insert(id, graph);
         id
     }

@@ -152,6 +152,10 @@ impl CopyParams {
                 copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
                 copy.srcDevice = address;
             }
+            End::Unified(address) => {
+                copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+                copy.srcDevice = address;
+            }
         }
         match dst {
             End::Host(pointer) => {
@@ -160,6 +164,10 @@ impl CopyParams {
             }
             End::Device(address) => {
                 copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+                copy.dstDevice = address;
+            }
+            End::Unified(address) => {
+                copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
                 copy.dstDevice = address;
             }
         }
@@ -174,4 +182,6 @@ impl CopyParams {
 pub(crate) enum End {
     Host(*mut u8),
     Device(u64),
+    /// Of any memory.
+    Unified(u64),
 }

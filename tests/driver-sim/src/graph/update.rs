@@ -23,6 +23,7 @@ impl State {
     /// Gives each node of an exec what the corresponding node of a graph does, or leaves all.
     pub(crate) fn update_exec(&mut self, exec_id: Id, graph: Id) -> Result<(), Mismatch> {
         let new = self.flatten(graph);
+        let ways = self.ways_of(&new);
         let Some(exec) = self.graphs.execs.get_mut(&exec_id) else {
             return Ok(());
         };
@@ -32,6 +33,7 @@ impl State {
         }
         let objects = self.retain_objects_of(graph);
         if let Some(exec) = self.graphs.execs.get_mut(&exec_id) {
+            exec.ways.extend(ways);
             let old = mem::replace(&mut exec.objects, objects);
             self.release_objects(&old);
         }

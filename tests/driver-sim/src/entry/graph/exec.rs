@@ -6,10 +6,7 @@ use cuda_sys::*;
 
 use super::refuse_memory;
 use crate::call::{Call, Outcome, put};
-use crate::engine::work::Work;
-use crate::entry::copy::admit;
 use crate::graph::GraphOwner;
-use crate::graph::exec::ExecNode;
 use crate::handle::pointer;
 
 /// `AUTO_FREE_ON_LAUNCH`, `UPLOAD`, `DEVICE_LAUNCH` and `USE_NODE_PRIORITY`.
@@ -101,11 +98,8 @@ unsafe fn instantiate(
         call.refuse_conditions(graph)?;
     }
     call.check_conditions(graph)?;
-    let steps = call.flatten(graph);
-    for step in steps.iter().flat_map(ExecNode::with_bodies) {
-        if let Work::Copy { dst, src, .. } = &step.task.work {
-            admit(call, None, &[dst, src])?;
-        }
+    if call.graphs.graphs[&graph].unusable {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let id = call.instantiate(graph, flags, flags & AUTO_FREE != 0);
     // SAFETY: the caller's contract.

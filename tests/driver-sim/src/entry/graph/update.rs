@@ -8,6 +8,7 @@ use super::build::needs_context;
 use super::task;
 use crate::call::{Call, Outcome, put};
 use crate::engine::kernel::LaunchAttributes;
+use crate::engine::work::Work;
 use crate::graph::exec::ExecNode;
 use crate::graph::node::{NodeKind, Task};
 use crate::graph::update::Mismatch;
@@ -82,6 +83,14 @@ entries! {
         }
         // SAFETY: the caller passes a description of memory that stays for each launch.
         let task = unsafe { task::copy(call, params, context) }?;
+        // On driver 580 the source stays on its device.
+        let source = |work: &Work| match work.copies().first() {
+            Some(Work::Copy { src, .. }) => call.device_block(src).map(|block| block.device),
+            _ => None,
+        };
+        if source(&task.work) != source(&step(call, exec, at).task.work) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         change(call, exec, at, task)
     }
 
@@ -190,8 +199,11 @@ fn change(call: &mut Call, exec: Id, at: usize, task: Task) -> Outcome {
     if !step(call, exec, at).task.can_become(&task) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    let changed = ExecNode { task, ..step(call, exec, at).clone() };
+    let ways = call.ways_of(std::slice::from_ref(&changed));
     if let Some(exec) = call.graphs.execs.get_mut(&exec) {
-        exec.steps[at].task = task;
+        exec.steps[at] = changed;
+        exec.ways.extend(ways);
     }
     Ok(())
 }

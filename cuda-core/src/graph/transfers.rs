@@ -1,0 +1,279 @@
+//! Executable graphs whose copies and fills are changed.
+
+use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, symbol as cu};
+
+use super::{GraphExec, NodeId};
+use crate::context::Context;
+use crate::copy::fill::fill_node;
+use crate::copy::pitched::PitchedMut;
+use crate::copy::side::Side;
+use crate::error::{Error, Result, asked};
+use crate::memory::Memory;
+use crate::memory::device::{DeviceMemory, DeviceSliceMut};
+use crate::memory::into_view::IntoView;
+use crate::memory::view::{Slice, SliceMut};
+use crate::peer::{Confined, Crossing};
+use crate::timeline::recording::Node;
+use crate::types::pod::Pod;
+use crate::util::sync::lock;
+
+const COPY: &str = "cuGraphExecMemcpyNodeSetParams";
+const FILL: &str = "cuGraphExecMemsetNodeSetParams";
+const SAME: &str = "the rows of a node stay as many and as long as they were when it was captured";
+
+/// # Changing copies and fills
+impl GraphExec {
+    /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
+    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending
+    /// are not affected. The graph's dependencies stay: an operation that uses the new memory is ordered
+    /// with the copy only if it was before. New pinned memory must be [lent](Self::lend) to each launch,
+    /// instead of what no operation uses any more. A copy between devices stays one between the same two.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
+    /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
+    /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] and
+    /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
+    /// operation was captured on; [`Error::Invalid`] for a copy between devices if the graph has none between
+    /// these contexts, if access between them was revoked since the graph was instantiated, and for memory
+    /// of the driver's pools; [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
+    /// unchanged.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let frames = [stream.alloc_zeroed::<u8>(100)?, stream.alloc_zeroed::<u8>(100)?];
+    /// let mut frame = stream.alloc::<u8>(100)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.copy(&frames[0], &mut frame))?;
+    /// let (mut exec, copy) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// for from in &frames {
+    ///     exec.set_copy(copy, from, &mut frame)?;
+    ///     exec.launch(&stream)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphExecMemcpyNodeSetParams", "cudaGraphExecMemcpyNodeSetParams"))]
+    pub fn set_copy<'a, T: Pod, A: Memory, B: Memory>(
+        &mut self,
+        node: NodeId,
+        source: impl IntoView<Slice<'a, T, A>>,
+        destination: impl IntoView<SliceMut<'a, T, B>>,
+    ) -> Result<()> {
+        let (op, exec) = (COPY, self.node(node)?);
+        let (source, mut destination) = (source.into(), destination.into());
+        let to = destination.as_view();
+        let bytes = source.byte_len();
+        Error::unless(bytes == to.byte_len(), op, "the ends have different lengths")?;
+        Error::unless(bytes > 0, op, "there is nothing to copy")?;
+        let apart = source.on().zip(to.on()).is_some_and(|(from, to)| from != to);
+        let _crossing = match apart {
+            true => Some(self.require_copied(op, &source, &to)?),
+            false => {
+                self.require_home(op, node, &source)?;
+                self.require_home(op, node, &to)?;
+                None
+            }
+        };
+        let side = |place| match (apart, Side::of(place)) {
+            // As such copies are captured.
+            (true, side) => Side { kind: cuda_sys::CU_MEMORYTYPE_UNIFIED, ..side },
+            (false, side) => side,
+        };
+        let (from, into) = (side(source.place()), side(to.place()));
+        let copy = CUDA_MEMCPY3D {
+            srcMemoryType: from.kind,
+            srcHost: from.host,
+            srcDevice: from.device,
+            srcPitch: bytes,
+            dstMemoryType: into.kind,
+            dstHost: into.host,
+            dstDevice: into.device,
+            dstPitch: bytes,
+            WidthInBytes: bytes,
+            Height: 1,
+            Depth: 1,
+            ..CUDA_MEMCPY3D::default()
+        };
+        let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
+        self.set(op, node.raw, &touches, None, || {
+            // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.
+            unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
+        })
+    }
+
+    /// Replaces the memory and the value of a fill without rows
+    /// ([`set_fill_pitched`](Self::set_fill_pitched) is for those), in launches from now on, as
+    /// [`set_copy`](Self::set_copy) does for a copy: `cuGraphExecMemsetNodeSetParams`.
+    ///
+    /// # Errors
+    /// Those of [`set_copy`](Self::set_copy); [`Error::Invalid`] for a value of more than four bytes,
+    /// unless it repeats a pattern of up to four.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut x = stream.alloc::<f32>(100)?;
+    /// let graph = cuda_core::Graph::capture(&context, |stream| stream.fill(&mut x, 1.0))?;
+    /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// exec.set_fill(fill, &mut x, 2.0)?;
+    /// exec.launch(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphExecMemsetNodeSetParams", "cudaGraphExecMemsetNodeSetParams"))]
+    pub fn set_fill<'a, T: Pod>(
+        &mut self,
+        node: NodeId,
+        destination: impl IntoView<DeviceSliceMut<'a, T>>,
+        value: T,
+    ) -> Result<()> {
+        let (op, exec) = (FILL, self.node(node)?);
+        let mut destination = destination.into();
+        let (to, bytes) = (destination.as_raw(), destination.byte_len());
+        self.require_home(op, node, &destination.as_view())?;
+        Error::unless(bytes > 0, op, "there is nothing to fill")?;
+        let fill = fill_node(to, (bytes, 0, 1), value);
+        let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
+        let (touches, context) = ([destination.write()], self.home(node).as_raw());
+        self.set(op, node.raw, &touches, None, || {
+            // SAFETY: as in `set_kernel`; the memory has as many bytes, and is kept.
+            unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
+        })
+    }
+
+    /// [`set_fill`](Self::set_fill) for a fill of rows, as many and as long as before:
+    /// `cuGraphExecMemsetNodeSetParams`.
+    ///
+    /// # Errors
+    /// Those of [`set_fill`](Self::set_fill); [`Error::Invalid`] for rows of another number or length
+    /// than the node's, and for slices with gaps between them, which take several fills.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Graph, Shape};
+    ///
+    /// let mut image = stream.alloc_zeroed::<f32>(64 * 64)?;
+    /// let left = Shape::plane(32, 64).with_pitch(64 * 4);
+    /// let graph = Graph::capture(&context, |stream| stream.fill_pitched(image.pitched_mut(left)?, 1.0))?;
+    /// let (mut exec, fill) = (graph.instantiate()?, graph.nodes()?[0].id());
+    /// let right = image.slice_mut(32..)?.pitched(left)?;
+    /// exec.set_fill_pitched(fill, right, 2.0)?;
+    /// exec.launch(&stream)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphExecMemsetNodeSetParams", "cudaGraphExecMemsetNodeSetParams"))]
+    pub fn set_fill_pitched<T: Pod>(
+        &mut self,
+        node: NodeId,
+        mut destination: PitchedMut<'_, T, DeviceMemory>,
+        value: T,
+    ) -> Result<()> {
+        let exec = self.node(node)?;
+        let (destination, geometry) = destination.parts();
+        let to = destination.as_raw();
+        self.require_home(FILL, node, &destination.as_view())?;
+        Error::unless(geometry.span > 0, FILL, "there is nothing to fill")?;
+        let mut planes = geometry.planes();
+        let (Some((_, rows)), None) = (planes.next(), planes.next()) else {
+            return Err(Error::invalid(FILL, "slices with gaps between them take several fills"));
+        };
+        let fill = fill_node(to, (geometry.row, geometry.pitch, rows), value);
+        let fill = fill.ok_or_else(|| Error::invalid(FILL, "the value takes several fills"))?;
+        let turn = lock(&self.graph);
+        let known = filled(node.raw).ok();
+        drop(turn);
+        let same = known.is_none_or(|known| fill_size(&known) == fill_size(&fill));
+        Error::unless(same, FILL, SAME)?;
+        let (touches, context) = ([destination.write()], self.home(node).as_raw());
+        self.set(FILL, node.raw, &touches, None, || {
+            // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
+            // node is of the graph that it was made of, which it keeps and whose lock this thread
+            // holds; the memory has these rows, by the invariant of the view, and is kept.
+            unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
+        })
+    }
+}
+
+impl GraphExec {
+    /// The context that the operation was captured in.
+    pub(super) fn home(&self, node: NodeId) -> &Context {
+        self.nodes.get(node.raw).map_or(self.context(), |known| &known.context)
+    }
+
+    /// Refuses memory of another device or context than the operation's: it "must be allocated from the
+    /// same contexts as the original" (`cuGraphExecMemcpyNodeSetParams`).
+    pub(super) fn require_home<T: Pod, M: Memory>(
+        &self,
+        op: &'static str,
+        node: NodeId,
+        memory: &Slice<'_, T, M>,
+    ) -> Result<()> {
+        let home = self.home(node);
+        home.device().require_same(op, memory.on().unwrap_or(home.device()))?;
+        let at_home = memory.confined().is_none_or(|memory| memory.is_at_home_in(home));
+        let what = "the memory".into();
+        if at_home { Ok(()) } else { Err(Error::WrongContext { op, what }) }
+    }
+
+    /// Refuses a copy between devices unless there is one in the graph between the same contexts; and one of
+    /// a pool's memory, which goes by the access that there was when it was captured. Access is not revoked
+    /// while the result lives.
+    fn require_copied<T: Pod, A: Memory, B: Memory>(
+        &self,
+        op: &'static str,
+        source: &Slice<'_, T, A>,
+        destination: &Slice<'_, T, B>,
+    ) -> Result<Crossing> {
+        let ends = [source.owner(), destination.owner()];
+        let known = self.uses.copies.iter().find(|copies| copies.ends.each_ref().map(Some) == ends);
+        let none = || {
+            let [from, to] = ends.map(|on| on.map_or(0, |context| context.device().ordinal()));
+            let why = format!(
+                "the graph has no copy from device {from} to device {to}, of these contexts"
+            );
+            Error::invalid(op, why)
+        };
+        let known = known.ok_or_else(none)?;
+        let mut confined = source.confined().into_iter().chain(destination.confined());
+        let why = "a copy between devices is not changed to memory of a pool of the driver's: `update` is \
+                   for that";
+        Error::unless(!confined.any(Confined::is_of_a_pool), op, why)?;
+        known.admit(op, Some(self.made))
+    }
+}
+
+/// What a node copied when it was captured; an error for another kind. The caller holds the lock of
+/// its graph.
+pub(super) fn copied(node: Node) -> Result<CUDA_MEMCPY3D> {
+    // SAFETY: a node of a live graph; the call writes one structure, to an exclusive borrow.
+    let call = |to: &mut _| unsafe { cu::cuGraphMemcpyNodeGetParams(node.0, to) };
+    asked("cuGraphMemcpyNodeGetParams", CUDA_MEMCPY3D::default(), call)
+}
+
+/// What a node filled when it was captured, as [`copied`].
+pub(super) fn filled(node: Node) -> Result<CUDA_MEMSET_NODE_PARAMS> {
+    // SAFETY: a node of a live graph; the call writes one structure, to an exclusive borrow.
+    let call = |to: &mut _| unsafe { cu::cuGraphMemsetNodeGetParams(node.0, to) };
+    asked("cuGraphMemsetNodeGetParams", CUDA_MEMSET_NODE_PARAMS::default(), call)
+}
+
+fn fill_size(fill: &CUDA_MEMSET_NODE_PARAMS) -> [usize; 3] {
+    [fill.elementSize as usize, fill.width, fill.height]
+}
+
+/// Says what to do if the driver has refused to make another operation of a node with rows. The caller
+/// holds the lock of its graph.
+#[cold]
+pub(super) fn explain(op: &'static str, node: Node, error: Error) -> Error {
+    if error.code() != Some(CUDA_ERROR_INVALID_VALUE) {
+        return error;
+    }
+    let has_rows = match op {
+        COPY => copied(node).is_ok_and(|copy| copy.Height * copy.Depth > 1),
+        FILL => filled(node).is_ok_and(|fill| fill.height > 1),
+        _ => false,
+    };
+    let reason = "the driver changes neither copies of rows nor how many rows a fill has, and how long: \
+                  `set_fill_pitched` changes the rest of a fill, `update` the whole graph";
+    if has_rows { Error::invalid(op, reason) } else { error }
+}

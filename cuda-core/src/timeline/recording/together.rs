@@ -1,0 +1,53 @@
+//! Operations that one call of another library captures on several streams.
+
+use super::Recording;
+use crate::error::Result;
+use crate::timeline::core::Bound;
+use crate::timeline::ledger::Touch;
+use crate::util::sync::lock;
+
+/// What is captured on one of the streams.
+pub(crate) struct CapturedPart<'a> {
+    pub(crate) bound: Bound<'a>,
+    pub(crate) touches: Vec<Touch<'a>>,
+}
+
+impl Recording {
+    /// [`Recording::record`] for operations on streams of the capture, each of which is listed once:
+    /// `enqueue` enqueues them together, so each comes after what it conflicts with of all that was
+    /// captured before.
+    pub(crate) fn record_together(
+        &self,
+        op: &'static str,
+        parts: &[CapturedPart<'_>],
+        enqueue: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let mut guard = lock(&self.recorded);
+        for part in parts {
+            self.open_for(op, &part.touches, &mut guard)?;
+        }
+        let recorded = self.open(op, &mut guard)?;
+        let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));
+        for CapturedPart { bound, touches } in parts {
+            let uses = recorded.place_all(touches);
+            match recorded.order.precede(bound, uses.as_slice()) {
+                Ok(before) => preceded.push((bound, uses, before)),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        let mut result = result.and_then(|()| enqueue());
+        // Also after an error, since these streams wait for something now.
+        for (bound, uses, before) in preceded {
+            let noted = recorded.order.captured(bound, uses.as_slice(), before, bound.count());
+            recorded.uses.is_broken |= noted.is_err();
+            result = result.and(noted);
+            if result.is_ok() {
+                recorded.note_node(bound, uses.as_slice());
+            }
+        }
+        result
+    }
+}
