@@ -167,8 +167,8 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`](crate::Error::WrongDevice), before any driver call, if one of the
-    /// copies has no end on the stream's device. After the driver fails, some of the copies may
-    /// have been enqueued.
+    /// copies has no end on the stream's device; in a capture those of [`Stream::copy`]. After the driver
+    /// fails, some of the copies may have been enqueued.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

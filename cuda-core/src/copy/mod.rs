@@ -85,7 +85,7 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
 
 /// The ends of a copy between two devices.
 #[cold]
-fn ends<'a, T: Pod, A: Memory, B: Memory>(
+pub(crate) fn ends<'a, T: Pod, A: Memory, B: Memory>(
     source: &Slice<'a, T, A>,
     destination: &Slice<'a, T, B>,
 ) -> Option<[CopyEnd<'a>; 2]> {

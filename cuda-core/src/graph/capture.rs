@@ -72,8 +72,8 @@ impl Graph {
     /// [`Graph::capture`] of work on several streams, one in each of the contexts of an
     /// [array or a vector](GraphContexts), which may belong to different devices: a stream waits for
     /// another where they use the same memory, and by [`Stream::wait_stream`] and events of the capture.
-    /// A copy between devices needs access if both ends are memory of the
-    /// [driver's pools](crate::MemoryPool): without it, the graph cannot be instantiated.
+    /// To capture a copy between devices of memory of a [driver's pool](crate::MemoryPool), the stream's
+    /// device needs access to it.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].

@@ -98,8 +98,9 @@ impl Graph {
     /// # Errors
     /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which cannot be
     /// [lent](GraphExec::lend) any more, if the graph needs access to another device's memory that was not
-    /// [given](Context::enable_peer_access) or was revoked, and if there is an executable of a graph that
-    /// [allocates](Stream::alloc_in_graph) memory; [`Error::Nccl`] if a communicator that it uses was
+    /// [given](Context::enable_peer_access) or was revoked, if access was revoked, perhaps given again, since
+    /// copies between devices of memory of the [driver's pools](crate::MemoryPool) were captured, and if there
+    /// is an executable of a graph that [allocates](Stream::alloc_in_graph) memory; [`Error::Nccl`] if a communicator that it uses was
     /// aborted; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
     /// the graph, and operations depend on [conditions](crate::Condition).
     ///
@@ -248,7 +249,7 @@ impl GraphExec {
     /// ones: `cuGraphUpload`.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; the driver's.
+    /// Those of [`launch`](Self::launch) that do not concern memory.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -263,6 +264,7 @@ impl GraphExec {
         let op = "cuGraphUpload";
         let bound = stream.core().bind(op)?;
         let raw = self.raw.live()?.0.0;
+        let _held = self.uses.admit(op, Some(self.made))?;
         let late = self.is_behind_a_hold_up(bound.timeline());
         let call = |stream| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
@@ -306,7 +308,10 @@ impl GraphExec {
         let before = self.last.mark();
         (self.last, self.last_stream) = (uses.enter(), 0);
         self.is_lent = uses.is_lent();
-        self.uses = uses;
+        // Those that it was made for stay, since the driver may keep how they go.
+        let copies = mem::take(&mut self.uses.copies);
+        self.uses = KeptUses { copies, ..uses };
+        self.uses.traits.may_be_refused |= !self.uses.copies.is_empty();
         // Which later launches still come after.
         if let Some(Mark { timeline, seq }) = before {
             self.launched_elsewhere(&timeline, seq, true);

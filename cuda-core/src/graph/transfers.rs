@@ -4,6 +4,7 @@ use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
 
 use super::{GraphExec, NodeId};
 use crate::context::Context;
+use crate::copy::ends;
 use crate::copy::fill::fill_node;
 use crate::copy::pitched::PitchedMut;
 use crate::copy::side::Side;
@@ -12,8 +13,8 @@ use crate::memory::Memory;
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
-use crate::peer::{Confined, Crossing};
-use crate::timeline::recording::Node;
+use crate::peer::Crossing;
+use crate::timeline::recording::{CopiesBetween, Node};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
@@ -34,9 +35,10 @@ impl GraphExec {
     /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
     /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] and
     /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
-    /// operation was captured on; [`Error::Invalid`] for a copy between devices if the graph has none between
-    /// these contexts, if access between them was revoked since the graph was instantiated, and for memory
-    /// of the driver's pools; [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
+    /// operation was captured on; [`Error::Invalid`] for a copy between devices, if access between them was
+    /// revoked since the graph was instantiated, for memory of the driver's pools, managed or virtual memory,
+    /// and unless all copies of the graph from the source's context to other devices are of memory of contexts and
+    /// to the destination's; [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
     /// unchanged.
     ///
     /// ```no_run
@@ -66,8 +68,8 @@ impl GraphExec {
         Error::unless(bytes == to.byte_len(), op, "the ends have different lengths")?;
         Error::unless(bytes > 0, op, "there is nothing to copy")?;
         let apart = source.on().zip(to.on()).is_some_and(|(from, to)| from != to);
-        let _crossing = match apart {
-            true => Some(self.require_copied(op, &source, &to)?),
+        let crossing = match apart {
+            true => Some(self.require_copied(&source, &to)?),
             false => {
                 self.require_home(op, node, &source)?;
                 self.require_home(op, node, &to)?;
@@ -95,7 +97,9 @@ impl GraphExec {
             ..CUDA_MEMCPY3D::default()
         };
         let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
-        self.set(op, node.raw, &touches, None, || {
+        self.set(op, node.raw, &touches, None, move || {
+            // Ends with the call: what is let go of later may run code of the program.
+            let _crossing = crossing;
             // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.
             unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
         })
@@ -215,30 +219,19 @@ impl GraphExec {
         if at_home { Ok(()) } else { Err(Error::WrongContext { op, what }) }
     }
 
-    /// Refuses a copy between devices unless there is one in the graph between the same contexts; and one of
-    /// a pool's memory, which goes by the access that there was when it was captured. Access is not revoked
-    /// while the result lives.
+    /// Refuses a copy between devices that the executable was not made for. Access is not revoked while the
+    /// result lives.
     fn require_copied<T: Pod, A: Memory, B: Memory>(
         &self,
-        op: &'static str,
         source: &Slice<'_, T, A>,
         destination: &Slice<'_, T, B>,
     ) -> Result<Crossing> {
-        let ends = [source.owner(), destination.owner()];
-        let known = self.uses.copies.iter().find(|copies| copies.ends.each_ref().map(Some) == ends);
-        let none = || {
-            let [from, to] = ends.map(|on| on.map_or(0, |context| context.device().ordinal()));
-            let why = format!(
-                "the graph has no copy from device {from} to device {to}, of these contexts"
-            );
-            Error::invalid(op, why)
-        };
-        let known = known.ok_or_else(none)?;
-        let mut confined = source.confined().into_iter().chain(destination.confined());
-        let why = "a copy between devices is not changed to memory of a pool of the driver's: `update` is \
-                   for that";
-        Error::unless(!confined.any(Confined::is_of_a_pool), op, why)?;
-        known.admit(op, Some(self.made))
+        let why = "between devices this takes only memory of `cuMemAlloc`, as that of the caching pools: \
+                   `update` takes any";
+        let copies = ends(source, destination).and_then(CopiesBetween::of_contexts);
+        let copies = copies.ok_or_else(|| Error::invalid(COPY, why))?;
+        copies.require_as_made(COPY, &self.uses.copies)?;
+        copies.admit(COPY, Some(self.made))
     }
 }
 

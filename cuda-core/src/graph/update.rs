@@ -33,7 +33,10 @@ impl GraphExec {
     /// # Errors
     /// [`Error::GraphUpdate`], with the reason, if the graphs differ in more than what operations
     /// act on: this executable is then unchanged, and can be launched; [`Error::Invalid`] for another
-    /// graph that [allocates](crate::Stream::alloc_in_graph) memory; for what the graph needs, those of
+    /// graph that [allocates](crate::Stream::alloc_in_graph) memory, if access was
+    /// [revoked](crate::Context::disable_peer_access) between devices that it copies between, and unless its
+    /// copies between devices are of such memory, and of the same contexts, as those of the graph that this
+    /// was instantiated from, which from one context are all alike; for what the graph needs, those of
     /// [`Graph::instantiate`]; the driver's.
     ///
     /// ```no_run
@@ -58,7 +61,9 @@ impl GraphExec {
         let why = "the graph allocates memory, so only its own executable can: instantiate it";
         Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
         super::lent::require_lendable(graph.uses.memory.iter(), OP)?;
-        let _held = graph.uses.admit(OP, Some(self.made))?;
+        let mut copies = graph.uses.copies.iter();
+        copies.try_for_each(|copies| copies.require_as_made(OP, &self.uses.copies))?;
+        let held = graph.uses.admit(OP, Some(self.made))?;
         let mut info = CUgraphExecUpdateResultInfo::default();
         let code = graph.with_raw(|graph| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
@@ -66,6 +71,8 @@ impl GraphExec {
             // it.
             Ok(unsafe { cu::cuGraphExecUpdate_v2(exec, graph, &mut info) })
         })?;
+        // What is let go below may run code of the program, which may revoke access.
+        drop(held);
         if code == cuda_sys::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
             return Err(Error::GraphUpdate { why: info.result });
         }

@@ -57,7 +57,7 @@ static CHANGED: Condvar = Condvar::new();
 static REVOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// A point in the order of all revocations of access.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Moment(u64);
 
 impl Moment {

@@ -136,9 +136,9 @@ impl Context {
 
     /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
     /// `cuMemPoolSetAccess`. Copies still work, more slowly. Launches of graphs with kernels that need the
-    /// access are refused until it is given again; executables with copies between the two devices are
-    /// refused for good, since they may have been made for the access: [instantiate](crate::Graph::instantiate)
-    /// the graph again.
+    /// access are refused until it is given again. Executables with copies between the two devices are
+    /// refused for good, since they may have been made for the access: instantiate the graph again, or
+    /// capture it again if they copy memory of the [driver's pools](crate::MemoryPool).
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their device's
     /// pool, and for those of all devices once a graph was captured that needs the access; and again if

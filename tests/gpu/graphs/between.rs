@@ -143,6 +143,70 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 2, cuda_12_0;
+    fn s42_an_executable_copies_between_devices_as_it_was_instantiated() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let [first, second] = pools()?;
+        let plain = |at: usize| streams[at].alloc_with::<u32>(&Allocator::cache(), 1000);
+        let mut near = plain(0)?;
+        let [mut far, mut other, mut last] = [plain(1)?, plain(1)?, plain(1)?];
+        let pooled = streams[0].alloc_with::<u32>(&first.allocator(), 1000)?;
+        let mut away = streams[1].alloc_with::<u32>(&second.allocator(), 1000)?;
+        streams[0].fill(&mut near, 7)?;
+        let capture = |source: &DeviceBuffer<u32>, destination: &mut DeviceBuffer<u32>| {
+            Graph::capture(&contexts[0], |stream| stream.copy(source, destination))
+        };
+        second.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
+        let [of_contexts, same, of_pools] =
+            [capture(&near, &mut far)?, capture(&near, &mut other)?, capture(&pooled, &mut away)?];
+        let mut exec = of_contexts.instantiate()?;
+        exec.update(&same)?;
+        exec.launch(&streams[0])?;
+        assert_eq!(streams[1].download_vec(&other)?, [7; 1000]);
+        // A way by the access to a pool is none to memory of contexts, nor the other way round.
+        let refused = |refused: Result<()>| {
+            let why = refusal(refused);
+            assert!(why.contains("not instantiated for copies of such memory from device 0"), "{why}");
+        };
+        refused(exec.update(&of_pools));
+        let mut of_pools = of_pools.instantiate()?;
+        refused(of_pools.update(&same));
+        let copy = same.nodes()?[0].id();
+        drop(exec);
+        let mut exec = same.instantiate()?;
+        exec.set_copy(copy, &near, &mut last)?;
+        exec.launch(&streams[0])?;
+        assert_eq!(streams[1].download_vec(&last)?, [7; 1000]);
+        // One of each kind: it is unknown which operation is which.
+        let mut capture = || {
+            Graph::capture(&contexts[0], |stream| {
+                stream.copy(&near, &mut far)?;
+                stream.copy(&pooled, &mut away)
+            })
+        };
+        let (both, again) = (capture()?, capture()?);
+        refused(both.instantiate()?.update(&again));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn s42_a_pool_that_was_never_open_is_closed_and_ends_no_executable() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];
+        let alloc = |stream: &Stream| stream.alloc_with::<u32>(&Allocator::cache(), 100);
+        let (near, mut far) = (alloc(&streams[0])?, alloc(&streams[1])?);
+        let mut exec = Graph::capture(&contexts[0], |stream| stream.copy(&near, &mut far))?.instantiate()?;
+        let [_, second] = pools()?;
+        second.set_access(contexts[0].device(), PeerAccess::None)?;
+        exec.launch(&streams[0])?;
+        streams[0].synchronize()
+    }
+}
+
+gpu_test! {
     needs 2;
     fn s42_a_revocation_that_is_refused_ends_no_executable() -> Result<()> {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
@@ -181,11 +245,11 @@ gpu_test! {
             assert_eq!(streams[1].download_vec(&destination)?, expected);
             // Not the other way, nor on one device.
             let why = refusal(exec.set_copy(copy, &destination, &mut source));
-            assert!(why.contains("no copy from device 1 to device 0"), "{why}");
+            assert!(why.contains("not instantiated for copies of such memory from device 1"), "{why}");
             assert!(exec.set_copy(copy, &source, &mut beside).is_err());
             let mut pooled = streams[1].alloc_with::<u32>(&Allocator::driver_pool(), 1000)?;
             let why = refusal(exec.set_copy(copy, &source, &mut pooled));
-            assert!(why.contains("memory of a pool of the driver's"), "{why}");
+            assert!(why.contains("only memory of `cuMemAlloc`"), "{why}");
             if access {
                 contexts[at].disable_peer_access(&contexts[1 - at])?;
                 revoked(exec.set_copy(copy, &source, &mut destination), "instantiate it again");

@@ -12,7 +12,7 @@ use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
 use crate::memory::device::NOWHERE;
-use crate::peer::{self, Changes, ClosedGate, PeerAccess};
+use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
@@ -351,7 +351,7 @@ impl MemoryPool {
     /// Opens the pool's memory, present and future, to another device, or closes it:
     /// `cuMemPoolSetAccess`.
     ///
-    /// Closing waits for all contexts of both devices that this crate knows, since their work may
+    /// Closing it, to writes alone too, waits for all contexts of both devices that this crate knows, since their work may
     /// need the access, and for those of all devices once a graph was captured that does; and again if
     /// another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph that
     /// uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and graphs with
@@ -382,7 +382,11 @@ impl MemoryPool {
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
         let _changes = Changes::begin();
-        closed.iter().for_each(ClosedGate::note_revocation);
+        if let Some(closed) = &closed {
+            if self.access(peer)? != PeerAccess::None {
+                closed.note_revocation();
+            }
+        }
         default_pool::set_pool_access(self.0.raw, peer, access.as_raw())?;
         match access {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),

@@ -356,7 +356,7 @@ impl OpenRecording {
         // Kept before the driver knows of it.
         child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
         self.uses.bodies.extend(child.bodies);
-        self.uses.copies.extend_from_slice(child.copies);
+        child.copies.iter().for_each(|copies| self.uses.note_copies(copies.clone()));
         self.uses.traits = self.uses.traits.or(child.traits);
         let mut uses = Vec::new();
         for memory in child.memory {

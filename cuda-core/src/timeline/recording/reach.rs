@@ -38,16 +38,24 @@ impl KeptAlive for Reached {
 
 /// Copies of a graph from one device to another.
 ///
-/// The driver chooses how a copy goes when the graph is instantiated, and for memory of its pools when it is
-/// captured: by the access that there is then. A launch after that access was revoked fails, and the contexts
-/// are lost (driver 580). If it was given again meanwhile, the launch fails, crashes the process, or copies
-/// something else. Access that is given later does no harm.
+/// The driver chooses how a copy goes by the access that there is, and no update changes that: driver 580. A
+/// launch after that access was revoked fails, and the contexts are lost. If access of contexts was given again
+/// meanwhile, the launch fails, crashes the process, or copies something else. Access that is given later does
+/// no harm.
 #[derive(Clone, PartialEq)]
 pub(crate) struct CopiesBetween {
     /// From the first one to the second one, of another device.
-    pub(crate) ends: [Context; 2],
-    /// When a copy that uses memory of a pool was captured.
-    pooled: Option<Moment>,
+    ends: [Context; 2],
+    way: Way,
+}
+
+/// When the driver chooses how a copy goes.
+#[derive(Clone, PartialEq)]
+enum Way {
+    /// When the graph is instantiated: both ends are memory of contexts.
+    Instantiated,
+    /// When it was captured, with this context current.
+    Captured { by: Context, at: Moment },
 }
 
 /// An end of a copy: its context, and who is to be given access to it.
@@ -65,7 +73,6 @@ impl CopiesBetween {
         ends: [CopyEnd<'_>; 2],
     ) -> Result<Self> {
         let mut pools = ends.iter().filter_map(|(_, memory)| memory.filter(|it| it.is_of_a_pool()));
-        let pooled = pools.clone().next().map(|_| Moment::now());
         let far = pools.find(|memory| memory.device != near.device());
         if let Some(far) = far.filter(|far| !peer::has_access(near, *far)) {
             let why = format!(
@@ -76,17 +83,56 @@ impl CopiesBetween {
             );
             return Err(Error::invalid(op, why));
         }
-        Ok(Self { ends: ends.map(|(context, _)| context.clone()), pooled })
+        let captured = || Self {
+            ends: ends.map(|(context, _)| context.clone()),
+            way: Way::Captured { by: near.clone(), at: Moment::now() },
+        };
+        Ok(Self::of_contexts(ends).unwrap_or_else(captured))
     }
 
-    /// Refuses the call `op`, which makes an executable, or launches or updates one that was made at that
+    /// A copy of memory of contexts; [`None`] for any other memory.
+    pub(crate) fn of_contexts(ends: [CopyEnd<'_>; 2]) -> Option<Self> {
+        let of_context = |(_, memory): &CopyEnd<'_>| memory.is_some_and(|it| !it.is_of_a_pool());
+        let ends = ends.iter().all(of_context).then(|| ends.map(|(context, _)| context.clone()));
+        Some(Self { ends: ends?, way: Way::Instantiated })
+    }
+
+    /// Whether both go the same way as far as contexts are concerned.
+    fn goes_as(&self, other: &Self) -> bool {
+        let same = match (&self.way, &other.way) {
+            (Way::Captured { by, .. }, Way::Captured { by: other, .. }) => by == other,
+            (one, other) => one == other,
+        };
+        same && self.ends == other.ends
+    }
+
+    /// Refuses to change an executable with copies `made` so that it has this one, unless all of them from
+    /// the same context go as this one does: the driver keeps the source of a copy, and how it goes.
+    pub(crate) fn require_as_made(&self, op: &'static str, made: &[Self]) -> Result<()> {
+        let mut same = made.iter().filter(|copies| copies.ends[0] == self.ends[0]).peekable();
+        if same.peek().is_some() && same.all(|copies| copies.goes_as(self)) {
+            return Ok(());
+        }
+        let [from, to] = self.ends.each_ref().map(|end| end.device().ordinal());
+        let why = format!(
+            "the executable was not instantiated for copies of such memory from device {from} to device \
+             {to}, or also for others from there: instantiate the graph"
+        );
+        Err(Error::invalid(op, why))
+    }
+
+    /// Refuses the call `op`, which makes an executable, or launches or changes one that was made at that
     /// moment, if access was revoked since that the copies may use. None is revoked while the result lives.
     pub(crate) fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Crossing> {
         let [from, to] = self.ends.each_ref().map(Context::device);
         let crossing = peer::crossing(from, to);
+        let captured = match &self.way {
+            Way::Captured { at, .. } => Some(*at),
+            Way::Instantiated => None,
+        };
         let revoked =
             |moment: Option<Moment>| moment.is_some_and(|it| crossing.was_revoked_since(it));
-        let cure = match (revoked(self.pooled), revoked(made)) {
+        let cure = match (revoked(captured), revoked(made)) {
             (true, _) => "capture it again",
             (false, true) => "instantiate it again",
             (false, false) => return Ok(crossing),
@@ -117,9 +163,7 @@ impl Recording {
         let [from, to] = &copies.ends;
         peer::crossed_by_graphs(from.device(), to.device());
         if let Some(recorded) = lock(&self.recorded).as_mut() {
-            if !recorded.uses.copies.contains(&copies) {
-                recorded.uses.copies.push(copies);
-            }
+            recorded.uses.note_copies(copies);
         }
     }
 }

@@ -38,6 +38,13 @@ pub(crate) struct GraphUses {
 }
 
 impl GraphUses {
+    /// Notes copies between devices.
+    pub(super) fn note_copies(&mut self, copies: CopiesBetween) {
+        if !self.copies.contains(&copies) {
+            self.copies.push(copies);
+        }
+    }
+
     /// Notes what an operation uses that was captured on the stream, by its last node.
     pub(super) fn note_node(&mut self, bound: &Bound<'_>, node: Node, keys: Box<[usize]>) {
         let (id, context) = (bound.timeline().id(), bound.core().context().clone());

@@ -143,7 +143,7 @@ pub(crate) struct Op {
 
 impl Work {
     /// What is done in sequence.
-    pub(crate) fn copies(&self) -> &[Work] {
+    pub(crate) fn parts(&self) -> &[Work] {
         match self {
             Self::Each(works) => works,
             work => std::slice::from_ref(work),

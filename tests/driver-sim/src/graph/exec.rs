@@ -87,7 +87,7 @@ impl State {
     /// chooses one of it when the graph is instantiated, for pools when the copy is captured.
     pub(crate) fn ways_of(&self, steps: &[ExecNode]) -> BTreeSet<Way> {
         let steps = steps.iter().flat_map(ExecNode::with_bodies);
-        let copies = steps.flat_map(|step| step.task.work.copies());
+        let copies = steps.flat_map(|step| step.task.work.parts());
         let mut ways = BTreeSet::new();
         for work in copies {
             let Work::Copy { dst, src, .. } = work else { continue };

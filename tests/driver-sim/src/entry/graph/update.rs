@@ -84,7 +84,7 @@ entries! {
         // SAFETY: the caller passes a description of memory that stays for each launch.
         let task = unsafe { task::copy(call, params, context) }?;
         // On driver 580 the source stays on its device.
-        let source = |work: &Work| match work.copies().first() {
+        let source = |work: &Work| match work.parts().first() {
             Some(Work::Copy { src, .. }) => call.device_block(src).map(|block| block.device),
             _ => None,
         };
