@@ -202,11 +202,9 @@ impl Args {
         let operations = self.operations()?;
         let target = Target::asked_or_real(self.sim)?;
         let devices = target.devices();
-        if self.device >= devices {
-            let there = if devices == 1 { "is" } else { "are" };
-            let what = format!("there is no device {}: there {there} {devices}", self.device);
-            return Err(refuse(what));
-        }
+        let there = if devices == 1 { "is" } else { "are" };
+        let what = format!("there is no device {}: there {there} {devices}", self.device);
+        ensure!(self.device < devices, refuse(what));
         let effort = self.effort();
         let mut report = Report::new(target.to_string(), self.sim.is_some(), effort.batches);
         let are_left_out = self.no_peers || self.sim.is_some();

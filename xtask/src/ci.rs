@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use crate::checks::{self, Finished};
 use crate::process::own_program;
 use crate::test::Depth;
-use crate::{Outcome, names, queue, workspace};
+use crate::{Outcome, asks_for, queue, workspace};
 use steps::{STEPS, Step};
 
 /// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest
@@ -26,7 +26,7 @@ use steps::{STEPS, Step};
 )]
 pub(crate) struct Args {
     /// Runs this step only; may be repeated.
-    #[arg(long = "step", value_name = "NAME", value_parser = names(STEPS.iter().map(|it| it.name)))]
+    #[arg(long = "step", value_name = "NAME", value_parser = STEPS.each_ref().map(|it| it.name))]
     steps: Vec<String>,
     /// A step that cannot run is an error.
     #[arg(long)]
@@ -52,9 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let before = full_run::commit(&root);
     println!("{depth}");
-    let wanted =
-        |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|it| it == step.name);
-    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+    let steps: Vec<&Step> = STEPS.iter().filter(|it| asks_for(&args.steps, it.name)).collect();
     let mut results = Vec::new();
     for group in steps.chunk_by(|a, b| depth != Depth::Full && a.beside && b.beside) {
         match group {

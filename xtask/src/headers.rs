@@ -1,8 +1,8 @@
 //! Builds and tests against every supported cuda.h.
 
 use crate::table::Table;
-use crate::{Outcome, names, workspace};
-use fetch::{RELEASES, Release};
+use crate::{Outcome, asks_for, workspace};
+use fetch::RELEASES;
 
 pub(crate) mod declared;
 pub(crate) mod fetch;
@@ -21,7 +21,7 @@ mod row;
 )]
 pub(crate) struct Args {
     /// Only this header; 13 is the newest.
-    #[arg(long, value_name = "RELEASE", value_parser = names(RELEASES.iter().map(|it| it.name)))]
+    #[arg(long, value_name = "RELEASE", value_parser = RELEASES.map(|it| it.name))]
     only: Vec<String>,
     /// Leaves out the examples and the documentation's tests, which no header changes as a rule.
     #[arg(long)]
@@ -30,13 +30,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let root = workspace::root()?;
-    let wanted =
-        |it: &Release| args.only.is_empty() || args.only.iter().any(|name| name == it.name);
     let mut outcome = Outcome::Passed;
     let headings = "cuda.h|declared|bound|undeclared|C asserts|tests passed|not run|verdict";
     let mut table = Table::new(headings.split('|'));
     let mut notes = Vec::new();
-    for release in RELEASES.into_iter().filter(wanted) {
+    for release in RELEASES.into_iter().filter(|it| asks_for(&args.only, it.name)) {
         let kinds = if args.no_docs { "--lib --tests" } else { "" };
         let include = fetch::include(&root, release);
         match include.and_then(|include| row::examine(&root, &include, kinds)) {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::iter;
 use std::process::ExitCode;
 
-use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod bench;
@@ -125,9 +124,9 @@ impl Task {
     }
 }
 
-/// Accepts these names as the value of an option.
-fn names(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
-    PossibleValuesParser::new(names)
+/// Whether an option that lists names asks for this one: without any, it asks for all.
+fn asks_for(names: &[String], name: &str) -> bool {
+    names.is_empty() || names.iter().any(|it| it == name)
 }
 
 /// Runs another task as from the command line: `["bindings", "--check"]`.

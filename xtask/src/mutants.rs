@@ -16,7 +16,7 @@ use crate::process::cargo;
 use crate::suite::{Finished, Program, Setting, Variant, Verdict};
 use crate::table::Table;
 use crate::target::Target;
-use crate::{Outcome, Refusal, workspace};
+use crate::{Outcome, Refusal, asks_for, workspace};
 use mutation::Mutation;
 
 /// Seconds after which a test that hangs is ended: some mutants deadlock.
@@ -112,7 +112,7 @@ fn selected(mut mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Ve
     if let Some(unknown) = names.iter().find(is_unknown) {
         bail!(Refusal(format!("no mutant is called {unknown}; --list names them")));
     }
-    mutations.retain(|mutation| names.is_empty() || names.contains(&mutation.name));
+    mutations.retain(|mutation| asks_for(names, &mutation.name));
     Ok(mutations)
 }
 

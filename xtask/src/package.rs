@@ -6,9 +6,9 @@
 
 use std::path::PathBuf;
 
+use crate::Outcome;
 use crate::checks::{self, Finished};
 use crate::progress::Progress;
-use crate::{Outcome, names};
 
 mod consumer;
 mod machine;
@@ -24,7 +24,7 @@ use workshop::Workshop;
 #[command(after_help = "Exit code: 0 every row that ran passed, 1 one failed, 2 none could run.")]
 pub(crate) struct Args {
     /// Run this row alone; may be given more than once
-    #[arg(long, value_name = "ROW", value_parser = names(rows::ALL.iter().map(|row| row.name)))]
+    #[arg(long, value_name = "ROW", value_parser = rows::ALL.each_ref().map(|row| row.name))]
     only: Vec<String>,
     /// Lists the rows
     #[arg(long)]

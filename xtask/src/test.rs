@@ -32,16 +32,8 @@ const TESTS: &str = "test --workspace --no-run";
 /// Builds what runs beside tests: one more library, as long as everything else is selected too.
 const BESIDE: &str = "build --workspace --lib --bins --examples --tests";
 
-/// The settings of the GPU suite, and of tests that poison their process: they are about how a process
-/// ends, which schedule and allocator do not affect.
-const GPU: [Variant; 6] = [
-    Variant::Lazy,
-    Variant::Eager,
-    Variant::Threaded,
-    Variant::DriverPool,
-    Variant::Plain,
-    Variant::Oldest,
-];
+/// The settings of tests that poison their process: they are about how a process ends, which schedule
+/// and allocator do not affect.
 const STICKY: &[Variant] = &[Variant::Lazy, Variant::Eager];
 
 /// Runs the tests that need no GPU, and prints what did not run and why.
@@ -78,17 +70,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut report = Report::default();
     let filter = args.filter.as_deref().unwrap_or_default();
     let built = build(TESTS).context("the tests do not build")?.tests();
-    let passes = built.iter().flat_map(|program| {
-        let passes = settings(program, args.sim).into_iter();
-        passes.map(move |pass| (program, pass))
-    });
-    let mut passes: Vec<_> = passes.collect();
+    let mut passes = Vec::new();
+    for program in &built {
+        passes.extend(settings(program, args.sim).into_iter().map(|pass| (program, pass)));
+    }
     // It takes as long as all others together.
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
     // A pass runs one test at a time, on the driver that its process shares.
-    let rows =
-        queue::each(queue::processors(), passes, |(program, pass)| run_pass(program, pass, filter));
-    for row in rows {
+    let run = |(program, pass)| run_pass(program, pass, filter);
+    for row in queue::each(queue::processors(), passes, run) {
         report.rows.push(row?);
     }
     report.rows.retain(|row| !row.is_empty());
@@ -140,7 +130,7 @@ fn alone(
 /// The settings with which a program runs, one after the other: only the GPU suites need any.
 fn settings(program: &Program, devices: u32) -> Vec<Option<Setting>> {
     let variants = match program.suite.as_str() {
-        faults::SUITE => &GPU[..],
+        faults::SUITE => Variant::ALL_SIMULATED,
         _ if program.poisons() => STICKY,
         _ => return vec![None],
     };

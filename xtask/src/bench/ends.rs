@@ -15,15 +15,8 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    pub(super) const BOTH: [Self; 2] = [Self::Up, Self::Down];
-
-    /// One of two things, by direction.
-    pub(super) fn pick<T>(self, up: T, down: T) -> T {
-        match self {
-            Self::Up => up,
-            Self::Down => down,
-        }
-    }
+    /// Both, each with what the library calls it.
+    pub(super) const BOTH: [(Self, &str); 2] = [(Self::Up, "upload"), (Self::Down, "download")];
 }
 
 /// Host memory with every page touched.

@@ -144,11 +144,7 @@ pub(crate) fn pair_and_alone(
     let mut alone_times = vec![Vec::new(); alone.len()];
     for round in 0..effort.batches + warm_up {
         let mut time_ours = || -> anyhow::Result<()> {
-            let start = Instant::now();
-            for _ in 0..batch {
-                ours()?;
-            }
-            our_times.push(start.elapsed().as_nanos() as f64 / batch as f64);
+            our_times.push(each_of(batch, &mut ours)?);
             Ok(settle()?)
         };
         // The order alternates, so that neither way always finds the other's cache lines.
@@ -167,6 +163,15 @@ pub(crate) fn pair_and_alone(
     let measured = beside(&our_times[warm_up..], &raw_times[warm_up..]);
     let alone = alone_times.iter().map(|times| median(&times[warm_up..]));
     Ok((measured, alone.collect()))
+}
+
+/// Nanoseconds of each of so many calls.
+pub(crate) fn each_of<E>(calls: usize, mut call: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let start = Instant::now();
+    for _ in 0..calls {
+        call()?;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / calls as f64)
 }
 
 /// Nanoseconds of a call, whose result is dropped afterwards.

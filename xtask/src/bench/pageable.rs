@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cuda_core::PinnedBuffer;
 
 use super::ends::{Direction, Ends, RawEnds};
-use super::measure::median;
+use super::measure::{each_of, median};
 use super::raw::check;
 use super::{Fixture, Goal, Measured, Operation, Unit};
 
@@ -25,14 +25,13 @@ const LARGEST: u32 = 30;
 
 pub(super) fn operations() -> Vec<Operation> {
     let mut operations = Vec::new();
-    for direction in Direction::BOTH {
-        let what = direction.pick("slice upload", "slice download");
+    for (direction, what) in Direction::BOTH {
         for (mebibytes, share) in SHARES {
-            let name = format!("{what} + wait {mebibytes} MiB beside pinned memory");
+            let name = format!("slice {what} + wait {mebibytes} MiB beside pinned memory");
             let run = move |fixture: &Fixture| beside_pinned(fixture, mebibytes << 20, direction);
             operations.push(Operation::new(name, run).goal(Goal::Share(share)));
         }
-        let name = format!("{what}, the worst of all powers of two up to 1 GiB");
+        let name = format!("slice {what}, the worst of all powers of two up to 1 GiB");
         let run = move |fixture: &Fixture| worst(fixture, direction);
         operations.push(Operation::new(name, run).goal(Goal::Ratio(1.05)));
     }
@@ -79,12 +78,9 @@ fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Re
             stream.synchronize()?;
         }
         our_times.push(ours as f64 / repeats as f64);
-        let start = Instant::now();
-        for _ in 0..repeats {
-            // SAFETY: the memory outlives the call, and no other code uses it.
-            check("the raw copy", unsafe { raw.copy_blocking(to) })?;
-        }
-        raw_times.push(start.elapsed().as_nanos() as f64 / repeats as f64);
+        // SAFETY: the memory outlives the call, and no other code uses it.
+        let raw_copy = || check("the raw copy", unsafe { raw.copy_blocking(to) });
+        raw_times.push(each_of(repeats, raw_copy)?);
     }
     // The first run is a warm-up.
     let raw = Some(median(&raw_times[1..]));

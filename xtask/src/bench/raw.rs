@@ -1,7 +1,7 @@
 //! Raw driver calls, and their results.
 
 use anyhow::ensure;
-use cuda_core::{Event, Stream};
+use cuda_core::{Device, Event, Stream};
 use cuda_sys::{self as sys, CUDA_SUCCESS, CUresult};
 
 /// An error unless a call succeeded.
@@ -32,6 +32,15 @@ pub(super) fn code_of(done: cuda_core::Result<()>) -> CUresult {
         Ok(()) => CUDA_SUCCESS,
         Err(error) => error.code().unwrap_or(sys::CUDA_ERROR_UNKNOWN),
     }
+}
+
+/// Retains the primary context of a device.
+pub(super) fn retain(device: Device) -> anyhow::Result<()> {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the library gave the device's handle; the call writes one context, to a local that
+    // outlives it.
+    let code = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
+    check("cuDevicePrimaryCtxRetain", code)
 }
 
 /// Makes a stream wait for what another has so far, by this event.

@@ -122,15 +122,8 @@ impl Row {
 
 impl Report {
     pub(crate) fn new(driver: String, simulated: bool, batches: usize) -> Self {
-        Self {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            driver,
-            simulated,
-            batches,
-            peers: Vec::new(),
-            rows: Vec::new(),
-        }
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { format: FORMAT, version, driver, simulated, batches, peers: vec![], rows: vec![] }
     }
 
     pub(crate) fn json(&self) -> serde_json::Result<String> {

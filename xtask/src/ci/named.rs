@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-/// Tests that `page` names: text in backticks in the column `Tests` of a table, and anywhere else
-/// text that looks like a test with an id, such as `a01_guard_basic`.
-pub(crate) fn named(page: &str) -> Vec<&str> {
+/// Tests that `page` names and that are not among `defined`: text in backticks in the column `Tests`
+/// of a table, and anywhere else text that looks like a test with an id, such as `a01_guard_basic`.
+pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<String>) -> Vec<&'p str> {
     let cells = cells(page, "Tests").into_iter();
     let named =
         |(cell, is_in_column)| quoted(cell).filter(move |name| is_in_column || has_id(name));
-    cells.flat_map(named).collect()
+    cells.flat_map(named).filter(|name| !defined.contains(*name)).collect()
 }
 
 /// Text in backticks in the columns called `header` of a page's tables that is no command and has a
@@ -52,17 +52,7 @@ fn cells<'p>(page: &'p str, header: &str) -> Vec<(&'p str, bool)> {
 
 /// Names of all functions that `source` defines.
 pub(crate) fn defined(source: &str) -> impl Iterator<Item = &str> {
-    source.split("fn ").skip(1).filter_map(|rest| {
-        let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
-        Some(&rest[..end]).filter(|name| !name.is_empty())
-    })
-}
-
-/// Tests that `page` names and that are not among `defined`.
-pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<String>) -> Vec<&'p str> {
-    let mut names = named(page);
-    names.retain(|name| !defined.contains(*name));
-    names
+    source.split("fn ").skip(1).map(word).filter(|name| !name.is_empty())
 }
 
 /// Splits at backticks: every second piece is inside of them.
@@ -76,7 +66,12 @@ fn has_id(name: &str) -> bool {
     begins && name.chars().all(is_word)
 }
 
-fn words_of(text: &str) -> impl Iterator<Item = &str> {
+/// The word that `text` begins with, or nothing.
+pub(crate) fn word(text: &str) -> &str {
+    text.split(|c| !is_word(c)).next().unwrap_or_default()
+}
+
+pub(crate) fn words_of(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_word(c)).filter(|word| !word.is_empty())
 }
 

@@ -19,11 +19,11 @@ pub(crate) struct Step {
 
 macro_rules! steps {
     ($($name:literal: $run:expr, beside: $beside:literal, $about:literal;)*) => {
-        &[$(Step { name: $name, about: $about, beside: $beside, run: $run }),*]
+        [$(Step { name: $name, about: $about, beside: $beside, run: $run }),*]
     };
 }
 
-pub(crate) static STEPS: &[Step] = steps! {
+pub(crate) static STEPS: [Step; 9] = steps! {
     "tidy": check_files, beside: false, "rules about files";
     "headers": headers, beside: true,
         "the oldest and the newest cuda.h; with --full, every supported one";

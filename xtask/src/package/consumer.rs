@@ -157,10 +157,8 @@ impl<'a> Consumer<'a> {
             let mut command = self.workshop.machine.command(built.program(program)?);
             command.env("CUDA_SIM_DEVICES", DEVICES).env(name, value);
             let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
-            ensure!(
-                said.starts_with(&format!("{DEVICES} devices, ")),
-                "`{program}` did not ask the simulated driver: {said}"
-            );
+            let is_simulated = said.starts_with(&format!("{DEVICES} devices, "));
+            ensure!(is_simulated, "`{program}` did not ask the simulated driver: {said}");
         }
         Ok(())
     }
@@ -207,10 +205,8 @@ pub(super) fn seen(built: &Built) -> anyhow::Result<Seen> {
     };
     let cfgs = built.script("cuda-sys").map_or(&[][..], |script| &script.cfgs);
     let generated = cfgs.iter().any(|cfg| cfg == "cuda_sys_generated");
-    ensure!(
-        generated == (seen.bindings == "system"),
-        "cuda_sys_generated is {generated}, but got {seen:?}"
-    );
+    let agrees = generated == (seen.bindings == "system");
+    ensure!(agrees, "cuda_sys_generated is {generated}, but got {seen:?}");
     Ok(seen)
 }
 

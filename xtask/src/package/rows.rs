@@ -23,12 +23,12 @@ pub(super) struct Row {
 
 macro_rules! rows {
     ($($name:literal: $run:path, $about:literal;)*) => {
-        &[$(Row { name: $name, about: $about, run: $run }),*]
+        [$(Row { name: $name, about: $about, run: $run }),*]
     };
 }
 
 /// All rows. Those named `peer-…` run on request only.
-pub(super) const ALL: &[Row] = rows! {
+pub(super) static ALL: [Row; 25] = rows! {
     "no-toolkit": toolkit::none, "bundled bindings, no warning";
     "no-libclang": toolkit::no_libclang, "a toolkit, no libclang: bundled, one warning";
     "system-no-toolkit": toolkit::required, "`system` without a toolkit fails and says why";

@@ -64,17 +64,14 @@ impl Meter {
 
     /// The peak of reserved memory, by the allocator's own counter if it has one.
     pub(crate) fn reserved(&self, taken: u64) -> anyhow::Result<u64> {
-        let mut reserved = 0;
-        for device in &self.devices {
-            reserved += match (&self.pool, self.subject) {
-                (Some(pool), _) => pool.usage(*device).reserved_peak as u64,
-                (None, Subject::Driver) => {
-                    device.default_memory_pool()?.usage()?.reserved_peak as u64
-                }
-                (None, _) => return Ok(taken),
-            };
+        let peak = |device: &Device| match &self.pool {
+            Some(pool) => Ok(pool.usage(*device).reserved_peak as u64),
+            None => Ok(device.default_memory_pool()?.usage()?.reserved_peak as u64),
+        };
+        match self.subject {
+            Subject::Plain => Ok(taken),
+            _ => self.devices.iter().map(peak).sum(),
         }
-        Ok(reserved)
     }
 }
 

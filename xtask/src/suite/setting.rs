@@ -48,6 +48,9 @@ impl Variant {
         &[Self::Default, Self::Blocking, Self::EagerLoading, Self::Memcheck];
     /// The rows on the simulated driver, where real ones could be.
     pub(crate) const SIMULATED: &[Self] = &[Self::Lazy, Self::Eager, Self::Threaded];
+    /// All on the simulated driver.
+    pub(crate) const ALL_SIMULATED: &[Self] =
+        &[Self::Lazy, Self::Eager, Self::Threaded, Self::DriverPool, Self::Plain, Self::Oldest];
 
     /// Its name, and what it sets beside the devices.
     fn describe(self) -> (&'static str, Vec<(&'static str, String)>) {

@@ -51,7 +51,8 @@ pub(crate) struct Library {
 
 /// Loads them, in a process that does nothing else.
 pub(super) fn probe() -> Libraries {
-    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime(), nccl: nccl() }
+    let nccl = of_cuda_core("libnccl.so", NCCL, nccl::version());
+    Libraries { runtime: runtime(), nvrtc: nvrtc(), device_runtime: device_runtime(), nccl }
 }
 
 impl fmt::Display for Libraries {
@@ -88,11 +89,6 @@ fn set(name: &str) -> Option<OsString> {
 /// The NVRTC that `cuda-core` loads.
 pub(super) fn nvrtc() -> Result<Library, String> {
     of_cuda_core("libnvrtc.so", NVRTC, nvrtc::version())
-}
-
-/// The NCCL that `cuda-core` loads.
-fn nccl() -> Result<Library, String> {
-    of_cuda_core("libnccl.so", NCCL, nccl::version())
 }
 
 /// A library that `cuda-core` loads, or the one that `variable` names.

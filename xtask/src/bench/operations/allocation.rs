@@ -1,13 +1,12 @@
 //! Allocation and free of device memory.
 
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
 
 use cuda_core::{Allocator, CachingPool, Stream, with_allocator};
 use cuda_sys::{self as sys, CUresult, CUstream};
 
 use super::BATCH;
-use crate::bench::measure::median;
+use crate::bench::measure::{each_of, median};
 use crate::bench::raw::{check, first_error};
 use crate::bench::{Fixture, Goal, Measured, Operation, Unit};
 use crate::queue;
@@ -90,20 +89,19 @@ fn rate(
     call: impl Fn(&Stream) -> anyhow::Result<()> + Sync,
 ) -> anyhow::Result<f64> {
     let start = Barrier::new(streams.len());
-    let time_of = |stream: &Stream| -> anyhow::Result<Duration> {
+    let time_of = |stream: &Stream| {
         with_allocator(&Allocator::cache(), || {
             // Warm-up, so that every thread has what it needs.
             let warm = call(stream);
             start.wait();
             warm?;
-            let start = Instant::now();
-            (0..calls).try_for_each(|_| call(stream))?;
-            Ok(start.elapsed())
+            each_of(calls, || call(stream))
         })
     };
     // A thread for each, since all wait for each other.
     let times = queue::each(streams.len(), streams.iter().collect(), time_of);
     let times = times.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let slowest = times.into_iter().max().unwrap_or_default();
-    Ok((calls * streams.len()) as f64 / slowest.as_secs_f64() / 1e6)
+    let slowest = times.into_iter().fold(0.0, f64::max);
+    // One for each nanosecond would be a thousand millions per second.
+    Ok(1e3 * streams.len() as f64 / slowest)
 }

@@ -120,22 +120,20 @@ impl RawCalls {
         Self::of(|name| library.symbol(name))
     }
 
+    #[expect(clippy::missing_transmute_annotations, reason = "the fields' types")]
     fn of(symbol: impl Fn(&CStr) -> *const c_void) -> anyhow::Result<Self> {
-        macro_rules! function {
-            ($name:literal) => {{
-                let address = symbol($name);
-                ensure!(!address.is_null(), "NCCL lacks {:?}", $name);
-                #[expect(clippy::missing_transmute_annotations, reason = "the field's type")]
-                // SAFETY: not null, so that function, which `nccl.h` declares with this signature.
-                unsafe {
-                    mem::transmute::<*const c_void, _>(address)
-                }
-            }};
-        }
+        let find = |name: &CStr| {
+            let address = symbol(name);
+            ensure!(!address.is_null(), "NCCL lacks {name:?}");
+            Ok(address)
+        };
         Ok(Self {
-            all_reduce: function!(c"ncclAllReduce"),
-            group_start: function!(c"ncclGroupStart"),
-            group_end: function!(c"ncclGroupEnd"),
+            // SAFETY: not null, so that function, which `nccl.h` declares with this signature.
+            all_reduce: unsafe { mem::transmute::<*const c_void, _>(find(c"ncclAllReduce")?) },
+            // SAFETY: as above.
+            group_start: unsafe { mem::transmute::<*const c_void, _>(find(c"ncclGroupStart")?) },
+            // SAFETY: as above.
+            group_end: unsafe { mem::transmute::<*const c_void, _>(find(c"ncclGroupEnd")?) },
         })
     }
 }

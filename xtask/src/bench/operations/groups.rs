@@ -5,10 +5,9 @@ mod peers;
 mod team;
 
 use cuda_core::Device;
-use cuda_sys::{cuDeviceGet, cuDevicePrimaryCtxRetain};
 
 use crate::bench::measure::once;
-use crate::bench::raw::{check, first_error};
+use crate::bench::raw::retain;
 use crate::bench::run::Side;
 use crate::bench::{Fixture, Goal, Measured, Operation};
 use host::{gather, gather_slice, scatter, scatter_slice, upload_all, upload_slice};
@@ -61,18 +60,6 @@ fn create(size: u32, side: Side) -> anyhow::Result<f64> {
     let devices: Vec<Device> = Device::all()?.take(size as usize).collect();
     match side {
         Side::Ours => once(|| Ok(Device::contexts(devices).map(drop)?)),
-        Side::Raw => once(|| (0..devices.len() as i32).try_for_each(retain)),
+        Side::Raw => once(|| devices.into_iter().try_for_each(retain)),
     }
-}
-
-fn retain(ordinal: i32) -> anyhow::Result<()> {
-    let mut device = 0;
-    // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
-    // error.
-    let found = unsafe { cuDeviceGet(&mut device, ordinal) };
-    let mut context = std::ptr::null_mut();
-    // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
-    // is an error.
-    let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
-    check("cuDevicePrimaryCtxRetain", first_error([found, retained]))
 }

@@ -7,7 +7,7 @@ use cuda_sys::{self as sys, CUcontext, CUresult};
 
 use super::BATCH;
 use crate::bench::measure::once;
-use crate::bench::raw::{check, first_error};
+use crate::bench::raw::{first_error, retain};
 use crate::bench::run::Side;
 use crate::bench::{Effort, Fixture, Measured, Operation};
 
@@ -22,14 +22,10 @@ pub(super) fn contexts_and_guards() -> Vec<Operation> {
 }
 
 fn first(device: Device, _: Effort, side: Side) -> anyhow::Result<f64> {
-    if side == Side::Ours {
-        return once(|| Ok(device.context()?));
+    match side {
+        Side::Ours => once(|| Ok(device.context()?)),
+        Side::Raw => once(|| retain(device)),
     }
-    let mut context = ptr::null_mut();
-    // SAFETY: the library gave the device's handle; the call writes one context, to a local that
-    // outlives it.
-    let mut retain = || unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
-    once(|| check("cuDevicePrimaryCtxRetain", retain()))
 }
 
 /// A guard's driver calls, made directly.

@@ -1,5 +1,6 @@
 //! Copies between devices.
 
+use anyhow::ensure;
 use cuda_core::{Context, Device};
 use cuda_sys::cuMemcpyPeerAsync;
 
@@ -22,10 +23,9 @@ fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     let other = Device::all()?.find(|other| *other != here.device());
     let other = other.ok_or_else(|| refuse("there is no other device"))?;
     let there = other.context()?;
-    if access && !here.device().can_access_peer(other)? {
-        return Err(refuse("the devices cannot reach each other's memory"));
-    }
     if access {
+        let why = "the devices cannot reach each other's memory";
+        ensure!(here.device().can_access_peer(other)?, refuse(why));
         here.enable_peer_access(&there)?;
         there.enable_peer_access(here)?;
     }

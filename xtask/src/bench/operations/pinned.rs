@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::time::Instant;
 
 use anyhow::Result;
 use cuda_core::{Device, PinnedBuffer};
@@ -10,7 +9,7 @@ use cuda_sys as sys;
 
 use super::{SMALL, TRANSFERS};
 use crate::bench::ends::{Direction, Ends, RawEnds};
-use crate::bench::measure::{median, once};
+use crate::bench::measure::{each_of, median, once};
 use crate::bench::raw::check;
 use crate::bench::run::Side;
 use crate::bench::{Effort, Fixture, Goal, Measured, Operation, Unit};
@@ -68,11 +67,8 @@ fn cached(fixture: &Fixture) -> Result<Measured> {
     let effort = fixture.effort;
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..effort.batches {
-        let start = Instant::now();
-        for _ in 0..BATCH {
-            drop(PinnedBuffer::<u8>::new(&fixture.context, MEBIBYTE)?);
-        }
-        ours.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
+        let reuse = || PinnedBuffer::<u8>::new(&fixture.context, MEBIBYTE).map(drop);
+        ours.push(each_of(BATCH, reuse)?);
     }
     for _ in 0..effort.at_most(15).batches {
         // With its drop.
@@ -91,8 +87,7 @@ fn upload(fixture: &Fixture) -> Result<Measured> {
 pub(super) fn transfers() -> Vec<Operation> {
     let mut operations = vec![Operation::new("upload + wait 4 KiB, pinned", small)];
     for mebibytes in [64, 1024] {
-        for direction in Direction::BOTH {
-            let what = direction.pick("upload", "download");
+        for (direction, what) in Direction::BOTH {
             let name = format!("{what} + wait {mebibytes} MiB, pinned");
             operations.push(Operation::new(name, move |fixture| {
                 let bytes = fixture.effort.bytes(mebibytes << 20);

@@ -27,9 +27,8 @@ const BYTES: usize = 1 << 30;
 
 /// Times all-reduces of two ranks: as rank 0, with rank 1 in a process that runs the same sample.
 fn as_rank(_: Device, effort: Effort, side: Side) -> anyhow::Result<f64> {
-    if effort == Effort::SIMULATED {
-        return Err(refuse("the simulated NCCL has the ranks of one process"));
-    }
+    let why = "the simulated NCCL has the ranks of one process";
+    ensure!(effort != Effort::SIMULATED, refuse(why));
     if let Ok(id) = env::var(ID) {
         let bytes: Vec<u8> = serde_json::from_str(&id)?;
         return time(1, &UniqueId::from_bytes(&bytes)?, side);

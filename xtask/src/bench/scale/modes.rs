@@ -2,12 +2,12 @@
 
 use std::mem;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use anyhow::Result;
 use cuda_core::{Device, DeviceBuffer, Error, InFlight, PinnedBuffer, Stream};
 
 use super::driver::PENDING;
+use crate::bench::measure::{each_of, once};
 
 /// One row of the table: its name, nanoseconds per operation with so many objects, and what is
 /// measured.
@@ -42,14 +42,12 @@ const REPEATS: usize = 1000;
 
 /// Nanoseconds of each of so many operations, which `run` makes.
 fn cost(operations: usize, run: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    run()?;
-    Ok(start.elapsed().as_nanos() as f64 / operations as f64)
+    Ok(once(run)? / operations as f64)
 }
 
-/// Nanoseconds of a step that is repeated.
-fn repeated(step: impl Fn() -> Result<()>) -> Result<f64> {
-    cost(REPEATS, || (0..REPEATS).try_for_each(|_| step()))
+/// Nanoseconds of each of the `n` operations of a round, over enough rounds.
+fn in_rounds(n: usize, round: impl FnMut() -> Result<()>) -> Result<f64> {
+    Ok(each_of(OPERATIONS.div_ceil(n), round)? / n as f64)
 }
 
 fn device() -> Result<Device> {
@@ -79,43 +77,35 @@ fn leave<T>(cost: f64, left: T) -> Result<f64> {
     Ok(cost)
 }
 
-/// A buffer, and streams that have read it.
-struct Readers {
-    home: Stream,
-    table: DeviceBuffer<u8>,
-    streams: Vec<Stream>,
-    outs: Vec<DeviceBuffer<u8>>,
+/// A buffer to read, with its stream, on which nothing is pending.
+fn table() -> Result<(Stream, DeviceBuffer<u8>)> {
+    let home = device()?.create_stream()?;
+    let table = home.alloc(64)?;
+    home.synchronize()?;
+    Ok((home, table))
 }
 
-impl Readers {
-    fn new(n: usize) -> Result<Self> {
-        let home = device()?.create_stream()?;
-        let table = home.alloc(64)?;
-        home.synchronize()?;
-        let streams = streams_of(n)?;
-        let outs = block_of_each(&streams, 64)?;
-        let mut readers = Self { home, table, streams, outs };
-        readers.read()?;
-        Ok(readers)
-    }
-
-    fn read(&mut self) -> Result<()> {
-        for (stream, out) in self.streams.iter().zip(&mut self.outs) {
-            stream.copy(&self.table, out)?;
-        }
-        Ok(())
-    }
+/// A copy of the buffer by each stream.
+fn read(table: &DeviceBuffer<u8>, streams: &[Stream], outs: &mut [DeviceBuffer<u8>]) -> Result<()> {
+    streams.iter().zip(outs).try_for_each(|(stream, out)| Ok(stream.copy(table, out)?))
 }
 
 fn readers(n: usize) -> Result<f64> {
-    let mut readers = Readers::new(n)?;
-    let rounds = OPERATIONS.div_ceil(n);
-    leave(cost(n * rounds, || (0..rounds).try_for_each(|_| readers.read()))?, readers)
+    let (home, table) = table()?;
+    let streams = streams_of(n)?;
+    let mut outs = block_of_each(&streams, 64)?;
+    let mut round = || read(&table, &streams, &mut outs);
+    // The first round creates the entries.
+    round()?;
+    leave(in_rounds(n, round)?, (home, table, streams, outs))
 }
 
 fn writer(n: usize) -> Result<f64> {
-    let mut readers = Readers::new(n)?;
-    leave(cost(n, || Ok(readers.home.fill(&mut readers.table, 1)?))?, readers)
+    let (home, mut table) = table()?;
+    let streams = streams_of(n)?;
+    let mut outs = block_of_each(&streams, 64)?;
+    read(&table, &streams, &mut outs)?;
+    leave(cost(n, || Ok(home.fill(&mut table, 1)?))?, (home, table, streams, outs))
 }
 
 fn parts(n: usize) -> Result<f64> {
@@ -127,22 +117,19 @@ fn parts(n: usize) -> Result<f64> {
     };
     // The first round creates the entries.
     round()?;
-    let rounds = OPERATIONS.div_ceil(n);
-    leave(cost(n * rounds, || (0..rounds).try_for_each(|_| round()))?, (streams, buffer))
+    leave(in_rounds(n, round)?, (streams, buffer))
 }
 
 fn churn(n: usize, pending: bool) -> Result<f64> {
     PENDING.store(pending, Ordering::Relaxed);
-    let home = device()?.create_stream()?;
-    let table = home.alloc::<u8>(64)?;
-    home.synchronize()?;
+    let (home, table) = table()?;
     let come_and_go = || -> Result<()> {
         let stream = device()?.create_stream()?;
         let mut out = stream.alloc::<u8>(64)?;
         Ok(stream.copy(&table, &mut out)?)
     };
     (0..n).try_for_each(|_| come_and_go())?;
-    leave(repeated(come_and_go)?, (home, table))
+    leave(each_of(REPEATS, come_and_go)?, (home, table))
 }
 
 type Flight = InFlight<Vec<u8>>;
@@ -175,9 +162,8 @@ fn waits(n: usize) -> Result<f64> {
     let mut buffers = block_of_each(&streams, 64)?;
     let (mut nanoseconds, rounds) = (0.0, OPERATIONS.div_ceil(n).max(2));
     for _ in 0..rounds {
-        for (stream, buffer) in streams.iter().zip(&mut buffers) {
-            stream.fill(buffer, 1)?;
-        }
+        let mut pairs = streams.iter().zip(&mut buffers);
+        pairs.try_for_each(|(stream, buffer)| stream.fill(buffer, 1))?;
         nanoseconds += cost(n, || fill_all(&waiting, &mut buffers))?;
     }
     leave(nanoseconds / rounds as f64, (streams, buffers))
@@ -192,8 +178,8 @@ fn mesh(n: usize) -> Result<f64> {
         state = state.wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
-    let mut step = || Ok(streams[random()].fill(&mut buffers[random()], 1)?);
-    leave(cost(OPERATIONS, || (0..OPERATIONS).try_for_each(|_| step()))?, (streams, buffers))
+    let step = || streams[random()].fill(&mut buffers[random()], 1);
+    leave(each_of(OPERATIONS, step)?, (streams, buffers))
 }
 
 fn pending(n: usize) -> Result<f64> {
@@ -217,7 +203,7 @@ fn in_turn(n: usize) -> Result<f64> {
         Ok(other.fill(&mut buffer, 1)?)
     };
     (0..n).try_for_each(|_| step())?;
-    repeated(step)
+    each_of(REPEATS, step)
 }
 
 fn fragments(n: usize) -> Result<f64> {
@@ -252,23 +238,21 @@ fn large(n: usize) -> Result<f64> {
 fn hit(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
     let buffers = blocks(&stream, n, 512)?;
-    let hit = || Ok(stream.alloc::<u8>(1024).map(drop)?);
+    let hit = || stream.alloc::<u8>(1024).map(drop);
     hit()?;
-    leave(cost(OPERATIONS, || (0..OPERATIONS).try_for_each(|_| hit()))?, buffers)
+    leave(each_of(OPERATIONS, hit)?, buffers)
 }
 
 fn fills(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
     let mut buffers = blocks(&stream, n, 512)?;
-    let rounds = OPERATIONS.div_ceil(n);
-    let mut round = || fill_all(&stream, &mut buffers);
-    leave(cost(n * rounds, || (0..rounds).try_for_each(|_| round()))?, buffers)
+    leave(in_rounds(n, || fill_all(&stream, &mut buffers))?, buffers)
 }
 
 fn streams(n: usize) -> Result<f64> {
     let streams = streams_of(n)?;
     let device = device()?;
-    leave(repeated(|| Ok(device.create_stream().map(drop)?))?, streams)
+    leave(each_of(REPEATS, || device.create_stream().map(drop))?, streams)
 }
 
 fn pinned(n: usize) -> Result<f64> {
@@ -282,5 +266,5 @@ fn pinned(n: usize) -> Result<f64> {
     }
     // All are pending when they are dropped.
     drop(buffers);
-    leave(repeated(|| Ok(host().map(drop)?))?, buffer)
+    leave(each_of(REPEATS, || host().map(drop))?, buffer)
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::ci::named::is_word;
+use crate::ci::named::{is_word, word, words_of};
 
 const ROOT: &str = "cuda-core/src/";
 
@@ -152,10 +152,6 @@ fn block(code: &str) -> usize {
     code.len()
 }
 
-pub(super) fn word(code: &str) -> &str {
-    &code[..code.find(|c| !is_word(c)).unwrap_or(code.len())]
-}
-
 /// The modules that the code declares and does not contain.
 fn declared(code: &str) -> Vec<String> {
     let lines = code.lines().filter(|line| line.ends_with(';'));
@@ -166,11 +162,10 @@ fn declared(code: &str) -> Vec<String> {
 /// What `lib.rs` re-exports, with the room it comes from.
 fn exports(code: &str) -> HashMap<String, String> {
     let mut exports = HashMap::new();
-    for (at, keyword) in code.match_indices("pub use ") {
-        let path = &code[at + keyword.len()..];
-        let path = &path[..path.find(';').unwrap_or(path.len())];
+    for path in code.split("pub use ").skip(1) {
+        let path = path.split(';').next().unwrap_or_default();
         let names = path.rsplit("::").next().unwrap_or(path);
-        for name in names.split(|c| !is_word(c)).filter(|name| !name.is_empty()) {
+        for name in words_of(names) {
             exports.insert(name.to_owned(), word(path).to_owned());
         }
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::API_SOURCE;
-use super::layers::{without_tests, without_text, word};
+use super::layers::{without_tests, without_text};
+use crate::ci::named::word;
 
 /// Names that may be declared more than once: a convention of Rust.
 const TWICE: [&str; 1] = ["Sealed"];

@@ -40,16 +40,11 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     compile(workshop, &empty.join("libcuda.so.1"), "", &[])?;
     let mut command = workshop.machine.command(built.program("sys")?);
     let refused = command.env(SEARCHED, &empty).output()?;
-    let why = String::from_utf8_lossy(&refused.stderr);
-    ensure!(
-        !refused.status.success() && why.contains("symbol"),
-        "the program does not need the linked library: {}, {why}",
-        refused.status
-    );
-    Ok(format!(
-        "{symbols} symbols linked, of CUDA 11.8; does not start without them; {}",
-        answers.trim()
-    ))
+    let (status, why) = (refused.status, String::from_utf8_lossy(&refused.stderr));
+    let is_needed = !status.success() && why.contains("symbol");
+    ensure!(is_needed, "the program does not need the linked library: {status}, {why}");
+    let answers = answers.trim();
+    Ok(format!("{symbols} symbols linked, of CUDA 11.8; does not start without them; {answers}"))
 }
 
 /// A `libcuda.so.1` with exactly the symbols of CUDA 11.8: the simulated driver's functions, and
@@ -62,9 +57,8 @@ fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
 
     let floor = fs::read_to_string(source.join("cuda-sys/build/floor_11_8.txt"))?;
     let names: Vec<&str> = floor.lines().collect();
-    let functions = names
-        .iter()
-        .map(|name| format!("__attribute__((weak)) int {name}(void) {{ return 801; }}\n"));
+    let function = |name| format!("__attribute__((weak)) int {name}(void) {{ return 801; }}\n");
+    let functions: String = names.iter().map(function).collect();
     let directory = workshop.directory("linked-library")?;
     let library = directory.join("libcuda.so.1");
     let exported = directory.join("exported");
@@ -73,7 +67,7 @@ fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     compile(
         workshop,
         &library,
-        &functions.collect::<String>(),
+        &functions,
         &[
             "-Wl,--whole-archive",
             &archive.display().to_string(),

@@ -1,6 +1,5 @@
 //! Times clean builds of these crates and of others, measured in the same way.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -19,36 +18,34 @@ const BUILD: &str = "build --release --frozen --jobs=2";
 const YARDSTICK: &str = "bindgen = { version = '0.73', default-features = false, features = ['runtime', 'prettyplease'] }";
 
 pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
-    let time = measure(workshop, &own_dependency(workshop, false), 2)?;
-    let bindgen = measure(workshop, YARDSTICK, 2)?;
-    let [own, other] = [&time, &bindgen].map(|time| {
-        let best = time.runs.iter().map(|run| run.clock).min();
-        best.unwrap_or_default().as_secs_f64()
-    });
-    Ok(format!("{time}; {:.2} × bindgen's {other:.1} s", own / other))
+    let (times, best) = measure(workshop, &own_dependency(workshop, false), 2)?;
+    let (_, bindgen) = measure(workshop, YARDSTICK, 2)?;
+    Ok(format!("{times}; {:.2} × bindgen's {bindgen:.1} s", best / bindgen))
 }
 
 pub(super) fn with_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
-    Ok(measure(workshop, &own_dependency(workshop, true), 1)?.to_string())
+    let (times, _) = measure(workshop, &own_dependency(workshop, true), 1)?;
+    Ok(times)
 }
 
 /// Measured like `cuda-core`: the driver API, loaded at run time. A CUDA version must be selected.
 pub(super) fn cudarc(workshop: &Workshop) -> anyhow::Result<String> {
     let dependency = "cudarc = { version = '=0.19.10', default-features = false, \
         features = ['std', 'driver', 'dynamic-loading', 'cuda-13000'] }";
-    Ok(measure(workshop, dependency, 2)?.to_string())
+    let (times, _) = measure(workshop, dependency, 2)?;
+    Ok(times)
 }
 
 /// It builds only with a whole toolkit, such as one that contains the file of `--header`.
 pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
-    let time = measure(workshop, "cuda-core = '=0.4.0'", 1).map_err(|error| {
+    let (times, _) = measure(workshop, "cuda-core = '=0.4.0'", 1).map_err(|error| {
         let text = format!("{error:#}");
         // The message of its build script, rather than cargo's.
         let said = text.split_once("--- stderr").map_or(&*text, |(_, said)| said);
         let said: Vec<&str> = said.split_whitespace().collect();
         refuse(format!("it does not build here: {}", said.join(" ")))
     })?;
-    Ok(time.to_string())
+    Ok(times)
 }
 
 fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
@@ -56,40 +53,15 @@ fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
     format!("cuda-core = {{ path = '{}', default-features = {bindgen} }}", path.display())
 }
 
-/// The times of one build.
-#[derive(Clone, Copy)]
-struct Run {
-    clock: Duration,
-    /// Processor time on all cores; unknown outside of Linux.
-    processor: Option<Duration>,
-}
-
-struct Time {
-    runs: Vec<Run>,
-    crates: usize,
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, run) in self.runs.iter().enumerate() {
-            let separator = if i == 0 { "" } else { ", " };
-            write!(f, "{separator}{:.1} s", run.clock.as_secs_f32())?;
-            if let Some(processor) = run.processor {
-                write!(f, " ({:.1} s of processor)", processor.as_secs_f32())?;
-            }
-        }
-        write!(f, "; {} third-party crates", self.crates)
-    }
-}
-
 /// Times clean release builds of an empty crate with this dependency; downloads are not counted.
-fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Result<Time> {
+/// Returns all times, for the table, and the seconds of the fastest build.
+fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Result<(String, f64)> {
     let probe = workshop.project("time-probe", "probe", &format!("{dependency}\n"))?;
     write(&probe.join("src/lib.rs"), "")?;
     output(&mut workshop.cargo(&probe, "fetch")).context("downloading")?;
     let crates = third_party(workshop, &probe)?.len();
     let header = workshop.newest_header().ok();
-    let mut runs = Vec::new();
+    let (mut runs, mut best) = (Vec::new(), f64::INFINITY);
     for _ in 0..times {
         let mut cargo = workshop.cargo(&probe, BUILD);
         cargo.env("CARGO_TARGET_DIR", workshop.directory("time-target")?);
@@ -100,16 +72,16 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
         }
         let (start, before) = (Instant::now(), children_time());
         let built = cargo.output()?;
-        let clock = start.elapsed();
+        let seconds = start.elapsed().as_secs_f64();
         let processor = before.zip(children_time()).map(|(before, now)| now - before);
-        ensure!(
-            built.status.success(),
-            "the build failed:\n{}",
-            last_lines(&String::from_utf8_lossy(&built.stderr))
-        );
-        runs.push(Run { clock, processor });
+        let errors = String::from_utf8_lossy(&built.stderr);
+        ensure!(built.status.success(), "the build failed:\n{}", last_lines(&errors));
+        best = best.min(seconds);
+        // Of all cores; unknown outside of Linux.
+        let processor = processor.map(|it| format!(" ({:.1} s of processor)", it.as_secs_f64()));
+        runs.push(format!("{seconds:.1} s{}", processor.unwrap_or_default()));
     }
-    Ok(Time { runs, crates })
+    Ok((format!("{}; {crates} third-party crates", runs.join(", ")), best))
 }
 
 /// Processor time of this process's ended children, and of theirs.

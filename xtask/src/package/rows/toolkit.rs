@@ -22,15 +22,10 @@ fn consumer(workshop: &Workshop) -> anyhow::Result<Consumer<'_>> {
 fn generated(built: &Built, header: &Header, include: &Path) -> anyhow::Result<Seen> {
     warnings(built, 0)?;
     let seen = expect(built, "system")?;
+    let (version, place) = (header.version, include.display());
+    let of_header = seen.header == Some(version) && seen.include.as_deref() == Some(include);
     let below_root = seen.root.as_ref().is_some_and(|it| include.starts_with(it));
-    ensure!(
-        seen.header == Some(header.version)
-            && seen.include.as_deref() == Some(include)
-            && below_root,
-        "expected bindings of {} in {}, got {seen:?}",
-        header.version,
-        include.display(),
-    );
+    ensure!(of_header && below_root, "expected bindings of {version} in {place}, got {seen:?}");
     Ok(seen)
 }
 
