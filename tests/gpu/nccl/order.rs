@@ -84,7 +84,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2, nccl;
+    needs 2, nccl, asynchronous;
     fn l_nccl_in_graphs() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         // SAFETY: both enqueue the same.
