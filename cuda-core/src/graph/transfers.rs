@@ -33,7 +33,7 @@ impl GraphExec {
     /// # Errors
     /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph
     /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
-    /// than this was [instantiated](Graph::instantiate) from; [`Error::WrongDevice`] and
+    /// than this was [instantiated](crate::Graph::instantiate) from; [`Error::WrongDevice`] and
     /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
     /// operation was captured on; [`Error::Invalid`] for a copy between devices, if access between them was
     /// revoked since the graph was instantiated, for memory of the driver's pools, managed or virtual memory,
