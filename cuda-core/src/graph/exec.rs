@@ -98,11 +98,11 @@ impl Graph {
     /// # Errors
     /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which cannot be
     /// [lent](GraphExec::lend) any more, if the graph needs access to another device's memory that was not
-    /// [given](Context::enable_peer_access) or was revoked, if access was revoked, perhaps given again, since
-    /// copies between devices of memory of the [driver's pools](crate::MemoryPool) were captured, and if there
-    /// is an executable of a graph that [allocates](Stream::alloc_in_graph) memory; [`Error::Nccl`] if a communicator that it uses was
-    /// aborted; the driver's: `NOT_SUPPORTED` (801) if there is an executable of
-    /// the graph, and operations depend on [conditions](crate::Condition).
+    /// [given](Context::enable_peer_access) or was revoked, if access was revoked, perhaps given again,
+    /// since copies between devices of memory of the [driver's pools](crate::MemoryPool) were captured, and
+    /// if there is an executable of a graph that [allocates](Stream::alloc_in_graph) memory;
+    /// [`Error::Nccl`] if a communicator that it uses was aborted; the driver's: `NOT_SUPPORTED` (801) if
+    /// there is an executable of the graph, and operations depend on [conditions](crate::Condition).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -35,11 +35,13 @@ impl GraphExec {
     /// [allocates](crate::Stream::alloc_in_graph), for a node of another kind, and for one of another graph
     /// than this was [instantiated](crate::Graph::instantiate) from; [`Error::WrongDevice`] and
     /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
-    /// operation was captured on; [`Error::Invalid`] for a copy between devices, if access between them was
-    /// revoked since the graph was instantiated, for memory of the driver's pools, managed or virtual memory,
-    /// and unless all copies of the graph from the source's context to other devices are of memory of contexts and
-    /// to the destination's; [`Error::NotCapturable`] for memory that a graph cannot keep; the driver's, with the executable
-    /// unchanged.
+    /// operation was captured on; [`Error::NotCapturable`] for memory that a graph cannot keep; the
+    /// driver's, with the executable unchanged.
+    ///
+    /// For a copy between devices [`Error::Invalid`]: if access between them was revoked since the graph was
+    /// instantiated; for memory of the driver's pools, managed and virtual memory; and unless all copies
+    /// of the graph from the source's context to other devices are to the destination's context, and of
+    /// memory as this takes.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

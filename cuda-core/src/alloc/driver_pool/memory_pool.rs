@@ -351,11 +351,11 @@ impl MemoryPool {
     /// Opens the pool's memory, present and future, to another device, or closes it:
     /// `cuMemPoolSetAccess`.
     ///
-    /// Closing it, to writes alone too, waits for all contexts of both devices that this crate knows, since their work may
-    /// need the access, and for those of all devices once a graph was captured that does; and again if
-    /// another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph that
-    /// uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and graphs with
-    /// copies between the two devices, are refused as after
+    /// Closing it, or opening it for reads alone, waits for all contexts of both devices that this crate
+    /// knows, since their work may need the access, and for those of all devices once a graph was captured
+    /// that does; and again if another thread has enqueued a copy between the devices meanwhile, or a kernel
+    /// or a graph that uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and
+    /// graphs with copies between the two devices, are refused as after
     /// [`Context::disable_peer_access`](crate::Context::disable_peer_access). A default pool that is closed
     /// stays so until it is opened, here or by
     /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
