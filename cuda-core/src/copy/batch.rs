@@ -209,7 +209,7 @@ impl<K: StreamKind> Stream<K> {
         };
         let cross = |copy: &&BatchCopy| {
             let ends = || Some(copy.ends.as_ref()?.each_ref().map(|(on, memory)| (on, *memory)));
-            cross(copy.copy.op(), &stream, (copy.devices[0], copy.devices[1]), ends)
+            cross(copy.copy.op(), &stream, copy.devices, ends)
         };
         let _crossings = apart.iter().map(cross).collect::<Result<Vec<_>>>()?;
         // May run twice; so may the copies, none of which reads what another writes.

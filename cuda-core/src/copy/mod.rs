@@ -74,7 +74,7 @@ fn transfer<T: Pod, A: Memory, B: Memory>(
         return Ok(());
     }
     let stream = core.bind_work(op)?;
-    let crossing = cross(op, &stream, (near, far), || ends(&source, &view))?;
+    let crossing = cross(op, &stream, [near, far], || ends(&source, &view))?;
     let _entered = enter_if_captured(&stream, crossing.is_some())?;
     let mut touches = [source.read(), destination.write()];
     // SAFETY: both sides are equally long and stay allocated until this copy is done: freeing either
@@ -100,16 +100,13 @@ pub(crate) fn ends<'a, T: Pod, A: Memory, B: Memory>(
 fn cross<'a>(
     op: &'static str,
     stream: &Bound<'_>,
-    devices: (Option<Device>, Option<Device>),
+    devices: [Option<Device>; 2],
     ends: impl FnOnce() -> Option<[CopyEnd<'a>; 2]>,
 ) -> Result<Option<Crossing>> {
-    let (Some(near), Some(far)) = devices else {
-        return Ok(None);
+    let crossing = match devices {
+        [Some(near), Some(far)] if near != far => crossing(near, far),
+        _ => return Ok(None),
     };
-    if near == far {
-        return Ok(None);
-    }
-    let crossing = crossing(near, far);
     if let (Some(recording), Some(ends)) = (stream.timeline().recording(), ends()) {
         let copies = CopiesBetween::captured(op, stream.core().context(), ends)?;
         recording.note_copies(copies);

@@ -16,6 +16,8 @@ use crate::util::sync::lock;
 pub(crate) struct Crossing {
     between: Between,
     ticket: u64,
+    /// As in the entry of the two devices, where it does not change meanwhile.
+    revoked: u64,
     /// Ends after the ticket was given back: a drop hook may wait for that.
     _quiet: DeferForeignCode,
 }
@@ -105,23 +107,23 @@ fn when<R>(
 pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
     let _quiet = DeferForeignCode::begin();
     let between = between(one, other);
-    let ticket = when(
+    let (ticket, revoked) = when(
         between,
         |entry| !entry.closed,
         |entry| {
             let ticket = entry.begun;
             entry.begun += 1;
             entry.under_way.push(ticket);
-            ticket
+            (ticket, entry.revoked)
         },
     );
-    Crossing { between, ticket, _quiet }
+    Crossing { between, ticket, revoked, _quiet }
 }
 
 impl Crossing {
     /// Whether access between the two devices was revoked since. Stays so while this lives.
     pub(crate) fn was_revoked_since(&self, moment: Moment) -> bool {
-        entry(&mut lock(&CROSSINGS), self.between).revoked > moment.0
+        self.revoked > moment.0
     }
 }
 

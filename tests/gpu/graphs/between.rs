@@ -133,6 +133,7 @@ gpu_test! {
             // Given again, it is not what the executable was made for.
             revoked(with.launch(&streams[0]), "instantiate it again");
             revoked(with.update(&graph), "instantiate it again");
+            revoked(with.upload(&streams[0]), "instantiate it again");
             launch(&mut graph.instantiate()?)?;
             revoke()?;
             let refused = revoke();
