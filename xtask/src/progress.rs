@@ -1,33 +1,41 @@
 //! The progress of a task.
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// How often many short steps have a line where there is no terminal.
+const BETWEEN_LINES: Duration = Duration::from_secs(30);
 
 /// The progress of a task, on standard error: a bar on a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Whether each step is a line where there is no terminal.
-    has_lines: bool,
+    /// Where there is no terminal, a step has a line if so much time has passed since the last line.
+    between_lines: Duration,
+    last_line: Cell<Instant>,
 }
 
 impl Progress {
     /// Elsewhere than on a terminal it is one line per step.
     pub(crate) fn new(steps: usize) -> Self {
-        Self { has_lines: true, ..Self::bar(steps) }
+        Self { between_lines: Duration::ZERO, ..Self::bar(steps) }
     }
 
-    /// Elsewhere than on a terminal it is nothing.
+    /// For many short steps. Elsewhere than on a terminal it is a line twice a minute.
     pub(crate) fn bar(steps: usize) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
         // Hidden by itself where there is no terminal.
         let bar = ProgressBar::new(steps as u64)
             .with_style(style.unwrap_or(ProgressStyle::default_bar()));
-        Self { bar, has_lines: false }
+        Self { bar, between_lines: BETWEEN_LINES, last_line: Cell::new(Instant::now()) }
     }
 
     /// Announces the next step.
     pub(crate) fn step(&self, what: String) {
         self.bar.inc(1);
-        if self.has_lines && self.bar.is_hidden() {
+        if self.bar.is_hidden() && self.last_line.get().elapsed() >= self.between_lines {
+            self.last_line.set(Instant::now());
             let steps = self.bar.length().unwrap_or_default();
             eprintln!("[{}/{steps}] {what}", self.bar.position());
         }
