@@ -129,8 +129,9 @@
 
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
-// The rooms. Rustdoc shows the `impl`s of a type in the order of their modules, so what a program needs
-// first is first here, apart from the ground. Which room may use which, the picture in ARCHITECTURE.md says.
+// The rooms, as the modules here are called. Rustdoc shows the `impl`s of a type in the order of their
+// modules. So what a program needs first is first here, after the rooms that all others are built on.
+// The picture in ARCHITECTURE.md shows which room may use which.
 
 // Containers, locks and macros, and whether the process may call the driver.
 mod util;
@@ -177,19 +178,10 @@ mod wait;
 // Allocators of device memory: caching, the driver's, one's own.
 mod alloc;
 
-// Access of devices to each other's memory.
-mod peer;
-
-pub mod virtual_memory;
-
 // Signals, values in memory, semaphores.
 mod signal;
 
 pub mod image;
-
-pub mod dlpack;
-
-pub mod nvtx;
 
 // Several devices as one.
 mod group;
@@ -198,9 +190,6 @@ pub mod nccl;
 
 // Work that is described once and launched many times.
 mod graph;
-
-// Everything that is kept, given back at once.
-mod trim;
 
 /// The raw bindings, of the exact version that this crate's types come from.
 pub use cuda_sys as sys;
@@ -217,6 +206,7 @@ pub use context::context_local::ContextLocal;
 pub use context::current::{Current, UnknownContext};
 pub use context::green::{SmResource, SmSplit};
 pub use context::guard::Guard;
+pub use context::peer::PeerAccess;
 pub use context::primary::PrimaryState;
 pub use context::profiler::ProfilerRange;
 pub use context::settings::ContextFlags;
@@ -226,10 +216,12 @@ pub use copy::host_slice::{HostSlice, HostSliceMut};
 pub use copy::in_flight::{InFlight, InFlightFuture};
 pub use copy::pitched::{Pitched, PitchedMut};
 pub use copy::shape::Shape;
+pub use copy::trim::{synchronize_and_trim, trim};
 pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
+pub use device_memory::{dlpack, virtual_memory};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, NcclError, Rejected, Result};
 pub use graph::{
     Graph, GraphBuilder, GraphContexts, GraphExec, GraphNode, InnerGraph, LentLaunch, NodeId,
@@ -254,8 +246,8 @@ pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, Kernel, Library, Module, kernel,
     nvrtc,
 };
-pub use peer::PeerAccess;
 pub use process::driver::driver_version;
+pub use process::nvtx;
 pub use signal::Signal;
 pub use signal::value::{StreamValue, WaitValue};
 pub use stream::event::Event;
@@ -266,7 +258,6 @@ pub use stream::{
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use timeline::recording::Condition;
-pub use trim::{synchronize_and_trim, trim};
 pub use types::complex::{Complex32, Complex64};
 pub use types::extent::{Extent, Origin};
 pub use types::half::{bf16, f16};

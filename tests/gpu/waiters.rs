@@ -2,10 +2,10 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread;
 
-use cuda_core::{Device, PinnedBuffer, Result, Stream, pinned::StableHost};
+use cuda_core::{Device, Graph, PinnedBuffer, Result, Stream, pinned::StableHost};
 use support::{Alarm, block_on, gpu_test, pattern, stall};
 
 const LEN: usize = 4096;
@@ -83,6 +83,42 @@ gpu_test! {
         for waited in &waited {
             assert!(waited.load(Ordering::Acquire), "a flush waits for what drops wait for");
         }
+        Ok(())
+    }
+}
+
+/// Waits, when it is dropped, for the other end of what it was given to go.
+struct Listens(Arc<Mutex<Option<mpsc::Receiver<()>>>>);
+
+impl Drop for Listens {
+    fn drop(&mut self) {
+        let given = self.0.lock().ok().and_then(|mut given| given.take());
+        let _ = given.map(|other| other.recv());
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn what_a_graph_kept_may_wait_for_a_future_of_the_same_launch() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc_zeroed::<u8>(LEN)?;
+        let (awaited, other) = mpsc::channel::<()>();
+        let given = Arc::new(Mutex::new(None));
+        let listens = Listens(Arc::clone(&given));
+        let graph = Graph::capture(stream.context(), |stream| {
+            stream.launch_host_func_each(move || _ = &listens)?;
+            stream.fill(&mut buffer, 7)
+        })?;
+        let mut exec = graph.instantiate()?;
+        let held = stall(stream.as_raw());
+        exec.launch(&stream)?;
+        *given.lock().expect("no thread panics with it") = Some(other);
+        drop((exec, graph)); // what it kept goes when the launch is done
+        let (alarm, mut ready) = (Alarm::new(), buffer.ready());
+        assert!(alarm.poll(&mut ready).is_pending());
+        held.release();
+        alarm.block_on(ready)?;
+        drop(awaited);
         Ok(())
     }
 }

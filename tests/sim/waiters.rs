@@ -3,9 +3,9 @@
 use std::sync::mpsc;
 use std::task::Poll;
 
-use cuda_core::{Device, Result, Signal, Stream, WaitValue};
+use cuda_core::{Context, ContextFlags, Device, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Fault, Mode};
-use cuda_sys::CUDA_ERROR_UNKNOWN;
+use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_UNKNOWN};
 use support::{Alarm, block_on};
 
 /// Number of threads of this process, where the system reports it.
@@ -32,7 +32,7 @@ fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
 
 #[test]
 fn many_awaited_streams_have_few_threads() -> Result<()> {
-    let many = if cfg!(miri) { 40 } else { 10_000 };
+    let many = if cfg!(miri) { 40 } else { 2000 };
     let session = support::simulator();
     session.set_mode(Mode::Lazy);
     let before = threads();
@@ -73,7 +73,63 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
     Ok(())
 }
 
+/// Memory that is freed by waiting, and that a graph uses.
+#[test]
+fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
+    let many = if cfg!(miri) { 10 } else { 200 };
+    let session = support::simulator();
+    session.set_mode(Mode::Eager);
+    let (streams, signal) = held_up(1)?;
+    let context = Device::get(0)?.context()?;
+    let mut buffers = (0..many).map(|_| context.alloc::<u32>(16)).collect::<Result<Vec<_>>>()?;
+    let graph = Graph::capture(&context, |stream| {
+        buffers.iter_mut().try_for_each(|buffer| stream.fill(buffer, 1))
+    })?;
+    graph.instantiate()?.launch(&streams[0])?;
+    let (kept, gone) = mpsc::channel::<()>();
+    let next = Graph::capture(&context, |stream| stream.launch_host_func_each(move || _ = &kept))?;
+    let before = threads();
+    drop((graph, buffers));
+    context.create_stream()?.launch_host_func(move || drop(next))?;
+    let _ = gone.recv(); // its drop was deferred behind those of the buffers
+    if let (Some(before), Some(now)) = (before, threads()) {
+        assert!(now < before + 40, "{now} threads, {before} before");
+    }
+    signal.set(1);
+    drop((streams, signal));
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
+    session.assert_clean();
+    Ok(())
+}
+
 /// Points that are reached while as many others never are, each awaited before the next.
+/// Memory that very many streams of a lost context used: none of their points is awaited, nor takes room
+/// on the stack until the others were looked at.
+#[test]
+fn as_many_points_as_streams_fit_the_stack() -> Result<()> {
+    let many = if cfg!(miri) { 10 } else { 3000 };
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let context = Context::new(Device::get(0)?, ContextFlags::default())?;
+    let streams = (0..many).map(|_| context.create_stream()).collect::<Result<Vec<_>>>()?;
+    let mut x = context.alloc::<u8>(1)?;
+    let mut y = context.alloc::<u8>(many)?;
+    for (i, stream) in streams.iter().enumerate() {
+        stream.copy(&x, y.slice_mut(i..i + 1)?)?;
+    }
+    let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+    session.inject(Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).sticky());
+    drop(x);
+    drop(graph); // frees `x`
+    cuda_core::drops::flush();
+    drop((y, streams, context));
+    cuda_core::drops::flush();
+    session.clear_faults();
+    support::judge::take_away(&session, session.leaks());
+    Ok(())
+}
+
 #[test]
 fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
     let session = support::simulator();

@@ -115,7 +115,7 @@ fn h14_limit_env() -> Result<()> {
 #[test]
 fn i_allocator_env() -> Result<()> {
     const GOOD: [&str; 3] = ["cache", "driver", "plain"];
-    const BAD: [&str; 3] = ["Driver", "pool", ""];
+    const BAD: [&str; 5] = ["Driver", "Cache", "driver ", "none", ""];
     if !child::is_this() {
         with_each("i_allocator_env", ALLOCATOR, &[&GOOD[..], &BAD].concat());
         return Ok(());
@@ -147,8 +147,8 @@ fn i_allocator_env() -> Result<()> {
 
 #[test]
 fn f03_pinned_env() -> Result<()> {
-    const GOOD: [&str; 2] = ["slab", "driver"];
-    const BAD: [&str; 3] = ["Driver", "drivers", ""];
+    const GOOD: [&str; 3] = ["slab", "driver", " driver\n"];
+    const BAD: [&str; 4] = ["Driver", "drivers", "0", ""];
     if !child::is_this() {
         with_each("f03_pinned_env", PINNED, &[&GOOD[..], &BAD].concat());
         return Ok(());

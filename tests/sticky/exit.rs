@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -388,6 +389,64 @@ fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Resul
     loop {
         std::thread::park();
     }
+}
+
+static OUTLASTED: AtomicBool = AtomicBool::new(false);
+
+/// Host memory with a drop that lasts until the process exits, and a little longer.
+struct Outlasts {
+    bytes: Vec<u8>,
+    begins: mpsc::Sender<()>,
+}
+
+// SAFETY: a vector's elements, which it alone has, stay where they are when it moves.
+unsafe impl StableHost for Outlasts {
+    type Element = u8;
+
+    fn elements(&mut self) -> NonNull<[u8]> {
+        NonNull::from(self.bytes.as_mut_slice())
+    }
+}
+
+impl Drop for Outlasts {
+    fn drop(&mut self) {
+        self.begins.send(()).expect("it is awaited");
+        while Device::get(0).is_ok() {
+            std::thread::yield_now();
+        }
+        // Not a wait: the length of the drop. The exit waits for a second.
+        std::thread::sleep(Duration::from_millis(100));
+        OUTLASTED.store(true, Ordering::Release);
+    }
+}
+
+/// Where the driver's own handler would run.
+extern "C" fn require_the_end_of_the_drop() {
+    if !OUTLASTED.load(Ordering::Acquire) {
+        eprintln!("the driver goes while what a copy owned is dropped");
+        std::process::abort();
+    }
+}
+
+#[test]
+fn m13_process_exit_while_a_thread_that_waited_drops_an_owner() -> Result<()> {
+    if !child::is_this() {
+        let name = "::m13_process_exit_while_a_thread_that_waited_drops_an_owner";
+        child::run(&[module_path!(), name].concat(), &[]);
+        return Ok(());
+    }
+    assert_eq!(atexit(require_the_end_of_the_drop), 0);
+    simulated();
+    let context = Device::get(0)?.context()?;
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(4096)?;
+    let go = Signal::new(&context, 0u32)?;
+    stream.wait_signal(&go, WaitValue::Geq(1))?;
+    let (begins, begun) = mpsc::channel();
+    drop(stream.upload_owned(Outlasts { bytes: vec![1; 4096], begins }, &mut buffer)?);
+    go.set(1);
+    begun.recv().expect("it is sent");
+    leave()
 }
 
 #[test]

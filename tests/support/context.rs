@@ -96,6 +96,11 @@ pub struct Foreign {
     handle: CUcontext,
 }
 
+// SAFETY: any thread may use the handle, and destroy it.
+unsafe impl Send for Foreign {}
+// SAFETY: a shared reference gives access to the handle alone, which threads may use concurrently.
+unsafe impl Sync for Foreign {}
+
 impl Foreign {
     /// Creates one on the device and leaves the thread's stack as it was.
     ///

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuda_core::{Resource, drops::DropFailure};
+use cuda_core::{Context, ContextFlags, Device, Resource, drops::DropFailure};
 use cuda_sim::{Leak, LeakKind, Session};
 use cuda_sys::symbol as cu;
 
@@ -205,6 +205,7 @@ pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
     assert_eq!(session.violations(), []);
     // Contexts last: they take along what was made in them.
     leaks.sort_by_key(|leak| leak.kind == LeakKind::Context);
+    let contexts = leaks.iter().filter(|leak| leak.kind == LeakKind::Context).count();
     for leak in leaks {
         let handle = ptr::without_provenance_mut::<()>(leak.handle as usize);
         let result = match leak.kind {
@@ -281,8 +282,21 @@ pub fn take_away(session: &Session, mut leaks: Vec<Leak>) {
         };
         check("releasing a leaked object", result);
     }
+    replace_left_behind(contexts);
     // Work may still use what could not be proven idle.
     drop(session.take_violations());
+}
+
+/// Makes the library forget contexts that it left behind and that were destroyed since.
+///
+/// It knows them for ever, and waits for their work before it revokes access between devices: in
+/// the next run, which may be another test's. The simulated driver gives new contexts the handles
+/// of those destroyed last, and the library then knows a handle as the new context's.
+fn replace_left_behind(count: usize) {
+    let device = Device::get(0).expect("the simulated driver has devices");
+    let new = |_| Context::new(device, ContextFlags::default()).expect("no fault is left");
+    let contexts: Vec<Context> = (0..count).map(new).collect();
+    drop(contexts);
 }
 
 /// Aborts a communicator of the simulated NCCL.

@@ -8,13 +8,13 @@ use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
 use super::driver_pool::stream_ordered::DriverPool;
-use super::plain::PlainMemory;
+use super::plain::Plain;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::{self, CachingPool};
 use crate::error::Result;
+use crate::process::contained::Contained;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
-use crate::util::panic::Contained;
 
 /// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
 ///
@@ -106,7 +106,7 @@ impl Allocator {
             Choice::Shared => pool::shared()?,
             Choice::Pool(pool) => pool,
             Choice::Driver => &DriverPool,
-            Choice::Plain => &PlainMemory,
+            Choice::Plain => &Plain,
             Choice::Custom(allocator) => &***allocator,
         })
     }

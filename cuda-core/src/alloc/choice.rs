@@ -260,19 +260,3 @@ pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
     });
     f()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_the_environment() {
-        let choice = |text| named(text).map(|allocator| allocator.0);
-        assert!(matches!(choice("cache"), Ok(Choice::Shared)));
-        assert!(matches!(choice("driver"), Ok(Choice::Driver)));
-        assert!(matches!(choice("plain"), Ok(Choice::Plain)));
-        for bad in ["", "Cache", "driver ", "none"] {
-            assert!(matches!(choice(bad), Err(Error::Invalid { .. })), "{bad:?}");
-        }
-    }
-}

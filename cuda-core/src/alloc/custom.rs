@@ -1,6 +1,5 @@
 //! Calls of custom allocators: checks the memory that they return, and frees it in stream order.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -9,11 +8,11 @@ use super::DeviceAllocator;
 use super::allocator::Allocator;
 use crate::error::{AllocatorError, Error, Result};
 use crate::memory::device::ALIGNMENT;
+use crate::process::contained::{caught, unless_panic};
 use crate::process::release::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
-use crate::util::panic::unless_panic;
 
 /// Allocates `bytes` on the stream: returns the address, and the ledger of the new block.
 pub(crate) fn allocate(
@@ -37,8 +36,7 @@ pub(crate) fn allocate(
     // allocator enqueued is not covered by events recorded before. `cuMemAlloc` enqueues nothing.
     let timeline = core.timeline();
     let seq = if allocator.is_plain() { timeline.issued() } else { timeline.issue() };
-    let ledger = Ledger::allocated(0..bytes, timeline, seq);
-    Ok((address, ledger))
+    Ok((address, Ledger::after(0..bytes, timeline.at(seq))))
 }
 
 /// Gives a block back to its allocator, after all other streams' work on it.
@@ -81,7 +79,7 @@ pub(crate) fn is_in_the_context(allocator: &Allocator) -> bool {
 
 /// Runs an allocator's code, and turns a panic into an error.
 fn contain<R>(allocator: &Allocator, f: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+    caught(f).unwrap_or_else(|payload| {
         let said = payload
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())

@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use cuda_sys::symbol as cu;
 
 use crate::alloc::plain::{Plain, owned};
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::{byte_len, within};
@@ -114,15 +113,7 @@ impl<T: Pod> PitchedBuffer<T> {
         self.width == 0 || self.height == 0
     }
 
-    /// The device that the memory is on.
-    pub fn device(&self) -> Device {
-        self.bytes.device()
-    }
-
-    /// The context that the memory belongs to.
-    pub fn context(&self) -> &Context {
-        self.bytes.context()
-    }
+    of_context! { "The context that the memory belongs to.": |it| it.bytes.context() }
 
     /// A view of a row.
     ///

@@ -10,15 +10,16 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory, NOWHERE};
 use crate::memory::{Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::deferred;
 use crate::process::release::{FailedRelease, released};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.
-pub(crate) struct PlainMemory;
+pub(crate) struct Plain;
 
 // SAFETY: memory of cuMemAlloc can be used at once, by all streams, and is aligned to 256 bytes.
-unsafe impl DeviceAllocator for PlainMemory {
+unsafe impl DeviceAllocator for Plain {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         allocate(stream.context(), bytes)
     }
@@ -38,9 +39,6 @@ unsafe impl DeviceAllocator for PlainMemory {
     }
 }
 
-/// Frees memory of `cuMemAlloc`.
-pub(crate) struct Plain;
-
 impl MemoryOwner for Plain {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
         free(address)
@@ -59,8 +57,9 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
     })
 }
 
-/// `cuMemFree_v2`.
+/// `cuMemFree_v2`, which waits for the device.
 pub(crate) fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
+    deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: allocated by a call whose memory `cuMemFree` frees, freed once, and no work uses it
     // any more. Needs no current context.

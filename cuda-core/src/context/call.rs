@@ -11,6 +11,7 @@ use super::Context;
 use super::guard::Entered;
 use crate::error::{Error, Result, asked};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::deferred;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{FailedRelease, released};
@@ -85,12 +86,13 @@ impl Context {
         self.call(op, to, call).map_err(|error| self.explain(error, op, bytes))
     }
 
-    /// [`Context::call`] for a call that releases a resource.
+    /// [`Context::call`] for a call that releases a resource. Some of those wait for the device.
     pub(crate) fn release(
         &self,
         op: &'static str,
         call: impl FnOnce() -> CUresult,
     ) -> Result<(), FailedRelease> {
+        deferred::hand_over();
         released(op, self.relaxed(call)?)
     }
 

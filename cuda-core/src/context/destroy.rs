@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use cuda_sys::symbol as cu;
 
-use super::kept::{self, forget_reached};
+use super::kept::forget_reached;
+use super::peer;
 use super::{Context, ContextInner, ContextKind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
 use crate::error::{Error, Rejected, Result};
@@ -123,9 +124,7 @@ impl ContextInner {
         let raw = self.raw;
         // Before the handle dies, so that a new context with the same handle is not mistaken for this one.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
-        if let Some(forget) = kept::ACCESS.get() {
-            forget(raw);
-        }
+        peer::forget(raw);
         Some(kind)
     }
 }

@@ -3,8 +3,6 @@
 
 use std::sync::OnceLock;
 
-use crate::context::RawContext;
-
 /// Removes points that are known to have been reached from the chunks of staging, and with them
 /// references to streams and contexts. No driver call.
 pub(crate) static STAGING: OnceLock<fn()> = OnceLock::new();
@@ -14,9 +12,6 @@ pub(crate) static PINNED: OnceLock<fn()> = OnceLock::new();
 
 /// The same of the words of signals.
 pub(crate) static SIGNALS: OnceLock<fn()> = OnceLock::new();
-
-/// Has peers forget the access of a context whose handle is about to die.
-pub(crate) static ACCESS: OnceLock<fn(RawContext)> = OnceLock::new();
 
 /// Removes points that are known to have been reached from the process-wide pools. No driver call.
 pub(crate) fn forget_reached() {

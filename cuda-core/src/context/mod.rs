@@ -12,11 +12,11 @@ use cuda_sys::CUcontext;
 use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::process::contained::{Contained, ForeignOwner};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::resource::Resource;
 use crate::util::by_parts::compare_by;
-use crate::util::panic::{Contained, ForeignOwner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
@@ -36,6 +36,7 @@ pub(crate) mod destroy;
 pub(crate) mod green;
 pub(crate) mod guard;
 pub(crate) mod kept;
+pub(crate) mod peer;
 pub(crate) mod profiler;
 mod thread;
 
@@ -83,6 +84,28 @@ pub(crate) struct ContextInner {
     left_behind: AtomicBool,
     identity: Arc<()>,
 }
+
+/// Defines `context` and `device` of a type, inside its `impl`.
+///
+/// ```text
+/// of_context! { "The context that it was created in.": |it| &it.context }
+/// ```
+macro_rules! of_context {
+    ($doc:literal: |$it:ident| $context:expr) => {
+        #[doc = $doc]
+        pub fn context(&self) -> &$crate::context::Context {
+            let $it = self;
+            $context
+        }
+
+        /// The device of that context.
+        pub fn device(&self) -> $crate::device::Device {
+            self.context().device()
+        }
+    };
+}
+
+pub(crate) use of_context;
 
 /// What is known of a context's streams.
 pub(crate) enum Streams {}

@@ -3,6 +3,7 @@
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
+use crate::context::peer::Confined;
 use crate::copy::linear::LinearCopy;
 use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::device::Device;
@@ -13,7 +14,6 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
-use crate::peer::Confined;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};

@@ -13,15 +13,15 @@ use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
+use crate::process::contained::Contained;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
-use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Touch;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
-use crate::util::panic::Contained;
 use crate::wait::future::Ready;
 use crate::wait::when_reached;
 
@@ -219,7 +219,7 @@ unsafe fn enqueue_owned<H: StableHost>(
 ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
     let op = copy.op();
     let checked = same_len(op, source_len, destination_len)
-        .and_then(|()| device.map_or(Ok(()), |device| same_device(op, core, device)));
+        .and_then(|()| device.map_or(Ok(()), |device| core.device().require_same(op, device)));
     if checked.is_ok() && touch.range.is_empty() {
         return Ok(flight);
     }

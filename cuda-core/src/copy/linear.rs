@@ -19,7 +19,7 @@ pub(crate) struct LinearCopy {
     pub(crate) bytes: usize,
     /// The contexts of both ends, if these are on two devices.
     peers: Option<(CUcontext, CUcontext)>,
-    /// To be made by the call that serves any two addresses.
+    /// Whether it is made by the call that serves any two addresses.
     unified: bool,
 }
 

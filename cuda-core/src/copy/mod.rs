@@ -17,15 +17,16 @@ mod linear;
 pub(crate) mod pitched;
 pub(crate) mod shape;
 pub(crate) mod side;
+pub(crate) mod trim;
 
 use crate::context::guard::Entered;
+use crate::context::peer::{Crossing, crossing};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::device::DeviceSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
-use crate::peer::{Crossing, crossing};
-use crate::timeline::core::{Bound, StreamCore, same_device};
+use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::recording::{CopiesBetween, CopyEnd};
 use crate::types::pod::Pod;
 
@@ -47,11 +48,10 @@ fn at_one_end(
     source: Option<Device>,
     destination: Option<Device>,
 ) -> Result<()> {
+    let require = |memory| core.device().require_same(op, memory);
     match (source, destination) {
-        (Some(near), Some(far)) => {
-            same_device(op, core, near).or_else(|error| same_device(op, core, far).or(Err(error)))
-        }
-        (Some(device), None) | (None, Some(device)) => same_device(op, core, device),
+        (Some(near), Some(far)) => require(near).or_else(|error| require(far).or(Err(error))),
+        (Some(device), None) | (None, Some(device)) => require(device),
         (None, None) => Ok(()),
     }
 }

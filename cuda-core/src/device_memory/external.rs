@@ -9,8 +9,7 @@ use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
 use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::{byte_len, recast};
@@ -196,15 +195,7 @@ impl ExternalMemory {
         self.0.get().map_or(0, |live| live.size)
     }
 
-    /// The context that it was imported into.
-    pub fn context(&self) -> &Context {
-        &self.0.context
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.0.context.device()
-    }
+    of_context! { "The context that it was imported into.": |it| &it.0.context }
 
     /// The driver's handle, valid while `self` lives; null for memory that was
     /// [given up](Error::GivenUp).

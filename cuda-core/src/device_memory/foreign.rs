@@ -13,10 +13,10 @@ use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::{byte_len, recast};
+use crate::process::contained::{Contained, ForeignOwner};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
-use crate::util::panic::{Contained, ForeignOwner};
 
 /// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
 /// which work of this crate may use until the host has seen that none does.

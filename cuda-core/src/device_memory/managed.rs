@@ -18,7 +18,6 @@ use crate::process::driver;
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Access;
 use crate::types::pod::{Pod, bytes_of_mut};
-use crate::util::by_parts::debug_by;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///
@@ -296,10 +295,4 @@ fn all_concurrent() -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-debug_by! {
-    [T: Pod] ManagedBuffer<T>: |it| "ManagedBuffer" {
-        address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
-    }
 }

@@ -200,7 +200,7 @@ macro_rules! debug_by_variant {
 /// The driver call of a launch, as errors name it.
 pub(crate) const LAUNCH: &str = "cuLaunchKernelEx";
 
-/// That of a time between events.
+/// The driver call that returns the time between two events.
 pub(crate) const ELAPSED: &str = "cuEventElapsedTime";
 
 /// A wait outside of captures for an event that was last recorded in one.

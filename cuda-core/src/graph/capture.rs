@@ -216,7 +216,7 @@ impl Capture {
 
     pub(super) fn begin(contexts: &[&Context], order: Order) -> Result<Self> {
         Error::unless(!contexts.is_empty(), BEGIN, "a capture needs at least one stream")?;
-        let mut capture = Self::prepare(contexts, Recording::new(order))?;
+        let mut capture = Self::prepare(contexts, Recording::within(None, order))?;
         let bound = capture.streams[0].core().bind_work(BEGIN)?;
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is live, and new. In this mode the capture forbids no call to any

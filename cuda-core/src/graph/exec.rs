@@ -7,10 +7,9 @@ use cuda_sys::{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExec, symbo
 
 use super::update::ChangedNode;
 use super::{Graph, KeptUses, SharedGraph};
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::peer::Moment;
+use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result, check};
-use crate::peer::Moment;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -56,7 +55,6 @@ pub struct GraphExec {
     origin: Arc<GraphOwners>,
     /// What is known of these nodes.
     pub(super) nodes: KnownNodes,
-    _executables: Arc<()>,
     /// When it was instantiated.
     pub(super) made: Moment,
     /// The nodes that were changed since, by their addresses.
@@ -69,19 +67,60 @@ pub struct GraphExec {
     pub(super) is_lent: bool,
 }
 
-struct RawExec(Handle<CUgraphExec>);
+struct RawExec {
+    handle: Handle<CUgraphExec>,
+    /// Set when the executable is dropped: what is dropped after the release, which may be deferred.
+    kept: Option<KeptByExec>,
+    /// Shared with the graph, which counts its executables by it.
+    _one_of: Arc<()>,
+}
 
 impl Release for RawExec {
     const RESOURCE: Resource = Resource::GraphExec;
 
     fn number(&self) -> u64 {
-        self.0.number()
+        self.handle.number()
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
         // SAFETY: the executable is live and not used after this. Launches that are pending
         // complete: "executing graphs … will be deferred until its execution completes".
-        released("cuGraphExecDestroy", unsafe { cu::cuGraphExecDestroy(self.0.0) })
+        released("cuGraphExecDestroy", unsafe { cu::cuGraphExecDestroy(self.handle.0) })
+    }
+}
+
+impl Drop for RawExec {
+    fn drop(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            kept.end();
+        }
+    }
+}
+
+/// What an executable keeps alive besides memory.
+struct KeptByExec {
+    /// The launch that may use it, if that is not known to have completed.
+    last: Option<Mark>,
+    _graph: SharedGraph,
+    owners: Arc<GraphOwners>,
+    /// Of nodes that were changed.
+    code: Vec<Arc<dyn KeptAlive>>,
+    _origin: Arc<GraphOwners>,
+    _context: Context,
+}
+
+impl KeptByExec {
+    /// Drops it once that launch has completed.
+    fn end(self) {
+        let Some(last) = self.last.clone() else {
+            return;
+        };
+        let mark = last.clone();
+        let then = move |reached| {
+            let Self { owners, code, .. } = &self;
+            let_go(owners.iter().chain(code), &last, reached);
+        };
+        deferred::run_or_defer(move || when_reached(mark, Box::new(then)));
     }
 }
 
@@ -96,13 +135,17 @@ impl Graph {
     /// was, that of the stream of each launch.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if pinned memory that the graph uses was dropped, which cannot be
-    /// [lent](GraphExec::lend) any more, if the graph needs access to another device's memory that was not
-    /// [given](Context::enable_peer_access) or was revoked, if access was revoked, perhaps given again,
-    /// since copies between devices of memory of the [driver's pools](crate::MemoryPool) were captured, and
-    /// if there is an executable of a graph that [allocates](Stream::alloc_in_graph) memory;
-    /// [`Error::Nccl`] if a communicator that it uses was aborted; the driver's: `NOT_SUPPORTED` (801) if
-    /// there is an executable of the graph, and operations depend on [conditions](crate::Condition).
+    /// [`Error::Invalid`] if
+    /// * pinned memory that the graph uses was dropped, so that it cannot be [lent](GraphExec::lend);
+    /// * the graph needs access to another device's memory that was not
+    ///   [given](Context::enable_peer_access), or was revoked;
+    /// * that access was revoked after the capture, even if it was given again, and the graph copies memory
+    ///   of the [driver's pools](crate::MemoryPool) between devices, or has kernels that use such memory of
+    ///   another device;
+    /// * the graph [allocates](Stream::alloc_in_graph) memory, and has an executable.
+    ///
+    /// [`Error::Nccl`] if a communicator that the graph uses was aborted. The driver's: `NOT_SUPPORTED`
+    /// (801) if operations depend on [conditions](crate::Condition), and the graph has an executable.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -136,9 +179,9 @@ impl Graph {
             check(op, unsafe { cu::cuGraphInstantiateWithFlags(&mut exec, graph, flags) })?;
             Ok(self.executables.clone())
         };
-        let executables = self.context.relaxed(|| self.with_raw(call))??;
+        let _one_of = self.context.relaxed(|| self.with_raw(call))??;
         Ok(GraphExec {
-            raw: Owned::new(RawExec(Handle(exec))),
+            raw: Owned::new(RawExec { handle: Handle(exec), kept: None, _one_of }),
             graph: self.raw.clone(),
             id: self.id,
             context: self.context.clone(),
@@ -146,7 +189,6 @@ impl Graph {
             uses: self.uses.clone(),
             origin: self.uses.owners.clone(),
             nodes: self.uses.by_node.clone(),
-            _executables: executables,
             made,
             changed: Tree::new(),
             last: self.uses.enter(),
@@ -192,7 +234,7 @@ impl GraphExec {
         let core = stream.core();
         let bound = core.bind(OP)?;
         let what = Resource::GraphExec;
-        let Some(&RawExec(Handle(raw))) = self.raw.get() else {
+        let Some(&RawExec { handle: Handle(raw), .. }) = self.raw.get() else {
             return Err(Error::GivenUp { what });
         };
         let timeline = core.timeline();
@@ -263,7 +305,7 @@ impl GraphExec {
     pub fn upload<K: StreamKind>(&mut self, stream: &Stream<K>) -> Result<()> {
         let op = "cuGraphUpload";
         let bound = stream.core().bind(op)?;
-        let raw = self.raw.live()?.0.0;
+        let raw = self.raw.live()?.handle.0;
         let _held = self.uses.admit(op, Some(self.made))?;
         let late = self.is_behind_a_hold_up(bound.timeline());
         let call = |stream| {
@@ -274,21 +316,13 @@ impl GraphExec {
         bound.enqueue_late(op, late, call)?.1
     }
 
-    /// The context that the graph was captured in.
-    pub fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// The device of that context.
-    pub fn device(&self) -> Device {
-        self.context.device()
-    }
+    of_context! { "The context that the graph was captured in.": |it| &it.context }
 
     /// The driver's handle, valid while `self` lives; null for an executable that was
     /// [given up](Error::GivenUp). One thread at a time may use it. Buffers do not know of launches
     /// by other code.
     pub fn as_raw(&self) -> CUgraphExec {
-        self.raw.get().map_or(ptr::null_mut(), |raw| raw.0.0)
+        self.raw.get().map_or(ptr::null_mut(), |raw| raw.handle.0)
     }
 
     /// What it uses.
@@ -299,12 +333,12 @@ impl GraphExec {
 
     /// The driver's handle; an error if it was given up.
     pub(super) fn raw(&self) -> Result<CUgraphExec> {
-        Ok(self.raw.live()?.0.0)
+        Ok(self.raw.live()?.handle.0)
     }
 
     /// Uses what another graph uses from now on.
     pub(super) fn adopt(&mut self, uses: KeptUses) {
-        self.retire_uses();
+        self.retire_uses().end();
         let before = self.last.mark();
         (self.last, self.last_stream) = (uses.enter(), 0);
         self.is_lent = uses.is_lent();
@@ -340,39 +374,36 @@ impl Drop for GraphExec {
     fn drop(&mut self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if !driver::is_gone() {
-            self.retire_uses();
+            self.raw.kept = Some(self.retire_uses());
         }
     }
 }
 
 impl GraphExec {
-    /// Leaves the ledgers of the memory that it uses. While a launch is pending, hands on what it
-    /// keeps alive besides, which is dropped once that has completed.
-    fn retire_uses(&mut self) {
+    /// Leaves the ledgers of the memory that it uses. Returns what it keeps alive besides.
+    fn retire_uses(&mut self) -> KeptByExec {
         self.used().for_each(|memory| memory.kept.ledger().leave(&self.last));
         let code = mem::take(&mut self.changed).into_values().flat_map(|changed| changed.code);
-        self.keep_until_completed(code.map(|code| Arc::new(code) as _).collect());
+        self.kept(code.map(|code| Arc::new(code) as _).collect())
     }
 
     /// Keeps `code`, and what the graph keeps alive besides memory, until the last launch has
     /// completed.
     pub(super) fn keep_until_completed(&self, code: Vec<Arc<dyn KeptAlive>>) {
-        let pending = |mark: &Mark| !mark.timeline.has_completed(mark.seq);
-        let Some(mark) = self.last.mark().filter(pending) else {
-            return;
-        };
-        let (graph, owners) = (self.graph.clone(), self.uses.owners.clone());
-        let (origin, context) = (self.origin.clone(), self.context.clone());
-        if owners.is_empty() && code.is_empty() {
-            return;
+        self.kept(code).end();
+    }
+
+    fn kept(&self, code: Vec<Arc<dyn KeptAlive>>) -> KeptByExec {
+        let used = !(self.uses.owners.is_empty() && code.is_empty());
+        let pending = |mark: &Mark| used && !mark.timeline.has_completed(mark.seq);
+        KeptByExec {
+            last: self.last.mark().filter(pending),
+            _graph: self.graph.clone(),
+            owners: self.uses.owners.clone(),
+            code,
+            _origin: self.origin.clone(),
+            _context: self.context.clone(),
         }
-        let last = mark.clone();
-        let then = Box::new(move |reached| {
-            drop(graph);
-            let_go(owners.iter().chain(&code), &last, reached);
-            drop((owners, code, origin, context));
-        });
-        deferred::run_or_defer(move || when_reached(mark, then));
     }
 }
 

@@ -9,12 +9,12 @@ use super::capture::Capture;
 use super::{Graph, NodeId, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::process::contained::Contained;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::stream::Stream;
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptAlive, Order, Recording, next_id};
-use crate::util::panic::Contained;
 use crate::util::sync::lock;
 
 const OP: &str = "cuStreamBeginCaptureToGraph";
@@ -59,23 +59,21 @@ impl Graph {
         let Self { raw, uses, context, .. } = self;
         let mut raw = lock(raw);
         let part = (raw.live()?.0.0, &*after);
+        let recording = Recording::within(None, Order::Chain);
+        let mut complete = Ok(());
         let note = |mut used: GraphUses| {
             // An operation without a node would stand for one of these, which may be one of several.
             used.by_node.retain(|known| !after.contains(&known.node.0));
-            if used.is_broken {
+            complete = recording.require_used_conditions(OP);
+            if used.is_broken || complete.is_err() {
                 // Its operations may use what is not kept.
                 let _ = raw.release().or_else(|_| raw.disown().map(drop));
             }
             *uses = uses.with(&used.into());
         };
-        let recording = Recording::new(Order::Chain);
         // SAFETY: the graph is live and has these nodes, and no other code uses it: there is no
         // executable, and `self` is borrowed exclusively.
         let extended = unsafe { Capture::extend(context, recording.clone(), part, work, note) };
-        let complete = recording.require_used_conditions(OP);
-        if complete.is_err() {
-            let _ = raw.release().or_else(|_| raw.disown().map(drop));
-        }
         extended.and(complete)
     }
 

@@ -18,7 +18,7 @@ impl Graph {
     /// The driver's.
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn node_count(&self) -> Result<usize> {
-        self.whole().node_count()
+        InnerGraph::whole(self).node_count()
     }
 
     /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture. An
@@ -38,7 +38,7 @@ impl Graph {
     /// ```
     #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
     pub fn nodes(&self) -> Result<Vec<GraphNode<'_>>> {
-        self.whole().nodes()
+        InnerGraph::whole(self).nodes()
     }
 
     /// The number of dependencies between nodes: `cuGraphGetEdges`.
@@ -48,7 +48,7 @@ impl Graph {
     /// [programmatic](crate::Launch::programmatic) launches.
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edge_count(&self) -> Result<usize> {
-        self.whole().edge_count()
+        InnerGraph::whole(self).edge_count()
     }
 
     /// The dependencies between nodes, as pairs of indices into [`Graph::nodes`]: the second node
@@ -68,11 +68,7 @@ impl Graph {
     /// ```
     #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
     pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
-        self.whole().edges()
-    }
-
-    fn whole(&self) -> InnerGraph<'_> {
-        InnerGraph::whole(self)
+        InnerGraph::whole(self).edges()
     }
 
     /// Writes a description in the language of Graphviz, with all that the driver knows:

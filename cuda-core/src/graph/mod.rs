@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUgraph, symbol as cu};
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::peer::{Crossing, Moment};
+use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
-use crate::peer::{Crossing, Moment};
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -147,7 +146,8 @@ impl KeptUses {
         let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
         let traits = self.traits.or(other.traits);
         let bodies = [&*self.bodies, &other.bodies].concat();
-        let copies = [&*self.copies, &other.copies].concat();
+        let more = other.copies.iter().filter(|copies| !self.copies.contains(copies));
+        let copies = self.copies.iter().chain(more).cloned().collect();
         let (memory, owners) = (self.memory.clone(), owners.into());
         let mut both = Self { memory, by_node, bodies, copies, owners, traits };
         other.memory.iter().for_each(|memory| both.add(memory));
@@ -161,6 +161,11 @@ impl KeptUses {
         };
         new.uses.iter().for_each(|(range, access)| known.add(range.clone(), *access));
         known.count += new.count;
+    }
+
+    /// Whether operations of NCCL are among them, which wait for those of other ranks.
+    fn has_collectives(&self) -> bool {
+        self.owners.iter().any(|owner| owner.is_rank())
     }
 
     /// The graphs of a conditional node, those that are known.
@@ -221,15 +226,7 @@ impl Release for RawGraph {
 
 /// # The graph itself
 impl Graph {
-    /// The context that it was captured in.
-    pub fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// The device of that context.
-    pub fn device(&self) -> Device {
-        self.context.device()
-    }
+    of_context! { "The context that it was captured in.": |it| &it.context }
 
     /// The driver's handle, valid while `self` lives; null for a graph that was
     /// [given up](crate::Error::GivenUp). One thread at a time may use it, and none while a method

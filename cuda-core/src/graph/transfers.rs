@@ -4,6 +4,7 @@ use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
 
 use super::{GraphExec, NodeId};
 use crate::context::Context;
+use crate::context::peer::Crossing;
 use crate::copy::ends;
 use crate::copy::fill::fill_node;
 use crate::copy::pitched::PitchedMut;
@@ -13,7 +14,6 @@ use crate::memory::Memory;
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
-use crate::peer::Crossing;
 use crate::timeline::recording::{CopiesBetween, Node};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
@@ -38,10 +38,11 @@ impl GraphExec {
     /// operation was captured on; [`Error::NotCapturable`] for memory that a graph cannot keep; the
     /// driver's, with the executable unchanged.
     ///
-    /// For a copy between devices [`Error::Invalid`]: if access between them was revoked since the graph was
-    /// instantiated; for memory of the driver's pools, managed and virtual memory; and unless all copies
-    /// of the graph from the source's context to other devices are to the destination's context, and of
-    /// memory as this takes.
+    /// For a copy between devices, also [`Error::Invalid`]
+    /// * if access between them was revoked since the graph was instantiated;
+    /// * for memory of the driver's pools, managed and virtual memory;
+    /// * unless all copies of the graph from the source's context to other devices are to the destination's
+    ///   context, and of memory that is not refused here.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

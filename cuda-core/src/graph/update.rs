@@ -23,7 +23,9 @@ const OP: &str = "cuGraphExecUpdate";
 /// once launches that are pending are done. What is not known by operation stays in use until
 /// [`update`](Self::update): what work of other libraries uses, child graphs, what runs on a
 /// [`Condition`](crate::Condition), access to other devices' memory, and an operation of several nodes,
-/// such as a fill with values of eight bytes.
+/// such as a fill with values of eight bytes; and what the operations of the last update's graph use. If an
+/// executable uses more than 32 ranges of an allocation, the bytes between those that it reads, and between
+/// those that it writes, count as used from then on: for the order of launches, and for what must be lent.
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,
     /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
@@ -32,12 +34,16 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::GraphUpdate`], with the reason, if the graphs differ in more than what operations
-    /// act on: this executable is then unchanged, and can be launched; [`Error::Invalid`] for another
-    /// graph that [allocates](crate::Stream::alloc_in_graph) memory, if access was
-    /// [revoked](crate::Context::disable_peer_access) between devices that it copies between, and unless its
-    /// copies between devices are of such memory, and of the same contexts, as those of the graph that this
-    /// was instantiated from, which from one context are all alike; for what the graph needs, those of
-    /// [`Graph::instantiate`]; the driver's.
+    /// act on: this executable is then unchanged, and can be launched.
+    ///
+    /// [`Error::Invalid`] if the other graph
+    /// * [allocates](crate::Stream::alloc_in_graph) memory;
+    /// * has operations of [NCCL](crate::nccl), and the former graph has none;
+    /// * copies between devices between which access was [revoked](crate::Context::disable_peer_access);
+    /// * copies from a context to another device, unless the graph that this was instantiated from does so,
+    ///   too, and all its copies from this context are to the same context, and of such memory.
+    ///
+    /// For what the graph needs, those of [`Graph::instantiate`]. The driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -60,6 +66,9 @@ impl GraphExec {
         let exec = self.raw()?;
         let why = "the graph allocates memory, so only its own executable can: instantiate it";
         Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
+        let why = "the graph has operations of NCCL, which this executable could leave out: instantiate it";
+        let leaves_none_out = self.uses.has_collectives() || !graph.uses.has_collectives();
+        Error::unless(leaves_none_out, OP, why)?;
         super::lent::require_lendable(graph.uses.memory.iter(), OP)?;
         let mut copies = graph.uses.copies.iter();
         copies.try_for_each(|copies| copies.require_as_made(OP, &self.uses.copies))?;
@@ -190,6 +199,8 @@ impl GraphExec {
                 new.enter(&self.last);
             }
             self.uses.add(new);
+            let known = self.uses.memory.iter_mut().find(|known| known.key() == new.key());
+            known.into_iter().for_each(|known| known.merge(&self.last));
         }
         self.is_lent = self.uses.is_lent();
         set.map_err(Error::from)
@@ -255,7 +266,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph than this was
-    /// [instantiated](Graph::instantiate) from; the driver's.
+    /// [instantiated](Graph::instantiate) from, and to leave out a node of a graph with operations of
+    /// [NCCL](crate::nccl): other ranks would wait for it for ever; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -269,13 +281,15 @@ impl GraphExec {
     /// ```
     #[doc(alias("cuGraphNodeSetEnabled", "cudaGraphNodeSetEnabled"))]
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<()> {
-        let exec = self.node(node)?;
+        let (op, exec) = ("cuGraphNodeSetEnabled", self.node(node)?);
+        let why = "the graph has operations of NCCL, whose other ranks wait for each: no node is left out";
+        Error::unless(enabled || !self.uses.has_collectives(), op, why)?;
         let turn = lock(&self.graph);
         // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow; the
         // node is of the graph that it was made of, which it keeps and whose lock this thread holds.
         let code = unsafe { cu::cuGraphNodeSetEnabled(exec, node.raw.0, enabled.into()) };
         drop(turn);
-        check("cuGraphNodeSetEnabled", code)
+        check(op, code)
     }
 
     /// Whether launches run a node, a kernel, a copy or a fill: `cuGraphNodeGetEnabled`. They do until
@@ -342,9 +356,9 @@ fn of_another_kind(op: &'static str, node: Node, failed: Failed) -> Failed {
 /// What a node uses that was changed.
 #[derive(Clone, Default)]
 pub(super) struct ChangedNode {
-    /// [Of the memory](UsedMemory::key), one for each use.
+    /// The [keys](UsedMemory::key) of the memory, one for each use.
     keys: Vec<usize>,
-    /// Of a kernel.
+    /// The functions of a kernel.
     pub(super) code: Vec<Function>,
 }
 

@@ -21,6 +21,7 @@ use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::release::FailedRelease;
 use crate::timeline::Mark;
+use crate::timeline::ledger::overlap;
 use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
@@ -101,10 +102,6 @@ fn change<R>(f: impl FnOnce(&mut PinState) -> R) {
 
 pub(super) fn pages(addresses: &Addresses) -> Pages {
     addresses.start / PAGE..addresses.end.div_ceil(PAGE)
-}
-
-pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// Called before a copy is enqueued that owns its host memory.

@@ -12,12 +12,11 @@ use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::driver;
 use crate::process::release::{FailedRelease, released};
+use crate::process::{deferred, driver};
 use crate::timeline::ledger::InGraphs;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
 use crate::util::flags::flags;
 
 /// Pinned memory of the host.
@@ -152,8 +151,9 @@ impl memory::Located for PinnedMemory {
     }
 }
 
-/// `cuMemFreeHost`.
+/// `cuMemFreeHost`, which waits for the device.
 pub(crate) fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
+    deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
     // current context.
@@ -482,10 +482,4 @@ pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> R
         // must be zero.
         unsafe { cu::cuMemHostGetDevicePointer_v2(address, block.address.0.as_ptr().cast(), 0) }
     })
-}
-
-debug_by! {
-    [T: Pod] PinnedBuffer<T>: |it| "PinnedBuffer" {
-        address: it.storage.block().address.0, len: it.len()
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
 
-use super::pin_gate::{overlap, pages};
+use super::pin_gate::pages;
 use crate::context::Context;
 use crate::error::Result;
 use crate::host::pinned::HostAddress;
@@ -14,6 +14,7 @@ use crate::host::registered::RegisterFlags;
 use crate::memory::attributes::is_pinned;
 use crate::process::effect::attempt;
 use crate::process::release::FailedRelease;
+use crate::timeline::ledger::overlap;
 use crate::util::sync::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";

@@ -11,10 +11,10 @@ use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::into_view::views;
 use crate::memory::{Block, Storage};
+use crate::process::contained::Contained;
 use crate::process::{deferred, held};
 use crate::util::by_parts::debug_by;
 use crate::util::flags::flags;
-use crate::util::panic::Contained;
 use crate::wait::future::Ready;
 
 flags! {

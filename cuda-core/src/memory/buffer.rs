@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::of_context;
 use crate::error::{Rejected, Result};
 use crate::memory::into_view::views;
 use crate::memory::view::{Slice, SliceMut, lengths};
@@ -13,6 +12,7 @@ use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
+use crate::util::by_parts::debug_by;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are
@@ -46,13 +46,13 @@ pub struct Buffer<T: Pod, M: Memory, X = ()> {
 
 /// # Every buffer
 impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
-    /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
-    #[inline]
-    /// The same buffer as one of another type.
+    /// The same buffer with another extra part.
     pub(crate) fn into_other<Y>(self, extra: Y) -> Buffer<T, M, Y> {
         Buffer::with_extra(self.storage, self.len, extra)
     }
 
+    /// [`Buffer::from_storage`] with what the allocation needs beyond its memory.
+    #[inline]
     pub(crate) fn with_extra(storage: Storage<M>, len: usize, extra: X) -> Self {
         Self { storage, len, extra, _elements: PhantomData }
     }
@@ -64,15 +64,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
 
     lengths!();
 
-    /// The context that the memory was allocated in.
-    pub fn context(&self) -> &Context {
-        self.storage.context()
-    }
-
-    /// The device of that context.
-    pub fn device(&self) -> Device {
-        self.context().device()
-    }
+    of_context! { "The context that the memory was allocated in.": |it| it.storage.context() }
 
     /// A view of all elements.
     ///
@@ -306,4 +298,11 @@ views! {
     // For code that has a `&mut` and only reads.
     ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => Slice<'a, T, M>: |it| it.as_view();
     ['a, T: Pod, M: Memory, X] &'a mut Buffer<T, M, X> => SliceMut<'a, T, M>: |it| it.as_view_mut();
+}
+
+debug_by! {
+    [T: Pod, M: Memory, X] Buffer<T, M, X>: |it| "Buffer" {
+        address: format_args!("{:#x}", M::number(it.storage.block().address)), len: it.len,
+        memory: M::RESOURCE, device: it.device()
+    }
 }

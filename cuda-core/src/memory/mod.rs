@@ -6,8 +6,8 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::context::destroy::leave_behind;
+use crate::context::peer::Confined;
 use crate::error::{Error, Result};
-use crate::peer::Confined;
 use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, held};
 use crate::types::resource::Resource;
@@ -77,8 +77,8 @@ pub(crate) trait MemoryKind: Copy + 'static {
         false
     }
 
-    /// Frees the block by that function: at once, or when all its work is done, if that
-    /// [may take for ever](Self::waits_for_others).
+    /// Frees the block by that function: at once, or when all its work is done, so that no thread waits
+    /// for each of many blocks.
     fn free_by(block: Block<Self>, free: fn(Block<Self>, Result<()>)) {
         free(block, Ok(()));
     }

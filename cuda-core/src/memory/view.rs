@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-use crate::context::Context;
+use crate::context::peer::Confined;
+use crate::context::{Context, of_context};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::into_view::views;
 use crate::memory::{Block, Memory, Place, Storage, elements};
-use crate::peer::Confined;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
@@ -264,15 +264,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
 
     lengths!();
 
-    /// The context that the memory belongs to.
-    pub fn context(&self) -> &Context {
-        self.as_view().context()
-    }
-
-    /// The device of that context.
-    pub fn device(&self) -> Device {
-        self.as_view().device()
-    }
+    of_context! { "The context that the memory belongs to.": |it| it.as_view().context() }
 
     /// The same elements, shared for as long as `self` is borrowed.
     #[inline]

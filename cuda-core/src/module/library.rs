@@ -18,10 +18,10 @@ use crate::error::{Rejected, Result, asked, c_string, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
+use crate::process::{deferred, driver};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -321,6 +321,7 @@ impl Release for LoadedLibrary {
 
     /// Waits for the kernels that were launched, then unloads.
     fn release(&mut self) -> Result<(), FailedRelease> {
+        deferred::hand_over();
         self.users.wait()?;
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of

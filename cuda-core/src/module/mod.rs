@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use cuda_sys::{CUmodule, symbol as cu};
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::{Context, of_context};
 use crate::error::{Error, ModuleError, Rejected, Result, c_string, check};
 use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
@@ -92,15 +91,7 @@ impl Module {
         self.0.outputs.wall_time
     }
 
-    /// The context that the module was loaded into.
-    pub fn context(&self) -> &Context {
-        &self.0.context
-    }
-
-    /// The device that the module was loaded for.
-    pub fn device(&self) -> Device {
-        self.0.context.device()
-    }
+    of_context! { "The context that the module was loaded into.": |it| &it.0.context }
 
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for
     /// a module that was [given up](Error::GivenUp).

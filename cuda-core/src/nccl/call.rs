@@ -21,7 +21,7 @@ use crate::util::inline_vec::InlineVec;
 /// An operation of one rank.
 pub(super) struct Call<'a> {
     pub(super) joined: &'a Arc<Joined>,
-    pub(super) core: &'a StreamCore,
+    pub(super) core: &'a Arc<StreamCore>,
     pub(super) shape: CallShape,
     // INVARIANT: what the operation reads and writes is memory of the communicator's device, which
     // `used` covers. The address of what it does not use is null.
@@ -238,7 +238,7 @@ impl<'a> Call<'a> {
             return Err(Error::invalid(self.op(), reason));
         }
         if let Some(recording) = bound.timeline().recording() {
-            // Kept before NCCL knows of the graph.
+            // Before NCCL knows of the graph.
             recording.keep_once(Arc::as_ptr(self.joined).addr(), || self.joined.clone());
         }
         Ok(bound)
@@ -251,6 +251,12 @@ impl<'a> Call<'a> {
         if timeline.recording().is_none() {
             self.joined.note_use(timeline, seq);
         }
+    }
+
+    /// Keeps what it uses, since it has failed: the communicator may have been aborted meanwhile.
+    #[cold]
+    fn keep(&self) {
+        self.joined.ending.keep(self.used.touches(), self.core);
     }
 }
 
@@ -268,7 +274,8 @@ pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
     let (_, result) = bound.order(op, used.touches_mut(), || {
         bound.enqueue_by(|stream| {
             // SAFETY: memory stays allocated until the marks that `order` makes are reached, and these
-            // are made when the call is no longer in progress; `bound` keeps the stream alive.
+            // are made when the call is no longer in progress; `bound` keeps the stream alive. Of a
+            // call that may go on after it has failed, `Ending` keeps both.
             let issue = || unsafe { issue(joined, shape, (from, to), held.raw(), stream) };
             let code = match shape.operation {
                 Operation::AllToAll => grouped(joined.nccl, issue),
@@ -278,6 +285,9 @@ pub(super) fn enqueue(mut call: Call<'_>) -> Result<()> {
         })
     });
     call.note_use(call.core.timeline().issued());
+    if result.is_err() {
+        call.keep();
+    }
     result
 }
 
@@ -304,7 +314,11 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
     hold_all(GROUP, calls.iter().map(|call| call.joined), &mut held)?;
     let all = held.as_mut_slice();
     if let Some(recording) = first.recording() {
-        return capture_together(recording, calls, all);
+        let captured = capture_together(recording, calls, all);
+        if captured.is_err() {
+            calls.iter().for_each(Call::keep);
+        }
+        return captured;
     }
     let waited_for = if quiet { Vec::new() } else { wait_together(calls)? };
     let result = issue_together(calls, all);
@@ -315,6 +329,9 @@ pub(super) fn enqueue_together(calls: &mut [Call<'_>]) -> Result<()> {
         let (timeline, seq) = (call.core.timeline(), call.core.timeline().issue());
         call.used.touches_mut().iter_mut().for_each(|touch| touch.mark(timeline, seq, fences));
         call.joined.note_use(timeline, seq);
+        if result.is_err() {
+            call.keep();
+        }
     }
     result
 }
@@ -335,7 +352,7 @@ fn capture_together(
 ) -> Result<()> {
     let mut parts: Vec<CapturedPart<'_>> = Vec::new();
     for call in calls {
-        let known = parts.iter().position(|part| ptr::eq(part.bound.core(), call.core));
+        let known = parts.iter().position(|part| ptr::eq(part.bound.core(), &**call.core));
         let at = known.unwrap_or(parts.len());
         if at == parts.len() {
             parts.push(CapturedPart { bound: call.core.bind_work(GROUP)?, touches: Vec::new() });
@@ -360,7 +377,8 @@ fn issue_together(calls: &[Call<'_>], all: &mut [LockedRank<'_>]) -> Result<()> 
             let Some(held) = held else { unreachable!("all communicators are held") };
             let Call { joined, core, shape, from, to, .. } = *call;
             // SAFETY: memory stays allocated until the marks that the callers make are reached, and
-            // these are made when no call is in progress; the stream is bound.
+            // these are made when no call is in progress; the stream is bound. Of calls that may go on
+            // after they have failed, `Ending` keeps both.
             let code = unsafe { issue(joined, shape, (from, to), held.raw(), core.raw()) };
             if is_refusal(code) {
                 return code;

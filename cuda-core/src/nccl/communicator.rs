@@ -1,10 +1,10 @@
 //! A rank of a communicator.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
+use std::{mem, ptr};
 
 use super::joined::{INIT_RANK, Joined, await_all, finalize_all};
 use super::options::CommunicatorOptions;
@@ -28,10 +28,10 @@ use crate::wait::PendingMark;
 /// work with that limit; other waits, such as [`Stream::synchronize`], have none. Where a rank was
 /// lost, [`abort`](Self::abort) ends the work that waits for it.
 ///
-/// **Drop** never blocks. Work that is in flight keeps the communicator; when it is done, the
-/// communicator is freed as by [`abort`](Self::abort): call [`finalize`](Self::finalize) before, if
-/// ranks of other machines may still be receiving. Work that waits for a lost rank is never done:
-/// call [`abort`](Self::abort).
+/// **Drop** does not wait for work. Work that is in flight keeps the communicator; when it is done, the
+/// communicator is freed as by [`abort`](Self::abort), which may take a second where there are graphs: call
+/// [`finalize`](Self::finalize) before, if ranks of other machines may still be receiving. Work that waits
+/// for a lost rank is never done: call [`abort`](Self::abort).
 ///
 /// Threads may share a communicator; their calls are made one after the other.
 ///
@@ -157,20 +157,23 @@ impl Communicator {
         let Joined { nccl, options, ref context, .. } = *self.0;
         let color = color.map_or(Ok(SPLIT_NOCOLOR), c_int::try_from);
         let color = color.map_err(|_| Error::invalid(op, "the colour is beyond i32::MAX"))?;
-        let raw = AtomicPtr::new(ptr::null_mut());
+        let raw = Arc::new(AtomicPtr::new(ptr::null_mut()));
         let mut config = RawConfig::new(options.blocking);
         let _scope = NcclScope::relaxed(context)?;
         let mut held = self.0.hold(op)?;
-        // SAFETY: the communicator is live and locked, with its context current. The handle is written,
-        // perhaps by another thread, to a local that outlives the call: `finish` returns once the call is
-        // over, or was ended by aborting the communicator.
+        // SAFETY: the communicator is live and locked, with its context current. The configuration is read
+        // in this call. The handle is written, perhaps by another thread, to a place that is given up below
+        // unless the call is over: an abort that waits for graphs may not yet have ended it.
         let code = unsafe { (nccl.split)(held.raw(), color, key, raw.as_ptr(), &mut config) };
         // NCCL 2.28 returns success from a call that does not block and is in progress.
         let finished = held.finish(op, if code == SUCCESS { IN_PROGRESS } else { code });
         drop(held);
-        let raw = raw.into_inner();
+        let made = raw.load(Ordering::Acquire);
+        if finished.is_err() {
+            mem::forget(raw);
+        }
         // Dropped, if the call has failed after making it.
-        let joined = (!raw.is_null()).then(|| Joined::new(nccl, context, (0, 0), options, raw));
+        let joined = (!made.is_null()).then(|| Joined::new(nccl, context, (0, 0), options, made));
         finished?;
         let Some(mut joined) = joined else {
             return Ok(None);
@@ -180,9 +183,9 @@ impl Communicator {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the communicator is live, and known only here; the call writes one number, to a local
         // that outlives it.
-        held.check("ncclCommUserRank", unsafe { (nccl.user_rank)(raw, &mut rank) })?;
+        held.check("ncclCommUserRank", unsafe { (nccl.user_rank)(made, &mut rank) })?;
         // SAFETY: as above.
-        held.check("ncclCommCount", unsafe { (nccl.count)(raw, &mut size) })?;
+        held.check("ncclCommCount", unsafe { (nccl.count)(made, &mut size) })?;
         drop(held);
         // Neither is ever negative.
         (joined.rank, joined.size) = (rank as usize, size as usize);
@@ -287,11 +290,15 @@ impl Communicator {
     /// Ends all work of the communicator, pending or in progress, at this rank, and frees it:
     /// `ncclCommAbort`. Streams go on; what the work would have written is unspecified. A call in
     /// progress on another thread, and every later one, returns [`NcclError::Aborted`], and so does every
-    /// later launch of a graph that uses the communicator. NCCL frees what such graphs use when they are
-    /// gone; where calls [block](CommunicatorOptions::blocking), this one waits for that.
+    /// later launch of a graph that uses the communicator.
+    ///
+    /// The call that frees the last rank in a process waits until no graph uses any of these ranks. So a
+    /// thread of this crate makes it, for which this waits a second at most. A failure goes to the hook of
+    /// [`drops::set_hook`](crate::drops::set_hook), too. Until the call has returned, memory of the operation
+    /// that was in progress, and [registered](crate::nccl::Ranks::register) memory, are not freed.
     ///
     /// # Errors
-    /// [`Error::Nccl`]; the communicator is not used any more then either.
+    /// [`Error::Nccl`], [`Error::NoThread`]; the communicator is not used any more then either.
     ///
     /// ```no_run
     /// # fn watch(communicator: cuda_core::nccl::Communicator) {
@@ -307,7 +314,8 @@ impl Communicator {
 
     /// Waits until everything has been sent and received, at this rank; to be called by all ranks before
     /// they drop the communicator, if they are on several machines: `ncclCommFinalize`. Afterwards the
-    /// communicator enqueues nothing, and dropping it destroys it.
+    /// communicator enqueues nothing, and dropping it destroys it. Drop graphs that use it before: NCCL waits
+    /// until there are none.
     ///
     /// # Errors
     /// [`Error::Nccl`].

@@ -13,7 +13,7 @@ use crate::util::inline_vec::InlineVec;
 /// The operations of a [`group`].
 pub struct Group<'a> {
     pub(super) calls: Calls<'a>,
-    /// Those of which all operations are in the group, or none.
+    /// The ranks that are aborted if NCCL fails the group.
     ranks: InlineVec<&'a Ranks, 4>,
     /// Why nothing is enqueued.
     refused: Option<Error>,

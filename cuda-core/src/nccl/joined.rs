@@ -4,7 +4,7 @@
 //! made under the lock of its communicator, and none blocks: communicators are created so that calls
 //! return at once, "in progress", and the caller asks until that is over, its time limit passes, or
 //! another thread wants to abort. In the last two cases it is the caller itself that aborts, under the
-//! lock that it has: NCCL then ends the call in progress before it frees anything.
+//! lock that it has, or has another thread do so: NCCL ends the call in progress before it frees anything.
 
 use std::ffi::c_int;
 use std::mem;
@@ -17,21 +17,20 @@ use super::library::{Nccl, nccl};
 use super::options::CommunicatorOptions;
 use super::polling::{NcclScope, Polling};
 use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
+use super::remains::{Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
+use crate::context::peer::{Confined, Crossing};
 use crate::error::{Error, NcclError, Result};
 use crate::memory::within;
-use crate::peer::{Confined, Crossing};
 use crate::process::handle::Handle;
-use crate::process::{deferred, driver, drop_hook};
-use crate::timeline::ledger::{Access, Fences, Ledger, NO_FENCES, Use};
+use crate::process::{deferred, driver};
+use crate::timeline::ledger::{Access, Ledger, NO_FENCES, Use};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
-use crate::types::resource::Resource;
 use crate::util::inline_vec::{InlineVec, OwningInlineVec};
 use crate::util::sync::lock;
-use crate::wait::when_all_reached;
 
 /// The call of [`Communicator::init_rank`](super::Communicator::init_rank), as errors name it.
 pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";
@@ -47,6 +46,8 @@ pub(super) struct Joined {
     state: Mutex<State>,
     /// It was aborted, or a thread waits to do so: calls in progress are to end, no others to begin.
     stop: AtomicBool,
+    /// What is to come behind its abort.
+    pub(super) ending: Arc<Ending>,
     /// Operations, as reads of one byte.
     uses: Ledger,
 }
@@ -55,8 +56,6 @@ struct State {
     // INVARIANT: live, or null once the communicator was aborted.
     raw: Handle<RawCommunicator>,
     finalized: bool,
-    /// Aborting it has failed: it may be there.
-    left: bool,
 }
 
 /// The one byte that stands for a communicator in its ledger.
@@ -137,8 +136,9 @@ impl Joined {
             rank,
             size,
             options,
-            state: Mutex::new(State { raw: Handle(raw), finalized: false, left: false }),
+            state: Mutex::new(State { raw: Handle(raw), finalized: false }),
             stop: AtomicBool::new(false),
+            ending: Arc::default(),
             uses: Ledger::default(),
         }
     }
@@ -214,6 +214,8 @@ impl Joined {
         driver::ensure()?;
         self.stop();
         let _scope = NcclScope::relaxed(&self.context)?;
+        // A thread that calls it may wait for a later drop.
+        deferred::hand_over();
         self.hold_as_it_is().abort()
     }
 }
@@ -252,6 +254,8 @@ impl LockedRank<'_> {
 
     /// Ends all work of the communicator, the call in progress included, and frees it, or reports that
     /// it may be left. Nothing if that was done before.
+    ///
+    /// NCCL ends the work at once, but its call may go on longer than this.
     pub(super) fn abort(&mut self) -> Result<()> {
         // Read by launches of graphs, which must not wait for calls in progress.
         self.joined.stop();
@@ -259,23 +263,10 @@ impl LockedRank<'_> {
         if raw.0.is_null() {
             return Ok(());
         }
-        let ended = end(self.joined.nccl, raw, false, self.joined.rank);
-        self.state.left = ended.is_err();
-        ended.inspect_err(|error| report(raw, error))
+        let Joined { nccl, rank, ref context, .. } = *self.joined;
+        let remains = Remains { nccl, context: context.clone(), rank, raw, finalized: false };
+        remains.end(&self.joined.ending)
     }
-
-    /// Whether it was aborted; an error if that has failed.
-    pub(super) fn is_over(&self, op: &'static str) -> Result<bool> {
-        let rank = self.joined.rank;
-        match self.state.left {
-            true => Err(NcclError::Aborted { op, rank }.into()),
-            false => Ok(self.raw().is_null()),
-        }
-    }
-}
-
-fn report(raw: Handle<RawCommunicator>, error: &Error) {
-    drop_hook::report(Resource::Communicator, raw.number(), 0, Some(error.clone()));
 }
 
 /// Communicators that are locked together.
@@ -369,51 +360,6 @@ pub(super) fn await_all(op: &'static str, all: &mut [LockedRank<'_>]) -> Result<
     }
 }
 
-/// Frees a communicator: by `ncclCommDestroy` if it is finalised, else by `ncclCommAbort`. The caller has
-/// the handle alone, and does not use it any more.
-fn end(nccl: &Nccl, raw: Handle<RawCommunicator>, finalized: bool, rank: usize) -> Result<()> {
-    let (op, function) = match finalized {
-        true => ("ncclCommDestroy", nccl.destroy),
-        false => ("ncclCommAbort", nccl.abort),
-    };
-    // SAFETY: the communicator is live and no other thread calls it, nor does this one again. The
-    // function ends calls in progress, and lets pending kernels end before it frees what they use.
-    match unsafe { function(raw.0) } {
-        // NCCL goes on by itself: the handle must not be used to ask.
-        IN_PROGRESS => Ok(()),
-        code => check(op, nccl, code, (ptr::null_mut(), Some(rank))),
-    }
-}
-
-/// A communicator that has no owner any more.
-struct Remains {
-    nccl: &'static Nccl,
-    context: Context,
-    rank: usize,
-    raw: Handle<RawCommunicator>,
-    finalized: bool,
-}
-
-impl Remains {
-    /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
-    /// proven, since freeing it would end the work.
-    fn end_behind(self, uses: &Fences) {
-        let end = move |reached| match reached {
-            Err(error) => report(self.raw, &error),
-            Ok(()) => self.end(),
-        };
-        when_all_reached(uses, Box::new(end));
-    }
-
-    fn end(self) {
-        let ended = NcclScope::relaxed(&self.context)
-            .and_then(|_scope| end(self.nccl, self.raw, self.finalized, self.rank));
-        if let Err(error) = ended {
-            report(self.raw, &error);
-        }
-    }
-}
-
 impl Drop for Joined {
     fn drop(&mut self) {
         let State { raw, finalized, .. } =
@@ -437,6 +383,10 @@ impl KeptAlive for Arc<Joined> {
     }
 
     fn may_end(&self) -> bool {
+        true
+    }
+
+    fn is_rank(&self) -> bool {
         true
     }
 

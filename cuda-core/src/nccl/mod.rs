@@ -86,6 +86,7 @@ mod ranks;
 mod raw;
 mod reduction;
 mod registered;
+mod remains;
 mod unique_id;
 
 pub use communicator::Communicator;

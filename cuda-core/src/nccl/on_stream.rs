@@ -1,7 +1,6 @@
 //! The operations of a rank on a stream.
 
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::Arc;
 
 use super::call::{Call, CallShape, Calls, Operation, Used, enqueue};
@@ -34,7 +33,7 @@ use crate::util::by_parts::debug_by;
 #[must_use = "nothing is enqueued until an operation is called"]
 pub struct OnStream<'g, 'a> {
     pub(super) joined: &'a Arc<Joined>,
-    core: &'a StreamCore,
+    core: &'a Arc<StreamCore>,
     /// Where an operation with elements is kept until the group ends; [`None`]: it is enqueued at once.
     group: Option<&'g mut Calls<'a>>,
 }
@@ -463,7 +462,7 @@ impl<'g, 'a> OnStream<'g, 'a> {
     fn admit<T: Element>(&self, operation: Operation, view: &DeviceSlice<'_, T>) -> Result<bool> {
         let backing = &view.block().backing;
         // Memory of this very stream is the communicator's device's.
-        if backing.home().is_some_and(|home| ptr::eq(&**home, self.core)) {
+        if backing.home().is_some_and(|home| Arc::ptr_eq(home, self.core)) {
             return Ok(false);
         }
         let op = operation.op();

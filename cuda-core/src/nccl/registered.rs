@@ -12,17 +12,17 @@ use super::joined::Joined;
 use super::library::{Deregister, missing};
 use super::polling::NcclScope;
 use super::ranks::Ranks;
+use super::remains::KnownMemory;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::Storage;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
-use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::release::FailedRelease;
+use crate::process::{deferred, driver};
 use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
 
 /// Device memory that a communicator knows, made by [`Communicator::register`]: a buffer of fixed size,
 /// with the views of all others.
@@ -30,7 +30,8 @@ use crate::util::by_parts::debug_by;
 /// **Drop** does not wait for the work that uses the memory: when that is done, the memory is deregistered
 /// and freed; at most it waits for a call of the communicator that another thread is making. Work that waits
 /// for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
-/// The memory keeps the communicator, unless that is aborted.
+/// If an abort waits for graphs, the memory is freed behind it: later than a `close` or
+/// [`drops::flush`](crate::drops::flush) that follows. The memory keeps the communicator, unless that is aborted.
 pub type RegisteredBuffer<T> = Buffer<T, DeviceMemory, Registration>;
 
 /// What a [`RegisteredBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
@@ -44,11 +45,18 @@ struct RegisteredOwner {
     handle: Handle<*mut c_void>,
     deregister: Deregister,
     owner: Box<dyn MemoryOwner>,
+    bytes: usize,
 }
 
 impl MemoryOwner for RegisteredOwner {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        self.deregister()?;
+        if !self.deregister()? {
+            let Self { joined, owner, bytes, .. } = self;
+            let memory = || KnownMemory { owner: taken(owner), address, bytes: *bytes };
+            if joined.ending.takes(joined.rank, memory).map_err(FailedRelease::Unknown)? {
+                return Ok(());
+            }
+        }
         self.owner.release(address)
     }
 
@@ -70,22 +78,30 @@ impl MemoryOwner for RegisteredOwner {
     }
 }
 
+/// Takes the owner out of its place, and leaves one that owns nothing.
+fn taken(owner: &mut Box<dyn MemoryOwner>) -> Box<dyn MemoryOwner> {
+    mem::replace(owner, Box::new(Plain))
+}
+
 impl RegisteredOwner {
-    fn deregister(&mut self) -> Result<(), FailedRelease> {
-        let op = "ncclCommDeregister";
+    /// Ends the registration. False if the communicator was aborted, whose end is that of the registration.
+    fn deregister(&mut self) -> Result<bool, FailedRelease> {
         if self.handle.0.is_null() {
-            return Ok(());
+            return Ok(true);
         }
         let _scope = NcclScope::relaxed(&self.joined.context)?;
+        // A thread that calls the communicator may wait for a later drop.
+        deferred::hand_over();
         let mut held = self.joined.hold_as_it_is();
         let handle = mem::replace(&mut self.handle, Handle(ptr::null_mut()));
-        if held.is_over(op).map_err(FailedRelease::Unknown)? {
-            return Ok(());
+        if held.raw().is_null() {
+            return Ok(false);
         }
         // SAFETY: the communicator is live and locked; the registration is its own, by the invariant, and
         // ended once. The work that used the memory is done.
         let code = unsafe { (self.deregister)(held.raw(), handle.0) };
-        held.finish(op, code).map_err(FailedRelease::Unknown)
+        held.finish("ncclCommDeregister", code).map_err(FailedRelease::Unknown)?;
+        Ok(true)
     }
 }
 
@@ -101,6 +117,7 @@ impl Joined {
         driver::ensure()?;
         storage.ensure()?;
         let block = storage.block();
+        let whole = block.bytes;
         self.context.device().require_same(REGISTER, block.backing.device())?;
         self.require_reach(REGISTER, &block.backing)?;
         if bytes == 0 {
@@ -128,10 +145,10 @@ impl Joined {
         held.finish(REGISTER, code)?;
         drop(held);
         if let DeviceBacking::Owned { owner, .. } = storage.backing_mut() {
-            // Owns nothing.
-            let inner = mem::replace(owner, Box::new(Plain));
-            let (joined, handle) = (self.clone(), Handle(handle));
-            *owner = Box::new(RegisteredOwner { joined, handle, deregister, owner: inner });
+            let (joined, handle, inner) = (self.clone(), Handle(handle), taken(owner));
+            let registered =
+                RegisteredOwner { joined, handle, deregister, owner: inner, bytes: whole };
+            *owner = Box::new(registered);
         }
         Ok(())
     }
@@ -217,11 +234,5 @@ impl Ranks {
                 Err(Rejected::new(error, buffer))
             }
         }
-    }
-}
-
-debug_by! {
-    [T: Pod] RegisteredBuffer<T>: |it| "RegisteredBuffer" {
-        address: format_args!("{:#x}", it.as_raw()), len: it.len(), device: it.device()
     }
 }

@@ -2,13 +2,15 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::{driver, drop_hook};
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 /// What is left to do of a `Drop`.
@@ -34,33 +36,73 @@ pub(crate) fn must_not_run_here() -> bool {
 #[cold]
 pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
     if driver::is_gone() {
-        std::mem::forget(job);
+        mem::forget(job);
     } else {
         defer(Box::new(job));
     }
 }
 
-/// Drops that wait for a host thread, and the thread that runs them.
+/// Drops that wait for a host thread, and the threads that run them.
+///
+/// One thread at a time takes jobs, in their order. A job that may wait for the device, or that runs
+/// [foreign code](super::contained), first [hands the others over](hand_over).
 struct Reaper {
     jobs: VecDeque<Job>,
-    /// The thread is running jobs, and will see whatever is queued before it finds the queue empty.
+    /// A thread takes jobs, also those that are queued from now on, until it finds the queue empty.
     running: bool,
-    /// The last thread started, until a flush joins it.
-    thread: Option<JoinHandle<()>>,
+    /// A thread was started that has not looked yet whether another one takes jobs.
+    starting: bool,
+    /// Those that run, and some that have ended.
+    threads: Vec<JoinHandle<()>>,
 }
 
-static REAPER: Mutex<Reaper> =
-    Mutex::new(Reaper { jobs: VecDeque::new(), running: false, thread: None });
+/// Threads that wait at the same time in deferred drops; behind so many, later drops wait, too.
+const MOST: usize = 64;
+
+static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
+    jobs: VecDeque::new(),
+    running: false,
+    starting: false,
+    threads: Vec::new(),
+});
 
 thread_local! {
     /// Whether this thread runs deferred drops.
     static REAPS: Cell<bool> = const { Cell::new(false) };
+    /// Whether another thread takes the jobs instead; this one takes more if none does after its job.
+    static HANDED_OVER: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is inside the [`Gate`].
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Reaper {
+    /// Has a thread look for jobs: one that is starting, or a new one.
+    fn start(&mut self) -> io::Result<()> {
+        if self.starting {
+            return Ok(());
+        }
+        self.threads.retain(|thread| !thread.is_finished());
+        let thread = std::thread::Builder::new().name("cuda-core drops".to_owned()).spawn(reap)?;
+        self.threads.push(thread);
+        self.starting = true;
+        Ok(())
+    }
+
+    /// The next job for a thread that takes jobs, or that no other thread keeps from taking them.
+    fn next(&mut self, takes: bool) -> Option<Job> {
+        if self.running && !takes {
+            return None;
+        }
+        let job = self.jobs.pop_front();
+        self.running = job.is_some();
+        job
+    }
 }
 
 /// Keeps this crate's threads out of the driver once the process exits.
 struct Gate {
-    /// Threads of this crate that are calling the driver: the one that runs deferred drops, and
-    /// those that query points.
+    /// Threads of this crate that are calling the driver: those that run deferred drops, and those that
+    /// query points, or call what was to come then.
     inside: usize,
     /// The process exits: no thread may enter any more.
     closed: bool,
@@ -75,9 +117,11 @@ impl Gate {
     fn enter() {
         let gate = GATE_CHANGED.wait_while(lock(&GATE), |gate| gate.closed);
         gate.unwrap_or_else(PoisonError::into_inner).inside += 1;
+        INSIDE.set(true);
     }
 
     fn leave() {
+        INSIDE.set(false);
         lock(&GATE).inside -= 1;
         GATE_CHANGED.notify_all();
     }
@@ -86,9 +130,10 @@ impl Gate {
 /// Makes a call that only waits for the device, so the process need not wait for it in order to
 /// exit: a deferred drop then stops there.
 pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
-    if !is_reaper() {
+    if !INSIDE.get() {
         return wait();
     }
+    hand_over();
     Gate::leave();
     let waited = wait();
     Gate::enter();
@@ -104,48 +149,60 @@ pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs `job` on a thread of this crate, unless the process exits.
+pub(crate) fn run(job: impl FnOnce()) {
+    unless_exiting(|| match driver::is_gone() {
+        true => mem::forget(job),
+        // Its panic ends here; the payload's own drop could panic.
+        false => drop(catch_unwind(AssertUnwindSafe(job)).map_err(mem::forget)),
+    });
+}
+
 /// Hands `job` to a thread that ends when no job is left: drops in host functions are rare, and a
 /// thread that idles permanently would be one more to keep out of the driver at exit.
 fn defer(job: Job) {
     let mut reaper = lock(&REAPER);
     reaper.jobs.push_back(job);
-    if reaper.running {
+    if !reaper.running && reaper.start().is_err() {
+        // Dropping the jobs here would call the driver on its own callback thread.
+        drop_hook::count(reaper.jobs.len());
+        reaper.jobs.drain(..).for_each(mem::forget);
+    }
+}
+
+/// Called where a deferred drop may begin to wait, perhaps for one of those behind it, which another thread
+/// takes from here on. If the wait is over before that thread begins, this one goes on to take them.
+pub(crate) fn hand_over() {
+    if !is_reaper() || HANDED_OVER.get() {
         return;
     }
-    let started = std::thread::Builder::new().name("cuda-core drops".to_owned()).spawn(reap);
-    match started {
-        Ok(thread) => {
-            reaper.running = true;
-            // The thread before has no jobs left; dropping its handle detaches it.
-            reaper.thread = Some(thread);
-        }
-        // Dropping the jobs here would call the driver on its own callback thread.
-        Err(_) => {
-            drop_hook::count(reaper.jobs.len());
-            reaper.jobs.drain(..).for_each(std::mem::forget);
-        }
+    let mut reaper = lock(&REAPER);
+    if reaper.threads.iter().filter(|thread| !thread.is_finished()).count() >= MOST {
+        return;
+    }
+    // What comes next starts a thread; if none can be started, this one takes the others later.
+    if reaper.jobs.is_empty() || reaper.start().is_ok() {
+        reaper.running = false;
+        HANDED_OVER.set(true);
     }
 }
 
 fn reap() {
     REAPS.set(true);
+    let mut takes = false;
+    lock(&REAPER).starting = false;
     loop {
-        let job = {
-            let mut reaper = lock(&REAPER);
-            let Some(job) = reaper.jobs.pop_front() else {
-                reaper.running = false;
-                return;
-            };
-            job
+        let Some(job) = lock(&REAPER).next(takes) else {
+            // Destructors of its thread-locals must not take the turn from another thread.
+            HANDED_OVER.set(true);
+            return;
         };
-        Gate::enter();
-        if driver::is_gone() {
-            std::mem::forget(job);
-        } else {
+        HANDED_OVER.set(false);
+        run(move || {
             RelaxedCaptureMode::for_life();
-            contain(job);
-        }
-        Gate::leave();
+            job();
+        });
+        takes = !HANDED_OVER.get();
     }
 }
 
@@ -159,7 +216,7 @@ pub(crate) fn park() {
     gate.closed = true;
     // The process was ended by a job, by a hook that it called, or by a host function, for which a
     // job may be waiting: waiting here would not end.
-    if is_reaper() || driver::in_callback() {
+    if INSIDE.get() || driver::in_callback() {
         return;
     }
     drop(GATE_CHANGED.wait_timeout_while(gate, PATIENCE, |gate| gate.inside > 0));
@@ -170,14 +227,14 @@ pub(crate) fn is_reaper() -> bool {
     REAPS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits for the thread of deferred drops, as often as there is one.
+/// Waits for the threads of deferred drops, as often as there are some.
 pub(crate) fn join() {
     loop {
-        let thread = lock(&REAPER).thread.take();
-        match thread {
-            // The thread has caught the panics of its jobs.
-            Some(thread) => drop(thread.join()),
-            None => return,
+        let threads = mem::take(&mut lock(&REAPER).threads);
+        if threads.is_empty() {
+            return;
         }
+        // They have caught the panics of their jobs.
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

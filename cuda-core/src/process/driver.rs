@@ -33,8 +33,8 @@ pub(crate) fn ensure() -> Result<()> {
     ensure_slow()
 }
 
-/// [`ensure`] for what may need no driver call: in a host function, where `Ok(false)` says that
-/// none can be made.
+/// [`ensure`] for an operation that may need no driver call. In a host function, which must not make
+/// one, this returns `Ok(false)`.
 #[inline]
 pub(crate) fn ensure_or_in_callback() -> Result<bool> {
     match ensure() {

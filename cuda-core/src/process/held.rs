@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
+use crate::process::contained::contain;
 use crate::process::deferred::Job;
 use crate::process::{driver, foreign_code};
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());

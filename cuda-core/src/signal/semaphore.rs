@@ -6,15 +6,14 @@ use std::ptr;
 
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
-use crate::context::Context;
 use crate::context::guard::Entered;
-use crate::device::Device;
+use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result};
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::{Bound, StreamCore, same_device};
+use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, Touch};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -125,15 +124,7 @@ impl ExternalSemaphore {
         }))
     }
 
-    /// The context that it was imported into.
-    pub fn context(&self) -> &Context {
-        &self.0.context
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.0.context.device()
-    }
+    of_context! { "The context that it was imported into.": |it| &it.0.context }
 
     /// The driver's handle, valid while `self` lives; null for a semaphore that was
     /// [given up](Error::GivenUp).
@@ -149,7 +140,7 @@ impl ExternalSemaphore {
         core: &'s StreamCore,
     ) -> Result<(CUexternalSemaphore, Bound<'s>, Option<Entered>)> {
         self.0.live()?;
-        same_device(op, core, self.device())?;
+        core.device().require_same(op, self.device())?;
         if core.context() != self.context() {
             return Err(Error::WrongContext { op, what: "the semaphore".into() });
         }

@@ -11,7 +11,7 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Touch;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
@@ -186,7 +186,7 @@ impl<K: StreamKind> Stream<K> {
         let op = T::WRITE;
         same_len(op, 1, destination.len())?;
         let core = self.core();
-        same_device(op, core, destination.as_view().device())?;
+        core.device().require_same(op, destination.as_view().device())?;
         not_stream_ordered(op, &destination.as_view())?;
         let address = destination.as_raw();
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
@@ -233,7 +233,7 @@ impl<K: StreamKind> Stream<K> {
         same_len(op, source.len(), 1)?;
         until.check(op)?;
         let core = self.core();
-        same_device(op, core, source.device())?;
+        core.device().require_same(op, source.device())?;
         not_stream_ordered(op, &source)?;
         // SAFETY: the element is on the stream's device, aligned to its size, and stays allocated
         // until the mark that is made of this wait has completed.

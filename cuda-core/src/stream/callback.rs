@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::symbol as cu;
 
 use crate::error::Result;
+use crate::process::contained::contain;
 use crate::process::driver::CallbackScope;
 use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
@@ -14,7 +15,6 @@ use crate::timeline::Timeline;
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, KeptAlive};
 use crate::types::resource::Resource;
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 pub(crate) type HostFunction = Box<dyn FnOnce() + Send>;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use cuda_sys::{CU_EVENT_RECORD_EXTERNAL, CUevent, CUresult, symbol as cu};
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::{Context, of_context};
 use crate::error::{ELAPSED, Error, Rejected, Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
@@ -77,15 +76,7 @@ impl Event {
         self.flags
     }
 
-    /// The context it belongs to.
-    pub fn context(&self) -> &Context {
-        &self.raw.context
-    }
-
-    /// The device that it is recorded on.
-    pub fn device(&self) -> Device {
-        self.context().device()
-    }
+    of_context! { "The context that it belongs to.": |it| &it.raw.context }
 
     /// The driver's handle, valid while `self` lives; null for one that was
     /// [given up](Error::GivenUp).

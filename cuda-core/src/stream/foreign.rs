@@ -7,6 +7,7 @@ use cuda_sys::{CUevent, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, asked};
+use crate::process::contained::{Contained, ForeignOwner};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::stream::event::Event;
@@ -15,7 +16,6 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, capture};
-use crate::util::panic::{Contained, ForeignOwner};
 
 /// # Streams of other code
 impl Stream {

@@ -319,8 +319,22 @@ impl Stream {
     }
 }
 
-/// # Names
+/// # For other libraries and tools
 impl<K: StreamKind> Stream<K> {
+    /// What `__cuda_stream__` returns: the protocol's version, 0, and the driver's handle, as
+    /// [`Stream::as_raw`] returns it; 1 for the legacy default stream and 2 for a per-thread one. No
+    /// driver call.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// assert_eq!(context.default_stream()?.protocol_handle(), (0, 1));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("__cuda_stream__"))]
+    pub fn protocol_handle(&self) -> (u32, usize) {
+        (0, self.as_raw().addr())
+    }
+
     /// Names the stream for profilers, which show it in place of a number: `nvtxNameCuStreamA`. Without a
     /// profiler one atomic load; see [`nvtx`](crate::nvtx).
     ///
@@ -331,7 +345,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("nvtxNameCuStream"))]
     pub fn set_name(&self, name: &str) {
-        crate::nvtx::name_stream(self.core.raw(), name);
+        crate::process::nvtx::name_stream(self.core.raw(), name);
     }
 }
 

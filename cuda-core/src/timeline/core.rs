@@ -12,6 +12,7 @@ use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::contained::ForeignOwner;
 use crate::process::handle::Handle;
 use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook, foreign_code, held};
@@ -19,7 +20,6 @@ use crate::timeline::event::RawEvent;
 use crate::timeline::recording::Recording;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline, registry};
 use crate::types::resource::Resource;
-use crate::util::panic::ForeignOwner;
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
@@ -374,11 +374,6 @@ impl<'a> Bound<'a> {
     pub(crate) fn entered(&self) -> Option<&Entered> {
         self.entered.as_ref()
     }
-}
-
-/// Refuses memory of another device than the stream's.
-pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
-    core.device().require_same(op, memory)
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this

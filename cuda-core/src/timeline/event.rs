@@ -7,12 +7,12 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::contained::ForeignOwner;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
-use crate::util::panic::ForeignOwner;
 
 flags! {
     /// Flags of an [`Event`](crate::Event): `cuEventCreate`'s.

@@ -299,6 +299,10 @@ impl Timeline {
     }
 
     fn ask(&self, event: &Arc<RawEvent>, covered: u64) -> Result<bool> {
+        // A question about an event of a capture ends the capture.
+        if self.flavor == Flavor::Captured {
+            return Ok(false);
+        }
         let done = event.query().map_err(|error| self.forget_captured(event, error))?;
         if done {
             self.complete(covered);

@@ -87,7 +87,8 @@ impl Bound<'_> {
     }
 }
 
-/// Makes the stream wait for what conflicts with an access that other code enqueues, and marks that access, even if something failed: it may be enqueued already.
+/// Makes the stream wait for what conflicts with an access that other code enqueues, and marks that
+/// access, even if the wait failed: other code may have enqueued it already.
 ///
 /// The callers are `unsafe`, and not only because of that access: a write that is noted through a
 /// shared borrow supersedes the marks of what its own stream has read before in the ledger's order.

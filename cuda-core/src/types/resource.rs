@@ -78,7 +78,7 @@ shown! {
         /// An executable graph that was not destroyed.
         GraphExec = "an executable graph",
         /// Modules and functions that an executable graph kept, whose last launch cannot be proven
-        /// complete.
+        /// complete; memory and the stream of an operation of NCCL whose communicator could not be aborted.
         KeptByGraph = "what a graph keeps alive",
         /// A communicator of NCCL that was not destroyed.
         Communicator = "a communicator",

@@ -7,7 +7,6 @@ pub(crate) mod from;
 pub(crate) mod inline_vec;
 pub(crate) mod library;
 pub(crate) mod on_drop;
-pub(crate) mod panic;
 pub(crate) mod pocket;
 pub(crate) mod process_state;
 pub(crate) mod raw_enum;

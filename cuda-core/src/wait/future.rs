@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
+use crate::process::contained::contain;
 use crate::process::driver;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
@@ -20,7 +21,6 @@ use crate::timeline::Mark;
 use crate::timeline::ledger::Access;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 use crate::wait::PendingMark;
 

@@ -17,10 +17,10 @@
 //!   of the round, whichever is more. So it is busy for a fifth of the time at most, and a point is
 //!   seen after five rounds at the latest. Whenever a sleeper is free, it takes one of the polled
 //!   queues.
-//! * The continuation that is called when a point comes is the caller's code and may take any time,
-//!   waits for other points included. So a thread that calls one does nothing else meanwhile;
-//!   before the call it makes sure that another thread takes over what is left, and starts one if
-//!   none is idle. There are as many of these threads as continuations running.
+//! * A continuation that is called when a point comes is the caller's code and may take any time,
+//!   waits for other continuations of that point included. So a thread that calls one does nothing
+//!   else meanwhile; before the call it makes sure that another thread takes over what is left, and
+//!   starts one if none is idle. There are as many of these threads as continuations running.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -155,7 +155,12 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
 /// Calls `then` once the point is reached, or cannot be proven to be: at once, or on a thread of this
 /// module.
 pub(crate) fn when_reached(mark: Mark, then: Then) {
-    match PendingMark::of(&mark) {
+    let pending = PendingMark::of(&mark);
+    when_passed(mark, pending, then);
+}
+
+fn when_passed(mark: Mark, pending: Result<Option<PendingMark>>, then: Then) {
+    match pending {
         Ok(Some(pending)) => {
             if let Err(Rejected { error, value: then }) = pending.then(then) {
                 then(Err(error));
@@ -174,16 +179,19 @@ pub(crate) fn when_all_reached(uses: &Fences, then: Then) {
 }
 
 fn when_each_reached(mut marks: Vec<Mark>, then: Then) {
-    let Some(mark) = marks.pop() else {
-        return then(Ok(()));
-    };
-    when_reached(
-        mark,
-        Box::new(move |reached| match reached {
+    while let Some(mark) = marks.pop() {
+        let pending = match PendingMark::of(&mark) {
+            Ok(None) => continue,
+            Err(error) if error.is_sticky() => continue,
+            pending => pending,
+        };
+        let next = move |reached: Result<()>| match reached {
             Err(error) if !error.is_sticky() => then(Err(error)),
             _ => when_each_reached(marks, then),
-        }),
-    );
+        };
+        return when_passed(mark, pending, Box::new(next));
+    }
+    then(Ok(()));
 }
 
 impl WaitPool {

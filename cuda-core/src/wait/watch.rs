@@ -11,7 +11,6 @@ use super::{PendingMark, Then, WAITS, stay_if_gone};
 use crate::error::{Error, Rejected, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::deferred;
-use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 /// Threads that sleep for one point each.
@@ -37,7 +36,7 @@ pub(super) struct Watch {
 struct WatchState {
     queues: Queues,
     /// Continuations to call, with the results of their points.
-    due: VecDeque<(Vec<Then>, Result<()>)>,
+    due: VecDeque<(Then, Result<()>)>,
     /// Threads that sleep for a point.
     sleepers: usize,
     /// A thread polls.
@@ -53,7 +52,7 @@ struct WatchState {
 
 /// What a thread does next.
 enum Task {
-    Call(Vec<Then>, Result<()>),
+    Call(Then, Result<()>),
     SleepFor(QueueKey, PendingMark),
     Ask,
 }
@@ -182,11 +181,7 @@ impl Watch {
 
     fn run(self: &Arc<Self>, task: Task) {
         match task {
-            Task::Call(all, reached) => {
-                for then in all {
-                    contain(|| then(reached.clone()));
-                }
-            }
+            Task::Call(then, reached) => deferred::run(|| then(reached)),
             Task::SleepFor(key, first) => {
                 let reached = first.event.synchronize();
                 stay_if_gone();
@@ -206,9 +201,8 @@ impl Watch {
         // Events and timelines are dropped first: the continuations run when none of this is left.
         let then: Vec<Then> = due.into_iter().flat_map(|wait| wait.then).collect();
         drop(first);
-        if !then.is_empty() {
-            lock(&self.state).due.push_back((then, reached));
-        }
+        let due = then.into_iter().map(|then| (then, reached.clone()));
+        lock(&self.state).due.extend(due);
     }
 
     /// Polls the first points of all queues that no thread sleeps for, until there are none.

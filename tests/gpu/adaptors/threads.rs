@@ -1,10 +1,11 @@
 //! Adaptors used by many threads, and on other threads than they were made on.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use cuda_core::adaptors::{Limiting, Statistics, Tracking};
-use cuda_core::{Allocator, Device, Result};
+use cuda_core::adaptors::{Limiting, OnFailure, Statistics, Tracking, Verdict};
+use cuda_core::{Allocator, CachingPool, Device, Result};
 use support::gpu_test;
 
 use super::{alloc, counter, out_of_memory, shared, stream};
@@ -64,6 +65,61 @@ gpu_test! {
         drop(stream);
         thread::scope(|scope| scope.spawn(|| drop(buffer)).join().expect("no panic"));
         assert_eq!(stray.counters().bytes, counter(0, 100, 100));
+        Ok(())
+    }
+}
+
+/// A barrier for two threads, either of which may end without coming.
+#[derive(Default)]
+struct Meeting {
+    came: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Meeting {
+    fn come(&self) {
+        *self.came.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.more.notify_all();
+    }
+
+    fn await_both(&self) {
+        let came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.more.wait_while(came, |came| *came < 2));
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n04_callbacks_that_allocate_from_the_pool_above_do_not_wait_for_each_other() -> Result<()> {
+        thread_local! {
+            static NESTED: Cell<bool> = const { Cell::new(false) };
+        }
+        let streams = [stream()?, stream()?];
+        let (meeting, above) = (Arc::new(Meeting::default()), Arc::new(Mutex::new(None)));
+        let (meets, pool) = (meeting.clone(), above.clone());
+        let upstream = OnFailure::new(Limiting::new(Allocator::plain(), 0), move |_| {
+            if !NESTED.replace(true) {
+                meets.come();
+                meets.await_both();
+                let pool: Option<Allocator> = pool.lock().expect("no panic").clone();
+                out_of_memory(alloc(&pool.expect("it is set"), &stream().expect("a stream"), 100));
+            }
+            Verdict::GiveUp
+        });
+        let pool = CachingPool::builder().upstream(&Allocator::new(upstream)).build()?.allocator();
+        *above.lock().expect("no panic") = Some(pool.clone());
+        thread::scope(|scope| {
+            for stream in &streams {
+                scope.spawn(|| {
+                    let refused = alloc(&pool, stream, 100);
+                    meeting.come();
+                    assert!(NESTED.get());
+                    out_of_memory(refused);
+                });
+            }
+        });
+        // It refers to itself.
+        *above.lock().expect("no panic") = None;
         Ok(())
     }
 }

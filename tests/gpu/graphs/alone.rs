@@ -299,6 +299,15 @@ gpu_test! {
         let extended = graph.extend(&[], |captured| Condition::new(captured, 1).map(drop));
         assert!(refusal(extended).contains("no operation depends on a condition"));
         assert!(matches!(graph.instantiate(), Err(Error::GivenUp { .. })));
+        let mut graph = Graph::capture(&context, |_| Ok(()))?;
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            graph.extend(&[], |captured| {
+                Condition::new(captured, 1)?;
+                panic!("on purpose")
+            })
+        }));
+        panicked.expect_err("the work panics");
+        assert!(matches!(graph.instantiate(), Err(Error::GivenUp { .. })));
         Ok(())
     }
 }

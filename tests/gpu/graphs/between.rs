@@ -345,6 +345,36 @@ gpu_test! {
 
 gpu_test! {
     needs 2;
+    fn s42_a_kernel_reaches_the_pool_that_it_had_access_to() -> Result<()> {
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
+        let stream = contexts[0].create_stream()?;
+        let copy_words = kernels::get(&contexts[0], "copy_words")?;
+        let ([_, used], [_, other]) = (pools()?, pools()?);
+        let far = contexts[1].create_stream()?.alloc_with::<u32>(&used.allocator(), 100)?;
+        let mut near = stream.alloc::<u32>(100)?;
+        // Another pool that stays open is no reason to reach this one.
+        other.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
+        used.set_access(contexts[0].device(), PeerAccess::ReadWrite)?;
+        let graph = Graph::capture(&contexts[0], |stream| {
+            // SAFETY: both have 100 elements.
+            unsafe {
+                stream.kernel(&copy_words).block(128).arg(&mut near).arg(&far).arg(100u32).launch()
+            }
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        // A kernel is no operation of NCCL, which none may be left out of.
+        exec.set_enabled(graph.nodes()?[0].id(), false)?;
+        exec.set_enabled(graph.nodes()?[0].id(), true)?;
+        used.set_access(contexts[0].device(), PeerAccess::None)?;
+        let why = refusal(exec.launch(&stream));
+        assert!(why.contains("needs access between") && why.ends_with("capture the graph again"), "{why}");
+        other.set_access(contexts[0].device(), PeerAccess::None)
+    }
+}
+
+gpu_test! {
+    needs 2;
     fn l_rows_between_devices() -> Result<()> {
         let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?];
         let streams = [contexts[0].create_stream()?, contexts[1].create_stream()?];

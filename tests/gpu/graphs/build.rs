@@ -1,5 +1,6 @@
 //! Graphs that are built, nested, extended, looked at.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,6 +61,30 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn l_a_step_ends_by_a_panic() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let graph = Graph::build(&context, |builder| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                builder.add(|stream| {
+                    stream.fill(&mut x, 1)?;
+                    panic!("on purpose")
+                })
+            }));
+            panicked.expect_err("the step panics");
+            builder.add(|stream| stream.fill(&mut x, 2))?;
+            Ok(())
+        })?;
+        assert_eq!((graph.node_count()?, graph.edge_count()?), (2, 1));
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn l_graphs_in_graphs() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
@@ -106,7 +131,7 @@ gpu_test! {
         drop(exec);
         let failed = graph.extend(&[], |stream| stream.synchronize());
         not_captured(failed, "a wait");
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
             graph.extend(&[], |_| panic!("on purpose"))
         }));
         assert!(panicked.is_err());

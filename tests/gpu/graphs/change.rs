@@ -251,6 +251,42 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
+    fn l_a_node_is_changed_a_hundred_times_among_others() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let [mut x, mut y, _] = buffers(&stream)?;
+        let mut fill = None;
+        let graph = Graph::build(&context, |builder| {
+            fill = Some(builder.add(|stream| stream.fill(x.slice_mut(..1)?, 1))?);
+            builder.add(|stream| stream.copy(x.slice(50..60)?, y.slice_mut(50..60)?))?;
+            Ok(())
+        })?;
+        let (mut exec, fill) = (graph.instantiate()?, fill.expect("added above"));
+        for at in 0..100 {
+            exec.set_fill(fill, x.slice_mut(at..at + 1)?, 1)?;
+        }
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [vec![10; 99], vec![1]].concat());
+        // What it does is still known, and waited for: the last range, and one of those merged before.
+        for at in [99, 10] {
+            exec.set_fill(fill, x.slice_mut(at..at + 1)?, 1)?;
+            let stalled = stall(other.as_raw());
+            other.fill(x.slice_mut(at..at + 1)?, 3)?;
+            exec.launch(&stream)?;
+            stalled.release();
+            assert_eq!(stream.download_vec(x.slice(at..at + 1)?)?, [1]);
+            let stalled = stall(stream.as_raw());
+            exec.launch(&stream)?;
+            other.fill(x.slice_mut(at..at + 1)?, 3)?; // after the launch
+            stalled.release();
+            assert_eq!(stream.download_vec(x.slice(at..at + 1)?)?, [3]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
     fn l_a_copys_ends_are_replaced() -> Result<()> {
         let context = context()?;
         let (stream, other) = (context.create_stream()?, context.create_stream()?);

@@ -50,6 +50,29 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn l05_a_hundred_streams_of_a_capture_share_memory() -> Result<()> {
+        const STREAMS: usize = 100;
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let source = stream.alloc_zeroed::<u32>(64)?;
+        let copies = (0..STREAMS).map(|_| stream.alloc::<u32>(64)).collect::<Result<Vec<_>>>();
+        let (mut copies, mut last) = (copies?, stream.alloc::<u32>(64)?);
+        let graph = Graph::capture_on(vec![&context; STREAMS], |captured| {
+            for (other, copy) in captured.iter().zip(&mut copies) {
+                other.copy(&source, &mut *copy)?; // one reader more
+                captured[0].copy(copy, &mut last)?; // after it
+            }
+            Ok(())
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&last)?, [0; 64]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn l05_replays_keep_the_order_of_events() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction, UniqueId};
 use cuda_core::{Context, Error, Graph, NcclError, Result};
-use support::{Driver, gpu_test, stall};
+use support::{Driver, gpu_test, refusal, stall};
 
 use super::{Apart, apart, buffers, devices, values};
 
@@ -199,6 +199,60 @@ gpu_test! {
         // The stream and the memory go on.
         streams[0].fill(&mut sums[0], 7)?;
         assert_eq!(streams[0].download_vec(&sums[0])?, [7; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_a_launch_that_an_abort_overtakes_uses_nothing_freed() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![3u32; 100])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let exec = graph.instantiate()?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        ranks.abort()?;
+        // As a launch that asked whether the ranks are there just before that.
+        // SAFETY: the executable and the stream are live; nothing else uses the memory before the wait.
+        let code = unsafe { cuda_core::sys::cuGraphLaunch(exec.as_raw(), streams[0].as_raw()) };
+        assert_eq!(code, cuda_core::sys::CUDA_SUCCESS);
+        streams[0].synchronize()?;
+        // The sums mean nothing, but are there.
+        streams[1].fill(&mut sums[1], 7)?;
+        assert_eq!(streams[1].download_vec(&sums[1])?, [7; 100]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl, cuda_12_0;
+    fn k_nccl_no_part_of_a_collective_is_left_out() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; 100])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let ends = [&contexts[0], &contexts[1]];
+        let reduce = Graph::capture_on(ends, |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        let mut exec = reduce.instantiate()?;
+        for node in reduce.nodes()? {
+            assert!(refusal(exec.set_enabled(node.id(), false)).contains("NCCL"));
+        }
+        // Nor by what was left out before.
+        let fill = Graph::capture_on(ends, |captured| {
+            captured.iter().zip(&mut sums).try_for_each(|(stream, sums)| stream.fill(sums, 5))
+        })?;
+        let mut other = fill.instantiate()?;
+        other.set_enabled(fill.nodes()?[0].id(), false)?;
+        assert!(refusal(other.update(&reduce)).contains("NCCL"));
+        exec.update(&reduce)?;
+        exec.launch(&streams[0])?;
+        assert_eq!(values(&streams, &sums)?, vec![vec![4u32; 100]; 2]);
         Ok(())
     }
 }

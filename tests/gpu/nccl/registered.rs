@@ -1,9 +1,12 @@
 //! Memory that communicators know.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use cuda_core::interop::ShareableHandle;
 use cuda_core::nccl::{Ranks, Reduction, RegisteredBuffer, group};
 use cuda_core::virtual_memory::{PhysicalMemory, VirtualBuffer};
-use cuda_core::{Context, Error, Graph, NcclError, Result, Stream};
+use cuda_core::{Context, DeviceBuffer, Error, Graph, NcclError, Result, Stream};
 use support::{gpu_test, refusal, stall};
 
 use super::{apart, buffers, devices};
@@ -160,6 +163,35 @@ gpu_test! {
         streams[0].synchronize()?;
         drop(pair);
         cuda_core::drops::flush();
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
+    fn k_nccl_registered_memory_stays_while_an_abort_waits_for_graphs() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut sums = buffers(&streams, |_| vec![1u32; LEN])?;
+        ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+        let (freed, seen) = mpsc::channel::<()>();
+        // The abort of the last rank is the one that waits.
+        let known = memory(&contexts[1])?;
+        let (address, owner) = (known.as_raw(), (known, freed));
+        // SAFETY: the owner keeps the memory, which nothing else uses.
+        let known = unsafe { DeviceBuffer::<u32>::from_raw(address, LEN, &contexts[1], owner) }?;
+        let known = [ranks.register(memory(&contexts[0])?)?, ranks.register(known)?];
+        let graph = Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })?;
+        streams.iter().try_for_each(|stream| stream.synchronize())?;
+        ranks.abort()?; // goes on, as long as there is the graph
+        drop(known);
+        cuda_core::drops::flush();
+        assert_eq!(seen.try_recv(), Err(mpsc::TryRecvError::Empty), "NCCL knows the memory");
+        drop(graph);
+        let gone = seen.recv_timeout(Duration::from_secs(10));
+        assert_eq!(gone, Err(mpsc::RecvTimeoutError::Disconnected), "it is freed when NCCL has ended");
         Ok(())
     }
 }

@@ -242,14 +242,8 @@ fn primary(ordinal: u32) -> cuda_sys::CUcontext {
 
 /// A foreign context, for the life of the process.
 pub(super) fn foreign() -> &'static Foreign {
-    struct Shared(Foreign);
-    // SAFETY: any thread may use the handle, and it is never destroyed.
-    unsafe impl Send for Shared {}
-    // SAFETY: a shared reference gives access to the handle alone, which threads may use
-    // concurrently.
-    unsafe impl Sync for Shared {}
-    static FOREIGN: OnceLock<Shared> = OnceLock::new();
-    &FOREIGN.get_or_init(|| Shared(Foreign::create(2))).0
+    static FOREIGN: OnceLock<Foreign> = OnceLock::new();
+    FOREIGN.get_or_init(|| Foreign::create(2))
 }
 
 /// A value that a host function owns: none may be left when a run ends.

@@ -471,3 +471,20 @@ fn s07_a_body_that_fails_makes_no_graph() {
         Ok(())
     });
 }
+
+#[test]
+fn s07_a_free_that_fails_makes_no_graph() {
+    clean(|session| {
+        let context = context()?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut scratch = stream.alloc_in_graph::<u32>(100)?;
+            stream.fill(&mut scratch, 1)?;
+            let relax = "cuThreadExchangeStreamCaptureMode";
+            session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function(relax));
+            stream.free_in_graph(scratch).expect_err("it was made to fail");
+            Ok(())
+        });
+        assert!(refusal(graph).contains("not complete"));
+        Ok(())
+    });
+}

@@ -61,15 +61,18 @@ fn l20_an_executable_goes_without_waiting_for_pinned_memory() {
     });
 }
 
+/// What a graph keeps alive.
+struct Owner(Arc<AtomicBool>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// A host function must not destroy the graph; so it must not drop what the graph needs, either.
 #[test]
 fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
-    struct Owner(Arc<AtomicBool>);
-    impl Drop for Owner {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
     clean(|session| {
         let context = primary();
         let stream = context.create_stream()?;
@@ -89,6 +92,59 @@ fn s31_a_graph_that_a_host_function_drops_goes_before_its_owner() {
         drops::flush();
         assert!(gone.load(Ordering::SeqCst));
         Ok(())
+    });
+}
+
+/// The same for an executable whose last launch is over, which no code has asked for.
+#[test]
+fn s31_an_executable_that_a_host_function_drops_goes_before_what_it_keeps() {
+    clean(|session| {
+        let context = primary();
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        let mut host = PinnedBuffer::<u32>::new(&context, 64)?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let owner = Owner(gone.clone());
+        let graph = Graph::capture(&context, |stream| {
+            stream.fill(&mut x, 1)?;
+            stream.launch_host_func_each(move || _ = &owner)
+        })?;
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        exec.launch(&stream)?;
+        // Records an event behind the launch, which is past when the host function runs.
+        other.download(&x, &mut host)?;
+        let destroy = session.hold("cuGraphExecDestroy");
+        other.launch_host_func(move || drop(exec))?;
+        other.synchronize()?;
+        destroy.await_call();
+        assert!(!gone.load(Ordering::SeqCst), "it is in front of the executable");
+        drop(destroy);
+        drops::flush();
+        assert!(gone.load(Ordering::SeqCst));
+        Ok(())
+    });
+}
+
+/// So an executable counts until its destruction, which a host function defers.
+#[test]
+fn s31_an_executable_that_a_host_function_drops_is_there_until_it_is_destroyed() {
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let graph = Graph::capture(&context, |stream| {
+            let mut x = stream.alloc_in_graph::<u32>(9)?;
+            stream.fill(&mut x, 1)
+        })?;
+        let exec = graph.instantiate()?;
+        let destroy = session.hold("cuGraphExecDestroy");
+        stream.launch_host_func(move || drop(exec))?;
+        stream.synchronize()?;
+        destroy.await_call();
+        assert!(refusal(graph.instantiate()).contains("one executable"));
+        drop(destroy);
+        drops::flush();
+        graph.instantiate().map(drop)
     });
 }
 

@@ -12,10 +12,10 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Around, Ask, Given};
 use crate::error::Result;
+use crate::process::contained::unless_panic;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
 use crate::util::on_drop::OnDrop;
-use crate::util::panic::unless_panic;
 use crate::util::sync::{lock, thread_number};
 
 /// The first lines of a log.

@@ -211,10 +211,3 @@ impl Bins {
         Contents { bins, pending: Vec::new() }
     }
 }
-
-impl Contents {
-    /// A block that other streams may still use.
-    pub(super) fn behind(block: Cached, fences: Fences) -> Self {
-        Self { bins: Vec::new(), pending: vec![(block, fences)] }
-    }
-}

@@ -8,8 +8,8 @@ use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::alloc::allocator::Allocator;
 use crate::error::{ByteCount, Error, Result};
+use crate::process::contained::{Contained, unless_panic};
 use crate::util::by_parts::debug_by;
-use crate::util::panic::{Contained, unless_panic};
 use crate::util::sync::lock;
 
 /// Id of the process-wide shared pool.
@@ -80,6 +80,9 @@ impl CachingPoolBuilder {
     }
 
     /// Sets the allocator that segments come from; `cuMemAlloc` by default.
+    ///
+    /// While it is called, threads that find no memory in the pool wait for it, since it may bring some. So
+    /// it may allocate from the pool itself, but must not wait for another thread that does.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, CachingPool};

@@ -1,5 +1,6 @@
 //! One context's address space of a pool, below its streams' caches.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -18,7 +19,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
 use crate::util::on_drop::OnDrop;
-use crate::util::sync::{lock, thread_number};
+use crate::util::sync::lock;
 use crate::util::turns::Turns;
 use crate::wait::PendingMark;
 
@@ -40,6 +41,11 @@ pub(super) const LOOKED_AT: usize = 16;
 /// All streams, for when there is no more memory.
 pub(super) const ALL: usize = usize::MAX;
 
+thread_local! {
+    /// How many heaps' memory this thread has in hand.
+    static IN_HAND: Cell<usize> = const { Cell::new(0) };
+}
+
 /// What the heap's lock guards.
 #[derive(Default)]
 pub(super) struct HeapState {
@@ -49,9 +55,9 @@ pub(super) struct HeapState {
     pub(super) pending_bytes: usize,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
-    /// The threads that have memory in hand, where others do not find it: they allocate a segment, give
-    /// one back, or empty stream caches.
-    moving: Vec<u64>,
+    /// The number of threads that have memory in hand, where others do not find it: they allocate a
+    /// segment, give one back, or empty stream caches.
+    moving: usize,
     /// How often such memory came or went.
     pub(super) moves: u64,
     pub(super) reserved_peak: usize,
@@ -150,28 +156,24 @@ impl Heap {
         drop(spent);
     }
 
-    /// Lets other threads that find no memory [wait](Self::wait_for_others) for this one, which has some in
-    /// hand until it drops the result.
+    /// To be called before this thread takes memory that other threads then cannot find. Until the result is
+    /// dropped, threads that find none [wait](Self::wait_for_others) for this one.
     pub(super) fn begin_move(&self) -> OnDrop<impl FnOnce() + use<'_>> {
-        let thread = thread_number();
-        self.with(|state| state.moving.push(thread));
+        IN_HAND.set(IN_HAND.get() + 1);
+        self.with(|state| state.moving += 1);
         OnDrop::new(move || {
-            self.with(|state| {
-                let at = state.moving.iter().position(|other| *other == thread);
-                at.map(|at| state.moving.swap_remove(at));
-            });
+            IN_HAND.set(IN_HAND.get() - 1);
+            self.with(|state| state.moving -= 1);
             self.moved.notify_all();
         })
     }
 
-    /// Waits while other threads have memory in hand. Returns whether some has come or gone since there were
-    /// `seen` moves. It does not wait for what the calling thread has in hand, whose allocator or hook may
-    /// have called.
+    /// Waits while other threads are between [`begin_move`](Self::begin_move) and its end. Returns whether
+    /// memory has come or gone since there were `seen` moves. A thread that is there itself, and allocates in
+    /// an allocator or a hook that it calls, does not wait: the others may be waiting for it.
     pub(super) fn wait_for_others(&self, seen: u64) -> bool {
-        let thread = thread_number();
-        let nothing_came = |state: &mut HeapState| {
-            state.moves == seen && state.moving.iter().any(|other| *other != thread)
-        };
+        let waits = IN_HAND.get() == 0;
+        let nothing_came = |state: &mut HeapState| waits && state.moves == seen && state.moving > 0;
         let waited = self.moved.wait_while(self.locked(), nothing_came);
         let state = waited.unwrap_or_else(PoisonError::into_inner);
         let moved = state.moves != seen;

@@ -1,9 +1,9 @@
 //! The caching pool: keeps freed blocks for later allocations.
 //!
-//! Each stream has an [cache](stream_cache): for each pool that it has allocated from, [bins] of
-//! blocks that it may use at once, by size. An allocation that hits its bin, and the free that
-//! refills it, cost one exchange each of a flag on a cache line of the stream's own, whatever thread
-//! does it; the block carries the references that its next owner needs.
+//! Each stream has a [cache](stream_cache): for each pool that it has allocated from, [bins], by
+//! size, of blocks that it may use at once. An allocation that finds a block in its bin, and the free
+//! that puts one back, each cost one atomic exchange of a flag, on a cache line that belongs to this
+//! stream alone. The block carries the references that its next owner needs.
 //!
 //! Below the bins of all streams of a context there is, for each pool, one [heap]: an [address
 //! space](space) of segments in which free ranges join their neighbours, and from which the

@@ -233,7 +233,7 @@ impl CachedBlocks {
     /// [`CachedBlocks::put`] of a block that other streams may still use.
     fn put_behind(&mut self, block: Cached, fences: Fences) -> Option<Contents> {
         let Some(bins) = self.accept(&block) else {
-            return Some(Contents::behind(block, fences));
+            return Some(Contents { bins: Vec::new(), pending: vec![(block, fences)] });
         };
         bins.put_behind(block, fences);
         None

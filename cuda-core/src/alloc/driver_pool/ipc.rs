@@ -13,12 +13,12 @@ use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 #[cfg(unix)]
+use crate::context::peer::PeerAccess;
+#[cfg(unix)]
 use crate::device::Device;
 use crate::error::{Error, Result, asked};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
-#[cfg(unix)]
-use crate::peer::PeerAccess;
 #[cfg(unix)]
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::release::FailedRelease;

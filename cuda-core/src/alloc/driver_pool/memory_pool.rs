@@ -8,11 +8,11 @@ use cuda_sys::{CUdeviceptr, CUmemPoolProps, CUmemoryPool, symbol as cu};
 use super::stream_ordered::{self, DriverPool};
 use crate::alloc::DeviceAllocator;
 use crate::alloc::allocator::Allocator;
+use crate::context::peer::{self, Changes, PeerAccess};
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
 use crate::memory::device::NOWHERE;
-use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
@@ -20,7 +20,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::stream::Stream;
-use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::core::StreamCore;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -352,13 +352,15 @@ impl MemoryPool {
     /// `cuMemPoolSetAccess`.
     ///
     /// Closing it, or opening it for reads alone, waits for all contexts of both devices that this crate
-    /// knows, since their work may need the access, and for those of all devices once a graph was captured
-    /// that does; and again if another thread has enqueued a copy between the devices meanwhile, or a kernel
-    /// or a graph that uses the other's memory. Copies work without it, at a tenth of the speed; kernels, and
-    /// graphs with copies between the two devices, are refused as after
+    /// knows, since their work may need the access; once a graph was captured that needs it, for those of
+    /// all devices. It waits again if another thread meanwhile enqueues a copy between the devices, or a
+    /// kernel or a graph that uses the other's memory.
+    ///
+    /// Without the access, copies work at a tenth of the speed; kernels, and graphs with copies between the
+    /// two devices, are refused as after
     /// [`Context::disable_peer_access`](crate::Context::disable_peer_access). A default pool that is closed
-    /// stays so until it is opened, here or by
-    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
+    /// stays so until this call or [`Context::enable_peer_access`](crate::Context::enable_peer_access)
+    /// opens it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
@@ -426,7 +428,7 @@ impl MemoryPool {
     }
 }
 
-/// # Closing
+/// # As an allocator
 impl MemoryPool {
     /// Allocates from the pool whatever [`Stream::alloc`] allocates, with
     /// [`with_allocator`](crate::with_allocator) or
@@ -450,7 +452,7 @@ impl MemoryPool {
         bytes: usize,
     ) -> Result<Option<(CUdeviceptr, u64)>> {
         let op = "cuMemAllocFromPoolAsync";
-        same_device(op, core, self.device())?;
+        core.device().require_same(op, self.device())?;
         let raw = self.live()?;
         self.can_allocate()?;
         if bytes == 0 {

@@ -66,19 +66,3 @@ fn parsed(setting: Option<&OsStr>) -> Result<u8> {
         _ => Err(Error::malformed("CUDA_CORE_PINNED", &text.to_string_lossy(), "slab or driver")),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_setting_is_read_or_refused() {
-        let parsed = |text: &str| parsed(Some(OsStr::new(text))).ok();
-        assert_eq!((parsed("slab"), parsed("driver")), (Some(SLAB), Some(DRIVER)));
-        for text in ["", "Driver", "drivers", "0"] {
-            assert_eq!(parsed(text), None, "{text:?}");
-        }
-        assert_eq!(parsed(" driver\n"), Some(DRIVER), "what is around it");
-        assert_eq!(super::parsed(None).ok(), Some(SLAB));
-    }
-}

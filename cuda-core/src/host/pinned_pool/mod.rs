@@ -79,10 +79,10 @@ pub(crate) struct Slabs {
     turn: Mutex<()>,
 }
 
-/// Those of the process.
+/// The slabs of the process.
 pub(crate) static SHARED: Slabs = Slabs::new();
 
-/// All others.
+/// The slabs of every other [`PinnedPool`].
 static OTHERS: Mutex<Vec<Weak<Slabs>>> = Mutex::new(Vec::new());
 
 /// A chunk of at least `bytes`, which are not zero, near the context's device; usable in every

@@ -7,7 +7,7 @@ use super::texel_side::{CopySide, TexelDestination, TexelSource};
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::{Bound, same_device};
+use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
@@ -45,7 +45,7 @@ impl<K: StreamKind> Stream<K> {
         let (source, mut destination) = (source.into(), destination.into());
         let core = self.core();
         let view = destination.as_view();
-        same_device(OP, core, view.device())?;
+        core.device().require_same(OP, view.device())?;
         let (from, read) = source.checked(core, view.extent())?;
         if view.is_empty() {
             return Ok(());
@@ -81,7 +81,7 @@ impl<K: StreamKind> Stream<K> {
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
         let core = self.core();
-        same_device(OP, core, source.device())?;
+        core.device().require_same(OP, source.device())?;
         let (to, write) = destination.written.checked(core, source.extent())?;
         if source.is_empty() {
             return Ok(());

@@ -14,7 +14,6 @@ use crate::memory::within;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::extent::Extent;
-use crate::util::by_parts::debug_by;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
@@ -132,11 +131,5 @@ impl<T: Texel> MipmappedArray<T> {
     /// [`Error::Invalid`] for a level that does not exist.
     pub fn extent(&self, level: u32) -> Result<Extent> {
         Ok(self.at(level)?.extent)
-    }
-}
-
-debug_by! {
-    [T: Texel] MipmappedArray<T>: |it| "MipmappedArray" {
-        shape: it.shape(), levels: it.levels(), device: it.device()
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol as cu};
 
-use crate::context::Context;
-use crate::device::Device;
+use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
 use crate::memory::{self, Block, Storage};
 use crate::process::driver;
@@ -136,15 +135,7 @@ impl<T: Texel, L> TexelArray<T, L> {
         self.storage.ensure().map_or(ArrayShape::D1 { width: 0 }, |()| self.shape)
     }
 
-    /// The context that it was created in.
-    pub fn context(&self) -> &Context {
-        self.storage.context()
-    }
-
-    /// The device that it is on.
-    pub fn device(&self) -> Device {
-        self.context().device()
-    }
+    of_context! { "The context that it was created in.": |it| it.storage.context() }
 
     pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
         &self.storage
@@ -354,4 +345,8 @@ impl<T: Texel> CudaArray<T> {
     }
 }
 
-debug_by! { [T: Texel] CudaArray<T>: |it| "CudaArray" { shape: it.shape(), device: it.device() } }
+debug_by! {
+    [T: Texel, L] TexelArray<T, L>: |it| "TexelArray" {
+        raw: it.storage.block().address, shape: it.shape(), device: it.device()
+    }
+}

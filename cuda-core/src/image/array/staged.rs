@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::memory::Place;
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::same_device;
 use crate::types::extent::{Extent, Origin};
 use crate::types::pod::{bytes_of, bytes_of_mut};
 
@@ -47,7 +46,7 @@ impl<K: StreamKind> Stream<K> {
         let mut destination = destination.into();
         same_len(OP, source.len(), destination.len())?;
         let core = self.core();
-        same_device(OP, core, destination.as_view().device())?;
+        core.device().require_same(OP, destination.as_view().device())?;
         if source.is_empty() {
             return Ok(());
         }
@@ -106,7 +105,7 @@ impl<K: StreamKind> Stream<K> {
         let source = source.into();
         same_len(OP, source.len(), destination.len())?;
         let core = self.core();
-        same_device(OP, core, source.device())?;
+        core.device().require_same(OP, source.device())?;
         if destination.is_empty() {
             return Ok(());
         }

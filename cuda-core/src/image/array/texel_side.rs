@@ -20,7 +20,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Place};
-use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
 use crate::util::by_parts::debug_by;
@@ -153,7 +153,7 @@ impl<'a, T: Texel> TexelSource<'a, T> {
     ) -> Result<(CopySide, Touch<'a>)> {
         let is_source = self.touch.access == Access::Read;
         if let Some(device) = self.on {
-            same_device(OP, core, device)?;
+            core.device().require_same(OP, device)?;
         }
         match self.size {
             TexelSize::Texels(len) => {
@@ -212,8 +212,4 @@ from! {
 }
 
 debug_by! { [T: Texel] TexelSource<'_, T>: |it| "TexelSource" { size: it.size, on: it.on } }
-debug_by! {
-    [T: Texel] TexelDestination<'_, T>: |it| "TexelDestination" {
-        size: it.written.size, on: it.written.on
-    }
-}
+debug_by! { [T: Texel] TexelDestination<'_, T>: |it| "TexelDestination"(it.written) }

@@ -201,13 +201,5 @@ from! {
     ['a, T: Texel] &ArraySlice<'a, T> => ArraySlice<'a, T>: |it| *it;
 }
 
-debug_by! {
-    [T: Texel] ArraySlice<'_, T>: |it| "ArraySlice" {
-        origin: it.origin, extent: it.extent
-    }
-}
-debug_by! {
-    [T: Texel] ArraySliceMut<'_, T>: |it| "ArraySliceMut" {
-        origin: it.view.origin, extent: it.view.extent
-    }
-}
+debug_by! { [T: Texel] ArraySlice<'_, T>: |it| "ArraySlice({} at {})", it.extent, it.origin }
+debug_by! { [T: Texel] ArraySliceMut<'_, T>: |it| "ArraySliceMut of {:?}", it.view }

@@ -149,10 +149,10 @@ const NORMALIZED_COORDINATES: u32 = cuda_sys::CU_TRSF_NORMALIZED_COORDINATES;
 const SRGB: u32 = cuda_sys::CU_TRSF_SRGB;
 
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($field:ident: $type:ty),+) => $target:ident = $value:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($field:ident: $type:ty),*) => $target:ident = $value:expr;)*) => {$(
         $(#[$doc])*
         #[must_use]
-        pub fn $name(mut self, $($field: $type),+) -> Self {
+        pub fn $name(mut self, $($field: $type),*) -> Self {
             self.$target = $value;
             self
         }
@@ -176,13 +176,8 @@ impl TextureDescriptor {
         with_border(border: [f32; 4]) => border = border;
         /// How the levels of a mipmap are sampled; by default the largest image alone.
         with_mipmap(mipmap: MipmapSampling) => mipmap = mipmap;
-    }
-
-    /// Bytes are converted from sRGB to linear when they are read as floats; by default they are not.
-    #[must_use]
-    pub fn with_srgb(mut self) -> Self {
-        self.srgb = true;
-        self
+        /// Bytes are converted from sRGB to linear when they are read as floats; by default they are not.
+        with_srgb() => srgb = true;
     }
 }
 
@@ -302,7 +297,8 @@ mod tests {
         let normalized = TextureDescriptor { read: ReadMode::NormalizedFloat, ..plain };
         assert!(normalized.check::<[u16; 2]>("op").is_ok());
         assert!(normalized.check::<i32>("op").is_err());
-        let srgb = TextureDescriptor { srgb: true, ..plain };
+        let srgb = plain.with_srgb();
+        assert!(srgb.srgb && !plain.srgb);
         assert!(srgb.check::<[u8; 4]>("op").is_ok());
         assert!(srgb.check::<u16>("op").is_err());
     }

@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::image::array::texel::Texel;
 use crate::process::driver;
 use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
 
 pub(crate) mod descriptor;
 pub(crate) mod object;
@@ -150,9 +149,3 @@ impl<T: Texel> Texture<T> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub type BoundTexture<'a> = BoundObject<'a, TextureKind>;
-
-debug_by! {
-    [T: Texel] Texture<T>: |it| "Texture" {
-        handle: it.as_raw(), array: it.made().array(), device: it.device()
-    }
-}

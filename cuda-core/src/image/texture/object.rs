@@ -150,6 +150,12 @@ impl<'a, K: ObjectKind> BoundObject<'a, K> {
     }
 }
 
+debug_by! {
+    [T: Texel, K: ObjectKind] ImageObject<T, K>: |it| "ImageObject" {
+        kind: K::RESOURCE, handle: it.as_raw(), array: it.made().array(), device: it.device()
+    }
+}
+
 debug_by! { [K: ObjectKind] BoundObject<'_, K>: |it| "BoundObject" { handle: it.handle } }
 
 impl<K: ObjectKind> Release for LiveObject<K> {

@@ -11,7 +11,6 @@ use crate::image::array::texel::Texel;
 use crate::process::driver;
 use crate::timeline::ledger::Access;
 use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
 
 /// The kind of object that a [`Surface`] is.
 #[derive(Debug)]
@@ -122,5 +121,3 @@ impl<T: Texel> Surface<T> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub type BoundSurface<'a> = BoundObject<'a, SurfaceKind>;
-
-debug_by! { [T: Texel] Surface<T>: |it| "Surface" { handle: it.as_raw(), device: it.device() } }

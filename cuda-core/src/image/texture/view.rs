@@ -190,6 +190,4 @@ from! {
         |it| it.as_view().into();
 }
 
-debug_by! { [T: Texel] TextureSource<'_, T>: |it| "TextureSource" { made: it.made } }
-
-debug_by! { [] Made: |it| "Made" { array: it.array() } }
+debug_by! { [T: Texel] TextureSource<'_, T>: |it| "TextureSource" { array: it.made.array() } }

@@ -9,6 +9,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::OP;
 use crate::context::Context;
+use crate::context::peer::{self, Confined, Crossing};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedMemory, device_ptr_of};
@@ -21,7 +22,6 @@ use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::module::Function;
-use crate::peer::{self, Confined, Crossing};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, LedgerOf, Touch};
 use crate::timeline::recording::{Condition, Reached, Recording};
 use crate::types::pod::{Pod, bytes_of};
@@ -459,10 +459,10 @@ impl<'a> Touched<'a> {
         self.far.is_empty()
     }
 
-    /// Notes in a capture what the launch reaches by that access.
+    /// Notes in a capture what the launch reaches by that access. To be called while it [crosses](Self::cross).
     pub(super) fn note_reached(&self, recording: &Recording) {
         for far in &self.far {
-            recording.note_reached(Reached { by: self.context.clone(), memory: far.what });
+            recording.note_reached(Reached::captured(self.context, far.what));
         }
     }
 

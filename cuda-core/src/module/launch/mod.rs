@@ -262,9 +262,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
     /// * On a stream of [`Graph::capture`](crate::Graph::capture), all this holds for each launch of
-    ///   the graph, whichever other operations safe code leaves out of an executable or changes:
-    ///   [`GraphExec::set_enabled`](crate::GraphExec::set_enabled), `set_copy`, `set_fill`. Work that another thread enqueues at the same moment may then use the memory at
-    ///   the same time.
+    ///   the graph, also if safe code changes the other operations of an executable or leaves them out:
+    ///   [`GraphExec::set_enabled`](crate::GraphExec::set_enabled), `set_copy`, `set_fill`. Work that
+    ///   another thread enqueues during such a launch may use the memory at the same time as the kernel.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -199,11 +199,6 @@ impl<'a> Touch<'a> {
 }
 
 impl Ledger {
-    /// The ledger of an allocation that `stream` makes at `seq`.
-    pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
-        Self::after(range, stream.at(seq))
-    }
-
     /// The ledger of memory that the graph of that capture allocates: only its operations may use it.
     /// No stream finds that there is nothing to wait for.
     pub(crate) fn within(capture: u64) -> Self {
@@ -448,7 +443,8 @@ impl Ledger {
             if let Some(reader) = self.reader.get() {
                 let mark = reader.timeline.at(reader.seq.load(Ordering::SeqCst));
                 let range = reader.range.clone();
-                shared.push(LedgerEntry { range, access: Access::Read, mark }, &mut spent);
+                let entry = LedgerEntry { range, access: Access::Read, mark };
+                shared.change(|entries| entries.push(entry, &mut spent));
             }
         }
         let kept = KeptMemory::of(shared);

@@ -16,7 +16,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::entries::{Entries, LedgerEntry, has_completed, overlap, thin_out};
+use super::entries::{Entries, has_completed, overlap, thin_out, within};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::process::{deferred, driver};
 use crate::timeline::{Mark, Timeline};
@@ -186,10 +186,6 @@ impl SharedLedger {
         self.change(|entries| entries.prune_of(asked, &mut spent));
     }
 
-    pub(super) fn push(&self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
-        self.change(|entries| entries.push(entry, spent));
-    }
-
     /// Changes the entries of streams.
     pub(super) fn change<R>(&self, f: impl FnOnce(&mut Entries) -> R) -> R {
         let mut uses = lock(&self.uses);
@@ -204,9 +200,13 @@ impl SharedLedger {
         self.change(|_| ());
     }
 
-    /// Enters what an executable graph does whenever it is launched.
+    /// Enters what an executable graph does whenever it is launched, in place of what that includes.
     pub(crate) fn enter(&self, range: Bytes, access: Access, last: &Arc<LastLaunch>) {
         let mut uses = lock(&self.uses);
+        uses.launches.retain(|known| {
+            let included = within(&known.range, &range) && known.access <= access;
+            !(included && Arc::ptr_eq(&known.last, last))
+        });
         uses.launches.push(LaunchUse { range, access, last: last.clone() });
         self.only.store(uses.only(), Ordering::Release);
     }
@@ -321,5 +321,23 @@ impl Drop for KeptMemory {
         // Frees the memory, if its buffer is gone: not under the lock.
         drop(uses);
         drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node of an executable may be changed any number of times.
+    #[test]
+    fn a_use_takes_the_place_of_those_it_includes() {
+        let (ledger, last) = (SharedLedger::new(Entries::None), Arc::default());
+        for end in 1..100 {
+            ledger.enter(0..end, Access::Read, &last);
+            assert_eq!(lock(&ledger.uses).launches.len(), 1);
+        }
+        ledger.enter(0..9, Access::Write, &last);
+        ledger.enter(0..99, Access::Read, &Arc::default());
+        assert_eq!(lock(&ledger.uses).launches.len(), 3);
     }
 }

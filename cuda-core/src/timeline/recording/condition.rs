@@ -41,7 +41,7 @@ pub struct Condition {
     raw: u64,
     /// No other condition of the process ever has it.
     id: u64,
-    /// That of the capture that it was made in.
+    /// The id of the capture that it was made in.
     capture: u64,
     context: Context,
     /// What orders the operations that set it and the one that depends on it.

@@ -94,7 +94,8 @@ impl OpenRecording {
         used: PlacedUse,
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> Result<()> {
-        let relaxed = RelaxedCaptureMode::enter()?;
+        let relaxed = RelaxedCaptureMode::enter();
+        let relaxed = relaxed.inspect_err(|_| self.uses.is_broken = true)?;
         let used = [used];
         let (_, made) = self.record(bound, &used, || bound.enqueue(op, call));
         drop(relaxed);

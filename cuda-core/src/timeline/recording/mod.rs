@@ -11,6 +11,7 @@
 //! * [`Order::Access`]: each operation depends on those that it conflicts with, and on nothing
 //!   else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -108,10 +109,6 @@ struct PlacedUse {
 }
 
 impl Recording {
-    pub(crate) fn new(order: Order) -> Arc<Self> {
-        Self::within(None, order)
-    }
-
     /// A capture that is a part of `outer`, if there is one.
     pub(crate) fn within(outer: Option<Arc<Self>>, order: Order) -> Arc<Self> {
         let order = match order {
@@ -272,7 +269,7 @@ impl Recording {
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Node> {
         self.with_order(|by_access, _| by_access.begin_step(after))??;
-        let worked = work();
+        let worked = catch_unwind(AssertUnwindSafe(work));
         let ended = self.with_order(|by_access, uses| {
             let node = by_access.end_step(bound)?;
             // Unless it is that of the last operation, it does nothing.
@@ -280,8 +277,9 @@ impl Recording {
                 uses.note_node(bound, node, Box::default());
             }
             Ok(node)
-        })?;
-        worked.and(ended)
+        });
+        let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
+        worked.and(ended?)
     }
 
     /// Calls `f` for a capture that is ordered by access.

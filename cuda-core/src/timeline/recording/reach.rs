@@ -4,15 +4,25 @@ use std::sync::Arc;
 
 use super::{KeptAlive, Recording};
 use crate::context::Context;
+use crate::context::peer::{self, Confined, Crossing, Moment};
 use crate::error::{Error, Result};
-use crate::peer::{self, Confined, Crossing, Moment};
 use crate::util::sync::lock;
 
 /// Memory of another device that kernels of a context reach.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Reached {
-    pub(crate) by: Context,
-    pub(crate) memory: Confined,
+    by: Context,
+    memory: Confined,
+    /// For memory of a pool, when it was captured: whether the context still has access to that very pool is
+    /// not known after a revocation.
+    at: Option<Moment>,
+}
+
+impl Reached {
+    /// To be called while the crossing of the two devices is held, of a context that has access.
+    pub(crate) fn captured(by: &Context, memory: Confined) -> Self {
+        Self { by: by.clone(), memory, at: memory.is_of_a_pool().then(Moment::now) }
+    }
 }
 
 impl KeptAlive for Reached {
@@ -21,14 +31,17 @@ impl KeptAlive for Reached {
     }
 
     fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
-        let Self { by, memory } = self;
+        let Self { by, memory, at } = self;
         let crossing = peer::crossing(by.device(), memory.device);
-        if peer::has_access(by, *memory) {
+        let cure = if at.is_some_and(|at| crossing.was_revoked_since(at)) {
+            "give it, and capture the graph again"
+        } else if peer::has_access(by, *memory) {
             return Ok(Some(crossing));
-        }
+        } else {
+            "`Context::enable_peer_access` or `DeviceGroup::enable_all_peers` gives it"
+        };
         let why = format!(
-            "the graph needs access between device {} and device {}, which was not given or was revoked: \
-             `Context::enable_peer_access` or `DeviceGroup::enable_all_peers` gives it",
+            "the graph needs access between device {} and device {}, which was not given or was revoked: {cure}",
             by.device().ordinal(),
             memory.device.ordinal()
         );

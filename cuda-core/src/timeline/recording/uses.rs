@@ -8,8 +8,9 @@ use cuda_sys::CUgraph;
 
 use super::{CopiesBetween, Node};
 use crate::context::Context;
+use crate::context::peer::Crossing;
 use crate::error::Result;
-use crate::peer::Crossing;
+use crate::process::contained::contain;
 use crate::process::deferred;
 use crate::process::handle::Handle;
 use crate::timeline::core::Bound;
@@ -17,7 +18,6 @@ use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,
 };
 use crate::timeline::{Mark, Timeline};
-use crate::util::panic::contain;
 
 /// What the operations of a graph use, and what is kept alive for them.
 #[derive(Default)]
@@ -137,6 +137,11 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
         false
     }
 
+    /// Whether it is a rank of NCCL, whose operations wait for those of other ranks.
+    fn is_rank(&self) -> bool {
+        false
+    }
+
     /// Asked of what [may end](Self::may_end) before the call `op`, which makes or launches an executable:
     /// the error of a call after that end, or what the call holds so that the end does not come meanwhile.
     fn admits(&self, _op: &'static str) -> Result<Option<Crossing>> {
@@ -155,7 +160,7 @@ pub(crate) struct NodeUses {
     /// The [keys](UsedMemory::key) of the memory that it uses, one for each use. None if what it uses
     /// is unknown.
     pub(crate) keys: Box<[usize]>,
-    /// That of the stream.
+    /// The context of the stream that it was captured on.
     pub(crate) context: Context,
     pub(crate) on: CapturedOn,
 }
@@ -199,6 +204,9 @@ pub(crate) struct CapturedOn {
     /// first operations.
     pub(crate) stream: (u32, u32),
 }
+
+/// Ranges of an allocation beyond which those that changed nodes use are merged.
+const MOST_RANGES: usize = 32;
 
 /// An allocation that a graph uses.
 #[derive(Clone)]
@@ -250,6 +258,22 @@ impl UsedMemory {
         }
     }
 
+    /// Merges the ranges of each kind of access if there are many, since nodes were changed: which ranges
+    /// only they have used before is unknown. This costs waits that are not needed.
+    pub(crate) fn merge(&mut self, last: &Arc<LastLaunch>) {
+        if self.uses.len() <= MOST_RANGES {
+            return;
+        }
+        self.kept.ledger().leave(last);
+        let merged = [Access::Write, Access::Read].into_iter().filter_map(|access| {
+            let ranges = self.uses.iter().filter(|known| known.1 == access).map(|known| &known.0);
+            let all = ranges.cloned().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+            Some((all?, access))
+        });
+        self.uses = merged.collect();
+        self.enter(last);
+    }
+
     /// Adds a use, unless one that is known covers it; removes those that it covers.
     pub(crate) fn add(&mut self, range: Bytes, access: Access) {
         if !self.covers(&range, access) {
@@ -263,4 +287,27 @@ impl UsedMemory {
 /// Whether one use is part of another.
 fn includes(outer: &(Bytes, Access), inner: &(Bytes, Access)) -> bool {
     within(&inner.0, &outer.0) && inner.1 <= outer.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::ledger::Ledger;
+
+    #[test]
+    fn many_ranges_are_merged_by_access() {
+        let (ledger, last) = (Ledger::default(), Arc::new(LastLaunch::default()));
+        let touch = Touch::shared(&ledger, 100..101, Access::Read, InGraphs::Kept);
+        let mut used = UsedMemory::keep(&touch).expect("a graph can keep it");
+        used.enter(&last);
+        for at in (0..1000).step_by(2) {
+            used.add(at..at + 1, Access::Write);
+            used.kept.ledger().enter(at..at + 1, Access::Write, &last);
+            used.merge(&last);
+            assert!(used.uses.len() <= MOST_RANGES);
+        }
+        let mut all = (0..1000).step_by(2);
+        assert!(all.all(|at| used.covers(&(at..at + 1), Access::Write)));
+        assert!(!used.covers(&(0..1000), Access::Read));
+    }
 }

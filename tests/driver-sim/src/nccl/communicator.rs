@@ -156,8 +156,14 @@ impl State {
         }
     }
 
-    /// Removes a communicator. Its operations in streams go on, with results that mean nothing.
+    /// Removes a communicator, with what it knows of memory.
     pub(crate) fn remove_communicator(&mut self, id: Id) {
+        self.retire_communicator(id);
+        self.forget_registered(id);
+    }
+
+    /// Retires a communicator. Its operations in streams go on, with results that mean nothing.
+    pub(crate) fn retire_communicator(&mut self, id: Id) {
         let Some(comm) = self.nccl.communicators.remove(&id) else {
             return;
         };
@@ -177,6 +183,14 @@ impl State {
             group.items.retain(|item| item.communicator != id);
             group.members.retain(|member| *member != id);
         }
+        if let Some(clique) = comm.clique {
+            self.forget_clique(clique);
+        }
+        crate::state::CHANGED.notify_all();
+    }
+
+    /// Ends the registrations of a communicator.
+    pub(crate) fn forget_registered(&mut self, id: Id) {
         let mut handles = Vec::new();
         self.nccl.registered.retain(|_, registered| {
             let own = registered.communicator == id;
@@ -186,9 +200,5 @@ impl State {
         for handle in handles {
             self.nccl.registered_handles.retire(handle);
         }
-        if let Some(clique) = comm.clique {
-            self.forget_clique(clique);
-        }
-        crate::state::CHANGED.notify_all();
     }
 }

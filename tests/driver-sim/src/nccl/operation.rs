@@ -187,9 +187,9 @@ impl State {
         };
         let (at, call) = (Point { stream, seq: op.seq }, op.call);
         let id = operation.communicator;
+        // NCCL frees what a graph uses when the last graph is gone, also after an abort.
         let Some(comm) = self.nccl.communicators.get_mut(&id) else {
-            let message = "the communicator that was captured is gone".to_owned();
-            return self.log.violation(ViolationKind::DanglingHandle, call, message);
+            return;
         };
         if comm.last.len() >= MANY {
             // The branches of launches that the host knows to be done.

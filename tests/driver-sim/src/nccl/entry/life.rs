@@ -1,7 +1,11 @@
 //! The ends of communicators.
 
+use std::time::Duration;
+
 use crate::call::Call;
 use crate::engine::clock::Point;
+use crate::engine::work::Work;
+use crate::graph::node::Task;
 use crate::handle::Id;
 use crate::nccl::raw::{Code, RawComm};
 use crate::report::ViolationKind;
@@ -46,9 +50,29 @@ nccl_entries! {
             return Ok(());
         }
         let id = call.communicator(comm)?;
-        call.remove_communicator(id);
+        // Operations of a single rank are none of NCCL's.
+        let has_peers = |id: &Id| call.nccl.cliques.get(id).is_some_and(|it| it.ranks.len() > 1);
+        let clique = call.nccl.communicators[&id].clique.filter(has_peers);
+        call.retire_communicator(id);
+        // The last rank of a process waits for graphs, before it lets go of memory.
+        while clique.is_some_and(|clique| is_only_in_graphs(call, clique)) {
+            call.wait(Some(Duration::from_millis(1)));
+        }
+        call.forget_registered(id);
         Ok(())
     }
+}
+
+/// Whether graphs have operations of a clique that has no communicators any more.
+fn is_only_in_graphs(call: &Call, clique: Id) -> bool {
+    let is_alive = call.nccl.communicators.values().any(|other| other.clique == Some(clique));
+    let is_of_it = |task: &Task| match &task.work {
+        Work::Communicate(operation) => operation.clique == clique,
+        _ => false,
+    };
+    let nodes = call.graphs.nodes.values().map(|node| &node.task);
+    let steps = call.graphs.execs.values().flat_map(|exec| &exec.steps).map(|step| &step.task);
+    !is_alive && nodes.chain(steps).any(is_of_it)
 }
 
 /// A stream with work of a communicator that the host has not waited for.

@@ -10,11 +10,11 @@ use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{DeviceBuffer, NOWHERE};
 use crate::memory::shared::SharedSlice;
 use crate::memory::{byte_len, recast};
+use crate::process::contained::contain;
 use crate::process::{deferred, driver};
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
 use crate::util::by_parts::debug_by;
-use crate::util::panic::contain;
 
 /// A managed tensor that another library produced: see the [module](super). Dropping it calls the
 /// producer's deleter.
@@ -68,8 +68,8 @@ unsafe impl Sync for ImportedTensor {}
 const FROM_RAW: &str = "dlpack::ImportedTensor::from_raw";
 const INTO_BUFFER: &str = "dlpack::ImportedTensor::into_buffer";
 
-/// Of the buffer of a tensor that others may read, too, so that no
-/// [`SharedSlice::try_into_buffer`] makes it one to write.
+/// The extra part of the buffer of a tensor that other code may read, too. No caller can name this
+/// type, so [`SharedSlice::try_into_buffer`] never returns that buffer, which could be written.
 struct ReadAlone;
 
 impl ImportedTensor {
@@ -103,7 +103,7 @@ impl ImportedTensor {
         // SAFETY: as above.
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
         let read_only = flags & DLManagedTensorVersioned::READ_ONLY != 0;
-        Self::of(tensor, read_only, stream, || RawTensor::Versioned(raw))
+        Self::of(tensor, read_only, stream, RawTensor::Versioned(raw))
     }
 
     /// [`ImportedTensor::from_raw`] for the struct before DLPack 1.0, from a capsule named
@@ -118,15 +118,10 @@ impl ImportedTensor {
         let raw = NonNull::new(raw).ok_or_else(null)?;
         // SAFETY: a live tensor, by the caller's promise.
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
-        Self::of(tensor, false, stream, || RawTensor::Unversioned(raw))
+        Self::of(tensor, false, stream, RawTensor::Unversioned(raw))
     }
 
-    fn of(
-        tensor: DLTensor,
-        read_only: bool,
-        stream: &Stream,
-        take: impl FnOnce() -> RawTensor,
-    ) -> Result<Self> {
+    fn of(tensor: DLTensor, read_only: bool, stream: &Stream, raw: RawTensor) -> Result<Self> {
         // A use by another stream would wait for a point of the capture, and so join it.
         if let Some(recording) = stream.core().timeline().recording() {
             return Err(recording.refusal(FROM_RAW));
@@ -134,12 +129,8 @@ impl ImportedTensor {
         let is_shaped = tensor.ndim == 0 || (tensor.ndim > 0 && !tensor.shape.is_null());
         let shape = || numbers(&tensor, tensor.shape);
         if is_shaped && shape().iter().all(|length| *length >= 0) {
-            return Ok(Self {
-                raw: OwnedTensor(take()),
-                tensor,
-                read_only,
-                stream: stream.clone(),
-            });
+            let (raw, stream) = (OwnedTensor(raw), stream.clone());
+            return Ok(Self { raw, tensor, read_only, stream });
         }
         Err(Error::invalid(FROM_RAW, "the tensor's shape is null, or a length in it is negative"))
     }
@@ -241,7 +232,7 @@ impl ImportedTensor {
         let seq = timeline.issue();
         let given_at = Some((timeline.id(), seq));
         let mut buffer: DeviceBuffer<T> = kept_by(context, address, bytes, len, raw, given_at);
-        *buffer.storage.ledger_mut() = Ledger::allocated(0..bytes, timeline, seq);
+        *buffer.storage.ledger_mut() = Ledger::after(0..bytes, timeline.at(seq));
         Ok(buffer)
     }
 

@@ -1,4 +1,4 @@
-//! `__cuda_array_interface__` and `__cuda_stream__`.
+//! `__cuda_array_interface__`.
 
 use super::element::TensorElement;
 use crate::error::{Error, Result};
@@ -58,22 +58,5 @@ impl ArrayInterface {
             version: 3,
             stream: Some(stream.protocol_handle().1),
         })
-    }
-}
-
-/// # For other libraries
-impl<K: StreamKind> Stream<K> {
-    /// What `__cuda_stream__` returns: the protocol's version, 0, and the driver's handle, as
-    /// [`Stream::as_raw`] returns it; 1 for the legacy default stream and 2 for a per-thread one. No
-    /// driver call.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// assert_eq!(context.default_stream()?.protocol_handle(), (0, 1));
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("__cuda_stream__"))]
-    pub fn protocol_handle(&self) -> (u32, usize) {
-        (0, self.as_raw().addr())
     }
 }

@@ -7,15 +7,14 @@ use super::mapping::{SharedMapping, VirtualMapping};
 use super::physical::PhysicalMemory;
 use crate::alloc::plain::owned_storage;
 use crate::context::Context;
+use crate::context::peer::PeerAccess;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
 use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
 use crate::memory::device::DeviceMemory;
-use crate::peer::PeerAccess;
 use crate::process::driver;
 use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
 /// The strictest alignment of elements: reserved addresses begin at a page of the device, none of
@@ -242,12 +241,5 @@ impl<T: Pod> VirtualBuffer<T> {
 
     fn mapping(&self) -> MutexGuard<'_, VirtualMapping> {
         lock(&self.extra.mapping)
-    }
-}
-
-debug_by! {
-    [T: Pod] VirtualBuffer<T>: |it| "VirtualBuffer" {
-        address: format_args!("{:#x}", it.as_raw()), len: it.len(), max_len: it.max_len(),
-        device: it.device()
     }
 }

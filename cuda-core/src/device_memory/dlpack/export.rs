@@ -14,11 +14,11 @@ use crate::error::{Error, Rejected, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::shared::SharedSlice;
+use crate::process::contained::contain;
 use crate::process::deferred;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::util::by_parts::debug_by;
-use crate::util::panic::contain;
 
 /// Device memory with a shape, for other libraries: see the [module](super).
 ///

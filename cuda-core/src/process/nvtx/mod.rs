@@ -61,6 +61,21 @@ pub fn range<'a>(event: impl Into<NvtxEvent<'a>>) -> NvtxRange {
     NvtxRange { begun, _not_send: PhantomData }
 }
 
+/// Gives an operation a name, or an [`NvtxEvent`]: runs it in a range of its own, as [`range`] begins.
+///
+/// ```no_run
+/// # use cuda_core::nvtx;
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let buffer = nvtx::ranged("weights", || stream.alloc_zeroed::<f32>(1 << 20))?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[doc(alias("nvtxRangePush", "annotate"))]
+#[inline]
+pub fn ranged<'a, R>(event: impl Into<NvtxEvent<'a>>, operation: impl FnOnce() -> R) -> R {
+    let _range = range(event);
+    operation()
+}
+
 /// Marks this moment with a name or an [`NvtxEvent`]: `nvtxMarkA`, `nvtxMarkEx`. The name ends at a NUL.
 ///
 /// ```no_run
@@ -378,6 +393,7 @@ mod tests {
         // Without a tool nothing is loaded, and nothing is called.
         drop(range("unseen"));
         mark("unseen");
+        assert_eq!(ranged("unseen", || 7), 7);
         assert!(attach(tool));
         let push = |event: NvtxEvent<'_>| show::<c_int>(&event, RANGE_PUSH_A, RANGE_PUSH_EX);
         let mark = |event: NvtxEvent<'_>| show::<()>(&event, MARK_A, MARK_EX);

@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct DLPackVersion {
-    /// Differs where the layout does.
+    /// The major version: structs of another one have another layout.
     pub major: u32,
-    /// Of additions.
+    /// The minor version, which counts additions.
     pub minor: u32,
 }
 

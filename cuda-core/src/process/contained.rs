@@ -1,9 +1,13 @@
-//! Panics of other code, which end where it is called.
+//! Calls of foreign code: a panic ends where the code is called, and a deferred drop that waits there
+//! stalls no other.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::thread;
+
+use crate::process::deferred;
 
 /// Runs `f` and catches its panic.
 pub(crate) fn contain(f: impl FnOnce()) {
@@ -12,7 +16,13 @@ pub(crate) fn contain(f: impl FnOnce()) {
 
 /// What `f` returns; [`None`] if it panics. The payload is leaked, since its own drop could panic.
 pub(crate) fn unless_panic<R>(f: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
+    caught(f).map_err(std::mem::forget).ok()
+}
+
+/// What `f` returns, or the payload of its panic.
+pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> thread::Result<R> {
+    deferred::hand_over();
+    catch_unwind(AssertUnwindSafe(f))
 }
 
 /// A value of the caller's whose destructor may panic: the panic is caught where the value is

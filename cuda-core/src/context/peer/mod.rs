@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::symbol as cu;
 
-use crate::context::{self, Context, RawContext, kept};
+use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::device::default_pool::{self, RawPool};
 use crate::error::{Error, Result, asked};
@@ -120,7 +120,6 @@ impl Context {
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         )?;
         let (context, far) = (self.address_space(), peer.address_space());
-        let _ = kept::ACCESS.set(forget);
         let mut enabled = lock(&ENABLED);
         enabled.retain(|access| !access.is_of(context, far));
         enabled.push(ContextAccess {
@@ -135,16 +134,18 @@ impl Context {
     }
 
     /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
-    /// `cuMemPoolSetAccess`. Copies still work, more slowly. Launches of graphs with kernels that need the
-    /// access are refused until it is given again. Executables with copies between the two devices are
-    /// refused for good, since they may have been made for the access: instantiate the graph again, or
-    /// capture it again if they copy memory of the [driver's pools](crate::MemoryPool).
+    /// `cuMemPoolSetAccess`. Copies still work, more slowly.
+    ///
+    /// Launches of graphs with kernels that need the access are refused until it is given again.
+    /// Executables with copies between the two devices are refused for good, since they may have been made
+    /// for the access: instantiate the graph again. Capture it again if it copies memory of the
+    /// [driver's pools](crate::MemoryPool) between the devices, or has kernels that use such memory of the
+    /// other device.
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their device's
-    /// pool, and for those of all devices once a graph was captured that needs the access; and again if
-    /// another thread has enqueued a copy between the devices meanwhile, or a kernel or a graph that
-    /// uses the other's memory. The pool stays open as long as another
-    /// context of the device has access, or if
+    /// pool; once a graph was captured that needs the access, for those of all devices. Waits again if
+    /// another thread meanwhile enqueues a copy between the devices, or a kernel or a graph that uses the
+    /// other's memory. The pool stays open as long as another context of the device has access, or if
     /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
     /// # Errors

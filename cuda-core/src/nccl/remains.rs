@@ -1,0 +1,196 @@
+//! The ends of communicators.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use std::{mem, ptr, thread};
+
+use cuda_sys::CUdeviceptr;
+
+use super::failure::check;
+use super::library::Nccl;
+use super::polling::NcclScope;
+use super::raw::{IN_PROGRESS, RawCommunicator};
+use crate::alloc::backing::MemoryOwner;
+use crate::context::Context;
+use crate::error::{Error, NcclError, Result};
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::handle::Handle;
+use crate::process::{deferred, drop_hook};
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Fences, Touch};
+use crate::timeline::recording::UsedMemory;
+use crate::types::resource::Resource;
+use crate::util::sync::lock;
+use crate::wait::when_all_reached;
+
+/// How long an abort waits for NCCL's call, which may itself wait for graphs.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A communicator that has no owner any more.
+pub(super) struct Remains {
+    pub(super) nccl: &'static Nccl,
+    pub(super) context: Context,
+    pub(super) rank: usize,
+    pub(super) raw: Handle<RawCommunicator>,
+    pub(super) finalized: bool,
+}
+
+impl Remains {
+    /// Frees the communicator once its work on all of these streams is done; leaves it, if that cannot be
+    /// proven, since freeing it would end the work. Failures are reported.
+    pub(super) fn end_behind(self, uses: &Fences) {
+        let end = move |reached| match reached {
+            Err(error) => report(self.raw, &error),
+            Ok(()) => drop(self.end(&Arc::default())),
+        };
+        when_all_reached(uses, Box::new(end));
+    }
+
+    /// Frees the communicator on a thread of its own, since the call that frees the last rank in a process
+    /// waits for graphs of all of them; then lets go of what `ending` has taken meanwhile. Returns when that
+    /// is over, or in a second. Failures are reported, too.
+    pub(super) fn end(self, ending: &Arc<Ending>) -> Result<()> {
+        let (over, awaited) = channel();
+        *lock(&ending.0) = AbortProgress::UnderWay { known: Vec::new(), used: Vec::new() };
+        let remains = Arc::new(self);
+        let (own, behind) = (remains.clone(), ending.clone());
+        let end = move || {
+            deferred::run(|| {
+                // The exit of the process does not wait for graphs.
+                let ended = deferred::while_waiting(|| own.end_here());
+                let _ = over.send(own.note(&behind, ended));
+            });
+        };
+        let thread = thread::Builder::new().name("cuda-core abort".to_owned()).spawn(end);
+        if let Err(error) = thread {
+            return remains.note(ending, Err(Error::NoThread(error.kind())));
+        }
+        // A deferred drop that waits here may be in front of a graph's.
+        deferred::while_waiting(|| awaited.recv_timeout(PATIENCE)).unwrap_or(Ok(()))
+    }
+
+    fn note(&self, ending: &Ending, ended: Result<()>) -> Result<()> {
+        ending.end(&ended);
+        ended.inspect_err(|error| report(self.raw, error))
+    }
+
+    /// Frees the communicator: by `ncclCommDestroy` if it is finalised, else by `ncclCommAbort`.
+    fn end_here(&self) -> Result<()> {
+        RelaxedCaptureMode::for_life();
+        let _scope = NcclScope::enter(&self.context)?;
+        let (op, function) = match self.finalized {
+            true => ("ncclCommDestroy", self.nccl.destroy),
+            false => ("ncclCommAbort", self.nccl.abort),
+        };
+        // SAFETY: the communicator is live and no other thread calls it, nor does this one again. The
+        // function ends calls in progress, and lets pending kernels end before it frees what they use.
+        match unsafe { function(self.raw.0) } {
+            // NCCL goes on by itself: the handle must not be used to ask.
+            IN_PROGRESS => Ok(()),
+            code => check(op, self.nccl, code, (ptr::null_mut(), Some(self.rank))),
+        }
+    }
+}
+
+/// How far the end of an aborted communicator is.
+#[derive(Default)]
+pub(super) struct Ending(Mutex<AbortProgress>);
+
+#[derive(Default)]
+enum AbortProgress {
+    /// NCCL uses nothing of it any more.
+    #[default]
+    Over,
+    /// NCCL still knows the memory that is registered with it, and may go on with the call that was in
+    /// progress.
+    UnderWay {
+        /// Registered memory that was dropped meanwhile.
+        known: Vec<KnownMemory>,
+        used: Vec<UsedByCall>,
+    },
+    /// The communicator may be left, and know and use its memory for ever.
+    Failed(Error),
+}
+
+/// What a call uses that was in progress.
+struct UsedByCall {
+    _memory: Vec<UsedMemory>,
+    _stream: Arc<StreamCore>,
+}
+
+impl UsedByCall {
+    /// Never lets go of it, and reports that.
+    fn leave(self, why: &Error) {
+        mem::forget(self);
+        drop_hook::report(Resource::KeptByGraph, 0, 0, Some(why.clone()));
+    }
+}
+
+/// Memory that a communicator knows.
+pub(super) struct KnownMemory {
+    pub(super) owner: Box<dyn MemoryOwner>,
+    pub(super) address: CUdeviceptr,
+    pub(super) bytes: usize,
+}
+
+impl Ending {
+    /// Notes how the communicator has ended, and lets go of what waited for that.
+    fn end(&self, ended: &Result<()>) {
+        let progress = ended.clone().err().map_or(AbortProgress::Over, AbortProgress::Failed);
+        let before = mem::replace(&mut *lock(&self.0), progress);
+        if let AbortProgress::UnderWay { known, used } = before {
+            known.into_iter().for_each(|memory| memory.free(ended));
+            if let Err(error) = ended {
+                used.into_iter().for_each(|used| used.leave(error));
+            }
+        }
+    }
+
+    /// Keeps what a call uses that has failed, unless NCCL has ended it.
+    #[cold]
+    pub(super) fn keep(&self, touches: &[Touch<'_>], stream: &Arc<StreamCore>) {
+        if let AbortProgress::Over = *lock(&self.0) {
+            return;
+        }
+        // Not under the lock: what this drops may call the driver.
+        let _memory = touches.iter().filter_map(UsedMemory::keep).collect();
+        let call = UsedByCall { _memory, _stream: stream.clone() };
+        let failed = match &mut *lock(&self.0) {
+            AbortProgress::Over => return,
+            AbortProgress::UnderWay { used, .. } => return used.push(call),
+            AbortProgress::Failed(error) => error.clone(),
+        };
+        call.leave(&failed);
+    }
+
+    /// Whether the end is under way; then it takes the memory, and frees it at last.
+    ///
+    /// # Errors
+    /// [`NcclError::Aborted`] if the end has failed.
+    pub(super) fn takes(&self, rank: usize, memory: impl FnOnce() -> KnownMemory) -> Result<bool> {
+        match &mut *lock(&self.0) {
+            AbortProgress::Over => return Ok(false),
+            AbortProgress::UnderWay { known, .. } => known.push(memory()),
+            AbortProgress::Failed(_) => {
+                return Err(NcclError::Aborted { op: "ncclCommDeregister", rank }.into());
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl KnownMemory {
+    /// Frees the memory, or reports that it is left.
+    fn free(mut self, ended: &Result<()>) {
+        let mut released = || self.owner.release(self.address).map_err(Error::from);
+        if let Err(error) = ended.clone().and_then(|()| released()) {
+            mem::forget(self.owner);
+            drop_hook::report(Resource::DeviceMemory, self.address, self.bytes, Some(error));
+        }
+    }
+}
+
+pub(super) fn report(raw: Handle<RawCommunicator>, error: &Error) {
+    drop_hook::report(Resource::Communicator, raw.number(), 0, Some(error.clone()));
+}

@@ -1,0 +1,138 @@
+//! The end of a communicator while NCCL goes on: of a call in progress, of graphs.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use cuda_core::nccl::{Communicator, CommunicatorOptions, Ranks, Reduction};
+use cuda_core::{Context, Device, DeviceBuffer, Graph, Resource, Result, Stream, drops};
+use cuda_sim::{Fault, Session};
+use cuda_sys::CUresult;
+use support::judge::{self, DropFailures};
+
+use super::{clean, within};
+
+fn devices() -> Result<(Vec<Context>, Vec<Stream>)> {
+    let contexts = Device::contexts([Device::get(0)?, Device::get(1)?])?;
+    let streams = contexts.iter().map(Context::create_stream).collect::<Result<_>>()?;
+    Ok((contexts, streams))
+}
+
+/// The ranks one by one.
+fn parted(ranks: Ranks) -> Vec<Communicator> {
+    // SAFETY: the tests enqueue nothing at one rank alone but what is aborted.
+    unsafe { ranks.into_communicators() }
+}
+
+/// A call in progress is aborted. Returns whether its memory is freed, and its stream destroyed, while
+/// there is still the graph that was captured, and then, once that is gone.
+fn aborted_call(session: &Session, in_graphs: bool, abort_fails: bool) -> Result<[[bool; 2]; 2]> {
+    let (contexts, streams) = devices()?;
+    let options = CommunicatorOptions::new().limit(Duration::from_millis(200));
+    let ranks = Ranks::init_all_with(&contexts, &options)?;
+    let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+    let mut capture = || {
+        Graph::capture_on([&contexts[0], &contexts[1]], |captured| {
+            ranks.on(captured)?.all_reduce_in_place(&mut sums, Reduction::Sum)
+        })
+    };
+    let graph = if in_graphs { Some(capture()?) } else { None };
+    let memory = contexts[1].alloc::<u32>(9)?;
+    let (freed, seen) = mpsc::channel::<()>();
+    let (address, owner) = (memory.as_raw(), (memory, freed));
+    // SAFETY: the owner keeps the memory, which nothing else uses.
+    let memory = unsafe { DeviceBuffer::<u32>::from_raw(address, 9, &contexts[1], owner) }?;
+    let stream = contexts[1].create_stream()?;
+    let pair = parted(ranks);
+    pair[0].abort()?;
+    if abort_fails {
+        session.inject(Fault::new(CUresult(3)).function("ncclCommAbort"));
+    }
+    // The abort of the last rank is the one that waits for the graph.
+    pair[1].on(&stream)?.send(&memory, 0).expect_err("no rank receives it");
+    let before = session.calls("cuStreamDestroy_v2");
+    drop((memory, stream));
+    let look = |wait| {
+        drops::flush();
+        let gone = match seen.recv_timeout(wait) {
+            Err(mpsc::RecvTimeoutError::Disconnected) => true,
+            nothing => {
+                assert_eq!(nothing, Err(mpsc::RecvTimeoutError::Timeout));
+                false
+            }
+        };
+        [gone, session.calls("cuStreamDestroy_v2") > before]
+    };
+    let meanwhile = look(Duration::ZERO);
+    drop(graph);
+    let patience = if abort_fails { Duration::from_millis(10) } else { Duration::from_secs(10) };
+    Ok([meanwhile, look(patience)])
+}
+
+#[test]
+fn k_nccl_what_an_aborted_call_uses_stays_until_the_abort_is_over() {
+    clean(|session| {
+        let [meanwhile, then] = aborted_call(session, true, false)?;
+        assert_eq!(meanwhile, [false; 2], "NCCL may use it");
+        assert!(then[0], "NCCL has ended");
+        Ok(())
+    });
+}
+
+#[test]
+fn k_nccl_what_a_call_uses_whose_abort_failed_is_left() {
+    for in_graphs in [true, false] {
+        let session = support::simulator();
+        let failures = DropFailures::begin();
+        within(|| {
+            let seen = aborted_call(&session, in_graphs, true).expect("only the abort fails");
+            assert_eq!(seen, [[false; 2]; 2], "NCCL may use it");
+        });
+        assert_eq!(failures.reported(Resource::KeptByGraph), 1);
+        let (reported, leaks) = (failures.end(), session.leaks());
+        judge::leaked_unsaid(&leaks, &reported, |_| false).expect("what is left is reported");
+        judge::take_away(&session, leaks);
+    }
+}
+
+/// Two ranks, and a graph of the second, which was aborted: NCCL frees both with the first, and only when
+/// there is no graph of either.
+fn graph_of_the_other() -> Result<(Communicator, Graph)> {
+    let (contexts, streams) = devices()?;
+    let ranks = Ranks::init_all(&contexts)?;
+    let mut sums = vec![streams[0].alloc_zeroed::<u32>(9)?, streams[1].alloc_zeroed(9)?];
+    ranks.on(&streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)?;
+    streams.iter().try_for_each(Stream::synchronize)?;
+    let mut pair = parted(ranks);
+    let other = pair.pop().expect("two ranks");
+    let graph = Graph::capture(&contexts[1], |captured| {
+        other.on(captured)?.all_reduce_in_place(&mut sums[1], Reduction::Sum)
+    })?;
+    other.abort()?;
+    Ok((pair.pop().expect("one is left"), graph))
+}
+
+#[test]
+fn k_nccl_an_abort_does_not_wait_for_the_graphs_of_another_rank() {
+    clean(|_| {
+        let (rank, graph) = graph_of_the_other()?;
+        rank.abort()?;
+        drop(graph);
+        Ok(())
+    });
+}
+
+#[test]
+fn k_nccl_a_drop_does_not_wait_for_the_graphs_of_another_rank() {
+    clean(|_| {
+        let (rank, graph) = graph_of_the_other()?;
+        drop(rank);
+        drop(graph);
+        Ok(())
+    });
+    clean(|_| {
+        let dropped = graph_of_the_other()?;
+        let stream = Device::get(0)?.create_stream()?;
+        stream.launch_host_func(move || drop(dropped))?;
+        stream.synchronize()
+    });
+}
