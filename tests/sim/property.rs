@@ -3,11 +3,33 @@
 //! A program is a list of steps, each for one of three threads, which take turns. The effects come
 //! in the order of the steps, whatever streams they use: the library promises that, and the model
 //! in [`world`] does it. In [`failing`] programs driver calls fail. In [`concurrent`] programs each
-//! thread has steps of its own, in an unknown order. `PROPTEST_CASES` sets the number of programs,
-//! `PROPTEST_RNG_SEED` selects them; a failure prints the seed.
+//! thread has steps of its own, in an unknown order. Programs with [`graphs`] have steps of their
+//! own. `PROPTEST_CASES` sets the number of programs, `PROPTEST_RNG_SEED` selects them; a failure
+//! prints the seed.
+
+/// The tests of a kind of random programs, one for each mode.
+macro_rules! in_each_mode {
+    ($check:ident) => {
+        #[test]
+        fn lazy() {
+            $check(proptest::prelude::Just(cuda_sim::Mode::Lazy));
+        }
+
+        #[test]
+        fn eager() {
+            $check(proptest::prelude::Just(cuda_sim::Mode::Eager));
+        }
+
+        #[test]
+        fn threaded() {
+            $check(crate::property::schedules());
+        }
+    };
+}
 
 mod concurrent;
 mod failing;
+mod graphs;
 mod outcome;
 mod program;
 mod steps;
@@ -36,20 +58,7 @@ const CASES: u32 = if cfg!(miri) { 2 } else { 300 };
 /// Steps of a program.
 const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
-#[test]
-fn lazy() {
-    check(Just(Mode::Lazy));
-}
-
-#[test]
-fn eager() {
-    check(Just(Mode::Eager));
-}
-
-#[test]
-fn threaded() {
-    check(schedules());
-}
+in_each_mode!(check);
 
 /// What comes after the steps.
 #[derive(Debug, Clone, Copy)]
@@ -146,6 +155,29 @@ fn prove<P: Clone + Debug>(
         ),
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
+}
+
+/// Runs a program in which no call fails; an error says what is wrong, or what it left behind.
+fn run_alone(mode: Mode, enact: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let session = support::simulator();
+    session.set_mode(mode);
+    let failures = cuda_core::drops::failures();
+    let outcome = enact();
+    cuda_core::drops::flush();
+    session.settle();
+    cuda_core::drops::flush();
+    // The last drop may have recorded an event.
+    session.settle();
+    cuda_core::staging::trim().map_err(|error| error.to_string())?;
+    support::trim_cache(&session).map_err(|error| error.to_string())?;
+    // Before the session ends, and another test's drops fail.
+    let a_drop_failed = cuda_core::drops::failures() != failures;
+    let report = session.finish();
+    if !report.is_clean() {
+        return Err(report.to_string());
+    }
+    outcome?;
+    if a_drop_failed { Err("a drop failed".to_owned()) } else { Ok(()) }
 }
 
 /// Runs one program; an error says where it departs from the model.

@@ -17,7 +17,7 @@ use cuda_sim::Mode;
 use proptest::prelude::*;
 
 use super::outcome::{Contents, same};
-use super::{prove, schedules};
+use super::{prove, run_alone};
 use act::{Hands, Worker};
 use program::Step;
 
@@ -34,20 +34,7 @@ const LEN: usize = 16;
 
 type Program = [Vec<Step>; THREADS];
 
-#[test]
-fn lazy() {
-    check(Just(Mode::Lazy));
-}
-
-#[test]
-fn eager() {
-    check(Just(Mode::Eager));
-}
-
-#[test]
-fn threaded() {
-    check(schedules());
-}
+in_each_mode!(check);
 
 fn check(modes: impl Strategy<Value = Mode>) {
     let program = std::array::from_fn::<_, THREADS, _>(|_| program::steps(LONGEST));
@@ -57,6 +44,7 @@ fn check(modes: impl Strategy<Value = Mode>) {
         };
         program.iter().map(|thread| format!("  thread:\n{}", steps(thread))).collect()
     };
+    let run = |mode, program| run_alone(mode, || enact(program));
     prove(CASES, (modes, program), print, run);
 }
 
@@ -97,26 +85,7 @@ impl Shared {
     }
 }
 
-/// Runs one program; an error says which memory differs from what its thread expects.
-fn run(mode: Mode, program: Program) -> Result<(), String> {
-    let session = support::simulator();
-    session.set_mode(mode);
-    let failures = cuda_core::drops::failures();
-    let outcome = enact(program);
-    cuda_core::drops::flush();
-    session.settle();
-    cuda_core::drops::flush();
-    // The last drop may have recorded an event.
-    session.settle();
-    cuda_core::staging::trim().map_err(|error| error.to_string())?;
-    outcome?;
-    if cuda_core::drops::failures() != failures {
-        return Err("a drop failed".to_owned());
-    }
-    let report = session.finish();
-    if report.is_clean() { Ok(()) } else { Err(report.to_string()) }
-}
-
+/// An error says which memory differs from what its thread expects.
 fn enact(program: Program) -> Result<(), String> {
     let message = |error: cuda_core::Error| error.to_string();
     let shared = Shared::new().map_err(message)?;

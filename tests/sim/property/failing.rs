@@ -15,7 +15,7 @@ use proptest::sample::select;
 use support::judge::{self, Reported};
 
 use super::world::Left;
-use super::{print, program, programs, prove, run, schedules};
+use super::{print, program, programs, prove, run};
 
 /// Takes some seconds; one program under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
@@ -23,20 +23,7 @@ const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
 /// Steps of a program.
 const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
-#[test]
-fn lazy() {
-    check(Just(Mode::Lazy));
-}
-
-#[test]
-fn eager() {
-    check(Just(Mode::Eager));
-}
-
-#[test]
-fn threaded() {
-    check(schedules());
-}
+in_each_mode!(check);
 
 fn check(modes: impl Strategy<Value = Mode>) {
     let here = prop_oneof![9 => Just(None), 1 => failure(12, 3).prop_map(Some)];

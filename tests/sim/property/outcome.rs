@@ -120,3 +120,13 @@ pub(super) fn take<T>(items: &mut Vec<T>, index: u8) -> Option<T> {
     let index = usize::from(index).checked_rem(items.len())?;
     Some(items.remove(index))
 }
+
+/// Two different ones, if there are two.
+pub(super) fn two<T>(items: &mut [T], first: u8, second: u8) -> Option<(&mut T, &mut T)> {
+    let others = items.len().checked_sub(1)?;
+    let first = usize::from(first) % items.len();
+    let second = (first + 1 + usize::from(second).checked_rem(others)?) % items.len();
+    let (low, high) = items.split_at_mut(first.max(second));
+    let (a, b) = (&mut low[first.min(second)], &mut high[0]);
+    Some(if first < second { (a, b) } else { (b, a) })
+}

@@ -3,10 +3,11 @@
 use cuda_core::{Batch, Rejected, Stream, StreamKind};
 use proptest::prelude::*;
 
-use crate::property::outcome::{Departure, Done, alike, allowed, known, note, pattern, pick, same};
+use crate::property::outcome::{
+    Departure, Done, alike, allowed, known, note, pattern, pick, same, two,
+};
 use crate::property::program::{Part, part};
 use crate::property::world::World;
-use crate::property::world::memory::{Held, OfDevice};
 
 #[derive(Debug, Clone)]
 pub(in crate::property) enum Copying {
@@ -80,7 +81,7 @@ impl World {
                 })
             }
             Copying::Copy { from, to } => {
-                let Some((source, target)) = self.two_buffers(from.buffer, to.buffer) else {
+                let Some((source, target)) = two(&mut self.device, from.buffer, to.buffer) else {
                     return Ok(());
                 };
                 let (from, to) = alike(from.of(source.memory.len()), to.of(target.memory.len()));
@@ -264,18 +265,5 @@ impl World {
                 Err::<(), Departure>(departure)
             }
         }
-    }
-
-    /// Two different device buffers.
-    fn two_buffers(&mut self, from: u8, to: u8) -> Option<(&Held<OfDevice>, &mut Held<OfDevice>)> {
-        let count = self.device.len();
-        let from = usize::from(from).checked_rem(count)?;
-        let to = usize::from(to).checked_rem(count)?;
-        if from == to {
-            return None;
-        }
-        let (low, high) = self.device.split_at_mut(from.max(to));
-        let (a, b) = (&mut low[from.min(to)], &mut high[0]);
-        Some(if from < to { (a, b) } else { (b, a) })
     }
 }

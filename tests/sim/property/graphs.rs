@@ -1,0 +1,165 @@
+//! Programs with graphs that are recorded in all ways, instantiated, changed and launched, while the
+//! memory that they use goes on being used, and anything is dropped at any time.
+//!
+//! A launch does to the model what the operations of its graph do, in the order in which they were
+//! recorded. It must be refused if, and only if, it is not lent all pinned memory that they use.
+
+mod exec;
+mod memory;
+mod program;
+mod recorded;
+
+use cuda_core::{Allocator, Context, Device, PinnedBuffer, Stream};
+use cuda_sim::Mode;
+use proptest::prelude::*;
+
+use super::outcome::{Departure, Done, pick, take};
+use super::{End, prove, run_alone};
+use exec::Exec;
+use memory::{LEN, Memories};
+use program::{Step, What};
+use recorded::Recorded;
+
+/// Takes some seconds; one program under Miri.
+const CASES: u32 = if cfg!(miri) { 1 } else { 150 };
+
+/// Steps of a program.
+const LONGEST: usize = if cfg!(miri) { 12 } else { 150 };
+
+/// The most objects of one kind that a program has at once.
+const MOST: usize = 4;
+
+in_each_mode!(check);
+
+fn check(modes: impl Strategy<Value = Mode>) {
+    let end = prop_oneof![Just(End::Compare), Just(End::Drop)];
+    let print = |(steps, end): &(Vec<Step>, End)| -> String {
+        let steps: String = steps.iter().map(|step| format!("    {step:?}\n")).collect();
+        format!("{steps}    then: {end:?}\n")
+    };
+    let run = |mode, (steps, end)| run_alone(mode, || enact(steps, end));
+    prove(CASES, (modes, (program::steps(LONGEST), end)), print, run);
+}
+
+/// An error says which step departs from the model.
+fn enact(steps: Vec<Step>, end: End) -> Result<(), String> {
+    let mut world = World::new().map_err(|departure| departure.to_string())?;
+    for (number, step) in steps.into_iter().enumerate() {
+        world.act(step).map_err(|departure| format!("step {number}: {departure}"))?;
+    }
+    match end {
+        End::Compare => world.compare().map_err(|departure| format!("at the end: {departure}")),
+        End::Drop => Ok(()),
+    }
+}
+
+struct World {
+    context: Context,
+    streams: Vec<Stream>,
+    memory: Memories,
+    graphs: Vec<Recorded>,
+    execs: Vec<Exec>,
+}
+
+impl World {
+    /// Some streams, with memory to begin with.
+    fn new() -> Result<Self, Departure> {
+        let context = Device::get(0)?.context()?;
+        let streams = (0..3).map(|_| context.create_stream()).collect::<cuda_core::Result<_>>()?;
+        let (graphs, execs) = (Vec::new(), Vec::new());
+        let mut world = Self { context, streams, memory: Memories::default(), graphs, execs };
+        for value in 0..3 {
+            world.act(Step::Alloc { stream: value, allocator: value, value })?;
+            world.act(Step::Pin { value: value + 10 })?;
+        }
+        Ok(world)
+    }
+
+    fn stream(&self, index: u8) -> Stream {
+        self.streams[usize::from(index) % self.streams.len()].clone()
+    }
+
+    fn act(&mut self, step: Step) -> Done {
+        match step {
+            Step::Alloc { stream, allocator, value } if self.memory.device.len() < MOST => {
+                let all = [Allocator::plain(), Allocator::driver_pool(), Allocator::cache()];
+                let stream = self.stream(stream);
+                let allocator = &all[usize::from(allocator) % all.len()];
+                let mut buffer = stream.alloc_with(allocator, LEN)?;
+                stream.fill(&mut buffer, value)?;
+                let held = self.memory.hold(buffer, value);
+                self.memory.device.push(held);
+            }
+            Step::Pin { value } if self.memory.pinned.len() < MOST => {
+                let buffer = PinnedBuffer::from_slice(&self.context, &[value; LEN])?;
+                let held = self.memory.hold(buffer, value);
+                self.memory.pinned.push(held);
+            }
+            Step::ReplaceStream { stream } => {
+                let at = usize::from(stream) % self.streams.len();
+                self.streams[at] = self.context.create_stream()?;
+            }
+            Step::Drop(What::Buffer, at) => drop(take(&mut self.memory.device, at)),
+            Step::Drop(What::Pinned, at) => drop(take(&mut self.memory.pinned, at)),
+            Step::Drop(What::Graph, at) => drop(take(&mut self.graphs, at)),
+            Step::Drop(What::Exec, at) => drop(take(&mut self.execs, at)),
+            Step::Run { stream, work } => {
+                let stream = self.stream(stream);
+                if let Some((op, views)) = self.memory.choose(work) {
+                    views.enqueue(&stream)?;
+                    self.memory.apply(&op);
+                }
+            }
+            Step::Read { stream, buffer } => {
+                let stream = self.stream(stream);
+                if let Some(at) = usize::from(buffer).checked_rem(self.memory.device.len()) {
+                    self.memory.compare(&stream, &self.memory.device[at])?;
+                }
+            }
+            Step::ReadPinned { buffer } => {
+                if let Some(at) = usize::from(buffer).checked_rem(self.memory.pinned.len()) {
+                    self.memory.compare_pinned(&self.memory.pinned[at])?;
+                }
+            }
+            Step::Record { how, all } if self.graphs.len() < MOST => {
+                self.graphs.push(Recorded::new(&self.context, &mut self.memory, how, &all)?);
+            }
+            Step::Instantiate { graph } if self.execs.len() < MOST => {
+                if let Some(graph) = pick(&mut self.graphs, graph) {
+                    self.execs.extend(Exec::new(graph, &self.memory)?);
+                }
+            }
+            Step::Set { exec, node, all } => {
+                if let Some(exec) = pick(&mut self.execs, exec) {
+                    all.into_iter().try_for_each(|on| exec.set(&mut self.memory, node, on))?;
+                }
+            }
+            Step::Enable { exec, node, enabled } => {
+                if let Some(exec) = pick(&mut self.execs, exec) {
+                    exec.enable(node, enabled)?;
+                }
+            }
+            Step::Update { exec, all } => {
+                if let Some(exec) = pick(&mut self.execs, exec) {
+                    exec.update(&mut self.memory, &all)?;
+                }
+            }
+            Step::Launch { exec, stream, lent } => {
+                let stream = self.stream(stream);
+                if let Some(exec) = pick(&mut self.execs, exec) {
+                    exec.launch(&mut self.memory, &stream, lent)?;
+                }
+            }
+            Step::Alloc { .. } | Step::Pin { .. } => {}
+            Step::Record { .. } | Step::Instantiate { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> Done {
+        for held in &self.memory.device {
+            self.memory.compare(&self.streams[0], held)?;
+        }
+        self.memory.pinned.iter().try_for_each(|held| self.memory.compare_pinned(held))
+    }
+}
