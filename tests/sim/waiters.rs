@@ -6,7 +6,7 @@ use std::task::Poll;
 use cuda_core::{Context, ContextFlags, Device, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_UNKNOWN};
-use support::{Alarm, block_on};
+use support::{Alarm, block_on, kernels};
 
 /// Number of threads of this process, where the system reports it.
 fn threads() -> Option<usize> {
@@ -103,7 +103,6 @@ fn much_that_a_pending_graph_leaves_has_few_threads() -> Result<()> {
     Ok(())
 }
 
-/// Points that are reached while as many others never are, each awaited before the next.
 /// Memory that very many streams of a lost context used: none of their points is awaited, nor takes room
 /// on the stack until the others were looked at.
 #[test]
@@ -130,6 +129,38 @@ fn as_many_points_as_streams_fit_the_stack() -> Result<()> {
     Ok(())
 }
 
+/// Executables that are dropped under their launches: when each launch completes, a thread lets go of the
+/// kernel, which calls no foreign code.
+#[test]
+fn points_without_foreign_code_need_one_thread() -> Result<()> {
+    let many = if cfg!(miri) { 5 } else { 100 };
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let (streams, signal) = held_up(1)?;
+    let context = Device::get(0)?.context()?;
+    let function = kernels::get(&context, "nothing")?;
+    // SAFETY: the kernel has no arguments.
+    let graph = Graph::capture(&context, |stream| unsafe { stream.kernel(&function).launch() })?;
+    let before = threads();
+    for _ in 0..many {
+        graph.instantiate()?.launch(&streams[0])?;
+    }
+    let mut last = streams[0].ready();
+    let alarm = Alarm::new();
+    assert!(alarm.poll(&mut last).is_pending());
+    signal.set(1);
+    alarm.block_on(&mut last)?;
+    if let (Some(before), Some(now)) = (before, threads()) {
+        assert!(now <= before + 1, "{now} threads, {before} before");
+    }
+    drop((last, graph, function, streams, signal));
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
+    session.assert_clean();
+    Ok(())
+}
+
+/// Points that are reached while as many others never are, each awaited before the next.
 #[test]
 fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
     let session = support::simulator();

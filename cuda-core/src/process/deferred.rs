@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ thread_local! {
     static REAPS: Cell<bool> = const { Cell::new(false) };
     /// Whether another thread takes the jobs instead; this one takes more if none does after its job.
     static HANDED_OVER: Cell<bool> = const { Cell::new(false) };
+    /// On a thread that runs something else: what waits behind it, unless that was handed over.
+    static BEHIND: Cell<Option<Arc<dyn HandOver>>> = const { Cell::new(None) };
     /// Whether this thread is inside the [`Gate`].
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
@@ -149,6 +151,19 @@ pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
+/// What a thread of this crate would do next.
+pub(crate) trait HandOver: Send + Sync {
+    /// Has another thread do it.
+    fn hand_over(self: Arc<Self>);
+}
+
+/// [`run`]s `job` before what waits `behind` it. Returns whether that is still this thread's to do.
+pub(crate) fn run_before(behind: Arc<dyn HandOver>, job: impl FnOnce()) -> bool {
+    BEHIND.set(Some(behind));
+    run(job);
+    BEHIND.take().is_some()
+}
+
 /// Runs `job` on a thread of this crate, unless the process exits.
 pub(crate) fn run(job: impl FnOnce()) {
     unless_exiting(|| match driver::is_gone() {
@@ -170,9 +185,13 @@ fn defer(job: Job) {
     }
 }
 
-/// Called where a deferred drop may begin to wait, perhaps for one of those behind it, which another thread
-/// takes from here on. If the wait is over before that thread begins, this one goes on to take them.
+/// Called where a deferred drop, or a continuation, may begin to wait, perhaps for one of those behind it,
+/// which another thread takes from here on. If the wait is over before that thread begins, this one goes on
+/// to take them.
 pub(crate) fn hand_over() {
+    if let Ok(Some(behind)) = BEHIND.try_with(Cell::take) {
+        return behind.hand_over();
+    }
     if !is_reaper() || HANDED_OVER.get() {
         return;
     }

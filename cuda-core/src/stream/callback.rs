@@ -1,13 +1,13 @@
 //! Host functions: closures that a stream runs between its other work.
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
 
 use crate::error::Result;
-use crate::process::contained::contain;
+use crate::process::contained::{Contained, contain};
 use crate::process::driver::CallbackScope;
 use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
@@ -97,12 +97,9 @@ impl<K: StreamKind> Stream<K> {
 }
 
 /// A function that a graph calls at each launch.
-struct SharedFunction(Box<dyn Fn() + Send + Sync>);
+struct SharedFunction(Contained<Box<dyn Fn() + Send + Sync>>);
 
 impl KeptAlive for SharedFunction {}
-
-// A panic of the function ends where the library calls it.
-impl RefUnwindSafe for SharedFunction {}
 
 /// # Functions of the host
 impl<K: StreamKind> Stream<K> {
@@ -148,7 +145,7 @@ impl<K: StreamKind> Stream<K> {
             return self.launch_host_func_with(f, touches);
         };
         let bound = self.core().bind_work(op)?;
-        let function = Arc::new(SharedFunction(f));
+        let function = Arc::new(SharedFunction(Contained::new(f)));
         let data = Arc::as_ptr(&function).cast_mut();
         // Kept before the driver knows of it.
         recording.keep_owner(op, function, GraphTraits::MAY_TAKE_LONG)?;
@@ -165,7 +162,7 @@ unsafe extern "C" fn run_each(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: points to the function that the graph keeps, see `Stream::launch_host_func_each`.
     let function = unsafe { &*data.cast::<SharedFunction>() };
-    contain_panic(&function.0);
+    contain_panic(&*function.0);
     drop(scope);
 }
 

@@ -116,7 +116,7 @@ impl Ticket {
         };
         // Foreign code: not under the lock.
         if let Some(waker) = waker {
-            waker.wake();
+            contain(|| waker.wake());
         }
     }
 

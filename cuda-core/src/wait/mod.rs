@@ -17,10 +17,10 @@
 //!   of the round, whichever is more. So it is busy for a fifth of the time at most, and a point is
 //!   seen after five rounds at the latest. Whenever a sleeper is free, it takes one of the polled
 //!   queues.
-//! * A continuation that is called when a point comes is the caller's code and may take any time,
-//!   waits for other continuations of that point included. So a thread that calls one does nothing
-//!   else meanwhile; before the call it makes sure that another thread takes over what is left, and
-//!   starts one if none is idle. There are as many of these threads as continuations running.
+//! * A continuation that is called when a point comes may be the caller's code, which may take any time,
+//!   waits for other continuations of that point included. Before such code, and before a wait for
+//!   the device, the thread [hands over](deferred::hand_over) what is left to another one, and
+//!   starts one if none is idle. A thread whose continuations do neither serves a whole queue.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};

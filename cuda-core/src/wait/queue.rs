@@ -1,7 +1,6 @@
 //! The awaited points of each stream.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::ops::Bound::Included;
 use std::sync::Arc;
 
@@ -47,12 +46,8 @@ impl Queues {
 
     /// The earliest awaited point that covers the stream's `seq`.
     pub(super) fn covering(&self, id: u64, seq: u64) -> Option<PendingMark> {
-        let covering = self.of(id).filter_map(|(_, queue)| {
-            let mut pending = queue.waits.iter().map(|wait| &wait.pending);
-            // They are in the stream's order.
-            pending.find(|pending| pending.seq >= seq)
-        });
-        covering.min_by_key(|pending| pending.seq).cloned()
+        let covering = self.of(id).filter_map(|(_, queue)| queue.waits.get(queue.before(seq)));
+        covering.map(|wait| &wait.pending).min_by_key(|pending| pending.seq).cloned()
     }
 
     /// A queue whose thread will notice the point in time.
@@ -106,24 +101,31 @@ impl Queues {
 }
 
 impl Queue {
+    /// How many of the points come before `seq`.
+    fn before(&self, seq: u64) -> usize {
+        self.waits.partition_point(|wait| wait.pending.seq < seq)
+    }
+
+    /// How many of the points are reached with `seq`.
+    fn reached_with(&self, seq: u64) -> usize {
+        self.waits.partition_point(|wait| wait.pending.seq <= seq)
+    }
+
     fn add(&mut self, pending: PendingMark, then: Then) {
+        let at = self.reached_with(pending.seq);
+        let mut equal = self.waits.range_mut(self.before(pending.seq)..at);
         let same = |wait: &&mut Wait| Arc::ptr_eq(&wait.pending.event, &pending.event);
-        if let Some(wait) = self.waits.iter_mut().find(same) {
+        if let Some(wait) = equal.find(same) {
             wait.then.push(then);
             return;
         }
-        let at = self.waits.partition_point(|w| w.pending.seq <= pending.seq);
         let then = vec![then];
         self.waits.insert(at, Wait { pending, then });
     }
 
+    /// `first` is the first: nothing is added before a point that a thread watches.
     fn take(&mut self, first: &PendingMark, failed: bool) -> Vec<Wait> {
-        let due = |wait: &Wait| {
-            let same = Arc::ptr_eq(&wait.pending.event, &first.event);
-            same || (!failed && wait.pending.seq <= first.seq)
-        };
-        let (due, left): (Vec<_>, Vec<_>) = mem::take(&mut self.waits).into_iter().partition(due);
-        self.waits = left.into();
-        due
+        let due = if failed { 1 } else { self.reached_with(first.seq) };
+        self.waits.drain(..due).collect()
     }
 }

@@ -10,7 +10,7 @@ use super::queue::{QueueKey, Queues};
 use super::{PendingMark, Then, WAITS, stay_if_gone};
 use crate::error::{Error, Rejected, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::deferred;
+use crate::process::deferred::{self, HandOver};
 use crate::util::sync::lock;
 
 /// Threads that sleep for one point each.
@@ -45,6 +45,9 @@ struct WatchState {
     idle: usize,
     /// A thread was notified or started, and has not yet looked for a task.
     called: bool,
+    /// Threads that call a continuation, and look for a task afterwards or
+    /// [hand over](deferred::hand_over) before.
+    calling: usize,
     /// A flush waits for everything, so nothing more is added.
     closed: bool,
     threads: Vec<JoinHandle<()>>,
@@ -67,11 +70,17 @@ impl WatchState {
     /// Whether an additional queue would need a new thread.
     fn needs_one_more(&self) -> bool {
         let asked_for = self.asks && self.sleepers == SLEEPERS;
-        !asked_for && !self.called && self.idle == 0
+        !asked_for && !self.will_look() && self.idle == 0
+    }
+
+    /// Whether a thread will look for a task soon.
+    fn will_look(&self) -> bool {
+        self.called || self.calling > 0
     }
 
     fn next(&mut self) -> Option<Task> {
         if let Some((then, reached)) = self.due.pop_front() {
+            self.calling += 1;
             return Some(Task::Call(then, reached));
         }
         if self.sleepers < SLEEPERS {
@@ -90,7 +99,7 @@ impl WatchState {
     /// already. If no thread can be started, the existing ones serve the task when they are done
     /// with theirs.
     fn call_one(&mut self, watch: &Arc<Watch>) -> Result<()> {
-        if self.called || !self.is_wanting() {
+        if self.will_look() || !self.is_wanting() {
             return Ok(());
         }
         if self.idle == 0 {
@@ -154,7 +163,7 @@ impl Watch {
         state.called = false;
         loop {
             let task = state.next();
-            // The task may take any time, so another thread is called for the rest first.
+            // A sleep may take any time, so another thread is called for the rest first.
             let _ = state.call_one(&self);
             if let Some(task) = task {
                 drop(state);
@@ -181,7 +190,11 @@ impl Watch {
 
     fn run(self: &Arc<Self>, task: Task) {
         match task {
-            Task::Call(then, reached) => deferred::run(|| then(reached)),
+            Task::Call(then, reached) => {
+                if deferred::run_before(self.clone(), || then(reached)) {
+                    lock(&self.state).calling -= 1;
+                }
+            }
             Task::SleepFor(key, first) => {
                 let reached = first.event.synchronize();
                 stay_if_gone();
@@ -264,6 +277,14 @@ impl Watch {
                 drop(thread.join());
             }
         }
+    }
+}
+
+impl HandOver for Watch {
+    fn hand_over(self: Arc<Self>) {
+        let mut state = lock(&self.state);
+        state.calling -= 1;
+        let _ = state.call_one(&self);
     }
 }
 

@@ -142,7 +142,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2, nccl;
+    needs 2, nccl, asynchronous;
     fn k_nccl_registered_memory_is_dropped_under_a_lost_rank() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let pair = apart(&contexts)?;

@@ -10,7 +10,6 @@ use super::{CopiesBetween, Node};
 use crate::context::Context;
 use crate::context::peer::Crossing;
 use crate::error::Result;
-use crate::process::contained::contain;
 use crate::process::deferred;
 use crate::process::handle::Handle;
 use crate::timeline::core::Bound;
@@ -118,9 +117,7 @@ impl Drop for GraphOwners {
     /// is not run.
     fn drop(&mut self) {
         let owners = mem::take(&mut self.0);
-        deferred::run_or_defer(move || {
-            owners.into_iter().for_each(|owner| contain(|| drop(owner)));
-        });
+        deferred::run_or_defer(move || drop(owners));
     }
 }
 
