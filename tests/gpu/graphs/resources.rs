@@ -133,6 +133,7 @@ gpu_test! {
         // Pools of the driver keep what a hundred of them used at once.
         for _ in 0..100 {
             (0..100).try_for_each(|_| round(1))?;
+            context.synchronize()?;
             // Deferred drops run behind this thread: on a busy host they would hold many graphs' memory.
             cuda_core::drops::flush();
         }
