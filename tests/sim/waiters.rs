@@ -1,7 +1,10 @@
 //! Waiting without blocking: for many points, and when waiting fails.
 
-use std::sync::mpsc;
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context as Task, Poll, Wake, Waker};
+use std::time::Duration;
 
 use cuda_core::{Context, ContextFlags, Device, Graph, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Fault, Mode};
@@ -154,6 +157,43 @@ fn points_without_foreign_code_need_one_thread() -> Result<()> {
         assert!(now <= before + 1, "{now} threads, {before} before");
     }
     drop((last, graph, function, streams, signal));
+    cuda_core::drops::flush();
+    cuda_core::staging::trim()?;
+    session.assert_clean();
+    Ok(())
+}
+
+/// Sends a message when its task is woken.
+struct Sender(mpsc::Sender<()>);
+
+impl Wake for Sender {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+/// The awaited point is the last owner of its context, whose end waits for a host function, which waits for
+/// the future.
+#[test]
+fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let context = Context::new(Device::get(0)?, ContextFlags::default())?;
+    let (stream, other) = (context.create_stream()?, context.create_stream()?);
+    let (woken, go) = mpsc::channel();
+    let (done, seen) = mpsc::channel();
+    other.launch_host_func(move || {
+        let _ = done.send(go.recv_timeout(Duration::from_secs(10)));
+    })?;
+    let (release, gate) = mpsc::channel::<()>();
+    stream.launch_host_func(move || _ = gate.recv())?;
+    let mut ready = stream.ready();
+    let waker = Waker::from(Arc::new(Sender(woken)));
+    assert!(Pin::new(&mut ready).poll(&mut Task::from_waker(&waker)).is_pending());
+    drop((stream, other, context));
+    drop(release);
+    assert_eq!(seen.recv(), Ok(Ok(())));
+    drop(ready);
     cuda_core::drops::flush();
     cuda_core::staging::trim()?;
     session.assert_clean();

@@ -156,11 +156,16 @@ fn run_row(
             }
         };
         let progress = Progress::bar(names.len());
-        let mut seen = HashSet::new();
+        let (mut seen, mut current) = (HashSet::new(), String::new());
         let run = program.run(&invocation, &names, &mut |line: &str| {
             let announced = libtest::announced(line).map(|(name, _)| name);
             if let Some(name) = announced.filter(|name| seen.insert((*name).to_owned())) {
-                progress.step(format!("{setting} {}", Case::parse(name).title));
+                current = format!("{setting} {}", Case::parse(name).title);
+                progress.step(current.clone());
+            }
+            // A row may take ten minutes, and its report comes at its end.
+            if line == "FAILED" || line.ends_with(" ... FAILED") {
+                progress.suspend(|| eprintln!("{current}: FAILED"));
             }
         });
         progress.finish();

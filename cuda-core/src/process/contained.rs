@@ -1,5 +1,5 @@
-//! Calls of foreign code: a panic ends where the code is called, and a deferred drop that waits there
-//! stalls no other.
+//! Calls of foreign code: a panic ends where the code is called, and a deferred drop or a continuation
+//! that waits there stalls no other.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;

@@ -71,7 +71,7 @@ thread_local! {
     static REAPS: Cell<bool> = const { Cell::new(false) };
     /// Whether another thread takes the jobs instead; this one takes more if none does after its job.
     static HANDED_OVER: Cell<bool> = const { Cell::new(false) };
-    /// On a thread that runs something else: what waits behind it, unless that was handed over.
+    /// On a thread that calls a continuation: what waits behind it, unless that was handed over.
     static BEHIND: Cell<Option<Arc<dyn HandOver>>> = const { Cell::new(None) };
     /// Whether this thread is inside the [`Gate`].
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -186,8 +186,8 @@ fn defer(job: Job) {
 }
 
 /// Called where a deferred drop, or a continuation, may begin to wait, perhaps for one of those behind it,
-/// which another thread takes from here on. If the wait is over before that thread begins, this one goes on
-/// to take them.
+/// which another thread takes from here on. If the wait is over before that thread begins, this one takes
+/// them.
 pub(crate) fn hand_over() {
     if let Ok(Some(behind)) = BEHIND.try_with(Cell::take) {
         return behind.hand_over();

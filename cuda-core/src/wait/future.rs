@@ -95,8 +95,9 @@ impl Ready<'_> {
             waker: Some(waker.clone()),
         })));
         for pending in left {
-            let ticket = ticket.clone();
-            pending.then(Box::new(move |reached| ticket.tell(reached)))?;
+            let told = ticket.clone();
+            let then = pending.then(Box::new(move |reached| told.tell(reached)));
+            then.inspect_err(|_| ticket.forget_waker())?;
         }
         Ok(Some(ticket))
     }
@@ -118,6 +119,12 @@ impl Ticket {
         if let Some(waker) = waker {
             contain(|| waker.wake());
         }
+    }
+
+    /// No task is to be woken any more.
+    fn forget_waker(&self) {
+        let waker = lock(&self.0).waker.take();
+        contain(|| drop(waker));
     }
 
     fn poll(&self, waker: &Waker) -> Poll<Result<()>> {
@@ -169,9 +176,7 @@ impl Future for Ready<'_> {
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
         if let (ReadyState::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
-            // No task is to be woken any more.
-            let waker = lock(&ticket.0).waker.take();
-            contain(|| drop(waker));
+            ticket.forget_waker();
         }
     }
 }

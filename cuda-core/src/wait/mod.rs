@@ -20,7 +20,7 @@
 //! * A continuation that is called when a point comes may be the caller's code, which may take any time,
 //!   waits for other continuations of that point included. Before such code, and before a wait for
 //!   the device, the thread [hands over](deferred::hand_over) what is left to another one, and
-//!   starts one if none is idle. A thread whose continuations do neither serves a whole queue.
+//!   starts one if none is idle. If continuations do neither, one thread calls them all.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};

@@ -30,7 +30,7 @@ struct Queue {
 }
 
 pub(super) struct Wait {
-    pending: PendingMark,
+    pub(super) pending: PendingMark,
     pub(super) then: Vec<Then>,
 }
 

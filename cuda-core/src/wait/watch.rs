@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,8 @@ pub(super) struct Watch {
 #[derive(Default)]
 struct WatchState {
     queues: Queues,
-    /// Continuations to call, with the results of their points.
-    due: VecDeque<(Then, Result<()>)>,
+    /// What is left to do of points that have come.
+    due: VecDeque<Due>,
     /// Threads that sleep for a point.
     sleepers: usize,
     /// A thread polls.
@@ -45,17 +45,32 @@ struct WatchState {
     idle: usize,
     /// A thread was notified or started, and has not yet looked for a task.
     called: bool,
-    /// Threads that call a continuation, and look for a task afterwards or
-    /// [hand over](deferred::hand_over) before.
+    /// Threads in a continuation that have not [handed over](deferred::hand_over). Each looks for a task
+    /// afterwards; since a wait is announced by handing over, that is soon.
     calling: usize,
     /// A flush waits for everything, so nothing more is added.
     closed: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A point that was reached, or has failed.
+struct Due {
+    /// Dropped before the continuations are called. They may be the last owners of a context, whose end
+    /// waits for the device.
+    marks: Vec<PendingMark>,
+    then: VecDeque<Then>,
+    reached: Result<()>,
+}
+
+/// A thread's task behind what it calls at present.
+struct Left {
+    watch: Arc<Watch>,
+    due: Mutex<Due>,
+}
+
 /// What a thread does next.
 enum Task {
-    Call(Then, Result<()>),
+    Call(Due),
     SleepFor(QueueKey, PendingMark),
     Ask,
 }
@@ -79,9 +94,9 @@ impl WatchState {
     }
 
     fn next(&mut self) -> Option<Task> {
-        if let Some((then, reached)) = self.due.pop_front() {
+        if let Some(due) = self.due.pop_front() {
             self.calling += 1;
-            return Some(Task::Call(then, reached));
+            return Some(Task::Call(due));
         }
         if self.sleepers < SLEEPERS {
             let (key, first) = self.queues.take_free()?;
@@ -95,8 +110,8 @@ impl WatchState {
         Some(Task::Ask)
     }
 
-    /// Notifies or starts a thread for a task that no thread serves, unless one is on its way
-    /// already. If no thread can be started, the existing ones serve the task when they are done
+    /// Notifies or starts a thread for a task that no thread serves, unless one will look for tasks
+    /// anyway. If no thread can be started, the existing ones serve the task when they are done
     /// with theirs.
     fn call_one(&mut self, watch: &Arc<Watch>) -> Result<()> {
         if self.will_look() || !self.is_wanting() {
@@ -167,8 +182,7 @@ impl Watch {
             let _ = state.call_one(&self);
             if let Some(task) = task {
                 drop(state);
-                self.run(task);
-                state = lock(&self.state);
+                state = self.run(task);
                 continue;
             }
             if state.closed {
@@ -188,38 +202,63 @@ impl Watch {
         stay_if_gone();
     }
 
-    fn run(self: &Arc<Self>, task: Task) {
+    fn run(self: &Arc<Self>, task: Task) -> MutexGuard<'_, WatchState> {
         match task {
-            Task::Call(then, reached) => {
-                if deferred::run_before(self.clone(), || then(reached)) {
-                    lock(&self.state).calling -= 1;
-                }
+            Task::Call(due) => {
+                let is_done = self.call(due);
+                let mut state = lock(&self.state);
+                state.calling -= usize::from(is_done);
+                state
             }
             Task::SleepFor(key, first) => {
                 let reached = first.event.synchronize();
                 stay_if_gone();
-                self.settle(key, first, reached);
-                lock(&self.state).sleepers -= 1;
+                let mut state = self.settle(key, first, reached);
+                state.sleepers -= 1;
+                state
             }
             Task::Ask => self.ask(),
         }
     }
 
+    /// Calls the continuations, or returns false where one of the calls has handed over the others.
+    fn call(self: &Arc<Self>, due: Due) -> bool {
+        let reached = due.reached.clone();
+        let left = Arc::new(Left { watch: self.clone(), due: Mutex::new(due) });
+        let marks = mem::take(&mut lock(&left.due).marks);
+        let mut is_here = deferred::run_before(left.clone(), || drop(marks));
+        while is_here {
+            let Some(then) = lock(&left.due).then.pop_front() else {
+                break;
+            };
+            is_here = deferred::run_before(left.clone(), || then(reached.clone()));
+        }
+        is_here
+    }
+
     /// The first point of a queue was reached, or has failed.
-    fn settle(&self, key: QueueKey, first: PendingMark, reached: Result<()>) {
+    fn settle(
+        &self,
+        key: QueueKey,
+        first: PendingMark,
+        reached: Result<()>,
+    ) -> MutexGuard<'_, WatchState> {
         if reached.is_ok() {
             first.timeline.complete(first.seq);
         }
-        let due = lock(&self.state).queues.take(key, &first, reached.is_err());
-        // Events and timelines are dropped first: the continuations run when none of this is left.
-        let then: Vec<Then> = due.into_iter().flat_map(|wait| wait.then).collect();
-        drop(first);
-        let due = then.into_iter().map(|then| (then, reached.clone()));
-        lock(&self.state).due.extend(due);
+        let mut state = lock(&self.state);
+        let mut due = Due { marks: Vec::new(), then: VecDeque::new(), reached };
+        for wait in state.queues.take(key, &first, due.reached.is_err()) {
+            due.marks.push(wait.pending);
+            due.then.extend(wait.then);
+        }
+        due.marks.push(first);
+        state.due.push_back(due);
+        state
     }
 
     /// Polls the first points of all queues that no thread sleeps for, until there are none.
-    fn ask(self: &Arc<Self>) {
+    fn ask(self: &Arc<Self>) -> MutexGuard<'_, WatchState> {
         let mut pause = SHORTEST;
         loop {
             let began = Instant::now();
@@ -228,7 +267,7 @@ impl Watch {
             let mut state = lock(&self.state);
             if state.queues.free() == 0 {
                 state.asks = false;
-                return;
+                return state;
             }
             pause = if came { SHORTEST } else { pause.min(longest) };
             let waited = self.added.wait_timeout(state, pause);
@@ -248,8 +287,7 @@ impl Watch {
             match first.look() {
                 Some(reached) => {
                     came = true;
-                    self.settle(key, first, reached);
-                    let _ = lock(&self.state).call_one(self);
+                    let _ = self.settle(key, first, reached).call_one(self);
                 }
                 None => {
                     drop(first);
@@ -280,11 +318,18 @@ impl Watch {
     }
 }
 
-impl HandOver for Watch {
+impl HandOver for Left {
     fn hand_over(self: Arc<Self>) {
-        let mut state = lock(&self.state);
+        let mut due = lock(&self.due);
+        let then = mem::take(&mut due.then);
+        let rest = Due { marks: Vec::new(), then, reached: due.reached.clone() };
+        drop(due);
+        let mut state = lock(&self.watch.state);
         state.calling -= 1;
-        let _ = state.call_one(&self);
+        if !rest.then.is_empty() {
+            state.due.push_front(rest);
+        }
+        let _ = state.call_one(&self.watch);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, asked, check};
 use crate::memory::device::NOWHERE;
+use crate::process::deferred;
 use crate::process::effect::{Failed, attempt};
 use crate::process::release::{FailedRelease, released};
 use crate::types::shareable::ShareableHandle;
@@ -55,6 +56,8 @@ impl PhysicalChunk {
             return Ok(());
         }
         let at = base + self.start as CUdeviceptr;
+        // The driver may wait for the device.
+        deferred::hand_over();
         // SAFETY: mapped by one call of cuMemMap at this place and with this size, unless that has
         // failed, or an earlier call here has unmapped it: this value owns the addresses, so there
         // is nothing else to unmap there. No work uses it, by this function's contract.
