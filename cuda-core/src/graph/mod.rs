@@ -7,7 +7,6 @@ use cuda_sys::{CUgraph, symbol as cu};
 use crate::context::peer::{Crossing, Moment};
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
-use crate::process::deferred;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -220,8 +219,6 @@ impl Release for RawGraph {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
-        // The driver may wait for a lock of its own that another thread holds while it waits for the device.
-        deferred::hand_over();
         // SAFETY: the graph is live and not used after this; executables made of it are their own.
         released("cuGraphDestroy", unsafe { cu::cuGraphDestroy(self.0.0) })
     }
