@@ -95,8 +95,8 @@ impl Ready<'_> {
             waker: Some(waker.clone()),
         })));
         for pending in left {
-            let told = ticket.clone();
-            let then = pending.then(Box::new(move |reached| told.tell(reached)));
+            let shared = ticket.clone();
+            let then = pending.then(Box::new(move |reached| shared.tell(reached)));
             then.inspect_err(|_| ticket.forget_waker())?;
         }
         Ok(Some(ticket))

@@ -62,7 +62,7 @@ struct Due {
     reached: Result<()>,
 }
 
-/// A thread's task behind what it calls at present.
+/// What a thread has left to do of its task, behind the call that it makes at present.
 struct Left {
     watch: Arc<Watch>,
     due: Mutex<Due>,
