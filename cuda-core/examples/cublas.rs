@@ -1,5 +1,5 @@
-//! A product of matrices by cuBLAS, on a stream of this crate's between its copies, with a handle for
-//! each thread and context. `CUBLAS` names the library, if the loader does not find it.
+//! A product of matrices by cuBLAS, between the copies of one stream, with a handle for each thread and
+//! context. `CUBLAS` names the library, if the loader does not find it.
 
 mod shared;
 

@@ -14,7 +14,7 @@
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 //!
-//! A kernel is declared with its types. To launch it is `unsafe`, since nothing checks its body:
+//! A kernel is declared with its types. Its launch is `unsafe`, since nothing checks its body:
 //!
 //! ```no_run
 //! use cuda_core::{Device, Module, kernel};
@@ -47,16 +47,16 @@
 //!   operation returns [`Error::NoDriver`].
 //! * **Tested without a GPU.** With `CUDA_SYS_LIBRARY` set to the library of `cuda-driver-sim`, a
 //!   simulated driver from this repository, programs and tests run on four simulated devices, which
-//!   do work as late as CUDA permits and report what is not ordered. Its README says how.
+//!   do work as late as CUDA permits and report missing order: see `tests/driver-sim/README.md`.
 //!
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
-//! Memory, streams and code live in a [`Context`]. Each device has one of its own,
-//! [`Device::context`], which most programs hardly name; [`Context::new`] makes more, and
-//! [`Context::current`] finds the one that other code made current. A [`Guard`] or [`Device::with`]
-//! makes a context current for *other* libraries, and a [`ContextLocal`] keeps their handles, one
-//! for each thread and context. A [`ProfilerRange`] limits what profilers record;
-//! [`driver_version`] and [`runtime_version`] return what is installed.
+//! Memory, streams and code live in a [`Context`]. Each device has a primary one,
+//! [`Device::context`], which few programs name; [`Context::new`] makes more, and
+//! [`Context::current`] finds a context that other code made current. A [`Guard`] or
+//! [`Device::with`] makes a context current for *other* libraries, and a [`ContextLocal`] keeps
+//! their handles, one for each thread and context. A [`ProfilerRange`] limits what profilers
+//! record; [`driver_version`] and [`runtime_version`] return what is installed.
 //!
 //! **Streams.** Work is enqueued on a [`Stream`] and runs in that order. A [`StreamBuilder`] sets
 //! priority and kind, a [`StreamPool`] hands streams out round-robin, and a [`PerThreadStream`] is
@@ -66,33 +66,34 @@
 //! other work.
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
-//! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and
-//! structs by [`pod!`] among them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
-//! parts, which a [`SharedSlice`] owns together with others. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
+//! full speed. Their elements are [`Pod`], [`struct@f16`], [`Complex32`] and structs by [`pod!`] among
+//! them, and [`DeviceSlice`] and [`DeviceSliceMut`] are views of parts, which a [`SharedSlice`] owns
+//! together with others. A [`ManagedBuffer`](managed::ManagedBuffer) is usable from both sides, a
 //! [`PitchedBuffer`] has padded rows, [`Registered`] pins existing memory, and a
 //! [`VirtualBuffer`](virtual_memory::VirtualBuffer) of
 //! [`PhysicalMemory`](virtual_memory::PhysicalMemory) grows without moving. A
 //! [`CudaArray`](image::CudaArray) or [`MipmappedArray`](image::MipmappedArray) holds images, which
-//! kernels read through a [`Texture`](image::Texture) or access through a
-//! [`Surface`](image::Surface). [`PointerAttributes`] describe an address,
-//! [`IpcMemoryHandle`](interop::IpcMemoryHandle) and [`IpcEventHandle`](interop::IpcEventHandle)
-//! reach other processes, and [`ExternalMemory`](interop::ExternalMemory) and
-//! [`ExternalSemaphore`](interop::ExternalSemaphore) are those of Vulkan.
+//! kernels read through a [`Texture`](image::Texture) or access through a [`Surface`](image::Surface).
+//! [`PointerAttributes`] describe an address, [`IpcMemoryHandle`](interop::IpcMemoryHandle) and
+//! [`IpcEventHandle`](interop::IpcEventHandle) reach other processes, and
+//! [`ExternalMemory`](interop::ExternalMemory) and [`ExternalSemaphore`](interop::ExternalSemaphore)
+//! come from Vulkan.
 //!
 //! **Allocators.** Device memory comes from a [`CachingPool`] that all streams share. An
-//! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
-//! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
-//! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
-//! A [`PinnedPool`] is what is kept for pinned buffers, and [`trim()`] gives everything back
-//! that is kept for reuse ([`synchronize_and_trim`] waits for all work first).
+//! [`Allocator`] replaces this pool for the process ([`set_default_allocator`]), for a device, or
+//! for a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or
+//! your own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track allocations. A
+//! [`PinnedPool`] keeps memory for pinned buffers, and [`trim()`] gives back all memory that is
+//! kept for reuse ([`synchronize_and_trim`] waits for all work first).
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
-//! on buffers, of one device or two; the host's side may be any slice, and [`Stream::scope`] waits
-//! once for many. [`Stream::upload_new`], [`Stream::download_vec`], [`Stream::download_pinned`] and
-//! [`Stream::copy_new`] make what they copy to; [`Stream::upload_owned`] and [`Stream::download_owned`] take host memory that
-//! an [`InFlight`] gives back. [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between
-//! them, [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
-//! [`StagingOptions`](staging::StagingOptions) say which threads help with large slices.
+//! on buffers, of one device or two; the host's side may be any slice, and [`Stream::scope`] waits once
+//! for many downloads. [`Stream::upload_new`], [`Stream::download_vec`], [`Stream::download_pinned`] and
+//! [`Stream::copy_new`] allocate their destination; [`Stream::upload_owned`] and
+//! [`Stream::download_owned`] take host memory that an [`InFlight`] gives back. [`Stream::copy_pitched`]
+//! and a [`Shape`] copy rows with gaps between them, [`Stream::copy_to_array`] copies images, and a
+//! [`Batch`] is many copies in one call. [`StagingOptions`](staging::StagingOptions) say which threads
+//! help with large slices.
 //!
 //! **Several devices.** A [`DeviceGroup`] does one thing on all of them at once: an upload to all,
 //! a ring of copies, access to each other's memory. [`Context::enable_peer_access`] gives such
@@ -106,21 +107,22 @@
 //! checks the arguments of each launch.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::ready`] and [`Event::ready`] are futures
-//! for any executor. An [`Error`] names the operation and the cause. What a `Drop` could not do is
-//! counted by [`drops::failures`] and reported to the hook of [`drops::set_hook`]; owners also have
-//! a fallible `close`.
+//! for any executor. An [`Error`] names the operation and the cause. [`drops::failures`] counts
+//! failures of a `Drop`, and the hook of [`drops::set_hook`] gets them; owners also have a fallible
+//! `close`.
 //!
-//! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
-//! libraries, with an owner, any value at all, that is dropped when they are needed no more. `into_raw` hands over to other code, for good, an [`Event`], or a [`DeviceBuffer`] that
-//! [`Context::alloc`] or [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned
-//! memory cannot be handed over: buffers refer to their streams, contexts are shared, functions keep
-//! their modules loaded, and pinned memory is a part of a larger block. [`dlpack`] has tensors of other
-//! libraries, [`Stream::work`] orders what they enqueue, and [`sys`] has the handles' types and
-//! everything else of the driver API.
+//! **Raw handles.** `as_raw` returns the driver's handles. `from_raw` accepts handles of other
+//! libraries, with an owner: a value of any type, dropped when the handle is needed no more. `into_raw`
+//! hands over to other code an [`Event`], or a [`DeviceBuffer`] that [`Context::alloc`] or
+//! [`Allocator::driver_pool`] allocated. Streams, contexts, modules and pinned memory cannot be handed
+//! over: buffers refer to their streams, contexts are shared, functions keep their modules loaded, and
+//! pinned memory is a part of a larger block. [`dlpack`] has tensors of other libraries,
+//! [`Stream::work`] orders what they enqueue, and [`sys`] has the handles' types and everything else of
+//! the driver API.
 //!
 //! # What depends on the driver
-//! Everything here compiles whatever CUDA toolkit is installed, or none. What works is decided by
-//! the driver when the program runs: what needs a newer one than CUDA 11.8 is documented so, and
+//! Everything here compiles whatever CUDA toolkit is installed, or none. What works depends on the
+//! driver that the program runs on: a function that needs a newer one than CUDA 11.8 says so, and
 //! fails with `CALL_REQUIRES_NEWER_DRIVER` (36) on an older driver.
 //!
 //! # More
@@ -297,8 +299,8 @@ pub mod drops {
 /// [`IpcMemoryHandle`](interop::IpcMemoryHandle), [`IpcEventHandle`](interop::IpcEventHandle), and
 /// for memory of the driver's pools [`PoolPointer`](interop::PoolPointer). Vulkan and others pass
 /// file descriptors, of which [`ExternalMemory`](interop::ExternalMemory) and
-/// [`ExternalSemaphore`](interop::ExternalSemaphore) are made. Opening is `unsafe`: what the other
-/// side does with the memory is not known here.
+/// [`ExternalSemaphore`](interop::ExternalSemaphore) are made. Opening is `unsafe`: this crate does
+/// not know what the other side does with the memory.
 ///
 /// ```no_run
 /// # fn send(_bytes: &[u8]) {}
@@ -338,7 +340,7 @@ pub mod jit {
 ///
 /// A [`ManagedBuffer`](managed::ManagedBuffer) is a buffer of device memory that the host also
 /// reads and writes, once the devices are done with it. The driver moves pages to where they are
-/// used; prefetching and [`Advice`](managed::Advice) say in advance where that will be.
+/// used; prefetching and [`Advice`](managed::Advice) say in advance where they will be used.
 ///
 /// ```no_run
 /// use cuda_core::{Device, managed::ManagedBuffer};
@@ -381,9 +383,9 @@ pub mod pinned {
 
 /// What pools of device memory are built of, and report.
 ///
-/// A [`CachingPool`] and a [`MemoryPool`] are made by builders, which set limits and say what is to
-/// be kept. A caching pool lists its [segments](pools::CacheSegment), the allocations of the driver
-/// that it cuts its blocks from.
+/// A [`CachingPool`] and a [`MemoryPool`] are made by builders, which set their limits and how much
+/// they keep. A caching pool lists its [segments](pools::CacheSegment), the allocations of the
+/// driver that it cuts its blocks from.
 ///
 /// ```no_run
 /// use cuda_core::{CachingPool, Device, pools::PoolLimit};

@@ -1,4 +1,5 @@
-//! How the ranks of a job meet: they agree who takes part, and all get what one of them made.
+//! How the ranks of a job meet: they agree which ranks take part, and all get the value that one of
+//! them made.
 //!
 //! They meet once for each attempt. In the first, all ranks must come; later, those that come within the
 //! limit go on without the others. A rank that comes too late is left out, and ends.

@@ -110,7 +110,7 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     if let Ok(Some(allocator)) = scoped {
         return Ok(allocator);
     }
-    // Another thread's scope does not concern this one: no lock, as without that scope.
+    // Another thread's scope does not concern this thread: so no lock, as without scopes.
     if ROUTE.pool.load(Ordering::Acquire) == SHARED {
         return Ok(Allocator::cache());
     }
@@ -152,8 +152,8 @@ pub fn default_allocator() -> Result<Allocator> {
 }
 
 /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses, on every thread and
-/// every device without one of its own, and returns the one before. Existing blocks go back to the
-/// allocator that they came from. No driver call.
+/// every device without one of its own, and returns the former default. Existing blocks go back to
+/// the allocator that they came from. No driver call.
 ///
 /// Initially the environment chooses: `CUDA_CORE_ALLOCATOR=cache`, the default, for the caching
 /// pool, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
@@ -199,7 +199,8 @@ impl Device {
     }
 
     /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses on this device;
-    /// [`None`] for the [default](set_default_allocator). Returns the one before. No driver call.
+    /// [`None`] for the [default](set_default_allocator). Returns the device's former allocator. No
+    /// driver call.
     ///
     /// # Errors
     /// [`Error::Invalid`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.

@@ -32,8 +32,8 @@ pub(crate) fn allocate(
         given_back?;
         return Err(failed(allocator, "its memory is not aligned to 256"));
     }
-    // Other streams may use the memory only when this stream may: after a new point, since what the
-    // allocator enqueued is not covered by events recorded before. `cuMemAlloc` enqueues nothing.
+    // Other streams may use the memory only when this stream may: after a new point, since events
+    // recorded before do not cover the allocator's work. `cuMemAlloc` enqueues nothing.
     let timeline = core.timeline();
     let seq = if allocator.is_plain() { timeline.issued() } else { timeline.issue() };
     Ok((address, Ledger::after(0..bytes, timeline.at(seq))))

@@ -27,13 +27,12 @@ pub(crate) mod functions;
 /// Implement it to give [`Stream::alloc`] memory of your own, or to observe another allocator; an
 /// [`Allocator`](crate::Allocator) holds one, and can be made the
 /// [default](crate::set_default_allocator), a [device's](crate::Device::set_allocator) or a
-/// [scope's](crate::with_allocator). A block is given back to the allocator that it came from,
-/// which it keeps alive.
+/// [scope's](crate::with_allocator). A block keeps its allocator alive, and is given back to it.
 ///
 /// Zero bytes are never requested. Errors are passed on unchanged; a panic becomes
 /// [`AllocatorError::Failed`](crate::AllocatorError::Failed), and a block that was being given back
 /// is then neither used nor given back again. An allocator is called from any thread, and never
-/// inside a host function. It may itself allocate, but not through what it was made the default of.
+/// inside a host function. It may itself allocate, but not by a call that uses it as the default.
 ///
 /// # Safety
 /// [`allocate`](Self::allocate) returns memory of the stream's device, which its context can

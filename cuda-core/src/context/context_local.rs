@@ -17,9 +17,9 @@ use crate::util::by_parts::debug_by;
 /// handles belong to a thread and a device.
 ///
 /// Each value is created, used and dropped on the one thread that asked for it, with its context
-/// current, so its type need not be [`Send`]. It is dropped once: when its thread ends, or earlier
-/// if the slot is dropped: at once on the thread that drops the slot, and on any other thread the
-/// next time it uses a slot. Until then the value keeps its context alive.
+/// current, so its type need not be [`Send`]. It is dropped when its thread ends, or after the slot
+/// is dropped: at once on the thread that drops the slot, on another thread when that thread next
+/// uses a slot. Until then the value keeps its context alive.
 ///
 /// If the driver is gone, at the end of the process or in a fork's child, or if the context cannot
 /// be made current, values are leaked: a library's own destructor would call the driver where it
@@ -57,7 +57,7 @@ impl<H: 'static, F> ContextLocal<H, F> {
     /// `f` may use this slot and others.
     ///
     /// # Errors
-    /// Those of `f`; those of creating the value, after which there is none; those of
+    /// Those of `f`; those of creating the value, which then does not exist; those of
     /// [`Context::enter`] and of [`Guard::restore`](crate::Guard::restore).
     pub fn with<R, E: From<Error>>(
         &self,

@@ -44,8 +44,8 @@ impl Context {
         Ok(context)
     }
 
-    /// Creates a context and leaves it current, on top of what was: `cuCtxCreate_v2`.
-    /// [`Context::pop`] makes what was current before current again.
+    /// Creates a context, pushes it on the thread's stack and leaves it current: `cuCtxCreate_v2`.
+    /// [`Context::pop`] makes the former context current again.
     ///
     /// # Errors
     /// Those of [`Context::new`]; nothing is pushed then.

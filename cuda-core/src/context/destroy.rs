@@ -30,9 +30,9 @@ impl Context {
     /// # Errors
     /// [`Error::ContextInUse`], with the context unchanged, while it is kept alive by clones,
     /// streams, buffers, events or guards, by a thread on which it is current, or by work that is
-    /// not known to be done: after [`Context::synchronize`] none is, and after
-    /// [`drops::flush`](crate::drops::flush) nothing waits for it any more. The driver's of the
-    /// call that destroys it, with a context that is [given up](Error::GivenUp).
+    /// not known to be done. [`Context::synchronize`] completes such work, and
+    /// [`drops::flush`](crate::drops::flush) ends all waits for it. The driver's of the call that
+    /// destroys it, with a context that is [given up](Error::GivenUp).
     ///
     /// [`drops::flush`](crate::drops::flush): crate::drops::flush
     ///

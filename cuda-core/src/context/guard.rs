@@ -14,20 +14,20 @@ use crate::util::by_parts::debug_by;
 /// Makes a context current until it is dropped; then it restores what was current before, *none*
 /// included.
 ///
-/// The guard asks the driver what is current when it begins and again when it ends, so it is right
-/// whatever other libraries do on the thread in between. It compares handles, not devices: another
+/// The guard asks the driver for the current context when it begins and again when it ends, so
+/// other libraries may switch contexts in between. It compares handles, not devices: another
 /// context of the same device is another context. Two driver calls if the context is current
 /// already, four otherwise, five if nothing was.
 ///
 /// Guards that are dropped out of order restore what each of them saw; the last one dropped
 /// decides. A forgotten guard leaves its context current, which stays alive.
 ///
-/// A context that the guard saved stays alive, too, if this crate knows it. One that another
-/// library created and that was never passed to [`Context::from_raw`] is a bare handle: if its
-/// owner destroys it while the guard lives, the guard makes that handle current again, which
-/// `cuCtxSetCurrent` does not refuse. Later calls return `CONTEXT_IS_DESTROYED`, or crash inside
-/// the driver (seen on an H200); no code above the driver can detect it. The same holds for a
-/// context of this crate's that is destroyed by a raw call.
+/// A context that the guard saved stays alive, too, if this crate knows it. A context of another
+/// library that was never passed to [`Context::from_raw`] is a bare handle: if its owner destroys
+/// it while the guard lives, the guard makes that handle current again, which `cuCtxSetCurrent`
+/// does not refuse. Later calls return `CONTEXT_IS_DESTROYED`, or crash inside the driver (seen on
+/// an H200); no code above the driver can detect this. The same holds for a context of this crate
+/// that a raw call destroys.
 ///
 /// ```no_run
 /// use cuda_core::Device;

@@ -1,5 +1,5 @@
-//! How rooms above forget what they keep for the process and what names contexts. Each sets its function
-//! before it keeps the first such thing.
+//! Lets rooms above forget process-wide objects that refer to contexts. Each room sets its function
+//! before it keeps the first such object.
 
 use std::sync::OnceLock;
 
@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 /// references to streams and contexts. No driver call.
 pub(crate) static STAGING: OnceLock<fn()> = OnceLock::new();
 
-/// The same of the chunks of pinned buffers.
+/// The same for the chunks of pinned buffers.
 pub(crate) static PINNED: OnceLock<fn()> = OnceLock::new();
 
-/// The same of the words of signals.
+/// The same for the words of signals.
 pub(crate) static SIGNALS: OnceLock<fn()> = OnceLock::new();
 
 /// Removes points that are known to have been reached from the process-wide pools. No driver call.

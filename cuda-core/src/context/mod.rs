@@ -46,7 +46,7 @@ mod thread;
 /// bookkeeping. A clone is a reference; the primary context of a device lives until the process
 /// ends, a created one until its last reference, stream, buffer, event and guard are gone.
 ///
-/// No function here changes which context is current, except those that say so.
+/// No method changes which context is current, unless its documentation says so.
 ///
 /// # Errors
 /// Functions that name no errors of their own return the driver's. Inside a host function all

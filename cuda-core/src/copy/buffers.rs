@@ -21,12 +21,12 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// A small slice costs one `memcpy` more. A large one goes through at most eight
     /// [chunks](crate::staging::StagingOptions), 64 MiB by default; the calling thread waits for
-    /// this stream before it stages more than they hold. It also waits for this stream when 256 MiB
-    /// of small slices are in flight, unless the stream is known to be held up, for example by a
-    /// [signal](crate::Signal) or a host function: then small slices take more pinned memory, which
-    /// later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned memory can
-    /// be had at all, bytes go through memory that is not pinned: slower, and the driver may wait
-    /// for this stream.
+    /// this stream before it stages more than these chunks hold. It also waits for this stream when
+    /// 256 MiB of small slices are in flight, unless the stream is known to be held up, for example
+    /// by a [signal](crate::Signal) or a host function: then small slices take more pinned memory,
+    /// which later copies, or [`staging::trim`](crate::staging::trim), give back. If no pinned
+    /// memory can be had at all, bytes go through memory that is not pinned: slower, and the driver
+    /// may wait for this stream.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. After the

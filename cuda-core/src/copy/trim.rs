@@ -11,9 +11,10 @@ use crate::wait::flush::flush_deferred_drops;
 /// [`PinnedPool::trim`](crate::PinnedPool::trim)`(0)` of the shared pools, and
 /// [`staging::trim`](crate::staging::trim).
 ///
-/// For a program that leaves the devices to others for a while. What work may still use is kept: at
-/// the end of a test that must have released everything, call [`synchronize_and_trim`]. Each
-/// segment is freed by `cuMemFree`, which waits for all work of its device. Pools of the program's own are trimmed by their own methods.
+/// For a program that leaves the devices to others for a while. Memory that work may still use is kept:
+/// at the end of a test that must have released everything, call [`synchronize_and_trim`]. Each segment
+/// is freed by `cuMemFree`, which waits for all work of its device. Pools of the program's own are
+/// trimmed by their own methods.
 ///
 /// # Errors
 /// The first error of those functions; the others run regardless.
@@ -32,8 +33,8 @@ pub fn trim() -> Result<usize> {
 }
 
 /// Waits for all work of every context that this library knows, then does what [`trim`] does:
-/// `cuCtxSynchronize` for each. Nothing is left then of what the program has dropped, primary
-/// contexts apart; for the end of a program, or of a test that looks for leaks. Returns the bytes that
+/// `cuCtxSynchronize` for each. Then nothing remains of the objects that the program has dropped, except
+/// primary contexts; for the end of a program, or of a test that looks for leaks. Returns the bytes that
 /// were given back, as [`trim`] does.
 ///
 /// # Errors

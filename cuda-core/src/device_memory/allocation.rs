@@ -344,9 +344,9 @@ impl<T: Pod, X> Buffer<T, DeviceMemory, X> {
         self.storage.block().address
     }
 
-    /// A handle of the stream that the memory was allocated on, and is freed in the order of; [`None`] for
-    /// memory of no stream, such as that of [`Context::alloc`](crate::Context::alloc). Other streams may
-    /// have work on it: [`ready`](Self::ready) waits for all of them.
+    /// A handle of the stream on which the memory was allocated, and in whose order it is freed;
+    /// [`None`] for memory of no stream, such as that of [`Context::alloc`](crate::Context::alloc).
+    /// Other streams may use the memory: [`ready`](Self::ready) waits for all of them.
     ///
     /// ```no_run
     /// use cuda_core::{DeviceBuffer, Result};

@@ -106,8 +106,8 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// For memory that is an allocation of the driver's: from [`Context::alloc`], from
     /// [`Stream::alloc_from`](crate::Stream::alloc_from), or from the allocators
-    /// [`driver_pool`](crate::Allocator::driver_pool) and [`plain`](crate::Allocator::plain). Memory
-    /// ends with its context: keep a [`Context`] of a [created](Context::new) one.
+    /// [`driver_pool`](crate::Allocator::driver_pool) and [`plain`](crate::Allocator::plain). The memory
+    /// ends with its context: keep a [created](Context::new) [`Context`] alive.
     ///
     /// # Errors
     /// [`Error::Invalid`] for memory of a caching pool (the default), of a custom allocator, or of

@@ -87,8 +87,7 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// Moves the elements to memory of exactly their size, on `stream`, unless theirs has that
-    /// size.
+    /// Moves the elements to memory of exactly their size, on `stream`, unless it has that size.
     ///
     /// # Errors
     /// Those of [`DeviceBuffer::reserve`]; the buffer is then unchanged.

@@ -71,8 +71,8 @@ pub enum LaunchError {
         given: usize,
     },
 
-    /// The driver refused the launch; nothing was enqueued. If it reports that earlier work has failed,
-    /// that is an [`Error::Driver`](crate::Error::Driver).
+    /// The driver refused the launch; nothing was enqueued. A report that earlier work has failed is an
+    /// [`Error::Driver`](crate::Error::Driver).
     #[non_exhaustive]
     Refused {
         /// The kernel.

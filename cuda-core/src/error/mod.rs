@@ -72,7 +72,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[doc(alias("CUresult", "DriverError", "CudaError", "CUDARuntimeError"))]
 pub enum Error {
     /// The driver refused an operation, or reports that earlier asynchronous work failed. Custom
-    /// allocators return it too. It holds only the call and its code.
+    /// allocators return it too. The variant holds only the call and its code.
     Driver {
         /// The driver call.
         op: &'static str,
@@ -81,8 +81,8 @@ pub enum Error {
     },
 
     /// An argument has no meaning for the operation, as the reason says; nothing was done. This crate
-    /// finds it before it calls the driver, with two exceptions, which the driver refuses: an event that
-    /// was never recorded, and a PCI address that no device has.
+    /// checks arguments before it calls the driver, with two exceptions, which the driver refuses: an
+    /// event that was never recorded, and a PCI address that no device has.
     Invalid {
         /// The operation: the driver call that it stands for, if there is one.
         op: &'static str,
@@ -212,7 +212,7 @@ pub enum Error {
     OnDevice {
         /// Its ordinal.
         device: u32,
-        /// The error there; [`Error::code`] and [`Error::is_sticky`] look into it.
+        /// The device's error, which [`Error::code`] and [`Error::is_sticky`] report.
         error: Box<Error>,
     },
 
@@ -232,7 +232,7 @@ pub enum Error {
     /// A context cannot be destroyed while something needs it.
     ContextInUse,
 
-    /// An earlier `close` failed in the very call that releases this. CUDA does not say whether
+    /// An earlier `close` failed in the call that releases the resource. CUDA does not say whether
     /// such a call took effect, so the resource is neither used nor released again, and counts
     /// among [`drops::failures`](crate::drops::failures). A buffer is empty afterwards.
     #[non_exhaustive]
@@ -249,14 +249,14 @@ pub enum Error {
     #[non_exhaustive]
     Capturing {
         /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
-        /// on another stream, or the host, would have to wait for the one that is being captured.
+        /// on another stream, or the host, would have to wait for the captured stream.
         op: &'static str,
     },
 
     /// The stream is one of [`Graph::capture`](crate::Graph::capture), and the operation cannot be
-    /// part of a graph: it waits or asks, takes memory that a graph cannot keep, or would order the
-    /// capture with work outside. The capture goes on without it. After the capture has ended, every
-    /// operation on such a stream is [`Error::Invalid`].
+    /// part of a graph: it waits or queries, takes memory that a graph cannot keep, or would order the
+    /// capture with work outside. The capture goes on without the operation. After the capture has
+    /// ended, every operation on such a stream returns [`Error::Invalid`].
     #[non_exhaustive]
     NotCapturable {
         /// The driver call, or the method, that was refused.
@@ -264,7 +264,7 @@ pub enum Error {
     },
 
     /// An executable graph cannot become that of another graph, since the two differ in more than
-    /// what their operations act on. It is unchanged.
+    /// what their operations act on. The executable is unchanged.
     #[non_exhaustive]
     GraphUpdate {
         /// What differs.

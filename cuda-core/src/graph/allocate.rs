@@ -35,10 +35,10 @@ impl Stream {
     /// [`free_in_graph`](Self::free_in_graph) says so: `cuMemAllocAsync` and `cuMemFreeAsync` on a
     /// stream that is captured, which become nodes.
     ///
-    /// For what only the graph needs: graphs that do not run at the same time share such memory,
-    /// and [`Device::trim_graph_memory`](crate::Device::trim_graph_memory) gives it back between launches. What
-    /// [`Stream::alloc`] allocates in a capture is allocated at once, stays allocated, and can be
-    /// used outside of the graph, too.
+    /// For memory that only the graph needs: graphs that do not run at the same time share it, and
+    /// [`Device::trim_graph_memory`](crate::Device::trim_graph_memory) gives it back between launches.
+    /// [`Stream::alloc`] in a capture, however, allocates at once; its memory stays allocated, and can
+    /// be used outside of the graph, too.
     ///
     /// Only operations of this capture can use the buffer: all others return [`Error::Invalid`]. It
     /// may be dropped at any time. A graph with such memory has one
@@ -46,7 +46,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`]; [`Error::Invalid`] for a stream that is not captured by
-    /// [`Graph::capture`](crate::Graph::capture); [`Error::NotCapturable`] within what runs on a
+    /// [`Graph::capture`](crate::Graph::capture); [`Error::NotCapturable`] in a body of a
     /// [`Condition`](crate::Condition); the driver's, after which the capture fails, too.
     ///
     /// ```no_run

@@ -35,9 +35,9 @@ pub struct GraphBuilder<'a> {
 
 /// # Building
 impl Graph {
-    /// A graph that is built step by step, each of which has a [`NodeId`]: by that, later steps can
-    /// come after it, and an executable can change it. A step is what [`Graph::capture_by_access`]
-    /// would capture: a kernel, copies and fills of every shape, a host function, another graph.
+    /// Builds a graph step by step. Each step has a [`NodeId`], by which later steps can come after
+    /// it, and an executable can change it. A step is anything that [`Graph::capture_by_access`]
+    /// captures: a kernel, copies and fills of every shape, a host function, another graph.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].
@@ -101,8 +101,8 @@ impl Graph {
 /// # Adding operations
 impl GraphBuilder<'_> {
     /// Adds what `work` enqueues on the stream that it is given, after the earlier steps that it
-    /// conflicts with: [`Graph::capture_by_access`]. If that is not exactly one operation, the
-    /// node of the step is an empty one after all of them.
+    /// conflicts with: [`Graph::capture_by_access`]. If `work` enqueues no operation or several,
+    /// the node of the step is an empty one after all of them.
     ///
     /// # Errors
     /// Those of `work`; the driver's.
@@ -128,8 +128,8 @@ impl GraphBuilder<'_> {
     }
 
     /// [`add`](Self::add), after the nodes `after`, too. An operation that uses no memory, such as
-    /// a host function, comes after these alone, and is no barrier. If `work` enqueues nothing, the
-    /// node of the step is an empty one after `after`: `cuGraphAddEmptyNode`.
+    /// a host function, comes after `after` alone, and is no barrier. If `work` enqueues nothing,
+    /// the node of the step is an empty one after `after`: `cuGraphAddEmptyNode`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph, and within another step; those of `work`; the
@@ -202,14 +202,15 @@ impl GraphBuilder<'_> {
 /// # Graphs in graphs
 impl Graph {
     /// Makes this graph an operation of another one: on a stream that is captured, adds it as a
-    /// child, which uses all that it uses: `cuGraphAddChildGraphNode`. The child is copied: it may
-    /// be dropped afterwards.
+    /// child; the other graph then uses all that this one uses: `cuGraphAddChildGraphNode`. The
+    /// child is copied: it may be dropped afterwards.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured by [`Graph::capture`]: launch an
-    /// [executable](Graph::instantiate) there; for a graph that [allocates](Stream::alloc_in_graph) memory; [`Error::NotCapturable`] for a graph with host functions
-    /// or events within what runs on a [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in
-    /// which operations depend on conditions.
+    /// [executable](Graph::instantiate) there; for a graph that [allocates](Stream::alloc_in_graph)
+    /// memory; [`Error::NotCapturable`] for a graph with host functions or events in a body of a
+    /// [`Condition`]; the driver's: `NOT_SUPPORTED` (801) for a graph in which operations depend on
+    /// conditions.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -27,23 +27,23 @@ impl Graph {
     /// functions of the host by [`Stream::launch_host_func_each`], work of other libraries that is
     /// [noted](crate::Buffer::note_use). Memory that it allocates is allocated now, once, and
     /// belongs to the graph as soon as an operation uses it; [`Stream::alloc_in_graph`] makes each launch
-    /// allocate. What cannot be part of a graph returns
-    /// [`Error::NotCapturable`], and the capture goes on: what waits or asks, as
-    /// [`Stream::synchronize`] and [`Event::query`](crate::Event::query) do; copies of
-    /// slices, of which a graph has no copy of its own, so use [`PinnedBuffer`](crate::PinnedBuffer);
-    /// waiting for streams and events outside of the capture, since each launch of the graph is
-    /// ordered by the memory that it uses; signals. For events that launches record, or wait for, there
-    /// are [`Event::record_each`](crate::Event::record_each) and [`Stream::wait_event_each`].
+    /// allocate. A call that cannot be part of a graph returns [`Error::NotCapturable`], and the capture
+    /// goes on: waits and queries, such as [`Stream::synchronize`] and
+    /// [`Event::query`](crate::Event::query); copies of slices, for which use
+    /// [`PinnedBuffer`](crate::PinnedBuffer); waits for streams and events outside of the capture, since
+    /// each launch of the graph is ordered by the memory that it uses; signals. For events that launches
+    /// record, or wait for, there are [`Event::record_each`](crate::Event::record_each) and
+    /// [`Stream::wait_event_each`].
     ///
-    /// Meanwhile [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA would end
-    /// the capture. The stream is private: no other code's work gets into the graph, and whatever `work` does on
-    /// other streams happens as always, streams that it creates included: these cannot wait for captured
-    /// work, and several streams of one graph are those of [`Graph::capture_on`]. The stream, and clones of it, are of no use afterwards. If
-    /// `work` fails or panics, the capture ends, and nothing is left of it.
+    /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA
+    /// would end the capture. The stream is private: no other code's work gets into the graph, and
+    /// `work` can use other streams as always, streams that it creates included. These cannot wait for
+    /// captured work; [`Graph::capture_on`] captures several streams. The stream, and clones of it, are
+    /// of no use afterwards. If `work` fails or panics, the capture ends without a graph.
     ///
     /// The capture ends when `work` has returned and no other thread is capturing
-    /// [work of a library](Stream::work) or what runs on a [`Condition`](crate::Condition):
-    /// until these have ended, it waits, and refuses other operations with [`Error::Invalid`].
+    /// [work of a library](Stream::work) or a body of a [`Condition`](crate::Condition). Until then
+    /// the capture waits, and refuses other operations with [`Error::Invalid`].
     ///
     /// # Errors
     /// Those of `work`; the driver's, `STREAM_CAPTURE_INVALIDATED` among them, after a call failed
@@ -113,10 +113,10 @@ impl Graph {
         Capture::run(contexts, Order::Streams, work)
     }
 
-    /// [`Graph::capture`], but what orders the operations is what they do to memory, and not the
-    /// order in which they were enqueued: each depends on the earlier ones that it conflicts with,
-    /// and on nothing else. So a sequence of calls becomes the widest graph that gives the same
-    /// result: `cuStreamUpdateCaptureDependencies`.
+    /// [`Graph::capture`], but operations are ordered by what they do to memory, not by the
+    /// sequence of the calls: each depends on the earlier ones that it conflicts with, and on
+    /// nothing else. So a sequence of calls becomes the widest graph that gives the same result:
+    /// `cuStreamUpdateCaptureDependencies`.
     ///
     /// An operation whose use of memory this crate does not know, such as a host function, or a kernel
     /// without buffers among its arguments, is a barrier: it runs after all earlier operations, and
@@ -152,9 +152,9 @@ impl Graph {
     }
 
     /// [`Graph::capture_by_access`] of work on several streams, one in each of the contexts, which may
-    /// belong to different devices, as for [`Graph::capture_on`]. The streams say on which device an
-    /// operation runs, and nothing of the order: that comes from the memory alone, across devices
-    /// too, so waits for [streams](Stream::wait_stream) have no effect.
+    /// belong to different devices, as for [`Graph::capture_on`]. A stream decides on which device an
+    /// operation runs, and not when: the order comes from the memory alone, across devices too, so waits
+    /// for [streams](Stream::wait_stream) have no effect.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].

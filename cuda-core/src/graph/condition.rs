@@ -71,16 +71,16 @@ impl Condition {
 
 /// # What depends on it
 ///
-/// Each of these captures one operation on a stream of a capture, or of a body: `cuGraphAddNode`. It
-/// touches what its bodies touch. `body` gets a stream of its own, in the context of `stream`, on
-/// which it enqueues kernels, copies, fills, graphs, and operations that depend on conditions;
-/// functions of the host cannot be part of it, and CUDA permits kernels of one context. A body is
-/// ordered as the capture is: as a chain, or by
+/// Each of these captures one operation on a stream of a capture, or of a body: `cuGraphAddNode`. The
+/// operation uses all memory that its bodies use. `body` gets a stream of its own, in the context of
+/// `stream`, on which it enqueues kernels, copies, fills, graphs, and operations that depend on
+/// conditions; functions of the host cannot be part of it, and CUDA permits kernels of one context. A
+/// body is ordered as the capture is: as a chain, or by
 /// [what its operations do to memory](crate::Graph::capture_by_access). If a body fails or panics, the
 /// capture fails. Until all bodies are captured, the capture's other streams refuse operations with
-/// [`Error::Invalid`], which would come before this one.
+/// [`Error::Invalid`].
 impl Condition {
-    /// Runs `body` as long as the condition is not zero, which is looked at before each round.
+    /// Runs `body` as long as the condition is not zero, which is checked before each round.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a stream that is not captured, for a condition of another graph, and for

@@ -26,9 +26,9 @@ use crate::wait::when_reached;
 
 /// A [`Graph`] that can be launched.
 ///
-/// It is the graph's work at the time of [`Graph::instantiate`], and does not need the graph any
-/// more. One launch of it runs at a time: a launch comes after the one before, on whatever streams
-/// they are. A graph that is to run beside itself is instantiated twice.
+/// It has the graph's operations as of [`Graph::instantiate`], and does not need the graph any
+/// more. Its launches run one after the other, on whatever streams they are. To run a graph beside
+/// itself, instantiate it twice.
 ///
 /// Dropping it does not wait: launches that are pending complete.
 ///
@@ -130,9 +130,9 @@ const OP: &str = "cuGraphLaunch";
 /// # Instantiating
 impl Graph {
     /// Makes the graph executable, with all setup that launches can share:
-    /// `cuGraphInstantiateWithFlags`. If a kernel of it was captured with a
-    /// [priority](crate::Launch::priority), the kernels have theirs, or else that of a new stream; if none
-    /// was, that of the stream of each launch.
+    /// `cuGraphInstantiateWithFlags`. If a kernel was captured with a
+    /// [priority](crate::Launch::priority), each kernel keeps its own, or has that of a new stream; if
+    /// none was, all have the priority of the launch's stream.
     ///
     /// # Errors
     /// [`Error::Invalid`] if
@@ -206,8 +206,8 @@ impl GraphExec {
     /// # Errors
     /// [`Error::Invalid`] if the graph uses pinned memory, which must be [lent](Self::lend_mut);
     /// [`Error::NotCapturable`] on a stream of [`Graph::capture`]; [`Error::Nccl`] if a communicator that
-    /// the graph uses was aborted; [`Error::Invalid`] if access between devices was
-    /// [revoked](Context::disable_peer_access) that the executable needs; the driver's.
+    /// the graph uses was aborted; [`Error::Invalid`] if access that the executable needs was
+    /// [revoked](Context::disable_peer_access); the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -287,8 +287,8 @@ impl GraphExec {
         self.used().for_each(|memory| memory.kept.ledger().launched_elsewhere());
     }
 
-    /// Does what the first launch would do besides launching, so that it takes no longer than later
-    /// ones: `cuGraphUpload`.
+    /// Does the setup of the first launch now, so that this launch takes no longer than later ones:
+    /// `cuGraphUpload`.
     ///
     /// # Errors
     /// Those of [`launch`](Self::launch) that do not concern memory.

@@ -29,7 +29,7 @@ impl Graph {
     /// Adds what `work` enqueues on the stream that it is given, after the nodes `after`, as
     /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
     /// be no executable of the graph. If `work` fails or panics, what it has enqueued before is part
-    /// of the graph; if that was within what runs on a [`Condition`](crate::Condition), the graph is
+    /// of the graph; if the failure was in a body of a [`Condition`](crate::Condition), the graph is
     /// [given up](Error::GivenUp).
     ///
     /// # Errors
@@ -77,16 +77,16 @@ impl Graph {
         extended.and(complete)
     }
 
-    /// Takes over a graph of other code, which this destroys; `owner` is dropped afterwards, once
-    /// the last launch of its executables has completed.
+    /// Takes over a graph of other code, and destroys it when dropped; `owner` is dropped once the
+    /// last launch of its executables has completed.
     ///
     /// # Errors
-    /// Those of [`Context::new`] that concern the driver, without it.
+    /// [`Error::NoDriver`]; [`Error::InCallback`] inside a host function.
     ///
     /// # Safety
     /// The graph is live, its operations are of the context, and no other code uses or destroys it
-    /// from now on. What the operations use lives as long as `owner`. This crate does not know of
-    /// memory that they use: uses of its buffers are ordered by other means.
+    /// from now on. All that the operations use lives as long as `owner`. This crate does not know
+    /// which memory they use: the caller orders uses of buffers by other means.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -19,7 +19,7 @@ const EDGES: &str = "cuGraphGetEdges";
 /// No graph of the process has this number, so no executable changes a node of it.
 const NONE: u64 = 0;
 
-/// A graph inside a node of a [`Graph`]: one that was [included](Graph::include), or what runs on a
+/// A graph inside a node of a [`Graph`]: one that was [included](Graph::include), or a body of a
 /// [`Condition`](crate::Condition); from [`GraphNode::graphs`].
 #[derive(Clone, Copy)]
 pub struct InnerGraph<'g> {
@@ -120,9 +120,9 @@ impl<'g> InnerGraph<'g> {
 /// # What is inside
 impl<'g> GraphNode<'g> {
     /// The graphs that the node runs: the one that was [included](Graph::include)
-    /// (`cuGraphChildGraphNodeGetGraph`), or what runs on a [`Condition`](crate::Condition), in the order
-    /// in which it was captured. Empty for nodes of other kinds, and for conditional nodes of
-    /// [`Graph::from_raw`], of which the driver does not say it.
+    /// (`cuGraphChildGraphNodeGetGraph`), or the bodies of a [`Condition`](crate::Condition), in the
+    /// order of their capture. Empty for nodes of other kinds, and for conditional nodes of
+    /// [`Graph::from_raw`], whose bodies the driver does not report.
     ///
     /// # Errors
     /// The driver's.

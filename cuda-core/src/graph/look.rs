@@ -22,7 +22,7 @@ impl Graph {
     }
 
     /// The nodes: `cuGraphGetNodes`. Captured operations come in the order of the capture. An
-    /// [included](Graph::include) graph is one node, and so is what runs on a
+    /// [included](Graph::include) graph is one node, and so is an operation that depends on a
     /// [`Condition`](crate::Condition): [`GraphNode::graphs`] looks into them.
     ///
     /// # Errors

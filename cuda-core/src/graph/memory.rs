@@ -15,11 +15,11 @@ use crate::types::usage::PoolUsage;
 
 /// # Memory of graphs
 impl Device {
-    /// What allocations within graphs use, and what the driver keeps reserved for them:
-    /// `cuDeviceGetGraphMemAttribute`. Such are those of
+    /// Memory that allocations within graphs use, and that the driver keeps reserved for them:
+    /// `cuDeviceGetGraphMemAttribute`. These are allocations of
     /// [`Stream::alloc_in_graph`](crate::Stream::alloc_in_graph) and of
-    /// [graphs of other code](crate::Graph::from_raw); what [`Stream::alloc`](crate::Stream::alloc)
-    /// allocates in a capture is memory of the allocators.
+    /// [graphs of other code](crate::Graph::from_raw), not those of
+    /// [`Stream::alloc`](crate::Stream::alloc) in a capture.
     ///
     /// # Errors
     /// The driver's.
@@ -53,7 +53,7 @@ impl Device {
         })
     }
 
-    /// Makes both peaks of [`graph_memory`](Self::graph_memory) what is used and reserved now:
+    /// Sets both peaks of [`graph_memory`](Self::graph_memory) to the present values:
     /// `cuDeviceSetGraphMemAttribute`.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Device {
         reset(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
     }
 
-    /// Gives what is reserved for allocations within graphs and not used back to the device:
-    /// `cuDeviceGraphMemTrim`.
+    /// Gives memory that is reserved for allocations within graphs, and not used, back to the
+    /// device: `cuDeviceGraphMemTrim`.
     ///
     /// # Errors
     /// The driver's.

@@ -68,10 +68,10 @@ pub use node::{GraphNode, NodeId, NodeKind};
 ///
 /// **Memory that the host can see** is lent at each launch:
 /// [`GraphExec::lend`] and [`GraphExec::lend_mut`] take the borrow that shows that no slice of a
-/// [`PinnedBuffer`](crate::PinnedBuffer) is in use while the launch begins; after it, its accessors
-/// wait for the launch as for any copy. [`Registered`](crate::Registered) memory cannot be part of a
-/// graph; use a `PinnedBuffer` in its place. While a graph uses a
-/// [`ManagedBuffer`](crate::managed::ManagedBuffer), the host cannot look at it.
+/// [`PinnedBuffer`](crate::PinnedBuffer) is in use while the launch begins; after that, the buffer's
+/// accessors wait for the launch as for any copy. [`Registered`](crate::Registered) memory cannot be
+/// part of a graph; use a `PinnedBuffer` in its place. While a graph uses a
+/// [`ManagedBuffer`](crate::managed::ManagedBuffer), the host cannot access it.
 ///
 /// A launch needs no borrow of the memory that it uses. So if two threads use the same memory at the
 /// same moment, one of them by launching a graph, neither is ordered after the other, and the
@@ -241,9 +241,9 @@ impl Graph {
         calls(raw.live()?.0.0)
     }
 
-    /// Destroys the graph, unless there are executables of it, with the last of which the driver's
-    /// graph goes: `cuGraphDestroy`. Dropping it
-    /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead.
+    /// Destroys the graph; if it has executables, together with the last of them: `cuGraphDestroy`.
+    /// Dropping it reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook)
+    /// instead.
     ///
     /// # Errors
     /// The driver's, with the graph, which is [given up](crate::Error::GivenUp).

@@ -14,7 +14,7 @@ use crate::util::by_parts::{compare_by, debug_by};
 /// The kind of a node, by CUDA's own name: `sys::CU_GRAPH_NODE_TYPE_KERNEL`.
 pub type NodeKind = CUgraphNodeType;
 
-/// Names a node of a graph: of [`GraphBuilder::add`](crate::GraphBuilder::add), or
+/// Names a node of a graph; from [`GraphBuilder::add`](crate::GraphBuilder::add) or
 /// [`GraphNode::id`].
 ///
 /// ```no_run
@@ -73,7 +73,7 @@ impl<'g> GraphNode<'g> {
         self.kind
     }
 
-    /// What names it for an executable of the graph.
+    /// The id by which an executable of the graph changes the node.
     pub fn id(&self) -> NodeId {
         self.id
     }

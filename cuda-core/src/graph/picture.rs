@@ -27,10 +27,10 @@ impl Graph {
     /// A picture as SVG: the nodes in columns, each to the right of those that it depends on, with
     /// what they do, in the colours of the streams that they were captured on. A legend numbers these
     /// streams from 0 on, in their order, and names their devices; a node of [another](Graph::include)
-    /// graph is that of the stream that it was included on. [Graphs inside nodes](GraphNode::graphs) are
-    /// drawn below, by numbers that stand in their nodes. Texts that are too long for a node, such as long
-    /// names of kernels, end in "…"; the whole text is the node's title, which viewers show under the
-    /// pointer.
+    /// graph has the colour of the stream that it was included on.
+    /// [Graphs inside nodes](GraphNode::graphs) are drawn below, by numbers that stand in their nodes.
+    /// Texts that are too long for a node, such as long names of kernels, end in "…"; the whole text is
+    /// the node's title, which viewers show under the pointer.
     ///
     /// # Errors
     /// Those of [`Graph::nodes`] and [`Graph::edges`].

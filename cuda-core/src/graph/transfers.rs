@@ -24,11 +24,11 @@ const SAME: &str = "the rows of a node stay as many and as long as they were whe
 
 /// # Changing copies and fills
 impl GraphExec {
-    /// Replaces both ends of a copy, in launches from now on: of a copy without rows, by one of the
-    /// same kinds of memory, of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending
-    /// are not affected. The graph's dependencies stay: an operation that uses the new memory is ordered
-    /// with the copy only if it was before. New pinned memory must be [lent](Self::lend) to each launch,
-    /// instead of what no operation uses any more. A copy between devices stays one between the same two.
+    /// Replaces both ends of a copy without rows, in launches from now on, by memory of the same kinds,
+    /// of any length: `cuGraphExecMemcpyNodeSetParams`. Launches that are pending are not affected. The
+    /// graph's dependencies stay: an operation that uses the new memory is ordered with the copy only if
+    /// it was before. New pinned memory must be [lent](Self::lend) to each launch, in place of memory
+    /// that no operation uses any more. A copy between devices stays one between the same two.
     ///
     /// # Errors
     /// [`Error::Invalid`] for ends of different lengths, without bytes, in memory that a graph

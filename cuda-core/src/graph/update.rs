@@ -19,13 +19,13 @@ use crate::util::sync::lock;
 const OP: &str = "cuGraphExecUpdate";
 
 /// # Changing it
-/// An operation that is changed lets go of the memory that it used before, unless another one uses it,
-/// once launches that are pending are done. What is not known by operation stays in use until
-/// [`update`](Self::update): what work of other libraries uses, child graphs, what runs on a
-/// [`Condition`](crate::Condition), access to other devices' memory, and an operation of several nodes,
-/// such as a fill with values of eight bytes; and what the operations of the last update's graph use. If an
-/// executable uses more than 32 ranges of an allocation, the bytes between those that it reads, and between
-/// those that it writes, count as used from then on: for the order of launches, and for what must be lent.
+/// The former memory of a changed operation is let go once pending launches are done, unless another
+/// operation uses it. Uses that are not known for each operation last until [`update`](Self::update):
+/// those of other libraries' work, of child graphs, of bodies of a [`Condition`](crate::Condition), of
+/// access to other devices' memory, of an operation of several nodes, such as a fill with values of
+/// eight bytes, and of the operations of the last update's graph. If an executable uses more than 32
+/// ranges of an allocation, the bytes between those that it reads, and between those that it writes,
+/// count as used from then on: for the order of launches, and for what must be lent.
 impl GraphExec {
     /// Makes this the executable of another graph of the same shape: the same kinds of operations,
     /// with the same dependencies. Much faster than to instantiate that graph. Launches that are
@@ -100,8 +100,8 @@ impl GraphExec {
     }
 
     /// Replaces a kernel's arguments, grid, block, dynamic shared memory and, within limits of the
-    /// driver, function, by those of a launch, which is not made: in launches from now on. Those
-    /// that are pending are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
+    /// driver, function, by those of a launch that is not made, in launches from now on. Pending
+    /// launches are not affected: `cuGraphExecKernelNodeSetParams_v2`, from CUDA 12.0 on.
     /// Attributes of the launch, such as a cluster, do not count. Pinned memory is lent as after
     /// [`set_copy`](Self::set_copy).
     ///
@@ -256,13 +256,12 @@ impl GraphExec {
         }
     }
 
-    /// Whether launches from now on run a node, a kernel, a copy or a fill; without it, they do as
-    /// if it were an empty one: `cuGraphNodeSetEnabled`.
+    /// Sets whether launches from now on run a node: a kernel, a copy or a fill. A node that is
+    /// left out acts as an empty one: `cuGraphNodeSetEnabled`.
     ///
-    /// What a node uses that is left out is still the executable's, which may run the node again: it
-    /// keeps the memory alive, each launch is ordered with other uses of that memory, and pinned memory
-    /// must be [lent](Self::lend). To let go of memory, change the node, as by
-    /// [`set_copy`](Self::set_copy).
+    /// The executable may run the node again: it keeps the node's memory alive, each launch is ordered
+    /// with other uses of that memory, and pinned memory must be [lent](Self::lend). To let go of
+    /// memory, change the node, as by [`set_copy`](Self::set_copy).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph than this was

@@ -26,9 +26,9 @@ impl DeviceGroup {
     ///
     /// Large ones go from member to member in pieces, so that each member sends one piece while it
     /// receives the next, and the whole takes hardly longer than one copy; small ones spread like a
-    /// tree. All by copies, which leave the multiprocessors to kernels, need no communicator, and take
-    /// any type; [`OnStreams::broadcast_in_place`](crate::nccl::OnStreams::broadcast_in_place) is that of
-    /// NCCL.
+    /// tree. Copies leave the multiprocessors to kernels, need no communicator, and take any type;
+    /// NCCL's broadcast is
+    /// [`OnStreams::broadcast_in_place`](crate::nccl::OnStreams::broadcast_in_place).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a root that is no member, and unless there is one buffer for each member,

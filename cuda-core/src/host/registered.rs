@@ -42,11 +42,11 @@ flags! {
 
 /// Existing host memory, pinned where it is: `cuMemHostRegister`. The value owns the memory.
 ///
-/// It dereferences to a [`PinnedBuffer`], for all that neither changes the elements nor takes the
-/// buffer; its views are those of one. Copies and kernels accept it as they do one. Dropping it waits
-/// for the work that uses it, unregisters the memory, and drops the owner;
-/// [`into_inner`](Self::into_inner) gives the owner back. If it cannot be proven that the work is done,
-/// the owner is leaked and the failure reported: the memory is never freed under a copy.
+/// It dereferences to a [`PinnedBuffer`], for all methods that neither change the elements nor take the
+/// buffer. Copies and kernels accept it like a `PinnedBuffer`. Dropping it waits for the work that uses
+/// it, unregisters the memory, and drops the owner; [`into_inner`](Self::into_inner) gives the owner
+/// back. If it cannot be proven that the work is done, the owner is leaked and the failure reported: the
+/// memory is never freed under a copy.
 ///
 /// It cannot be part of a [graph](crate::Graph): there, use a [`PinnedBuffer`] and lend it at each launch.
 ///

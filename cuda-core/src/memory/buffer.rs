@@ -139,7 +139,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
         self.as_view_mut().split_at_mut(mid)
     }
 
-    /// Consecutive views of `len` elements each, the last one of what is left; together they are
+    /// Consecutive views of `len` elements each, the last one perhaps shorter; together they are
     /// the buffer.
     ///
     /// # Errors
@@ -191,10 +191,10 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// The driver's, when the stream is made to wait.
     ///
     /// # Safety
-    /// Between the two calls nothing else uses the buffer, and the work does with it no more than
-    /// `access` says; on a stream that is captured, other threads enqueue nothing meanwhile, which
-    /// [`Stream::work`] sees to. It writes [`Registered`](crate::Registered) memory only if the
-    /// owner is a [`StableHostMut`](crate::pinned::StableHostMut).
+    /// Between the two calls no other work uses the buffer, and the work uses it only as `access`
+    /// says. On a stream that is captured, other threads enqueue nothing meanwhile;
+    /// [`Stream::work`] ensures this. It writes [`Registered`](crate::Registered) memory only if
+    /// the owner is a [`StableHostMut`](crate::pinned::StableHostMut).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

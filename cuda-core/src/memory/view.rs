@@ -131,7 +131,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok((self.slice(..mid)?, self.slice(mid..)?))
     }
 
-    /// Consecutive views of `len` elements each, the last one of what is left; together they are
+    /// Consecutive views of `len` elements each, the last one perhaps shorter; together they are
     /// this view.
     ///
     /// # Errors
@@ -324,8 +324,8 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     }
 
     /// [`Slice::chunks`] for an exclusive view. The chunks can be used on as many streams at once:
-    /// none waits for another while no more than 32 are in flight. Beyond that, what is known of
-    /// the chunks of one stream is merged, and a stream may wait for another's chunks that lie
+    /// none waits for another while no more than 32 are in flight. Beyond 32, the uses of one
+    /// stream's chunks are merged, and a stream may wait for another stream's chunks that lie
     /// between its own.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ impl Function {
 
     /// The driver's handle, valid while `self` or a clone lives.
     ///
-    /// The module and the buffers it uses do not know of a launch made with it.
+    /// Neither the module nor buffers know of a launch that other code makes with the handle.
     #[inline]
     pub fn as_raw(&self) -> CUfunction {
         self.found.raw.0
@@ -344,8 +344,8 @@ impl Function {
         })
     }
 
-    /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] if the driver, or
-    /// the header that this crate was built with, is older than CUDA 12.4.
+    /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] if the driver is
+    /// older than CUDA 12.4.
     ///
     /// # Errors
     /// The driver's.

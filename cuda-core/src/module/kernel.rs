@@ -45,7 +45,7 @@ pub trait Reads<T>: Sealed {}
 pub trait Writes<T>: Sealed {}
 
 /// A value for a parameter that is declared as its type, of which [`kernel!`](crate::kernel!) asks the
-/// size: a [`Pod`] or `bool`. What else may be declared has a pattern of its own there.
+/// size: a [`Pod`] or `bool`. Other parameter types have patterns of their own in the macro.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a kernel",

@@ -120,20 +120,20 @@ impl<'a, K: StreamKind> StreamWork<'a, K> {
     /// `work` returns.
     ///
     /// Two driver calls for each other stream to wait for, and one that asks whether the stream is
-    /// being captured: other code has its handle. What is current on the thread is left as it is:
-    /// [`ContextLocal::with`](crate::ContextLocal::with), which has the handles of libraries, makes
+    /// being captured: other code has its handle. The thread's current context stays as it is:
+    /// [`ContextLocal::with`](crate::ContextLocal::with), which keeps handles of libraries, makes
     /// their context current around this call.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) while work of another library is being captured; the
     /// driver's, when the stream is made to wait; [`Error::Capturing`](crate::Error::Capturing) if other
-    /// code captures the stream. `work` is not called then. Those of noting the use in a capture of
-    /// this crate's, also after `work`.
+    /// code captures the stream. `work` is not called then. In a capture of this crate also errors of
+    /// noting the use, after `work` was called.
     ///
     /// # Safety
-    /// What `work` enqueues, it enqueues on that stream, or orders between what is on that stream
-    /// before and after the call; it uses no memory of buffers but what was named, as it was named,
-    /// and within the bounds of that. It begins and ends no capture of the stream. It writes
+    /// `work` enqueues on that stream, or orders its work between what is on that stream before and
+    /// after the call. Of buffers, it uses only the memory that was named, as it was named and
+    /// within its bounds. It begins and ends no capture of the stream. It writes
     /// [`Registered`](crate::Registered) memory only if the owner is a
     /// [`StableHostMut`](crate::pinned::StableHostMut).
     ///

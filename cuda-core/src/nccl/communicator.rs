@@ -23,15 +23,15 @@ use crate::wait::PendingMark;
 /// [`on`](Self::on) gives its operations on a stream, which are enqueued like kernels: ordered with
 /// the work of all streams that use the same memory, which stays allocated until they are done.
 ///
-/// **Time limit.** What involves the other ranks, creation included, is given up after the limit of
-/// its [`CommunicatorOptions`], and the communicator is then aborted. [`Communicator::wait`] waits for
-/// work with that limit; other waits, such as [`Stream::synchronize`], have none. Where a rank was
-/// lost, [`abort`](Self::abort) ends the work that waits for it.
+/// **Time limit.** A call that involves other ranks, creation included, fails after the limit of the
+/// [`CommunicatorOptions`], and the communicator is then aborted. [`Communicator::wait`] waits for work
+/// with that limit; other waits, such as [`Stream::synchronize`], have none. Where a rank was lost,
+/// [`abort`](Self::abort) ends the work that waits for it.
 ///
 /// **Drop** does not wait for work. Work that is in flight keeps the communicator; when it is done, the
-/// communicator is freed as by [`abort`](Self::abort), which may take a second where there are graphs: call
-/// [`finalize`](Self::finalize) before, if ranks of other machines may still be receiving. Work that waits
-/// for a lost rank is never done: call [`abort`](Self::abort).
+/// communicator is freed as by [`abort`](Self::abort), which may take a second if graphs use it: call
+/// [`finalize`](Self::finalize) before, if ranks of other machines may still be receiving. Work that
+/// waits for a lost rank is never done: call [`abort`](Self::abort).
 ///
 /// Threads may share a communicator; their calls are made one after the other.
 ///
@@ -216,7 +216,8 @@ impl Communicator {
     /// NCCL's handle, an `ncclComm_t`, for functions that this crate lacks; null once the communicator was
     /// aborted. Waits for a call of another thread that is in progress. No call.
     ///
-    /// A call with it must neither be made while another thread calls the communicator, nor end it.
+    /// A call with the handle must not overlap another thread's call on the communicator, and must
+    /// not end the communicator.
     pub fn as_raw(&self) -> *mut c_void {
         self.0.hold_as_it_is().raw()
     }
@@ -293,9 +294,10 @@ impl Communicator {
     /// later launch of a graph that uses the communicator.
     ///
     /// The call that frees the last rank in a process waits until no graph uses any of these ranks. So a
-    /// thread of this crate makes it, for which this waits a second at most. A failure goes to the hook of
-    /// [`drops::set_hook`](crate::drops::set_hook), too. Until the call has returned, memory of the operation
-    /// that was in progress, and [registered](crate::nccl::Ranks::register) memory, are not freed.
+    /// thread of this crate makes that call, and `abort` waits for it for a second at most. A failure
+    /// goes to the hook of [`drops::set_hook`](crate::drops::set_hook), too. Until the call has
+    /// returned, memory of the operation that was in progress, and
+    /// [registered](crate::nccl::Ranks::register) memory, are not freed.
     ///
     /// # Errors
     /// [`Error::Nccl`], [`Error::NoThread`]; the communicator is not used any more then either.

@@ -30,8 +30,9 @@
 //! # Lost ranks
 //! A call of NCCL returns within the limit of its communicator ([`CommunicatorOptions::limit`]), or when
 //! another thread calls [`Communicator::abort`]. Communicators with faster calls
-//! ([`CommunicatorOptions::blocking`]) do not have this guarantee. Work that is enqueued waits on its stream for the other ranks, without a limit: [`Communicator::wait`] waits for it with
-//! one, and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on.
+//! ([`CommunicatorOptions::blocking`]) do not have this guarantee. Work that is enqueued waits on its
+//! stream for the other ranks, without a limit: [`Communicator::wait`] waits for the work with a limit,
+//! and returns the error of a rank that has failed. Then `abort` ends the work, and the stream goes on.
 //!
 //! If another rank enqueues its part of an operation only after a message from this rank, this rank must send
 //! that message without waiting for its own part: if sending waits for earlier work on the same stream, call
@@ -43,15 +44,16 @@
 //! that is a [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer) of one
 //! [`PhysicalMemory`](crate::virtual_memory::PhysicalMemory) that is shareable as a
 //! [file descriptor](crate::interop::ShareableHandle::PosixFd), of a multiple of the size that
-//! `cuMulticastGetGranularity` recommends: such memory is what `ncclMemAlloc` makes. For network cards it
-//! does so by [`PhysicalMemory::for_rdma`](crate::virtual_memory::PhysicalMemory::for_rdma), where the device can.
+//! `cuMulticastGetGranularity` recommends: `ncclMemAlloc` makes such memory. For network cards use
+//! [`PhysicalMemory::for_rdma`](crate::virtual_memory::PhysicalMemory::for_rdma), if the device supports
+//! it.
 //!
 //! # Streams
 //! NCCL works on threads of its own, so an operation takes a stream that was created, not a default one.
 //!
 //! Operations can be captured: those of a rank by [`Graph::capture`](crate::Graph::capture), those of all
 //! ranks of a process by [`Graph::capture_on`](crate::Graph::capture_on). The graph keeps the communicators.
-//! NCCL connects ranks at their first operation, which it may not do while it is captured:
+//! NCCL connects ranks at their first operation, which must not be a captured one:
 //!
 //! ```no_run
 //! use cuda_core::nccl::{Ranks, Reduction};

@@ -167,8 +167,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, Some(source), destination)
     }
 
-    /// [`reduce`](Self::reduce) of a buffer into itself, at the root; that of other ranks is unspecified
-    /// afterwards.
+    /// [`reduce`](Self::reduce) of a buffer into itself, at the root; the buffers of other ranks are
+    /// unspecified afterwards.
     ///
     /// # Errors
     /// As all [operations](OnStream).
@@ -310,8 +310,8 @@ impl<'g, 'a> OnStream<'g, 'a> {
         self.apart(operation, count, Some(source), Some(destination))
     }
 
-    /// [`reduce_scatter`](Self::reduce_scatter) of a buffer into the part of this rank in it; the others
-    /// are unspecified afterwards.
+    /// [`reduce_scatter`](Self::reduce_scatter) of a buffer into the part of this rank in it; the other
+    /// parts are unspecified afterwards.
     ///
     /// # Errors
     /// As all [operations](OnStream).

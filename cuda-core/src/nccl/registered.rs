@@ -30,8 +30,9 @@ use crate::types::pod::Pod;
 /// **Drop** does not wait for the work that uses the memory: when that is done, the memory is deregistered
 /// and freed; at most it waits for a call of the communicator that another thread is making. Work that waits
 /// for a lost rank is never done: call [`Communicator::abort`]. Graphs keep the memory registered.
-/// If an abort waits for graphs, the memory is freed behind it: later than a `close` or
-/// [`drops::flush`](crate::drops::flush) that follows. The memory keeps the communicator, unless that is aborted.
+/// If an abort waits for graphs, the memory is freed after the abort: later than a `close` or
+/// [`drops::flush`](crate::drops::flush) that follows. The memory keeps the communicator, unless that is
+/// aborted.
 pub type RegisteredBuffer<T> = Buffer<T, DeviceMemory, Registration>;
 
 /// What a [`RegisteredBuffer`] has beyond a [`DeviceBuffer`](crate::DeviceBuffer).
@@ -156,8 +157,8 @@ impl Joined {
 
 /// # Registering memory
 impl Communicator {
-    /// Lets NCCL use the memory without copies through buffers of its own: `ncclCommRegister`. Where the
-    /// machine does not allow that, operations work as with other memory.
+    /// Lets NCCL use the memory without copies through buffers of its own: `ncclCommRegister`. If the
+    /// machine does not allow this, operations work as with other memory.
     ///
     /// All ranks do it alike: see the promise of [`init_rank`](Self::init_rank). Memory that is registered
     /// with one communicator can be registered with others.

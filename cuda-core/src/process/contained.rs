@@ -1,5 +1,5 @@
-//! Calls of foreign code: a panic ends where the code is called, and a deferred drop or a continuation
-//! that waits there stalls no other.
+//! Calls of foreign code: a panic ends at the call, and code that waits stalls no other deferred drop or
+//! continuation.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;

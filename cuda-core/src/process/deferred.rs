@@ -13,7 +13,7 @@ use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::{driver, drop_hook};
 use crate::util::sync::lock;
 
-/// What is left to do of a `Drop`.
+/// The deferred part of a `Drop`.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Forgets it
@@ -48,30 +48,37 @@ pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
 /// [foreign code](super::contained), first [hands the others over](hand_over).
 struct Reaper {
     jobs: VecDeque<Job>,
-    /// A thread takes jobs, also those that are queued from now on, until it finds the queue empty.
-    running: bool,
+    /// The thread that takes jobs, also those that are queued from now on, until it finds the queue empty.
+    taker: Option<ThreadNumber>,
+    /// That thread may wait, and no other could be started: the next thread that ends a job takes its place.
+    waits: bool,
     /// A thread was started that has not looked yet whether another one takes jobs.
     starting: bool,
+    /// How many threads were started.
+    started: ThreadNumber,
     /// Those that run, and some that have ended.
     threads: Vec<JoinHandle<()>>,
 }
+
+/// A thread that runs deferred drops, or 0.
+type ThreadNumber = u64;
 
 /// Threads that wait at the same time in deferred drops; behind so many, later drops wait, too.
 const MOST: usize = 64;
 
 static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
     jobs: VecDeque::new(),
-    running: false,
+    taker: None,
+    waits: false,
     starting: false,
+    started: 0,
     threads: Vec::new(),
 });
 
 thread_local! {
-    /// Whether this thread runs deferred drops.
-    static REAPS: Cell<bool> = const { Cell::new(false) };
-    /// Whether another thread takes the jobs instead; this one takes more if none does after its job.
-    static HANDED_OVER: Cell<bool> = const { Cell::new(false) };
-    /// On a thread that calls a continuation: what waits behind it, unless that was handed over.
+    /// This thread, if it runs deferred drops.
+    static REAPS: Cell<ThreadNumber> = const { Cell::new(0) };
+    /// On a thread that calls a continuation: the rest of its task, unless handed over.
     static BEHIND: Cell<Option<Arc<dyn HandOver>>> = const { Cell::new(None) };
     /// Whether this thread is inside the [`Gate`].
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -84,27 +91,29 @@ impl Reaper {
             return Ok(());
         }
         self.threads.retain(|thread| !thread.is_finished());
-        let thread = std::thread::Builder::new().name("cuda-core drops".to_owned()).spawn(reap)?;
-        self.threads.push(thread);
-        self.starting = true;
+        let number = self.started + 1;
+        let thread = std::thread::Builder::new().name("cuda-core drops".to_owned());
+        self.threads.push(thread.spawn(move || reap(number))?);
+        (self.started, self.starting) = (number, true);
         Ok(())
     }
 
-    /// The next job for a thread that takes jobs, or that no other thread keeps from taking them.
-    fn next(&mut self, takes: bool) -> Option<Job> {
-        if self.running && !takes {
+    /// The next job for this thread, unless another one takes the jobs.
+    fn next(&mut self, thread: ThreadNumber) -> Option<Job> {
+        if self.taker.is_some_and(|taker| taker != thread) && !self.waits {
             return None;
         }
         let job = self.jobs.pop_front();
-        self.running = job.is_some();
+        self.taker = job.is_some().then_some(thread);
+        self.waits = false;
         job
     }
 }
 
 /// Keeps this crate's threads out of the driver once the process exits.
 struct Gate {
-    /// Threads of this crate that are calling the driver: those that run deferred drops, and those that
-    /// query points, or call what was to come then.
+    /// Threads of this crate that are calling the driver: those that run deferred drops, query points or
+    /// call continuations.
     inside: usize,
     /// The process exits: no thread may enter any more.
     closed: bool,
@@ -153,11 +162,12 @@ pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
 
 /// What a thread of this crate would do next.
 pub(crate) trait HandOver: Send + Sync {
-    /// Has another thread do it.
+    /// Has another thread do the rest.
     fn hand_over(self: Arc<Self>);
 }
 
-/// [`run`]s `job` before what waits `behind` it. Returns whether that is still this thread's to do.
+/// [`run`]s `job`. Returns whether this thread still has to do `behind`, since `job` has not handed
+/// it over.
 pub(crate) fn run_before(behind: Arc<dyn HandOver>, job: impl FnOnce()) -> bool {
     BEHIND.set(Some(behind));
     run(job);
@@ -178,58 +188,53 @@ pub(crate) fn run(job: impl FnOnce()) {
 fn defer(job: Job) {
     let mut reaper = lock(&REAPER);
     reaper.jobs.push_back(job);
-    if !reaper.running && reaper.start().is_err() {
+    if reaper.taker.is_none() && reaper.start().is_err() {
         // Dropping the jobs here would call the driver on its own callback thread.
         drop_hook::count(reaper.jobs.len());
         reaper.jobs.drain(..).for_each(mem::forget);
     }
 }
 
-/// Called where a deferred drop, or a continuation, may begin to wait, perhaps for one of those behind it,
-/// which another thread takes from here on. If the wait is over before that thread begins, this one takes
-/// them.
+/// Called where a deferred drop, or a continuation, may begin to wait, perhaps for one of the jobs
+/// behind it. Another thread takes these jobs, unless the wait ends before that thread begins.
 pub(crate) fn hand_over() {
     if let Ok(Some(behind)) = BEHIND.try_with(Cell::take) {
         return behind.hand_over();
     }
-    if !is_reaper() || HANDED_OVER.get() {
+    if !is_reaper() {
         return;
     }
     let mut reaper = lock(&REAPER);
-    if reaper.threads.iter().filter(|thread| !thread.is_finished()).count() >= MOST {
+    if reaper.taker != Some(REAPS.get()) {
         return;
     }
-    // What comes next starts a thread; if none can be started, this one takes the others later.
-    if reaper.jobs.is_empty() || reaper.start().is_ok() {
-        reaper.running = false;
-        HANDED_OVER.set(true);
+    let running = reaper.threads.iter().filter(|thread| !thread.is_finished()).count();
+    // The next job starts a thread, if there is none now.
+    if running < MOST && (reaper.jobs.is_empty() || reaper.start().is_ok()) {
+        reaper.taker = None;
+    } else {
+        reaper.waits = true;
     }
 }
 
-fn reap() {
-    REAPS.set(true);
-    let mut takes = false;
+fn reap(thread: ThreadNumber) {
+    REAPS.set(thread);
     lock(&REAPER).starting = false;
     loop {
-        let Some(job) = lock(&REAPER).next(takes) else {
-            // Destructors of its thread-locals must not take the turn from another thread.
-            HANDED_OVER.set(true);
+        let Some(job) = lock(&REAPER).next(thread) else {
             return;
         };
-        HANDED_OVER.set(false);
         run(move || {
             RelaxedCaptureMode::for_life();
             job();
         });
-        takes = !HANDED_OVER.get();
     }
 }
 
 /// Keeps this crate's threads out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    /// A job may be in a call that waits for the device, which may wait for what no thread will do
-    /// any more.
+    /// A job may be waiting for the device, and the device for a thread that does nothing any more.
     const PATIENCE: Duration = Duration::from_secs(1);
     let mut gate = lock(&GATE);
     gate.closed = true;
@@ -243,7 +248,7 @@ pub(crate) fn park() {
 
 /// Whether this thread runs deferred drops.
 pub(crate) fn is_reaper() -> bool {
-    REAPS.try_with(Cell::get).unwrap_or(false)
+    REAPS.try_with(Cell::get).is_ok_and(|thread| thread != 0)
 }
 
 /// Waits for the threads of deferred drops, as often as there are some.

@@ -1,4 +1,4 @@
-//! What a `Drop` could not do is counted and reported to a hook; it never panics.
+//! A failure of a `Drop` is counted and reported to a hook; no `Drop` panics.
 //!
 //! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
 //! `restore`, `into_inner`, `wait`. [`crate::process::release`] says what becomes of the resource.
@@ -60,7 +60,7 @@ impl fmt::Display for DropFailure {
     }
 }
 
-/// Called with whatever [`drops::failures`](crate::drops::failures) counts; see
+/// Called with each failure that [`drops::failures`](crate::drops::failures) counts; see
 /// [`drops::set_hook`](crate::drops::set_hook).
 ///
 /// ```
@@ -90,9 +90,9 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for whatever [`drops::failures`](crate::drops::failures) counts from now on, in
-/// place of the hook before, which [`drops::take_hook`](crate::drops::take_hook) returns. Does
-/// nothing in a fork's child, where nothing is counted.
+/// Calls `hook` for each failure that [`drops::failures`](crate::drops::failures) counts from now
+/// on, in place of the former hook, which [`drops::take_hook`](crate::drops::take_hook) returns if
+/// called before. Does nothing in a fork's child, where nothing is counted.
 ///
 /// The hook runs on the thread that drops or closes, after this crate has restored that thread's
 /// current context. A panic in the hook is caught and ignored.
@@ -145,7 +145,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
     }
 }
 
-/// Counts what is left behind without telling the hook.
+/// Counts resources that are left behind, without a call of the hook.
 pub(crate) fn count(failures: usize) {
     FAILURES.fetch_add(failures as u64, Ordering::Relaxed);
 }

@@ -3,8 +3,8 @@
 //! "Note that this function may also return error codes from previous, asynchronous launches", says
 //! the reference of most functions that change something, without saying whether the call itself
 //! then took effect. Each such call of this crate goes through [`attempt`], and each caller decides
-//! by [`Failed`] what there is to undo or to leave alone. Three kinds are decided in one place for
-//! all:
+//! by [`Failed`] what to undo or to leave alone. Three cases are decided in one place for all
+//! callers:
 //!
 //! * What a failed enqueue uses is marked as used ([`crate::timeline::submit`]).
 //! * What a failed call was to release is given up ([`crate::process::release`]).
@@ -19,9 +19,8 @@ use crate::error::{Error, Result, check};
 use crate::util::from::from;
 
 /// The calls of this crate whose reference has that note and whose effect can be undone, or matters
-/// for their arguments, except enqueues and releases. What a failed allocation may have made has no
-/// address by which it could be freed. For any other call an error is taken to mean that it did
-/// nothing.
+/// for their arguments, except enqueues and releases. A failed allocation returns no address that
+/// could be freed. For any other call, an error is taken to mean that the call had no effect.
 const REPORTS_EARLIER_WORK: [&str; 11] = [
     "cuCtxCreate",
     "cuCtxPushCurrent",

@@ -1,9 +1,9 @@
 //! Spans of this crate's own calls in which no foreign code runs on the thread, except closures
 //! that the driver calls, which cannot call the driver themselves.
 //!
-//! This crate asks what is current at the beginning of such a span and relies on it until the end.
-//! A drop hook, or the `Drop` of what keeps another library's context alive, may make another
-//! context current: if one of them comes up within a span, it runs after the span.
+//! This crate asks for the current context at the beginning of such a span and relies on the answer
+//! until the end. A drop hook, or the `Drop` of a foreign context's owner, may make another context
+//! current: within a span, such code is deferred to the span's end.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;

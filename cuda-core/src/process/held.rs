@@ -1,8 +1,8 @@
 //! Drops that have to wait for the end of a capture.
 //!
 //! Memory whose last work is on a stream that other code captures can neither be freed after that
-//! work nor waited for. It is kept, with all that it needs, and freeing it is tried again later:
-//! CUDA does not notify this crate of the end of a capture.
+//! work nor waited for. This module keeps the memory, with all that it needs, and tries again later
+//! to free it: CUDA does not notify this crate of the end of a capture.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

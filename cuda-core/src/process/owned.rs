@@ -52,7 +52,7 @@ impl<R: Release> Owned<R> {
     /// [`Error::GivenUp`] if it was released or given up; those of [`driver::ensure`].
     pub(crate) fn live(&self) -> Result<&R> {
         driver::ensure()?;
-        // Where there is one, no error is made, which would have to be dropped.
+        // No error is made if there is a resource: the error would have to be dropped.
         let Some(resource) = self.get() else {
             return Err(Error::GivenUp { what: R::RESOURCE });
         };

@@ -1,14 +1,14 @@
-//! Releasing a resource to the driver, and what is left of it if that fails.
+//! Releasing a resource to the driver, and its state if the release fails.
 //!
 //! An error of the releasing call may be that of earlier work: see [`crate::process::effect`]. So
 //! an attempt has three outcomes, which every `close` and `Drop` of this crate handles as follows:
 //!
 //! * The resource is **gone**.
 //! * It was **[kept](FailedRelease::Kept)**: something failed before the driver was asked to
-//!   release it, such as the wait for its last work. All is as before. `close` returns the owner
-//!   unchanged; a `Drop` [leaves it behind](crate::context::destroy::leave_behind) permanently, and
-//!   its context with it: destroying the context would free the memory under the work that could
-//!   not be waited for.
+//!   release it, such as the wait for its last work. The resource is unchanged. `close` returns the
+//!   owner unchanged; a `Drop` [leaves it behind](crate::context::destroy::leave_behind)
+//!   permanently, and its context with it: destroying the context would free the memory under the
+//!   work that could not be waited for.
 //! * Its state is **[unknown](FailedRelease::Unknown)**: the releasing call failed. The resource
 //!   may be gone, and its address or handle may belong to something else by now, so it is *given
 //!   up*: neither used nor released again, and reported as left behind. `close` returns an owner

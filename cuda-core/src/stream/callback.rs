@@ -36,14 +36,14 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// CUDA cannot be called from `f`: operations of this crate return
     /// [`Error::InCallback`](crate::Error::InCallback), and values dropped there are dropped on
-    /// another thread. Pinned memory that `f` owns can be looked at, if nothing but work enqueued
-    /// on the stream before `f` uses it, or if other uses of it are known to have completed. A
-    /// panic is caught and reported to the hook of [`drops::set_hook`](crate::drops::set_hook). If
-    /// the context is lost, the driver never calls `f`, which is then leaked.
+    /// another thread. `f` can access pinned memory that it owns, if all work that uses the memory
+    /// was enqueued on the stream before `f`, or is known to have completed. A panic is caught and
+    /// reported to the hook of [`drops::set_hook`](crate::drops::set_hook). If the context is lost,
+    /// the driver never calls `f`, which is then leaked.
     ///
     /// # Errors
-    /// The driver's, or [`Error::InCallback`](crate::Error::InCallback) if this is a host function
-    /// itself. `f` has then been dropped or, if the error was that of earlier work, perhaps called.
+    /// The driver's, or [`Error::InCallback`](crate::Error::InCallback) inside a host function. `f`
+    /// has then been dropped or, if the error was that of earlier work, perhaps called.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -109,9 +109,8 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// In a graph [by data flow](crate::Graph::capture_by_access) it is a barrier; [`Stream::work`]
     /// names the memory that a function uses. Launches of different executables of one graph may
-    /// call it at the same time. It is dropped
-    /// once the graph and its executables are dropped and the last launch has completed: on a thread
-    /// of this crate's, if that comes last.
+    /// call it at the same time. `f` is dropped once the graph and its executables are dropped and the
+    /// last launch has completed: if the launch comes last, on a thread of this crate.
     ///
     /// # Errors
     /// Those of [`Stream::launch_host_func`].

@@ -96,8 +96,8 @@ impl Device {
 
 /// # The current stream of a thread
 impl Stream {
-    /// Makes this the calling thread's current stream in its own context, and returns the one
-    /// before. Makes no driver call, waits for nothing and makes no other context current; the
+    /// Makes this the calling thread's current stream in the stream's context, and returns the
+    /// former one. Makes no driver call, waits for nothing and makes no other context current; the
     /// current streams of other contexts, other devices' among them, stay unchanged.
     ///
     /// The thread keeps the stream alive until another one replaces it, or the thread ends. Prefer
@@ -144,11 +144,10 @@ impl Stream {
     }
 }
 
-/// Makes a stream current, and its context with it, until it is dropped; then it restores the
-/// stream before in that context, and the context before on the thread.
+/// Makes a stream current, and its context with it, until the guard is dropped. Then it restores
+/// the context's former stream and the thread's former context.
 ///
-/// It never blocks. A stream of another device than the current one switches both together, and
-/// both are restored.
+/// The guard never blocks. A stream of another device switches stream and context together.
 ///
 /// Guards that are dropped out of order restore what each of them saw; the last one dropped
 /// decides. A forgotten guard leaves its stream and its context current, which stay alive.

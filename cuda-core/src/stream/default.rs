@@ -46,7 +46,7 @@ impl Context {
     /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
     /// costs a guard, a driver call to check whether other code is
     /// [capturing](crate::Error::Capturing) it, and an event's record: prefer a created stream. It
-    /// cannot allocate; its type says what does.
+    /// cannot allocate memory.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.

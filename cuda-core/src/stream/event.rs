@@ -78,7 +78,7 @@ impl Event {
 
     of_context! { "The context that it belongs to.": |it| &it.raw.context }
 
-    /// The driver's handle, valid while `self` lives; null for one that was
+    /// The driver's handle, valid while `self` lives; null for an event that was
     /// [given up](Error::GivenUp).
     ///
     /// A stream that waits for an event joins the capture that the event was last recorded into. So
@@ -104,8 +104,8 @@ impl Event {
     /// Marks the point after everything that is on the stream now: `cuEventRecord`. A later record
     /// replaces an earlier one.
     ///
-    /// On a stream that is captured, the point is one of that capture: its streams can wait for it, and
-    /// launches do not record it, for which there is [`Event::record_each`].
+    /// On a stream that is captured, the point belongs to the capture, whose streams can wait for it.
+    /// Launches do not record the event: see [`Event::record_each`].
     ///
     /// # Errors
     /// [`Error::WrongContext`] for a stream of another context; the driver's.
@@ -148,13 +148,13 @@ impl Event {
     }
 
     /// [`Event::record`], but on a stream that is captured, it becomes an operation of the graph, which
-    /// keeps the event: each launch records it, and it is of use outside of the graph as if it were
-    /// recorded on the launch's stream: `cuEventRecordWithFlags`. Two of them measure a part of each
-    /// launch. In a graph [by data flow](crate::Graph::capture_by_access) it has a place as a host
-    /// function has.
+    /// keeps the event: each launch records it, for code outside of the graph as if on the launch's
+    /// stream: `cuEventRecordWithFlags`. Two such events measure a part of each launch. In a graph
+    /// [by data flow](crate::Graph::capture_by_access) the record is ordered like a host function.
     ///
     /// # Errors
-    /// Those of [`Event::record`]; [`Error::NotCapturable`] within what runs on a [`Condition`](crate::Condition).
+    /// Those of [`Event::record`]; [`Error::NotCapturable`] in a body of a
+    /// [`Condition`](crate::Condition).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -19,13 +19,13 @@ use crate::timeline::{Flavor, capture};
 
 /// # Streams of other code
 impl Stream {
-    /// Creates a handle for a stream that other code created, with the owner that keeps it alive.
-    /// This crate never destroys it.
+    /// Creates a handle for a stream that other code created; `owner` keeps the stream alive. This
+    /// crate never destroys the stream.
     ///
     /// All wrappers of one stream are the same stream, with one timeline and one [id](Stream::id).
     /// The first one's `owner` is kept until the last wrapper, and the last buffer allocated on the
-    /// stream, is gone; the `owner`s of later ones are dropped, as is that of a stream which this
-    /// crate created itself. Null and `CU_STREAM_LEGACY` (1) are the context's
+    /// stream, is gone; the `owner` of a later wrapper, or of a stream that this crate created, is
+    /// dropped. Null and `CU_STREAM_LEGACY` (1) are the context's
     /// [default stream](Context::default_stream).
     ///
     /// Buffers do not know of work that other code enqueues on the stream: see
@@ -90,8 +90,8 @@ impl Stream {
 
 /// # Events of other code
 impl Event {
-    /// Creates an event from one that other code created with those flags, and the owner that keeps
-    /// it alive. This crate never destroys it. No driver call.
+    /// Wraps an event that other code created with `flags`; `owner` keeps the event alive. This
+    /// crate never destroys the event. No driver call.
     ///
     /// The owner is dropped with the event.
     ///
@@ -99,9 +99,8 @@ impl Event {
     /// [`Error::Invalid`] for null. The owner is then dropped.
     ///
     /// # Safety
-    /// `raw` is an event of `context`, and stays one until `owner` is dropped. While it was recorded
-    /// last into a capture, no stream waits for it through this crate: such a wait would join that
-    /// capture.
+    /// `raw` is an event of `context`, and stays one until `owner` is dropped. If its last record went
+    /// into a capture, no stream waits for it through this crate: such a wait would join the capture.
     ///
     /// ```no_run
     /// # struct Theirs(cuda_core::sys::CUevent);
@@ -138,7 +137,7 @@ impl Event {
     /// Hands the event over to other code, which destroys it with `cuEventDestroy`. Its last record
     /// stays. No driver call.
     ///
-    /// The event ends with its context: keep a [`Context`] of a [created](Context::new) one.
+    /// The event ends with its context: keep a [created](Context::new) context alive.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an event that [has an owner](Event::from_raw): its handle is

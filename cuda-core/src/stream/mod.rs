@@ -94,12 +94,12 @@ mod sealed {
 /// A stream: work enqueued on it runs in order, concurrently with the work of other streams.
 ///
 /// The crate orders copies, fills and frees between streams: each buffer knows which streams used
-/// it last, and a stream that must wait is made to. No method blocks the calling thread unless its
-/// documentation says so.
+/// it last, and the crate makes a stream wait where it must. No method blocks the calling thread
+/// unless its documentation says so.
 ///
 /// Handles are references: clones, and all handles of a default stream, are the same stream and
-/// equal. When the last is gone and no buffer was allocated on it, the stream is destroyed; its
-/// work still completes.
+/// equal. The stream is destroyed when its last handle is gone and the last buffer that was
+/// allocated on it; its work still completes.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -117,13 +117,12 @@ pub struct Stream<K: StreamKind = AnyThread> {
     _kind: PhantomData<K::Marker>,
 }
 
-/// The calling thread's per-thread default stream in one context. It means another stream on every
-/// thread, so it stays on this one, and **allocates no memory**: the thread that drops a buffer frees
-/// it in the order of the stream that it was allocated on, and may be another thread.
-/// [`Stream::alloc`] and its variants, [`Stream::upload_new`], [`Stream::copy_new`] and
-/// [`Stream::enter`] are therefore methods of a [`Stream`] alone. Allocate on any other stream of the
-/// context, such as one that all threads share; copies, fills and launches on this one are ordered
-/// with that stream's work by the buffer:
+/// The calling thread's per-thread default stream in one context. On each thread it is another stream,
+/// so the handle stays on its thread, and **allocates no memory**: a buffer is freed in the order of its
+/// own stream, and another thread may drop it. [`Stream::alloc`] and its variants,
+/// [`Stream::upload_new`], [`Stream::copy_new`] and [`Stream::enter`] are therefore methods of a
+/// [`Stream`] alone. Allocate on any other stream of the context, such as one that all threads share;
+/// copies, fills and launches on this one are ordered with that stream's work by the buffer:
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -207,8 +206,8 @@ impl<K: StreamKind> Stream<K> {
         self.core.raw()
     }
 
-    /// An id of this stream that no other stream of the process ever has, unlike its handle. It is
-    /// this crate's own; the driver's is [`Stream::driver_id`].
+    /// An id of this stream that no other stream of the process ever has, unlike its handle. This
+    /// crate assigns the id; the driver's is [`Stream::driver_id`].
     pub fn id(&self) -> u64 {
         self.core.timeline().id()
     }
@@ -224,8 +223,7 @@ impl<K: StreamKind> Stream<K> {
         Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
     }
 
-    /// The priority that the driver gave it, of which lower numbers are more urgent:
-    /// `cuStreamGetPriority`.
+    /// The priority that the driver gave the stream, smaller numbers first: `cuStreamGetPriority`.
     ///
     /// # Errors
     /// The driver's.
@@ -289,13 +287,13 @@ impl Stream {
     /// a failure to the hook of [`drops::set_hook`](crate::drops::set_hook) instead. Pending work
     /// completes in any case.
     ///
-    /// A stream that has other handles, or buffers allocated on it, lives on with them. So does one
-    /// that other code created: this crate never destroys it.
+    /// A stream that has other handles, or buffers allocated on it, lives on with them. So does a
+    /// stream that other code created: this crate never destroys it.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing), with the stream unchanged, for one that other
-    /// code captures while memory waits for its work. The driver's, with a stream that is [given
-    /// up](crate::Error::GivenUp), and has another [`id`](Self::id).
+    /// [`Error::Capturing`](crate::Error::Capturing), with the stream unchanged, if other code
+    /// captures the stream while memory waits for its work. The driver's, with a stream that is
+    /// [given up](crate::Error::GivenUp), and has another [`id`](Self::id).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

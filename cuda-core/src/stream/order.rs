@@ -33,10 +33,10 @@ impl<K: StreamKind> Stream<K> {
         self.core.synchronize()
     }
 
-    /// Whether the stream is being captured, so that what is enqueued on it becomes part of a graph:
-    /// by [`Graph::capture`](crate::Graph::capture) and its kin without a driver call; by other code,
-    /// if that has been given the stream's handle, by `cuStreamIsCapturing`. For the legacy default
-    /// stream also while other code captures a blocking stream of its context.
+    /// Whether the stream is being captured: by [`Graph::capture`](crate::Graph::capture) or a similar
+    /// function, found without a driver call; or by other code that has the stream's handle, found by
+    /// `cuStreamIsCapturing`. For the legacy default stream, also whether other code captures a blocking
+    /// stream of its context.
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's.
@@ -122,11 +122,11 @@ impl<K: StreamKind> Stream<K> {
 
     /// [`Stream::wait_event`], but on a stream that is captured, it becomes an operation of the graph,
     /// which keeps the event: each launch waits for the event's last record before the launch, outside of
-    /// captures. In a graph [by data flow](crate::Graph::capture_by_access) it has a place as a host
-    /// function has. `cuStreamWaitEvent`.
+    /// captures. In a graph [by data flow](crate::Graph::capture_by_access) the wait is ordered like a
+    /// host function. `cuStreamWaitEvent`.
     ///
     /// # Errors
-    /// Those of [`Stream::wait_event`]; [`Error::NotCapturable`] within what runs on a
+    /// Those of [`Stream::wait_event`]; [`Error::NotCapturable`] in a body of a
     /// [`Condition`](crate::Condition).
     ///
     /// ```no_run
@@ -169,12 +169,12 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
-    /// if it already waits for that.
+    /// if this stream already waits for that work.
     ///
-    /// Other code may also use default streams and those that [it created](Stream::from_raw). What
-    /// it enqueued is waited for too, so for these there are always driver calls. What other code
-    /// enqueues through the handle of a stream that this crate created is not known: wait for an
-    /// [`Event`] that is recorded after it.
+    /// For default streams and [streams of other code](Stream::from_raw) there are always driver
+    /// calls: the wait includes work that other code enqueued there. Work that other code enqueues
+    /// through the handle of a stream of this crate is not known: wait for an [`Event`] that is
+    /// recorded after that work.
     ///
     /// # Errors
     /// The driver's.
@@ -212,12 +212,12 @@ impl<K: StreamKind> Stream<K> {
         }
     }
 
-    /// Records an event now, for streams that will wait for what is on the stream so far but not
-    /// for what comes next. No driver call if there is one already.
+    /// Records an event now: other streams can then wait for the work enqueued so far, and not for
+    /// later work. No driver call if such an event exists.
     ///
-    /// Without it a stream that waits is made to wait for everything enqueued up to that moment,
-    /// which may be too much for pipelines that overlap copies and kernels. Host functions make a
-    /// checkpoint themselves.
+    /// Without a checkpoint, a stream that has to wait does so for everything enqueued up to that
+    /// moment, which may be too much for pipelines that overlap copies and kernels. Host functions
+    /// make a checkpoint themselves.
     ///
     /// # Errors
     /// The driver's.

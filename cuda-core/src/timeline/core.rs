@@ -58,7 +58,7 @@ pub(crate) struct Bound<'a> {
 }
 
 impl StreamCore {
-    /// The remainder of a stream of which it is unknown whether it was destroyed.
+    /// The remainder of a stream that may have been destroyed.
     pub(crate) fn given_up(context: &Context) -> Arc<Self> {
         let order = ImplicitOrder::NonBlocking;
         Self::new(context, Flavor::GivenUp, order, ptr::null_mut(), None, None)
@@ -175,7 +175,7 @@ impl StreamCore {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Destroys the stream now. On failure returns what is left: the whole stream, if it is being
+    /// Destroys the stream now. On failure returns the remainder: the whole stream, if it is being
     /// captured.
     pub(crate) fn close(mut self) -> Result<(), Rejected<Arc<Self>>> {
         drop(lock(&self.staging).take());
@@ -250,7 +250,7 @@ impl<'a> Bound<'a> {
         self.enqueue_late("cuStreamWaitEvent", held_up, call)?.1
     }
 
-    /// [`Self::enqueue`], if `late` of what may take any time to complete.
+    /// [`Self::enqueue`]; if `late`, of work that may take any time to complete.
     #[inline]
     pub(crate) fn enqueue_late(
         &self,

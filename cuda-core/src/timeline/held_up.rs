@@ -60,9 +60,9 @@ impl Timeline {
         }
     }
 
-    /// To be called before work of the legacy stream. If that comes after a blocking stream that
-    /// is held up, it is held up with all work after it, so the set checkpoints first. No driver
-    /// call if that has been done since the last hold-up, and none on other streams.
+    /// To be called before work of the legacy stream. Such work after a blocking stream that is
+    /// held up is held up too, with all later work: so all streams of the set checkpoint first. No
+    /// driver call if they have done so since the last hold-up, and none if this is another stream.
     #[inline]
     pub(crate) fn pass_on_hold_ups(&self, entered: Option<&Entered>) -> Result<()> {
         match self.flavor {
@@ -108,8 +108,8 @@ impl Timeline {
             _ => other.id != self.id,
         });
         others.try_for_each(|other| match other.checkpoint(true, entered) {
-            // No event can be recorded there before the capture ends, and then it comes after this
-            // stream's work.
+            // No event can be recorded on that stream before the capture ends; a later one comes
+            // after this stream's work.
             Err(Error::Capturing { .. }) => {
                 other.may_come_late(1);
                 Ok(())

@@ -68,7 +68,8 @@ pub(crate) enum ImplicitOrder {
     NonBlocking,
 }
 
-/// What is known of a stream, shared by its handles and by every mark that refers to it.
+/// The library's knowledge of a stream, shared by the stream's handles and by every mark that
+/// refers to it.
 // In this order the fields that every enqueue touches share a cache line with the counts of the `Arc`.
 #[repr(C)]
 pub(crate) struct Timeline {

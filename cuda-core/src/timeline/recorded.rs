@@ -108,7 +108,7 @@ impl Timeline {
     }
 
     /// Whether events have completed without the host having asked: between barriers none is replaced, so
-    /// the list grows. Asks about three of them, and again when the list is twice as long as what is left.
+    /// the list grows. Asks about three of them, and again when the remaining list has doubled.
     fn ask_which_completed(&self) -> bool {
         let listed = {
             let events = lock(&self.events);
@@ -150,8 +150,8 @@ impl Timeline {
         Some(events.spare.swap_remove(free))
     }
 
-    /// Records an event now, so that a wait for what was issued before need not include what comes
-    /// after. No driver call if an event covers it already. `barrier`: what comes next may take any
+    /// Records an event now, so that a wait for earlier work need not include later work. No driver
+    /// call if an event covers the earlier work already. `barrier`: the next work may take any
     /// time, so this event must not be replaced by a later one.
     pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
         let issued = self.issued();

@@ -41,10 +41,10 @@ impl Context {
     /// is then known to be complete, as after [`Stream::synchronize`](crate::Stream::synchronize)
     /// of each.
     ///
-    /// `cuCtxSynchronize` ends every capture of a stream of the context. So it is not called while
-    /// a stream that this crate knows of is being captured, a blocking stream that any code
-    /// created, or this thread's default stream. Only a capture of a non-blocking stream that this
-    /// crate never saw is lost, with the driver's error.
+    /// `cuCtxSynchronize` ends every capture of a stream of the context. So this method refuses to
+    /// call it while any code captures a stream that this crate knows, a blocking stream, or this
+    /// thread's default stream. Only a capture of a non-blocking stream that this crate never saw
+    /// is lost, with the driver's error.
     ///
     /// # Errors
     /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier

@@ -6,7 +6,7 @@
 /// numbers and arrays of such types; [`pod!`](crate::pod!) implements it for a struct of your own,
 /// without `unsafe`. Rust's orphan rule keeps you from implementing it for types of other crates.
 /// Pass those as their bits (`&[half::f16]` as `&[u16]`), or wrap them. Neither `bool`, `char`,
-/// references nor `NonZero` qualify, since not every bit pattern is a value of theirs:
+/// references nor `NonZero` qualify, since some bit patterns are not values of these types:
 ///
 /// ```compile_fail,E0277
 /// let stream = cuda_core::Device::get(0).unwrap().create_stream().unwrap();
@@ -67,7 +67,7 @@ unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
 /// # Ok(()) };
 /// ```
 ///
-/// Padding does not compile; a field of its own makes it bytes like the others:
+/// Padding does not compile; declare it as a field:
 ///
 /// ```compile_fail,E0080
 /// cuda_core::pod! {

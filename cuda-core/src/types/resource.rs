@@ -60,8 +60,8 @@ shown! {
         Event = "an event",
         /// A semaphore of another interface, such as Vulkan, that was not destroyed.
         ExternalSemaphore = "an external semaphore",
-        /// A context that was not destroyed; or that is never going to be, since memory in it was
-        /// left behind of which it could not be proven that no work uses it.
+        /// A context that was not destroyed, or never will be, since it has memory that work may
+        /// still use.
         Context = "a context",
         /// A module, or a library, that was not unloaded.
         Module = "a module",

@@ -7,17 +7,16 @@ use crate::util::sync::lock;
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///
-/// That includes drops of [`InFlight`](crate::InFlight), which come after their copies: this waits
-/// for the device, and for everything else that futures of this crate wait for. Waits that a waker
-/// or the `Drop` of an owner begins on a thread of this crate are included, for as long as there
-/// are more.
+/// Drops of [`InFlight`](crate::InFlight) come after their copies: so this call waits for the
+/// device, and for everything else that futures of this crate wait for. Waits that a waker or the
+/// `Drop` of an owner begins on a thread of this crate are included, for as long as there are more.
 ///
 /// Drops that found a stream [captured by other code](crate::Error::Capturing) are tried again,
 /// once.
 ///
-/// Does nothing inside a host function, since the drops may be waiting for that very function, nor
-/// on threads of this crate, for which it would wait: in a hook that a deferred drop calls, in the
-/// `Drop` of what an [`InFlight`](crate::InFlight) owned, in a waker.
+/// Does nothing inside a host function, for which the drops may be waiting, nor on threads of this
+/// crate: in a hook that a deferred drop calls, in the `Drop` of a value that an
+/// [`InFlight`](crate::InFlight) owned, in a waker.
 ///
 /// ```
 /// cuda_core::drops::flush();

@@ -46,7 +46,7 @@ use crate::wait::PendingMark;
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
     state: ReadyState,
-    /// What is waited for stays borrowed meanwhile.
+    /// The memory that is waited for stays borrowed meanwhile.
     _borrow: PhantomData<&'a ()>,
 }
 

@@ -3,8 +3,8 @@
 //! Host functions would need no thread, but the driver does not call them after an error.
 //!
 //! A stream's points come in order, so those that are awaited form a [queue], of which a thread
-//! watches the first. A point that lies before the one a thread sleeps for is put in a new queue.
-//! Few threads serve any number of queues:
+//! watches the first. A point before the one that a thread sleeps for goes to a new queue. Few
+//! threads serve any number of queues:
 //!
 //! * [`SLEEPERS`](watch::SLEEPERS) of them sleep in `cuEventSynchronize`, each for the first point
 //!   of one queue. That costs nothing while it lasts and returns at once; with no more queues than
@@ -17,10 +17,10 @@
 //!   of the round, whichever is more. So it is busy for a fifth of the time at most, and a point is
 //!   seen after five rounds at the latest. Whenever a sleeper is free, it takes one of the polled
 //!   queues.
-//! * A continuation that is called when a point comes may be the caller's code, which may take any time,
-//!   waits for other continuations of that point included. Before such code, and before a wait for
-//!   the device, the thread [hands over](deferred::hand_over) what is left to another one, and
-//!   starts one if none is idle. If continuations do neither, one thread calls them all.
+//! * A continuation may be the caller's code, which may take any time, and may even wait for other
+//!   continuations of the same point. Before such code, and before a wait for the device, the thread
+//!   [hands over](deferred::hand_over) the rest of its task to another thread, and starts one if none is
+//!   idle. Continuations without either are all called by one thread.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -91,8 +91,8 @@ impl PendingMark {
             _ => {
                 let event = RawEvent::for_sleeping(timeline.context())?;
                 match timeline.record_on(&event, None)? {
-                    // Another thread has checkpointed meanwhile, and the event may come after what may
-                    // take any time.
+                    // Another thread has checkpointed meanwhile, and the event may come after work that
+                    // may take any time.
                     Some(seq) if timeline.checkpointed(seq) => relay(mark)?,
                     Some(seq) => (event, seq),
                     // The stream was destroyed meanwhile, after its last event.
@@ -172,7 +172,7 @@ fn when_passed(mark: Mark, pending: Result<Option<PendingMark>>, then: Then) {
     }
 }
 
-/// [`when_reached`] for several points. That of a lost context counts as reached.
+/// [`when_reached`] for several points. A point of a lost context counts as reached.
 pub(crate) fn when_all_reached(uses: &Fences, then: Then) {
     let reached = uses.query().unwrap_or(false);
     when_each_reached(if reached { Vec::new() } else { uses.marks().to_vec() }, then);
@@ -206,8 +206,8 @@ impl WaitPool {
         refused.map_err(|rejected| rejected.map(|(_pending, then)| then))
     }
 
-    /// Waits until everything is reached that is awaited now, and for the threads that serve it to
-    /// end, except the calling one. Returns whether there were any.
+    /// Waits until all points that are awaited now are reached, and all threads that serve them,
+    /// except the calling one, have ended. Returns whether there were any.
     fn flush(&self) -> bool {
         let watch = lock(&self.0).take();
         watch.is_some_and(|watch| watch.finish())
@@ -227,8 +227,8 @@ pub(crate) fn is_waiter() -> bool {
     WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits for everything that is awaited now, or, if not `all`, for what threads of this crate wait
-/// for. Returns whether there was anything, or a thread that could have served something.
+/// Waits for everything that is awaited now, or, if not `all`, for the waits that threads of this
+/// crate began. Returns whether there was such a wait, or a thread that could have served one.
 pub(crate) fn flush(all: bool) -> bool {
     let of_callers = all && CALLERS.flush();
     INTERNAL.flush() || of_callers

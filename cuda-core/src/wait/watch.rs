@@ -35,7 +35,7 @@ pub(super) struct Watch {
 #[derive(Default)]
 struct WatchState {
     queues: Queues,
-    /// What is left to do of points that have come.
+    /// Points that have come, with continuations still to be called.
     due: VecDeque<Due>,
     /// Threads that sleep for a point.
     sleepers: usize,
@@ -46,7 +46,7 @@ struct WatchState {
     /// A thread was notified or started, and has not yet looked for a task.
     called: bool,
     /// Threads in a continuation that have not [handed over](deferred::hand_over). Each looks for a task
-    /// afterwards; since a wait is announced by handing over, that is soon.
+    /// afterwards: soon, since a thread hands over before it waits.
     calling: usize,
     /// A flush waits for everything, so nothing more is added.
     closed: bool,
@@ -62,7 +62,7 @@ struct Due {
     reached: Result<()>,
 }
 
-/// What a thread has left to do of its task, behind the call that it makes at present.
+/// The rest of a thread's task, after the call that it makes at present.
 struct Left {
     watch: Arc<Watch>,
     due: Mutex<Due>,
@@ -111,8 +111,7 @@ impl WatchState {
     }
 
     /// Notifies or starts a thread for a task that no thread serves, unless one will look for tasks
-    /// anyway. If no thread can be started, the existing ones serve the task when they are done
-    /// with theirs.
+    /// anyway. If no thread can be started, the existing threads serve the task after their own.
     fn call_one(&mut self, watch: &Arc<Watch>) -> Result<()> {
         if self.will_look() || !self.is_wanting() {
             return Ok(());

@@ -37,7 +37,7 @@ const HEADING: &str = "# cuda-core allocation log, version 1\n\
 /// | `bytes` | as asked for |
 ///
 /// Lines that begin with `#` are comments. An address is free from its `deallocate` until its next
-/// `allocate`; a `deallocate_failed` takes the `deallocate` of the same address before it back.
+/// `allocate`; a `deallocate_failed` revokes the preceding `deallocate` of the same address.
 /// `cargo xtask replay` reads such a log, draws it, and runs it against allocators to compare them.
 ///
 /// Lines are written one at a time, in an order in which the operations can have happened. If the

@@ -156,8 +156,8 @@ impl<A> Statistics<A> {
         present
     }
 
-    /// Ends the innermost counters, adds them to those around them, whose peaks then include
-    /// theirs, and returns them.
+    /// Ends the innermost counters, adds them and their peaks to the counters around them, and
+    /// returns them.
     ///
     /// # Errors
     /// [`Error::Invalid`] if these are the outermost, which go on.

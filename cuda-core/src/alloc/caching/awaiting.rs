@@ -6,7 +6,7 @@ use crate::util::tree::Tree;
 use crate::util::turns::Turns;
 
 /// Values that wait for marks, each filed under the stream of its first mark that is not known to
-/// be reached. They are not looked at before that stream has come that far.
+/// be reached. No call looks at a value before that stream has reached that mark.
 pub(super) struct Awaiting<T> {
     lines: Turns<Line<T>>,
     /// Position from which `next_asked` continues.

@@ -106,8 +106,8 @@ impl Bins {
     /// Moves the smallest fitting block to the end of its bin, and returns the index of that bin.
     ///
     /// Blocks of a bin have one size unless they are large. A large block may be somewhat larger
-    /// than the request; only the latest few are looked at. The smallest is chosen because a larger
-    /// one will be wanted by the code that freed it and asks for the same size again.
+    /// than the request; only the latest few are considered. The smallest is chosen because a
+    /// larger one will be wanted by the code that freed it and asks for the same size again.
     #[cold]
     fn bring_forward(&mut self, needed: usize) -> Option<usize> {
         const LOOKS: usize = 16;

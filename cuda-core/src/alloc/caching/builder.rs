@@ -81,8 +81,8 @@ impl CachingPoolBuilder {
 
     /// Sets the allocator that segments come from; `cuMemAlloc` by default.
     ///
-    /// While it is called, threads that find no memory in the pool wait for it, since it may bring some. So
-    /// it may allocate from the pool itself, but must not wait for another thread that does.
+    /// Threads that find no memory in the pool wait while another thread calls it. So the allocator may
+    /// allocate from the pool itself, but must not wait for another thread that does.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, CachingPool};

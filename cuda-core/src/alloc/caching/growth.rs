@@ -25,8 +25,8 @@ use crate::types::resource::Resource;
 /// Other streams' memory that turns out to be idle comes first, then new memory: taking more is
 /// better than waiting for another stream. Only when the device or the limit gives no more does the
 /// pool query all pending work, give unused segments back, make this stream wait for others, and at
-/// last block the calling thread. What other threads have in hand meanwhile is waited for, and is no
-/// shortage.
+/// last block the calling thread. Memory that other threads have in hand meanwhile is no shortage: the
+/// pool waits for these threads.
 pub(super) fn allocate(
     heap: &Heap,
     core: &Arc<StreamCore>,

@@ -55,7 +55,7 @@ pub(super) struct HeapState {
     pub(super) pending_bytes: usize,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
-    /// The number of threads that have memory in hand, where others do not find it: they allocate a
+    /// The number of threads with memory in hand that others do not find: threads that allocate a
     /// segment, give one back, or empty stream caches.
     moving: usize,
     /// How often such memory came or went.
@@ -169,8 +169,8 @@ impl Heap {
     }
 
     /// Waits while other threads are between [`begin_move`](Self::begin_move) and its end. Returns whether
-    /// memory has come or gone since there were `seen` moves. A thread that is there itself, and allocates in
-    /// an allocator or a hook that it calls, does not wait: the others may be waiting for it.
+    /// memory has come or gone since there were `seen` moves. A thread in such a span, which allocates
+    /// in an allocator or a hook that it calls, does not wait: the others may be waiting for it.
     pub(super) fn wait_for_others(&self, seen: u64) -> bool {
         let waits = IN_HAND.get() == 0;
         let nothing_came = |state: &mut HeapState| waits && state.moves == seen && state.moving > 0;

@@ -8,12 +8,12 @@ use crate::util::byte_text::parse_bytes;
 use crate::util::from::from;
 
 /// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its
-/// contexts: a device has one, its primary context, unless a program creates others. Each has
-/// memory of its own, and a shortage in one does not give back another's.
+/// contexts: a device has one, its primary context, unless a program creates others. Each context
+/// has memory of its own, and a shortage in one does not free memory of another.
 ///
 /// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `1GiB`, `50%`,
-/// `12.5%`. Zero is no limit, as text and as a value. Where a limit is asked for, a number of bytes is
-/// one, and so is the `Option` of one, as for [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
+/// `12.5%`. Zero is no limit, as text and as a value. Functions that take a limit also take a number of
+/// bytes, or an `Option` of one, as [`PinnedPool::set_limit`](crate::PinnedPool::set_limit).
 ///
 /// ```
 /// use cuda_core::pools::PoolLimit;

@@ -38,9 +38,9 @@ use crate::util::sync::lock;
 /// for each other, and at last blocks the calling thread.
 ///
 /// A pool that a program creates keeps the contexts alive that it was asked for memory in. When the last
-/// reference to it is gone, its memory is freed as soon as the work on it is done: at once if it is
-/// known to be, else on a thread of this crate. Freeing is `cuMemFree`, which waits for other work
-/// of the device.
+/// reference to it is gone, its memory is freed as soon as the work on it is done: at once if the work
+/// is known to be done, else on a thread of this crate. Freeing is `cuMemFree`, which waits for other
+/// work of the device.
 ///
 /// ```no_run
 /// use cuda_core::{CachingPool, Device, pools::PoolLimit};
@@ -347,7 +347,6 @@ impl Default for CachingPool {
     }
 }
 
-// The same pool.
 compare_by! { CachingPool: |it| Arc::as_ptr(&it.0) }
 
 debug_by! {
@@ -356,9 +355,9 @@ debug_by! {
    }
 }
 
-/// Refuses a stream of a capture: where a block of it is needed elsewhere, the pool would ask the driver
-/// about an event of the capture, which ends that. What operations of a capture use is allocated on
-/// another stream.
+/// Refuses a stream of a capture: when another stream needs a block of it, the pool would query an event
+/// of the capture, which ends the capture. Memory for operations of a capture is allocated on another
+/// stream.
 fn require_uncaptured(core: &StreamCore, op: &'static str) -> Result<()> {
     core.timeline().recording().map_or(Ok(()), |recording| Err(recording.refusal(op)))
 }

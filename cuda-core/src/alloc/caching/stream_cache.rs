@@ -31,7 +31,7 @@ pub(crate) struct StreamCache {
 // SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it.
 unsafe impl Sync for StreamCache {}
 
-// What runs under the lock leaves the blocks whole if it unwinds, as under all locks of this crate.
+// Code under the lock leaves the blocks whole if it unwinds, as under all locks of this crate.
 impl RefUnwindSafe for StreamCache {}
 
 /// What a stream cache holds, under its lock.

@@ -75,12 +75,12 @@ impl Device {
 impl Context {
     /// Gives this context access to the memory of `peer`, which is of another device:
     /// `cuCtxEnablePeerAccess`; and gives its device access to the default pool of `peer`'s device:
-    /// `cuMemPoolSetAccess`. Without either, copies run at a tenth of the speed. Calling it again
-    /// does nothing.
+    /// `cuMemPoolSetAccess`. Without access, copies run at a tenth of the speed. A second call does
+    /// nothing.
     ///
-    /// Kernels need access for their own context to memory of the
-    /// [caching pools](crate::CachingPool) and of [`Context::alloc`], which is in `peer`; memory
-    /// from the driver's pool is then accessible to all contexts of the device.
+    /// Memory of the [caching pools](crate::CachingPool) and of [`Context::alloc`] belongs to
+    /// `peer`: a kernel needs access for its own context. Memory from the driver's pool is then
+    /// accessible to all contexts of the device.
     ///
     /// Access goes one way; copies are fastest when both devices have it. Green contexts share the
     /// access of their device's primary context: giving or revoking it affects all of them.
@@ -137,16 +137,16 @@ impl Context {
     /// `cuMemPoolSetAccess`. Copies still work, more slowly.
     ///
     /// Launches of graphs with kernels that need the access are refused until it is given again.
-    /// Executables with copies between the two devices are refused for good, since they may have been made
-    /// for the access: instantiate the graph again. Capture it again if it copies memory of the
-    /// [driver's pools](crate::MemoryPool) between the devices, or has kernels that use such memory of the
-    /// other device.
+    /// Executables with copies between the two devices are refused for good, since they may depend on
+    /// the access: instantiate the graph again. Capture the graph again if it copies memory of the
+    /// [driver's pools](crate::MemoryPool) between the devices, or has kernels that use such memory of
+    /// the other device.
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their device's
-    /// pool; once a graph was captured that needs the access, for those of all devices. Waits again if
-    /// another thread meanwhile enqueues a copy between the devices, or a kernel or a graph that uses the
-    /// other's memory. The pool stays open as long as another context of the device has access, or if
-    /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
+    /// pool; once a graph that needs the access was captured, for the contexts of all devices. Waits
+    /// again if another thread meanwhile enqueues a copy between the devices, or a kernel or a graph
+    /// that uses the other's memory. The pool stays open as long as another context of the device has
+    /// access, or if [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] if

@@ -8,8 +8,8 @@ use crate::stream::{Stream, StreamKind};
 
 /// The entries of `__cuda_array_interface__`, version 3, for memory whose elements follow each other.
 ///
-/// Nothing is handed over: the memory is the caller's to keep allocated while others use it, and
-/// their work the caller's to note, by [`Stream::work`] or
+/// Nothing is handed over: the caller keeps the memory allocated while other code uses it, and
+/// notes the work of that code by [`Stream::work`] or
 /// [`Buffer::note_use`](crate::Buffer::note_use). [`Tensor`](super::Tensor) does both.
 ///
 /// ```no_run

@@ -152,7 +152,8 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::new`] for memory that stays in use here: read-only for the consumer, too.
+    /// [`Tensor::new`] for memory that this program goes on reading: read-only for the consumer,
+    /// too.
     ///
     /// # Errors
     /// Those of [`Tensor::new`].
@@ -189,9 +190,9 @@ impl Tensor {
     /// `dltensor_versioned`: makes the consumer's stream wait for work that uses the memory. No
     /// driver call if there is none, except one that asks whether the stream is being captured.
     ///
-    /// The memory is leaked unless the deleter is called, once, on any thread, which the consumer
-    /// does or the capsule's destructor. The deleter leaves the current context unchanged and drops the
-    /// buffer: memory of a caching pool, the default, without a wait.
+    /// The consumer or the capsule's destructor calls the deleter, once, on any thread; otherwise the
+    /// memory is leaked. The deleter leaves the current context unchanged and drops the buffer: memory
+    /// of a caching pool, the default, without a wait.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another device; [`Error::Invalid`] for memory that a

@@ -178,7 +178,7 @@ impl ImportedTensor {
     /// The elements as a buffer in the producer's memory, without a copy. No driver call.
     ///
     /// Dropping the buffer waits for all work that uses it since the import, then calls the producer's
-    /// deleter. It makes no driver call if nothing did.
+    /// deleter. No driver call if no work used it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for elements of another type, for gaps between them, for memory that is

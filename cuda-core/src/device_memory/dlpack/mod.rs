@@ -2,23 +2,24 @@
 //! `__cuda_stream__`.
 //!
 //! A [`Tensor`] is a buffer with a shape. [`Tensor::into_raw`] makes it the managed tensor that
-//! PyTorch, CuPy, JAX and others take, in Python in a capsule; an [`ImportedTensor`] is one of
-//! theirs, which becomes a buffer. Either side gives memory back by calling the other's deleter.
+//! PyTorch, CuPy, JAX and others take, in Python in a capsule; an [`ImportedTensor`] is a tensor of
+//! such a library, and becomes a buffer. Either side gives memory back by calling the other's
+//! deleter.
 //!
 //! # Who orders what
 //! The ledger of a buffer does not know what other libraries enqueue, so both sides follow the
 //! protocol: the consumer names the stream on which it uses the tensor (the argument `stream` of
 //! `__dlpack__`), and the producer makes that stream wait for the producer's own work.
 //!
-//! * **Handing a tensor over:** [`Tensor::into_raw`] is given that stream, as a [`Consumer`], and
-//!   makes it wait for all work that uses the memory. The deleter notes a use on the stream once
-//!   more, so the memory is freed or reused only after **all that was enqueued on the stream before
-//!   the deleter was called**; nothing waits for that work where dropping a buffer does not. What the
-//!   consumer enqueued on other streams, it has ordered before that point itself.
-//! * **Taking a tensor over:** the stream that [`ImportedTensor::from_raw`] is given is the one that
-//!   the producer was asked to make wait. Work of other streams waits for that point. The deleter is
-//!   called when the buffer is gone, after the host has waited for all work that uses it, since the
-//!   producer does not know that work.
+//! * **Handing a tensor over:** [`Tensor::into_raw`] gets this stream as a [`Consumer`], and makes it
+//!   wait for all work that uses the memory. The deleter notes a use on the stream once more, so the
+//!   memory is freed or reused only after **all that was enqueued on the stream before the deleter was
+//!   called**; the deleter waits for that work only where dropping a buffer would. The consumer itself
+//!   orders its work on other streams before that point.
+//! * **Taking a tensor over:** [`ImportedTensor::from_raw`] gets the stream that the producer was asked
+//!   to make wait. Work of other streams waits for the producer by this stream. The deleter is called
+//!   when the buffer is gone, after the host has waited for all work that uses it, since the producer
+//!   does not know that work.
 //!
 //! ```no_run
 //! # fn capsule(_tensor: *mut cuda_core::dlpack::DLManagedTensorVersioned) {}

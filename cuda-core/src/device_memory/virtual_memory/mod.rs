@@ -1,8 +1,8 @@
 //! Addresses reserved apart from the memory that they map: buffers that grow in place.
 //!
 //! A [`VirtualBuffer`] reserves addresses for the most elements that it may have, and maps
-//! [`PhysicalMemory`] mapped to as many as it has. To grow it costs no copy, and addresses stay what
-//! they are. Other devices get access to each buffer [by itself](VirtualBuffer::set_access).
+//! [`PhysicalMemory`] for the elements that it has. Growing copies nothing, and addresses stay the same.
+//! Other devices get access to each buffer [by itself](VirtualBuffer::set_access).
 //!
 //! ```no_run
 //! use cuda_core::{Device, virtual_memory::VirtualBuffer};

@@ -18,12 +18,12 @@ use crate::util::sync::lock;
 /// [`PinnedBuffer::new`] and staged copies allocate, or one of the program's own.
 ///
 /// A handle: clones are the same pool. A pool of the program's own lives as long as its handles and its
-/// buffers; what it kept goes to the shared pool then. A pool for which no memory is left gives back its
-/// own idle slabs, not those of other pools: [`trim`](Self::trim) does.
+/// buffers; what it kept goes to the shared pool then. If the system has no memory left, a pool gives
+/// back its own idle slabs; for those of other pools call their [`trim`](Self::trim).
 ///
-/// Memory that the driver allocates is not part of it: that with
-/// [flags](crate::pinned::PinnedFlags) of its own, or all of the shared pool with
-/// [`PinnedBackend::Driver`].
+/// Memory that the driver allocates is not part of a pool: buffers with
+/// [flags](crate::pinned::PinnedFlags) of their own, and with [`PinnedBackend::Driver`] all buffers
+/// of the shared pool.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;

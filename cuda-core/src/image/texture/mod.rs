@@ -34,10 +34,10 @@ impl ObjectKind for TextureKind {
 ///
 /// A kernel is passed a texture together with what it was created from, [`Texture::bind`], so that
 /// the memory cannot be written or freed meanwhile, and is ordered like any other argument. Between
-/// launches the memory may change freely. An array lives as long as its textures. Linear memory is not
-/// kept by its texture: without the buffer that it was created from, [`Texture::bind`] has nothing to
-/// accept, and the texture can only be dropped. Dropping a texture waits for the kernels that were passed
-/// it. A graph that was passed it keeps both.
+/// launches the memory may change freely. An array lives as long as its textures. A texture does not
+/// keep linear memory: once that buffer is gone, no [`Texture::bind`] is possible, and the texture can
+/// only be dropped. Dropping a texture waits for the kernels that were passed it. A graph that was
+/// passed it keeps both.
 ///
 /// ```no_run
 /// use cuda_core::{

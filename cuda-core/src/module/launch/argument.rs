@@ -36,7 +36,7 @@ use crate::util::inline_vec::InlineVec;
 /// * Bound textures and surfaces; a [`Condition`] of a graph, by reference.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
-/// * A type of your own, by what it is passed as: one of the above.
+/// * A type of your own that is passed as one of the above.
 ///
 /// References to host memory are none of these, and do not compile.
 ///
@@ -57,8 +57,8 @@ use crate::util::inline_vec::InlineVec;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 ///
-/// A tensor with its buffer as `&tensor` and `&mut tensor`, without `unsafe`, since what it is
-/// passed as is borrowed from it:
+/// A tensor with its buffer as `&tensor` and `&mut tensor`, without `unsafe`, since the argument
+/// borrows the tensor:
 ///
 /// ```
 /// use cuda_core::{Argument, DeviceBuffer, DeviceSlice, DeviceSliceMut};

@@ -129,7 +129,7 @@ impl<K: StreamKind> Launch<'_, K> {
         self.with(cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY, [priority as u32, 0, 0])
     }
 
-    /// Lets the kernel begin before the one in front of it on the stream has ended:
+    /// Lets the kernel begin before the preceding kernel of the stream has ended:
     /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`. From compute capability 9.0 on.
     ///
     /// The kernel must wait, with `griddepcontrol.wait`, before it accesses memory that earlier

@@ -51,8 +51,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
     /// At least as many threads as elements: blocks of 256 threads in one dimension. The kernel
     /// must ignore threads beyond the last element. With zero elements, [`Launch::launch`] checks the
-    /// arguments, enqueues nothing and succeeds, as copies of no elements do; [`Launch::grid`]
-    /// of zero blocks is an error. In [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) both are.
+    /// arguments, enqueues nothing and succeeds, as copies of no elements do; [`Launch::grid`] of zero
+    /// blocks is an error. [`GraphExec::set_kernel`](crate::GraphExec::set_kernel) refuses both.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -72,7 +72,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
     /// At least as many threads as elements: `width` along `x`, in `height` rows along `y`, by blocks of
     /// 32 by 8 threads. The kernel must ignore threads beyond the width or the height. Otherwise as
-    /// [`Launch::elements`]; CUDA's limit of 65,535 blocks along `y` is one of 524,280 rows.
+    /// [`Launch::elements`]; CUDA's limit of 65,535 blocks along `y` allows 524,280 rows.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

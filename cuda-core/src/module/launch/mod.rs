@@ -194,7 +194,7 @@ fn elsewhere(function: &Function, stream: &Context) -> Error {
     Error::WrongContext { op: OP, what: what.into() }
 }
 
-/// Names the kernel in the error of its launch. What earlier work has done is not the kernel's doing.
+/// Names the kernel in the error of its launch, unless earlier work caused the error.
 #[cold]
 fn refused(function: &Function, error: Error) -> Error {
     match error {

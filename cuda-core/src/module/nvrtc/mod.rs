@@ -183,8 +183,8 @@ impl Program {
         self.option(format!("--define-macro={name}={value}"))
     }
 
-    /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC supports if it
-    /// does not support one that new: `--gpu-architecture`.
+    /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC supports, if
+    /// that is older: `--gpu-architecture`.
     pub fn capability(mut self, capability: u32) -> Self {
         self.architecture = Architecture::UpTo(capability);
         self

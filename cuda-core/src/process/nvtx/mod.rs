@@ -1,9 +1,9 @@
 //! Names for profilers: NVTX ranges and marks.
 //!
-//! Nsight Systems and other tools that show NVTX set the variable `NVTX_INJECTION64_PATH` to a
-//! library of theirs for the programs that they run. The first call loads that library; without the
-//! variable, or in a set-uid program, each call is one atomic load and does nothing. Nothing else has
-//! to be installed. Events are in the default domain.
+//! Nsight Systems and other tools that show NVTX set the variable `NVTX_INJECTION64_PATH` to their own
+//! library for the programs that they run. The first call loads that library; without the variable, or
+//! in a set-uid program, each call is one atomic load and does nothing. Nothing else has to be
+//! installed. Events are in the default domain.
 //!
 //! ```no_run
 //! use cuda_core::{Device, nvtx};

@@ -1,7 +1,7 @@
 //! Threads that help the caller with host work: copying and touching memory.
 //!
-//! [`with_help`] lends a [`Work`] to helper threads for one call, and returns when no helper is in
-//! it any more; meanwhile the caller works on the same pieces. The helpers call nothing but
+//! [`with_help`] lends a [`Work`] to helper threads for one call, and returns when no helper works
+//! on it any more; meanwhile the caller works on the same pieces. The helpers call nothing but
 //! [`Work::step`], so they never call the driver. They are started when first needed, and sleep
 //! without work until [`end`].
 

@@ -158,8 +158,8 @@ impl Entries {
         (access == Access::Write || !raised).then_some(asked)
     }
 
-    /// The common cases: the only entry is this stream's, and the new access covers all that it
-    /// says, or reads what it says is written.
+    /// The common cases: the only entry is this stream's, and the new access covers all bytes of
+    /// that entry, or reads bytes that it says are written.
     #[inline]
     pub(super) fn advance(&mut self, Use { range, access, stream, seq, .. }: Use<'_>) -> bool {
         let Self::One(entry, read) = self else {

@@ -271,9 +271,8 @@ impl Many {
     }
 }
 
-/// The entries that an access to these bytes conflicts with. For each scale this looks at no more
-/// than a few of the others: at none of the other readers beside a read, and at one of those that
-/// use the same other bytes.
+/// The entries that an access to these bytes conflicts with. For each scale it looks at few entries
+/// without a conflict: of those with the same bytes and kind, at the first alone.
 fn overlapping<'a, M>(
     entries: &'a BTreeMap<EntryKey, M>,
     range: &Bytes,

@@ -140,7 +140,7 @@ impl LedgerOf<'_> {
     }
 }
 
-/// An access to enter: of `stream`, at `seq`, after it was made to wait for `fences`.
+/// An access to enter: of `stream`, at `seq`, after `stream` was made to wait for `fences`.
 #[derive(Clone, Copy)]
 pub(crate) struct Use<'a> {
     pub(crate) range: &'a Bytes,
@@ -169,7 +169,7 @@ impl<'a> Touch<'a> {
         Self { ledger: LedgerOf::Shared(ledger), range, access, in_graphs }
     }
 
-    /// The same access, for those who only look at the ledger.
+    /// The same access, for calls that only look at the ledger.
     pub(crate) fn as_shared(&self) -> Touch<'_> {
         Touch::shared(self.ledger.get(), self.range.clone(), self.access, self.in_graphs)
     }
@@ -281,7 +281,7 @@ impl Ledger {
         }
     }
 
-    /// What frees or rewrites all of `range` has to wait for, on the host.
+    /// What the host has to wait for before it frees or rewrites all of `range`.
     pub(crate) fn last_uses(&self, range: &Bytes) -> Fences {
         self.conflicts(range, Access::Write, None)
     }

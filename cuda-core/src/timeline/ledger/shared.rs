@@ -200,7 +200,7 @@ impl SharedLedger {
         self.change(|_| ());
     }
 
-    /// Enters what an executable graph does whenever it is launched, in place of what that includes.
+    /// Enters what each launch of an executable graph does, in place of entries that this includes.
     pub(crate) fn enter(&self, range: Bytes, access: Access, last: &Arc<LastLaunch>) {
         let mut uses = lock(&self.uses);
         uses.launches.retain(|known| {

@@ -11,10 +11,10 @@ use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
 use crate::util::sync::lock;
 
-/// Why other operations are refused while what runs on a condition is captured.
+/// Why other operations are refused while the body of a condition is captured.
 const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";
 
-/// Why they are while another library enqueues its work.
+/// Why other operations are refused while another library enqueues its work.
 const LIBRARY: &str = "work of another library is being captured: `StreamWork::enqueue`";
 
 /// For as long as this exists, nothing else is captured, and the capture does not end.
@@ -80,7 +80,7 @@ impl Recording {
         Ok((begun, order, CapturedAlone(self)))
     }
 
-    /// [`Self::include`] of what runs on a condition, the operation that has [begun](Self::begin).
+    /// [`Self::include`] of a condition's bodies, for the operation that has [begun](Self::begin).
     /// There is no graph if this fails, or is not called.
     pub(crate) fn finish(
         &self,

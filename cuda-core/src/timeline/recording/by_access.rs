@@ -53,7 +53,7 @@ struct Step {
     made: Nodes,
 }
 
-/// What an operation comes after that is about to be captured.
+/// What the next captured operation comes after.
 pub(super) struct PrecededByAccess {
     before: Nodes,
     noted: Noted,
@@ -116,7 +116,7 @@ impl ByAccess {
         Ok(())
     }
 
-    /// Whether an operation with these uses is one.
+    /// Whether an operation with these uses is a barrier.
     fn is_barrier(&self, uses: &[PlacedUse]) -> bool {
         uses.is_empty() && self.named().is_none()
     }

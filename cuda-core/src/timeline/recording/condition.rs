@@ -9,8 +9,9 @@ use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
-/// A number that decides, while a graph runs, which part of it runs, or how often: `&condition` is
-/// an argument of a kernel, eight bytes, which sets it by `cudaGraphSetConditional(handle, value)`.
+/// A number that decides, while a graph runs, which part of the graph runs, or how often.
+/// `&condition` is a kernel's argument of eight bytes; the kernel sets the number by
+/// `cudaGraphSetConditional(handle, value)`.
 ///
 /// [`Condition::new`] makes one in a capture. One operation of the graph depends on it:
 /// [`while_loop`](Self::while_loop), [`if_then`](Self::if_then), [`if_else`](Self::if_else) or
@@ -64,8 +65,8 @@ impl Condition {
         Ok(Self { raw, id, capture, context, ledger: Ledger::default() })
     }
 
-    /// The driver's handle, which a kernel's argument can be as well: a graph by data flow then does
-    /// not know that the kernel sets the condition.
+    /// The driver's handle. If a kernel's argument is this number, a graph by data flow does not know
+    /// that the kernel sets the condition.
     pub fn as_raw(&self) -> u64 {
         self.raw
     }

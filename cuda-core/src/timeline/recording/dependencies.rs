@@ -63,7 +63,7 @@ pub(super) fn last_node(stream: CUstream) -> Option<Node> {
 }
 
 /// The nodes that a node depends on: `cuGraphNodeGetDependencies`. The caller's lock excludes other
-/// uses of its graph, which has it.
+/// uses of the node's graph.
 pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
     listed("cuGraphNodeGetDependencies", |list, count| {
         // SAFETY: the node is live; `listed` passes a count, and room for as many nodes or null.
@@ -71,8 +71,8 @@ pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
     })
 }
 
-/// The nodes that a call lists. It is passed null first, and writes their number; then a list with room
-/// for that many, which the driver refuses where there are none.
+/// The nodes that `call` lists: with null it writes their number, then the nodes to a list of that
+/// length, unless the number is zero: the driver refuses an empty list.
 pub(crate) fn listed(
     op: &'static str,
     call: impl Fn(*mut CUgraphNode, &mut usize) -> CUresult,

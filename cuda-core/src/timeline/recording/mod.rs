@@ -60,7 +60,7 @@ pub(crate) struct Recording {
     id: u64,
     /// Ordinary streams, on which memory is allocated for operations of the capture.
     homes: Mutex<Vec<Arc<StreamCore>>>,
-    /// The capture that this one is a part of: what runs on a [`Condition`].
+    /// The capture that this one is a part of, as a body of a [`Condition`].
     outer: Option<Arc<Recording>>,
     /// The conditions on which no operation depends so far; those of captures within this one, too.
     conditions: Mutex<Vec<u64>>,
@@ -75,7 +75,7 @@ pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Relaxed)
 }
 
-/// What orders the operations of a capture among each other.
+/// What orders the operations of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// The order of one stream.
@@ -272,7 +272,7 @@ impl Recording {
         let worked = catch_unwind(AssertUnwindSafe(work));
         let ended = self.with_order(|by_access, uses| {
             let node = by_access.end_step(bound)?;
-            // Unless it is that of the last operation, it does nothing.
+            // Unless the node is that of the last operation, it does nothing.
             if uses.by_node.last().is_none_or(|last| last.node != node) {
                 uses.note_node(bound, node, Box::default());
             }

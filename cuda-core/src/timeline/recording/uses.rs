@@ -23,9 +23,9 @@ use crate::timeline::{Mark, Timeline};
 pub(crate) struct GraphUses {
     pub(crate) memory: Vec<UsedMemory>,
     pub(crate) by_node: Vec<NodeUses>,
-    /// What runs on conditions.
+    /// The bodies of conditions.
     pub(crate) bodies: Vec<Body>,
-    /// Those between devices.
+    /// Copies between devices.
     pub(crate) copies: Vec<CopiesBetween>,
     pub(crate) owners: GraphOwners,
     pub(crate) traits: GraphTraits,
@@ -59,7 +59,7 @@ impl GraphUses {
 pub(crate) struct GraphTraits {
     /// A function of the host is among the operations: they may take any time.
     pub(crate) may_take_long: bool,
-    /// CUDA has no such operation in what runs on a condition: a function of the host, an event.
+    /// CUDA has no such operation in the body of a condition: a function of the host, an event.
     pub(crate) is_not_for_bodies: bool,
     /// A kernel has a priority of its own.
     pub(crate) has_priorities: bool,
@@ -225,7 +225,7 @@ impl UsedMemory {
         kept.map(|kept| Self { kept, uses, lent, count: 1 })
     }
 
-    /// A number that no other allocation has that is kept.
+    /// A number that no other kept allocation has.
     pub(crate) fn key(&self) -> usize {
         key(self.kept.ledger())
     }
