@@ -181,3 +181,20 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn l_memory_of_another_graph_does_not_move_in_a_capture() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(1000)?;
+        let first = Graph::capture(stream.context(), |stream| stream.fill(&mut x, 2))?;
+        let more = x.capacity();
+        Graph::capture(stream.context(), |captured| {
+            assert!(refusal(x.reserve(captured, more)).contains("a graph uses the memory"));
+            Ok(())
+        })?;
+        first.instantiate()?.launch(&stream)?;
+        assert_eq!(stream.download_vec(&x)?, [2; 1000]);
+        Ok(())
+    }
+}

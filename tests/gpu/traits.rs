@@ -73,6 +73,8 @@ fn equal_handles_are_one_entry_of_a_set() {
     let pool = CachingPool::new();
     let custom = Allocator::new(Allocator::plain());
     let all = [
+        Allocator::cache(),
+        CachingPool::shared().expect("its limit is none").allocator(),
         Allocator::plain(),
         Allocator::plain(),
         Allocator::driver_pool(),
@@ -83,7 +85,7 @@ fn equal_handles_are_one_entry_of_a_set() {
         custom,
         Allocator::new(Allocator::plain()),
     ];
-    assert_eq!(HashSet::from(all).len(), 6);
+    assert_eq!(HashSet::from(all).len(), 7);
     let own = PinnedPool::new();
     let all = [PinnedPool::shared(), PinnedPool::shared(), own.clone(), own, PinnedPool::new()];
     assert_eq!(HashSet::from(all).len(), 3);

@@ -290,3 +290,25 @@ fn h06_nested_counters_agree_with_the_book() -> Result<()> {
     session.assert_clean();
     Ok(())
 }
+
+/// Uses the allocator that is shown to it.
+struct Asks(Arc<Tracking<Allocator>>);
+
+impl std::fmt::Write for Asks {
+    fn write_str(&mut self, _: &str) -> std::fmt::Result {
+        self.0.allocations();
+        Ok(())
+    }
+}
+
+#[test]
+fn i_a_formatter_uses_the_allocator_that_it_shows() {
+    let tracking = Arc::new(Tracking::new(Allocator::plain()));
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        use std::fmt::Write as _;
+        let _ = write!(Asks(tracking.clone()), "{tracking:?}");
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("no lock is held");
+}

@@ -1,6 +1,5 @@
 //! S35: a process that forks after the driver was initialised.
 
-use std::ffi::c_int;
 use std::future::Future as _;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,40 +12,7 @@ use cuda_core::{
     Access, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer,
     Result, Stream, staging::StagingOptions,
 };
-use support::{gpu_test, pattern};
-
-/// Seconds after which a child that hangs is killed.
-const PATIENCE: u32 = 10;
-
-/// Runs `child` in a fork of this process; its answer is the exit code, 0 for success.
-///
-/// The child does not return, unwind or run exit handlers: it has one thread of the parent's many.
-pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
-    // SAFETY: the child has a copy of this thread only; what it runs below takes locks of the
-    // library under test, which is what the test is about, and of the memory allocator, which glibc
-    // and musl make usable in a child.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
-        // SAFETY: takes a number; the signal's default action ends the child.
-        unsafe { libc::alarm(PATIENCE) };
-        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(c_int::from(answer.unwrap_or(u8::MAX))) };
-    }
-    let mut status = 0;
-    // SAFETY: `pid` is a child of this process that no other code waits for; `status` is valid for
-    // a write.
-    let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
-    assert_eq!(waited, pid, "waitpid: {}", std::io::Error::last_os_error());
-    assert!(
-        !libc::WIFSIGNALED(status),
-        "the child was ended by signal {}{}",
-        libc::WTERMSIG(status),
-        if libc::WTERMSIG(status) == libc::SIGALRM { ": it hung" } else { "" },
-    );
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the number of the check that failed");
-}
+use support::{gpu_test, in_a_fork, pattern};
 
 /// Ends the parent's other threads, even if a child failed.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);

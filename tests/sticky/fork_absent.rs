@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_core::{Device, Error};
 
-use crate::fork::{Stop, in_a_fork};
-use support::child;
+use crate::fork::Stop;
+use support::{child, in_a_fork};
 
 /// Number of forks. On two cores one child in ten met a lock that a thread of the parent held.
 const FORKS: u32 = 300;

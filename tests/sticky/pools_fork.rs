@@ -7,9 +7,7 @@ use cuda_core::{
     Allocator, CachingPool, Device, Error, PoolUsage, Result, pools::PoolLimit,
     set_default_allocator,
 };
-use support::gpu_test;
-
-use crate::fork::in_a_fork;
+use support::{gpu_test, in_a_fork};
 
 /// Operations that take each lock of a pool, or that of the defaults.
 fn locks_everything(device: Device, pool: &CachingPool) -> Result<()> {

@@ -50,7 +50,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let held = stall(stream.as_raw());
         let mut waiting = wait_for(&stream)?;
-        crate::fork::in_a_fork(|| {
+        support::in_a_fork(|| {
             let alarm = Alarm::new();
             let forked = |polled| matches!(polled, Poll::Ready(Err(Error::Forked)));
             let refused = forked(alarm.poll(&mut waiting.polled))

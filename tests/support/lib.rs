@@ -16,6 +16,8 @@ pub mod child;
 mod clock;
 pub mod context;
 mod driver;
+#[cfg(unix)]
+mod fork;
 mod hashing;
 pub mod judge;
 pub mod kernels;
@@ -33,6 +35,8 @@ pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;
 pub use driver::{Driver, check, freed_behind_a_stall, simulator, trim_cache};
+#[cfg(unix)]
+pub use fork::in_a_fork;
 pub use hashing::hash;
 pub use refusal::refusal;
 pub use report::report;

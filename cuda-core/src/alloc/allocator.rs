@@ -161,21 +161,3 @@ unsafe impl DeviceAllocator for Allocator {
 }
 
 debug_by! { [] Allocator: |it| "Allocator"(it.name()) }
-
-#[cfg(test)]
-mod tests {
-    use super::Allocator;
-
-    #[test]
-    fn allocators_are_equal_if_their_memory_has_one_source() {
-        let all = [Allocator::cache(), Allocator::driver_pool(), Allocator::plain()];
-        for (at, one) in all.iter().enumerate() {
-            let equal: Vec<_> = all.iter().map(|other| one == other).collect();
-            assert_eq!(equal, [at == 0, at == 1, at == 2]);
-        }
-        let custom = Allocator::new(Allocator::plain());
-        assert_eq!(custom, custom.clone());
-        assert_ne!(custom, Allocator::new(Allocator::plain()));
-        assert_ne!(custom, Allocator::plain());
-    }
-}

@@ -250,7 +250,10 @@ pub(crate) fn keep_pushed(context: &Context) {
 /// Notes that the top of the stack, which was `before`, is now `context`; [`None`]: one that needs
 /// no keeping.
 pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
-    let replaced = take_last(before);
+    let replaced = with_kept(|kept| {
+        let last = kept.iter().rposition(|kept| kept.raw() == before)?;
+        Some(kept.remove(last))
+    });
     if let Some(context) = context {
         keep_pushed(context);
     }
@@ -268,11 +271,4 @@ pub(crate) fn keep_present(context: &Context) {
 /// Notes that nothing is current any more, so the stack is empty.
 pub(crate) fn release_all() {
     drop(with_kept(std::mem::take));
-}
-
-fn take_last(raw: RawContext) -> Option<Context> {
-    with_kept(|kept| {
-        let index = kept.iter().rposition(|kept| kept.raw() == raw)?;
-        Some(kept.remove(index))
-    })
 }

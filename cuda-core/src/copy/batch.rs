@@ -2,8 +2,6 @@
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::context::Context;
-use crate::context::peer::Confined;
 use crate::copy::linear::LinearCopy;
 use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::device::Device;
@@ -17,6 +15,7 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};
+use crate::timeline::recording::CopyEnd;
 use crate::types::pod::Pod;
 use crate::util::by_parts::debug_by;
 
@@ -42,18 +41,18 @@ use crate::util::by_parts::debug_by;
 #[derive(Default)]
 #[must_use = "nothing is copied until the batch is enqueued"]
 pub struct Batch<'a> {
-    copies: Vec<BatchCopy>,
+    copies: Vec<BatchCopy<'a>>,
     // INVARIANT: cover all memory that `copies` read and write.
     touches: Vec<Touch<'a>>,
 }
 
 /// One of the copies, and the devices that its ends are on; [`None`]: host memory.
-struct BatchCopy {
+struct BatchCopy<'a> {
     // INVARIANT: both places have `bytes` bytes, which `touches` of the batch cover.
     copy: LinearCopy,
     devices: [Option<Device>; 2],
     /// If they are on two devices.
-    ends: Option<[(Context, Option<Confined>); 2]>,
+    ends: Option<[CopyEnd<'a>; 2]>,
 }
 
 impl<'a> Batch<'a> {
@@ -155,7 +154,6 @@ impl<'a> Batch<'a> {
         self.touches.push(Touch { access: Access::Write, ..destination.read() });
         let crosses = matches!(devices, [Some(near), Some(far)] if near != far);
         let ends = if crosses { ends(&source, &destination) } else { None };
-        let ends = ends.map(|ends| ends.map(|(context, memory)| (context.clone(), memory)));
         self.copies.push(BatchCopy { copy, devices, ends });
         Ok(())
     }
@@ -207,10 +205,8 @@ impl<K: StreamKind> Stream<K> {
             true => Some(core.context().enter_briefly()?),
             false => enter_if_captured(&stream, !apart.is_empty())?,
         };
-        let cross = |copy: &&BatchCopy| {
-            let ends = || Some(copy.ends.as_ref()?.each_ref().map(|(on, memory)| (on, *memory)));
-            cross(copy.copy.op(), &stream, copy.devices, ends)
-        };
+        let cross =
+            |copy: &&BatchCopy<'_>| cross(copy.copy.op(), &stream, copy.devices, || copy.ends);
         let _crossings = apart.iter().map(cross).collect::<Result<Vec<_>>>()?;
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
@@ -230,7 +226,10 @@ impl<K: StreamKind> Stream<K> {
 }
 
 /// One call for each copy, up to the first that fails.
-fn singly<'c>(copies: impl IntoIterator<Item = &'c &'c BatchCopy>, stream: CUstream) -> CUresult {
+fn singly<'c>(
+    copies: impl IntoIterator<Item = &'c &'c BatchCopy<'c>>,
+    stream: CUstream,
+) -> CUresult {
     // SAFETY: both places have as many bytes, by the invariant; freeing either, or accessing the
     // host's, waits for the mark that is made of the batch, whose borrows keep both contexts alive.
     let mut codes = copies.into_iter().map(|copy| unsafe { copy.copy.enqueue(stream) });
@@ -241,7 +240,7 @@ fn singly<'c>(copies: impl IntoIterator<Item = &'c &'c BatchCopy>, stream: CUstr
 const OP: &str = "cuMemcpyBatchAsync";
 
 /// Enqueues these copies by one call: the newest version of the function that the driver has.
-fn together_at_once(copies: &[&BatchCopy], stream: CUstream) -> CUresult {
+fn together_at_once(copies: &[&BatchCopy<'_>], stream: CUstream) -> CUresult {
     let mut to: Vec<_> = copies.iter().map(|copy| copy.copy.to.unified()).collect();
     let mut from: Vec<_> = copies.iter().map(|copy| copy.copy.from.unified()).collect();
     let mut bytes: Vec<_> = copies.iter().map(|copy| copy.copy.bytes).collect();

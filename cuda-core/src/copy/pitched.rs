@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::ptr;
 
-use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
+use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
 use crate::alloc::pitched::PitchedBuffer;
 use crate::context::Context;
 use crate::copy::shape::{Geometry, Shape, same_extent};
-use crate::copy::side::Side;
+use crate::copy::side::CopySide;
 use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::error::Result;
 use crate::memory::Memory;
@@ -219,7 +219,8 @@ impl<K: StreamKind> Stream<K> {
         if from.span == 0 {
             return Ok(());
         }
-        let (start, end) = (Side::of(source.bytes.place()), Side::of(view.place()));
+        let start = CopySide::linear(source.bytes.place(), from.pitch, from.slice_height);
+        let end = CopySide::linear(view.place(), to.pitch, to.slice_height);
         // The buffers keep these contexts alive.
         let raw = |context: Option<&Context>| context.map_or(ptr::null_mut(), Context::as_raw);
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
@@ -227,16 +228,16 @@ impl<K: StreamKind> Stream<K> {
         let crossing = cross(op, &stream, [near, far], || ends(&source.bytes, &view))?;
         let _entered = enter_if_captured(&stream, crossing.is_some())?;
         let mut touches = [source.bytes.read(), destination.bytes.write()];
-        // What the three descriptions have in common.
+        // What these two descriptions have in common.
         macro_rules! described {
             ($description:ident { $($field:ident: $value:expr),* $(,)? }) => {
                 $description {
                     srcMemoryType: start.kind,
                     srcDevice: start.device,
-                    srcPitch: from.pitch,
+                    srcPitch: start.pitch,
                     dstMemoryType: end.kind,
                     dstDevice: end.device,
-                    dstPitch: to.pitch,
+                    dstPitch: end.pitch,
                     WidthInBytes: to.row,
                     Height: to.extent.height,
                     $($field: $value,)*
@@ -245,14 +246,13 @@ impl<K: StreamKind> Stream<K> {
             };
         }
         let depth = to.extent.depth;
-        let (above, below) = (from.slice_height, to.slice_height);
         let call = |stream| {
             if peers {
                 let copy = described!(CUDA_MEMCPY3D_PEER {
                     srcContext: of,
-                    srcHeight: above,
+                    srcHeight: start.height,
                     dstContext: into,
-                    dstHeight: below,
+                    dstHeight: end.height,
                     Depth: depth,
                 });
                 // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
@@ -266,13 +266,7 @@ impl<K: StreamKind> Stream<K> {
                 // and stay allocated until the mark that is made of this copy has completed.
                 return unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
             }
-            let copy = described!(CUDA_MEMCPY3D {
-                srcHost: start.host,
-                srcHeight: above,
-                dstHost: end.host,
-                dstHeight: below,
-                Depth: depth,
-            });
+            let copy = start.to::<T>(end, to.extent);
             // SAFETY: both sides have the slices at their pitches, by the invariant of the views,
             // and stay allocated until the mark that is made of this copy has completed.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }

@@ -3,27 +3,65 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cuda_sys::{CUdeviceptr, CUmemorytype};
+use cuda_sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
 
 use crate::memory::Place;
+use crate::types::extent::{Extent, Origin};
 
 /// One end of a copy, as in the driver's copy descriptions.
 #[derive(Clone, Copy)]
-pub(crate) struct Side {
+pub(crate) struct CopySide {
     pub(crate) kind: CUmemorytype,
     pub(crate) host: *mut c_void,
     pub(crate) device: CUdeviceptr,
+    array: CUarray,
+    /// In an array; in bytes in the first dimension.
+    origin: Origin,
+    /// The bytes from row to row, and the rows from slice to slice; of other memory than arrays.
+    pub(crate) pitch: usize,
+    pub(crate) height: usize,
 }
 
-impl Side {
-    pub(crate) fn of(place: Place) -> Self {
-        match place {
-            Place::Host(pointer) => {
-                Self { kind: cuda_sys::CU_MEMORYTYPE_HOST, host: pointer.cast(), device: 0 }
-            }
-            Place::Device(device) => {
-                Self { kind: cuda_sys::CU_MEMORYTYPE_DEVICE, host: ptr::null_mut(), device }
-            }
+impl CopySide {
+    pub(crate) fn linear(place: Place, pitch: usize, height: usize) -> Self {
+        let (kind, host, device) = match place {
+            Place::Host(pointer) => (cuda_sys::CU_MEMORYTYPE_HOST, pointer.cast(), 0),
+            Place::Device(device) => (cuda_sys::CU_MEMORYTYPE_DEVICE, ptr::null_mut(), device),
+        };
+        let (array, origin) = (ptr::null_mut(), Origin::ZERO);
+        Self { kind, host, device, array, origin, pitch, height }
+    }
+
+    pub(crate) fn array(array: CUarray, origin: Origin) -> Self {
+        let kind = cuda_sys::CU_MEMORYTYPE_ARRAY;
+        Self { kind, array, origin, ..Self::linear(Place::Device(0), 0, 0) }
+    }
+
+    /// A copy of so many elements, of type `T`, to `other`.
+    pub(crate) fn to<T>(self, other: Self, extent: Extent) -> CUDA_MEMCPY3D {
+        CUDA_MEMCPY3D {
+            srcXInBytes: self.origin.x,
+            srcY: self.origin.y,
+            srcZ: self.origin.z,
+            srcMemoryType: self.kind,
+            srcHost: self.host,
+            srcDevice: self.device,
+            srcArray: self.array,
+            srcPitch: self.pitch,
+            srcHeight: self.height,
+            dstXInBytes: other.origin.x,
+            dstY: other.origin.y,
+            dstZ: other.origin.z,
+            dstMemoryType: other.kind,
+            dstHost: other.host,
+            dstDevice: other.device,
+            dstArray: other.array,
+            dstPitch: other.pitch,
+            dstHeight: other.height,
+            WidthInBytes: extent.width * size_of::<T>(),
+            Height: extent.height,
+            Depth: extent.depth,
+            ..CUDA_MEMCPY3D::default()
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::alloc::caching::pool::CachingPool;
 use crate::context;
 use crate::copy::borrowed::staging::trim_staging;
 use crate::error::Result;
+use crate::process::driver;
 use crate::wait::flush::flush_deferred_drops;
 
 /// Gives back all memory that the library keeps for reuse and that no work uses any more, and
@@ -50,6 +51,9 @@ pub fn trim() -> Result<usize> {
 /// ```
 #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
 pub fn synchronize_and_trim() -> Result<usize> {
+    if let Some(error) = driver::gone() {
+        return Err(error);
+    }
     let waits = context::all_known().into_iter().map(|context| context.synchronize());
     let waited = waits.fold(Ok(()), Result::and);
     let trimmed = trim();

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::memory::device::DeviceBuffer;
+use crate::process::driver;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
@@ -45,9 +46,9 @@ impl<T: Pod> DeviceBuffer<T> {
     /// [`Stream::alloc`], then `cuMemcpyDtoDAsync_v2`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the elements would move while a graph uses the memory, whose launches
-    /// would use the former memory, unless the stream is [captured](crate::Graph::capture); those of
-    /// [`Stream::alloc`] and [`Stream::copy`]; the buffer is then unchanged.
+    /// [`Error::Invalid`] if the elements would move while a graph uses the memory, other than the one
+    /// that is being [captured](crate::Graph::capture) on the stream: its launches would use the former
+    /// memory; those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then unchanged.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -109,13 +110,16 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Moves the elements to new memory on `stream` with room for `capacity`, which is at least the
     /// length.
     fn relocate(&mut self, stream: &Stream, capacity: usize) -> Result<()> {
-        // In a capture, the copy is one of the graph's operations.
-        if stream.core().timeline().recording().is_none() {
-            let free = !self.storage.block().ledger.is_in_graphs();
-            let why = "a graph uses the memory, and its launches would use the old place: drop the \
-                       graph and its executables, or reserve before the capture";
-            Error::unless(free, "DeviceBuffer::reserve", why)?;
-        }
+        driver::ensure()?;
+        let ledger = &self.storage.block().ledger;
+        let free = match stream.core().timeline().recording() {
+            // The copy is one of the graph's operations.
+            Some(recording) => recording.alone_uses(ledger),
+            None => !ledger.is_in_graphs(),
+        };
+        let why = "a graph uses the memory, and its launches would use the old place: drop the graph \
+                   and its executables, or reserve before the capture";
+        Error::unless(free, "DeviceBuffer::reserve", why)?;
         let len = self.len();
         let mut moved = stream.alloc::<T>(capacity)?;
         stream.copy(&*self, moved.slice_mut(..len)?)?;

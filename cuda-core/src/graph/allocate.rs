@@ -3,6 +3,7 @@
 use cuda_sys::CUdeviceptr;
 
 use super::GraphBuilder;
+use super::capture::bind_captured;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
@@ -68,9 +69,7 @@ impl Stream {
     pub fn alloc_in_graph<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAllocAsync";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let recording = self.core().timeline().recording();
-        let recording = recording.ok_or_else(|| Error::invalid(op, NOT_CAPTURED))?;
-        let bound = self.core().bind_work(op)?;
+        let (recording, bound) = bind_captured(self, op, NOT_CAPTURED)?;
         let (address, ledger) = match bytes {
             0 => (NOWHERE, Ledger::default()),
             _ => recording.allocate(&bound, bytes)?,
@@ -104,9 +103,7 @@ impl Stream {
     #[doc(alias("cuMemFreeAsync", "cudaFreeAsync"))]
     pub fn free_in_graph<T: Pod>(&self, buffer: DeviceBuffer<T>) -> Result<()> {
         let op = "cuMemFreeAsync";
-        let recording = self.core().timeline().recording();
-        let recording = recording.ok_or_else(|| Error::invalid(op, NOT_CAPTURED))?;
-        let bound = self.core().bind_work(op)?;
+        let (recording, bound) = bind_captured(self, op, NOT_CAPTURED)?;
         match buffer.byte_len() {
             0 => Ok(()),
             _ => recording.free(&bound, buffer.as_view().ledger()),

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::capture::Capture;
+use super::capture::{Capture, bind_captured};
 use super::contexts::GraphContexts;
 use super::{Graph, KeptUses, NodeId};
 use crate::context::Context;
@@ -101,8 +101,9 @@ impl Graph {
 /// # Adding operations
 impl GraphBuilder<'_> {
     /// Adds what `work` enqueues on the stream that it is given, after the earlier steps that it
-    /// conflicts with: [`Graph::capture_by_access`]. If `work` enqueues no operation or several,
-    /// the node of the step is an empty one after all of them.
+    /// conflicts with: [`Graph::capture_by_access`]. If `work` enqueues no operation, several, or one that
+    /// has several nodes, such as a fill with values of eight bytes, the node of the step is an empty one
+    /// after all of them.
     ///
     /// # Errors
     /// Those of `work`; the driver's.
@@ -229,9 +230,7 @@ impl Graph {
     pub fn include(&self, stream: &Stream) -> Result<()> {
         let op = "cuGraphAddChildGraphNode";
         let why = "the stream is not captured: launch an executable of the graph on it";
-        let recording = stream.core().timeline().recording();
-        let recording = recording.ok_or_else(|| Error::invalid(op, why))?;
-        let bound = stream.core().bind_work(op)?;
+        let (recording, bound) = bind_captured(stream, op, why)?;
         let add = || {
             // Counted after the call: an event that is recorded meanwhile need not cover it.
             let added = self.with_raw(|child| add_child(bound.raw(), child));

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cuda_sys::{CU_STREAM_CAPTURE_MODE_RELAXED, CUgraph, CUgraphNode, symbol as cu};
 
@@ -14,6 +14,7 @@ use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::stream::Stream;
+use crate::timeline::core::Bound;
 use crate::timeline::recording::{GraphUses, Order, Recording};
 
 const BEGIN: &str = "cuStreamBeginCapture";
@@ -237,6 +238,8 @@ impl Capture {
 
     pub(super) fn into_graph(mut self) -> Result<Graph> {
         let op = "cuStreamEndCapture";
+        // What was captured may have forked, and this be the child.
+        driver::ensure()?;
         self.recording.wait_for_others();
         let origin = self.origin().core();
         let bound = origin.bind_work(op)?;
@@ -250,13 +253,7 @@ impl Capture {
             "an operation is not complete, or the driver did not say where in the graph it is";
         Error::unless(!uses.is_broken, op, why)?;
         self.recording.require_used_conditions("Graph::capture")?;
-        Ok(Graph {
-            raw: Arc::new(Mutex::new(raw)),
-            id: self.recording.id(),
-            context: self.origin().context().clone(),
-            uses: uses.into(),
-            executables: Arc::default(),
-        })
+        Ok(Graph::own(raw, self.recording.id(), self.origin().context(), uses))
     }
 
     /// Ends the capture, and returns the graph.
@@ -318,4 +315,16 @@ impl Drop for Capture {
             drop(uses);
         }
     }
+}
+
+/// The capture of a stream, and the stream to add operations on; refused for the reason `why` if it
+/// is not captured.
+pub(super) fn bind_captured<'s>(
+    stream: &'s Stream,
+    op: &'static str,
+    why: &'static str,
+) -> Result<(&'s Arc<Recording>, Bound<'s>)> {
+    let core = stream.core();
+    let recording = core.timeline().recording().ok_or_else(|| Error::invalid(op, why))?;
+    Ok((recording, core.bind_work(op)?))
 }

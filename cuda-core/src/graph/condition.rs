@@ -1,7 +1,6 @@
 //! Parts of a graph that run if, or as long as, a kernel says so.
 
 use std::slice;
-use std::sync::Arc;
 
 use cuda_sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_SWITCH,
@@ -11,7 +10,7 @@ use cuda_sys::{
 };
 
 use super::KeptUses;
-use super::capture::Capture;
+use super::capture::{Capture, bind_captured};
 use crate::error::{Error, Result, check};
 use crate::process::driver::driver_version;
 use crate::process::foreign_code::DeferForeignCode;
@@ -24,6 +23,7 @@ use crate::types::version::Version;
 
 const CREATE: &str = "cuGraphConditionalHandleCreate";
 const ADD: &str = "cuGraphAddNode";
+const NOT_CAPTURED: &str = "the stream is not captured: use the one that `Graph::capture` passes";
 
 /// # Making one
 impl Condition {
@@ -49,8 +49,8 @@ impl Condition {
     /// ```
     #[doc(alias("cuGraphConditionalHandleCreate", "cudaGraphConditionalHandleCreate"))]
     pub fn new(stream: &Stream, initial: u32) -> Result<Self> {
-        let (recording, context) = (captured(stream, CREATE)?, stream.context());
-        let bound = stream.core().bind_work(CREATE)?;
+        let (recording, bound) = bind_captured(stream, CREATE, NOT_CAPTURED)?;
+        let context = stream.context();
         // Runs when the capture is not locked any more: a drop hook may use it.
         let _quiet = DeferForeignCode::begin();
         Self::create(recording, context, CREATE, || {
@@ -217,8 +217,8 @@ impl Condition {
         count: u32,
         mut body: impl FnMut(u32, &Stream) -> Result<()>,
     ) -> Result<()> {
-        let (recording, context) = (captured(stream, ADD)?, stream.context());
-        let bound = stream.core().bind_work(ADD)?;
+        let (recording, bound) = bind_captured(stream, ADD, NOT_CAPTURED)?;
+        let context = stream.context();
         let add = || self.add(bound.raw(), kind, count);
         // As in `new`; it runs before the bodies.
         let quiet = DeferForeignCode::begin();
@@ -290,15 +290,6 @@ impl Condition {
         let bodies = unsafe { slice::from_raw_parts(first, size as usize) };
         Ok((Handle(node), bodies.to_vec()))
     }
-}
-
-/// The capture that a stream belongs to.
-fn captured<'s>(stream: &'s Stream, op: &'static str) -> Result<&'s Arc<Recording>> {
-    let recording = stream.core().timeline().recording();
-    recording.ok_or_else(|| {
-        let why = "the stream is not captured: use the one that `Graph::capture` passes";
-        Error::invalid(op, why)
-    })
 }
 
 /// For operations with several bodies, which older drivers refuse as they refuse bad arguments.

@@ -1,7 +1,7 @@
 //! Graphs that exist already: extended, and of other code.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cuda_sys::{CUgraph, CUgraphNode};
 
@@ -29,8 +29,9 @@ impl Graph {
     /// Adds what `work` enqueues on the stream that it is given, after the nodes `after`, as
     /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
     /// be no executable of the graph. If `work` fails or panics, what it has enqueued before is part
-    /// of the graph; if the failure was in a body of a [`Condition`](crate::Condition), the graph is
-    /// [given up](Error::GivenUp).
+    /// of the graph. The graph is [given up](Error::GivenUp) if the failure was in a body of a
+    /// [`Condition`](crate::Condition), or in the allocation or the free of
+    /// [memory of the graph](crate::Stream::alloc_in_graph), and if no operation depends on a condition.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a node of another graph, and while there are executables; those of
@@ -101,16 +102,10 @@ impl Graph {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         driver::ensure()?;
-        let traits = GraphTraits::MAY_TAKE_LONG;
+        let traits = GraphTraits { is_barrier: true, ..GraphTraits::MAY_TAKE_LONG };
         let mut uses = GraphUses { traits, ..GraphUses::default() };
         uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
         uses.owners.push(Arc::new(context.clone()));
-        Ok(Self {
-            raw: Arc::new(Mutex::new(Owned::new(RawGraph(Handle(raw))))),
-            id: next_id(),
-            context: context.clone(),
-            uses: uses.into(),
-            executables: Arc::default(),
-        })
+        Ok(Self::own(Owned::new(RawGraph(Handle(raw))), next_id(), context, uses))
     }
 }

@@ -6,6 +6,7 @@ use super::GraphExec;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::into_view::IntoView;
+use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, SharedLedger, within};
 use crate::timeline::recording::UsedMemory;
@@ -142,7 +143,7 @@ impl<'a> LentLaunch<'a> {
 
 /// Refuses a launch that was not lent all it needs.
 pub(super) fn check(exec: &GraphExec, lent: &[Lent]) -> Result<()> {
-    for used in exec.used().filter(|used| used.lent) {
+    for used in exec.used().filter(|used| used.must_be_lent()) {
         for (range, access) in &used.uses {
             let enough = |lent: &Lent| {
                 let same = Arc::ptr_eq(&lent.ledger, used.kept.ledger());
@@ -162,7 +163,8 @@ pub(super) fn require_lendable<'a>(
     mut used: impl Iterator<Item = &'a UsedMemory>,
     op: &'static str,
 ) -> Result<()> {
-    let lost = used.any(|used| used.lent && used.kept.ledger().is_left());
+    driver::ensure()?;
+    let lost = used.any(|used| used.must_be_lent() && used.kept.ledger().is_left());
     let why = "pinned memory that the graph uses was dropped: keep it, and lend it at each launch";
     Error::unless(!lost, op, why)
 }

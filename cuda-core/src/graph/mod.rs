@@ -7,6 +7,7 @@ use cuda_sys::{CUgraph, symbol as cu};
 use crate::context::peer::{Crossing, Moment};
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
+use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
@@ -201,7 +202,7 @@ impl KeptUses {
 
     /// Whether launches must be lent some of the memory.
     fn is_lent(&self) -> bool {
-        self.memory.iter().any(|memory| memory.lent)
+        self.memory.iter().any(UsedMemory::must_be_lent)
     }
 }
 
@@ -232,11 +233,20 @@ impl Graph {
     /// [given up](crate::Error::GivenUp). One thread at a time may use it, and none while a method
     /// of `self` runs.
     pub fn as_raw(&self) -> CUgraph {
+        if driver::is_gone() {
+            return std::ptr::null_mut();
+        }
         lock(&self.raw).get().map_or(std::ptr::null_mut(), |raw| raw.0.0)
+    }
+
+    fn own(raw: Owned<RawGraph>, id: u64, context: &Context, uses: GraphUses) -> Self {
+        let (raw, context, uses) = (Arc::new(Mutex::new(raw)), context.clone(), uses.into());
+        Self { raw, id, context, uses, executables: Arc::default() }
     }
 
     /// Makes the driver's calls about the graph, one thread at a time.
     fn with_raw<R>(&self, calls: impl FnOnce(CUgraph) -> Result<R>) -> Result<R> {
+        driver::ensure()?;
         let raw = lock(&self.raw);
         calls(raw.live()?.0.0)
     }

@@ -13,6 +13,9 @@ const GAP: (usize, usize) = (50, 12);
 const MARGIN: usize = 16;
 /// Height of the way of an edge through a column.
 const WAY: usize = 6;
+/// Columns that an edge crosses beside their nodes. A longer edge is behind the nodes, so that the picture
+/// of a long graph does not grow with the square of its length.
+const MOST_WAYS: usize = 32;
 /// Height of a line of the legend.
 const LINE: usize = 20;
 /// Characters of a text that fit into a node, if most are not wider than half their height.
@@ -208,6 +211,7 @@ impl Layout {
         for &(from, to) in edges {
             let ways = column_of.len()..;
             let crossed = column_of[from] + 1..column_of[to];
+            let crossed = if crossed.len() > MOST_WAYS { 0..0 } else { crossed };
             let ways = ways.zip(crossed.clone()).map(|(way, _)| way);
             let chain: Vec<usize> = [from].into_iter().chain(ways).chain([to]).collect();
             column_of.extend(crossed);

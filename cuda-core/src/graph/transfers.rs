@@ -8,13 +8,14 @@ use crate::context::peer::Crossing;
 use crate::copy::ends;
 use crate::copy::fill::fill_node;
 use crate::copy::pitched::PitchedMut;
-use crate::copy::side::Side;
+use crate::copy::side::CopySide;
 use crate::error::{Error, Result, asked};
 use crate::memory::Memory;
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
-use crate::timeline::recording::{CopiesBetween, Node};
+use crate::timeline::recording::{CopiesBetween, Node, dependents};
+use crate::types::extent::Extent;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
@@ -79,26 +80,16 @@ impl GraphExec {
                 None
             }
         };
-        let side = |place| match (apart, Side::of(place)) {
-            // As such copies are captured.
-            (true, side) => Side { kind: cuda_sys::CU_MEMORYTYPE_UNIFIED, ..side },
-            (false, side) => side,
+        let side = |place| {
+            let mut side = CopySide::linear(place, bytes, 0);
+            if apart {
+                // As such copies are captured.
+                side.kind = cuda_sys::CU_MEMORYTYPE_UNIFIED;
+            }
+            side
         };
-        let (from, into) = (side(source.place()), side(to.place()));
-        let copy = CUDA_MEMCPY3D {
-            srcMemoryType: from.kind,
-            srcHost: from.host,
-            srcDevice: from.device,
-            srcPitch: bytes,
-            dstMemoryType: into.kind,
-            dstHost: into.host,
-            dstDevice: into.device,
-            dstPitch: bytes,
-            WidthInBytes: bytes,
-            Height: 1,
-            Depth: 1,
-            ..CUDA_MEMCPY3D::default()
-        };
+        let row = Extent::new(bytes, 1, 1);
+        let copy = side(source.place()).to::<u8>(side(to.place()), row);
         let (touches, context) = ([source.read(), destination.write()], self.home(node).as_raw());
         self.set(op, node.raw, &touches, None, move || {
             // Ends with the call: what is let go of later may run code of the program.
@@ -202,9 +193,20 @@ impl GraphExec {
 }
 
 impl GraphExec {
-    /// The context that the operation was captured in.
+    /// The context that the operation was captured in, which is known of its last node; the others of an
+    /// operation come before that one.
     pub(super) fn home(&self, node: NodeId) -> &Context {
-        self.nodes.get(node.raw).map_or(self.context(), |known| &known.context)
+        let mut node = node.raw;
+        loop {
+            if let Some(known) = self.nodes.get(node) {
+                return &known.context;
+            }
+            let _turn = lock(&self.graph);
+            match dependents(node).unwrap_or_default().first() {
+                Some(later) => node = *later,
+                None => return self.context(),
+            }
+        }
     }
 
     /// Refuses memory of another device or context than the operation's: it "must be allocated from the

@@ -11,6 +11,7 @@ use crate::error::{Error, Result, asked, check};
 use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::process::effect::{Failed, attempt};
+use crate::process::foreign_code::DeferForeignCode;
 use crate::stream::StreamKind;
 use crate::timeline::ledger::{Touch, key};
 use crate::timeline::recording::{Node, NodeUses, UsedMemory, dependencies};
@@ -169,6 +170,8 @@ impl GraphExec {
         function: Option<&Function>,
         call: impl FnOnce() -> CUresult,
     ) -> Result<()> {
+        // What the call drops may report to a hook, which may use the graph.
+        let quiet = DeferForeignCode::begin();
         if self.is_set(node, touches, function) {
             let _turn = lock(&self.graph);
             return Ok(attempt(op, call()).map_err(|failed| of_another_kind(op, node, failed))?);
@@ -185,6 +188,7 @@ impl GraphExec {
         }
         let before = self.used_before(node);
         drop(turn);
+        drop(quiet);
         let keys = memory.iter().map(UsedMemory::key).collect();
         let mut now = ChangedNode { keys, code: function.cloned().into_iter().collect() };
         match set {

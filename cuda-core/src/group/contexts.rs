@@ -36,8 +36,12 @@ impl Device {
         // callback thread.
         driver::ensure()?;
         let devices: Vec<Device> = devices.into_iter().collect();
-        let mut missing = devices.clone();
-        missing.retain(|device| device.retained_primary().is_none());
+        let mut missing = Vec::new();
+        for &device in &devices {
+            if device.retained_primary().is_none() && !missing.contains(&device) {
+                missing.push(device);
+            }
+        }
         let failed = Mutex::new(Vec::new());
         let (threads, missing) = (missing.len(), Mutex::new(missing.into_iter()));
         let next = || lock(&missing).next();

@@ -68,7 +68,7 @@ impl DeviceGroup {
         let hops = hops.map(|(from, to)| ((root + from) % count, (root + to) % count));
         let hops: Vec<(usize, usize)> = hops.collect();
 
-        let mut round = Round::default();
+        let mut round = Round::new()?;
         for &(from, to) in &hops {
             let stream = &self.lanes[from];
             if from == root {
@@ -266,7 +266,7 @@ fn tree(count: usize) -> Vec<(usize, usize)> {
 }
 
 /// `len` elements in `count` ranges whose lengths differ by at most one.
-fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
     let bound = move |index: usize| {
         let more = index.min(len % count);
         len / count * index + more

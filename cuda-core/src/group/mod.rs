@@ -21,6 +21,7 @@ use crate::nccl::Ranks;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
+use exchange::ranges;
 pub use peers::PeerReport;
 pub use whole::{Whole, WholeMut};
 
@@ -231,13 +232,8 @@ impl DeviceGroup {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn alloc_shares<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
-        let (least, more) = (len / self.len(), len % self.len());
-        let mut rank = 0;
-        self.each(|stream| {
-            let share = least + usize::from(rank < more);
-            rank += 1;
-            stream.alloc(share)
-        })
+        let mut shares = ranges(len, self.len());
+        self.each(|stream| stream.alloc(shares.next().map_or(0, |share| share.len())))
     }
 
     /// Blocks the thread until everything on the members' streams, and all copies between devices

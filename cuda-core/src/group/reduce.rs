@@ -7,6 +7,8 @@ use crate::group::DeviceGroup;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::into_view::IntoView;
 use crate::nccl::{Element, OnStreams, Ranks, Reduction};
+use crate::process::driver;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::stream::Stream;
 use crate::util::sync::lock;
 
@@ -122,6 +124,9 @@ impl DeviceGroup {
     /// Calls `f` with the group's communicator on its streams, made if there is none. One that has
     /// failed was aborted, and is made anew next time.
     fn on_ranks(&self, f: impl FnOnce(OnStreams<'_>) -> Result<()>) -> Result<()> {
+        driver::ensure()?;
+        // What joining drops may report to a hook, which may use the group.
+        let quiet = DeferForeignCode::begin();
         let ranks = {
             let mut kept = lock(&self.ranks);
             match &*kept {
@@ -132,6 +137,7 @@ impl DeviceGroup {
                 }
             }
         };
+        drop(quiet);
         let result = ranks.on(&self.streams).and_then(f);
         if let Err(Error::Nccl(_)) = result {
             let mut kept = lock(&self.ranks);

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::memory::Memory;
 use crate::memory::view::{Slice, SliceMut};
+use crate::process::driver;
 use crate::stream::Stream;
 use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::{Flavor, Mark};
@@ -14,12 +15,18 @@ use crate::types::pod::Pod;
 /// that was enqueued on the other by then. If each copy waited just before it is enqueued, it would
 /// wait for the copies of its neighbours enqueued before it, too, and a ring of copies would run
 /// one after the other. So all events are recorded before the first copy is enqueued.
-#[derive(Default)]
 pub(super) struct Round<'a> {
     waits: Vec<(&'a Stream, Fences)>,
 }
 
 impl<'a> Round<'a> {
+    /// No copies so far.
+    pub(super) fn new() -> Result<Self> {
+        // Before the locks of ledgers; and events are recorded without a bound stream.
+        driver::ensure()?;
+        Ok(Self { waits: Vec::new() })
+    }
+
     /// Notes that a copy on `stream` will access this. No driver call.
     pub(super) fn will_touch(&mut self, stream: &'a Stream, touch: Touch<'_>) {
         let timeline = stream.core().timeline();
@@ -73,7 +80,7 @@ pub(super) fn run<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
     mut copies: Vec<Transfer<'s, 'a, 'b, T, A, B>>,
     enqueue: impl Fn(&'s Stream, Slice<'a, T, A>, SliceMut<'b, T, B>) -> Result<()>,
 ) -> Result<()> {
-    let mut round = Round::default();
+    let mut round = Round::new()?;
     for copy in &mut copies {
         round.will_touch(copy.stream, copy.source.read());
         round.will_touch(copy.stream, copy.destination.write());

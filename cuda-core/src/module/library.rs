@@ -296,7 +296,6 @@ impl Library {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// The handle; an error if it was given up.
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
     /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
     /// [`drops::set_hook`](crate::drops::set_hook) instead.

@@ -214,11 +214,14 @@ impl Communicator {
     }
 
     /// NCCL's handle, an `ncclComm_t`, for functions that this crate lacks; null once the communicator was
-    /// aborted. Waits for a call of another thread that is in progress. No call.
+    /// aborted, and in a fork's child. Waits for a call of another thread that is in progress. No call.
     ///
     /// A call with the handle must not overlap another thread's call on the communicator, and must
     /// not end the communicator.
     pub fn as_raw(&self) -> *mut c_void {
+        if driver::is_gone() {
+            return ptr::null_mut();
+        }
         self.0.hold_as_it_is().raw()
     }
 

@@ -38,6 +38,9 @@
 //! that message without waiting for its own part: if sending waits for earlier work on the same stream, call
 //! [`Stream::checkpoint`](crate::Stream::checkpoint) before the operation.
 //!
+//! With `CUDA_LAUNCH_BLOCKING=1`, operations of several ranks of one process hang: the launch of one rank
+//! does not return before the others have launched.
+//!
 //! # Registered memory
 //! From NCCL 2.19 on, memory can be [registered](Communicator::register): NCCL then sends from it and
 //! receives into it without copies through buffers of its own, where the machine allows. For NVLink SHARP

@@ -201,7 +201,7 @@ pub(crate) fn hand_over() {
     if let Ok(Some(behind)) = BEHIND.try_with(Cell::take) {
         return behind.hand_over();
     }
-    if !is_reaper() {
+    if !is_reaper() || driver::is_gone() {
         return;
     }
     let mut reaper = lock(&REAPER);

@@ -187,6 +187,7 @@ impl Event {
             return Err(Error::WrongContext { op, what: "the event".into() });
         }
         let bound = stream.core().bind_work(op)?;
+        self.captures.leave();
         // The graph may be launched after anything, and host functions may come before the record.
         self.held_up.store(true, Ordering::Release);
         // Kept before the driver knows of it.

@@ -231,7 +231,11 @@ impl<'a> Bound<'a> {
     /// need not; otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
     pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
         let (timeline, other) = (self.timeline(), &mark.timeline);
-        let Some((event, covered)) = timeline.to_wait_for(mark)? else {
+        let own = other.id() == timeline.id();
+        if own || other.has_completed(mark.seq) || timeline.has_waited(mark) {
+            return Ok(());
+        }
+        let Some((event, covered)) = other.covering(mark.seq)? else {
             return Ok(());
         };
         self.wait_for_event(&event, other.is_held_up(covered))

@@ -243,16 +243,6 @@ impl Timeline {
         Ok(Some(seq))
     }
 
-    /// What the stream has to wait for to come after `mark`: an event, and the point that it
-    /// covers. [`None`] if it has waited already, or need not.
-    pub(crate) fn to_wait_for(&self, mark: &Mark) -> Result<Option<(Arc<RawEvent>, u64)>> {
-        let other = &mark.timeline;
-        if other.id == self.id || other.has_completed(mark.seq) || self.has_waited(mark) {
-            return Ok(None);
-        }
-        other.covering(mark.seq)
-    }
-
     /// Whether this stream has been made to wait for the point.
     pub(crate) fn has_waited(&self, mark: &Mark) -> bool {
         let waited = lock(&self.waited);

@@ -83,6 +83,13 @@ impl PoolUsage {
         limit: None,
     };
 
+    /// Counts a block of so many bytes as used.
+    #[inline]
+    pub(crate) fn hand_out(&mut self, bytes: usize) {
+        self.used += bytes;
+        self.used_peak = self.used_peak.max(self.used);
+    }
+
     /// The usage of two parts of a pool together.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {

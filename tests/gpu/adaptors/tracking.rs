@@ -93,6 +93,7 @@ gpu_test! {
         assert_eq!(json["allocator"], "driver pool");
         let outstanding = json["outstanding"].as_array().expect("a list");
         assert_eq!(outstanding.len(), 2);
+        assert_eq!(json["segments"].as_array().map(Vec::len), Some(0));
         for (index, (block, buffer)) in outstanding.iter().zip(&buffers).enumerate() {
             assert_eq!(block["number"], index);
             assert_eq!(block["address"], format!("{:#x}", buffer.as_raw()));

@@ -162,3 +162,24 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn l_a_graph_with_a_host_function_is_a_barrier() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut parts = buffers(&stream)?;
+        let [before, inside, after, _] = &mut parts[..] else { panic!("four") };
+        let child = Graph::capture(&context, |stream| {
+            stream.fill(&mut *inside, 1)?;
+            stream.launch_host_func_each(|| ())
+        })?;
+        let graph = Graph::capture_by_access(&context, |stream| {
+            stream.fill(&mut *before, 1)?;
+            child.include(stream)?; // after the fill, for its host function
+            stream.fill(&mut *after, 1)
+        })?;
+        assert_eq!(graph.edges()?, [(0, 1), (1, 2)]);
+        Ok(())
+    }
+}

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cuda_core::{Graph, Result, sys};
+use cuda_core::{Batch, Graph, Result, sys};
 use support::{gpu_test, kernels, refusal};
 
 use super::{add_one, context, not_captured};
@@ -55,6 +55,46 @@ gpu_test! {
             Ok(())
         });
         assert!(refusal(refused).contains("another graph"));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_step_of_several_nodes_is_an_empty_one() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let ones = stream.upload_new(&[1u32; 100])?;
+        let mut wide = stream.alloc_zeroed::<[u32; 2]>(1)?;
+        let (mut a, mut b) = (stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed::<u32>(100)?);
+        let mut c = stream.alloc_zeroed::<u32>(100)?;
+        let (mut steps, mut one) = (Vec::new(), None);
+        let graph = Graph::build(&context, |builder| {
+            steps.push(builder.add(|stream| stream.fill(&mut wide, [1, 2]))?);
+            steps.push(builder.add(|stream| {
+                let mut batch = Batch::new();
+                batch.copy(&ones, &mut a)?;
+                batch.copy(&ones, &mut b)?;
+                stream.enqueue(batch)
+            })?);
+            one = Some(builder.add_after(&steps, |stream| stream.fill(&mut c, 1))?);
+            Ok(())
+        })?;
+        let kind = |id| {
+            let nodes = graph.nodes().expect("a list");
+            nodes.iter().find(|node| node.id() == id).expect("a node of the graph").kind()
+        };
+        assert_eq!(kind(one.expect("added")), sys::CU_GRAPH_NODE_TYPE_MEMSET);
+        let mut exec = graph.instantiate()?;
+        for step in steps {
+            assert_eq!(kind(step), sys::CU_GRAPH_NODE_TYPE_EMPTY);
+            exec.set_enabled(step, false).expect_err("the node has no operation");
+            exec.set_copy(step, &ones, &mut c).expect_err("the node is no copy");
+            exec.set_fill(step, &mut c, 2).expect_err("the node is no fill");
+        }
+        exec.launch(&stream)?;
+        assert_eq!(stream.download_vec(&wide)?, [[1, 2]]);
+        assert_eq!([stream.download_vec(&a)?, stream.download_vec(&b)?], [[1; 100], [1; 100]]);
         Ok(())
     }
 }
@@ -223,6 +263,25 @@ gpu_test! {
         }
         let refused = refusal(graph.debug_dot("/no/such/folder/graph.dot"));
         assert_eq!(refused, "the driver could not write \"/no/such/folder/graph.dot\"");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_picture_with_long_edges_is_small() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
+        let graph = Graph::capture_by_access(&context, |stream| {
+            for _ in 0..500 {
+                stream.copy(&x, &mut y)?; // a chain, by `y`
+            }
+            stream.fill(&mut x, 1) // behind all that read it
+        })?;
+        assert_eq!(graph.edge_count()?, 499 + 500);
+        let bytes = graph.to_svg()?.len();
+        assert!(bytes < 2_000_000, "{bytes}: it grows with the square of the nodes");
         Ok(())
     }
 }

@@ -413,3 +413,20 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_condition_that_an_extension_leaves_gives_the_graph_up() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(10)?;
+        let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let failed = graph.extend(&[], |stream| {
+            let _unused = Condition::new(stream, 1)?;
+            stream.synchronize()
+        });
+        not_captured(failed, "a wait");
+        assert!(matches!(graph.instantiate(), Err(Error::GivenUp { .. })));
+        Ok(())
+    }
+}

@@ -1,7 +1,7 @@
 //! Graphs of two devices.
 
 use cuda_core::{
-    Allocator, Context, ContextFlags, Device, DeviceBuffer, Error, Graph, Result, Stream,
+    Allocator, Batch, Context, ContextFlags, Device, DeviceBuffer, Error, Graph, Result, Stream,
 };
 use support::{gpu_test, kernels, refusal};
 
@@ -224,5 +224,31 @@ gpu_test! {
     needs 2, cuda_12_0;
     fn l_operations_of_another_device_are_changed() -> Result<()> {
         change_operations_of_both([&Device::get(0)?.context()?, &Device::get(1)?.context()?])
+    }
+}
+
+gpu_test! {
+    needs 1, cuda_12_0;
+    fn l_each_copy_of_a_batch_of_another_context_is_changed() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let other = Context::new(context.device(), ContextFlags::default())?;
+        let stream = other.create_stream()?;
+        let alloc = || stream.alloc_with::<u32>(&Allocator::plain(), 100);
+        let (mut from, mut next, mut a, mut b) = (alloc()?, alloc()?, alloc()?, alloc()?);
+        stream.fill(&mut from, 1)?;
+        stream.fill(&mut next, 2)?;
+        let graph = Graph::capture_on([&context, &other], |[_, there]| {
+            let mut batch = Batch::new();
+            batch.copy(&from, &mut a)?;
+            batch.copy(&from, &mut b)?;
+            there.enqueue(batch)
+        })?;
+        let copies: Vec<_> = graph.nodes()?.iter().map(|node| node.id()).collect();
+        let mut exec = graph.instantiate()?;
+        exec.set_copy(copies[1], &next, &mut b)?;
+        exec.set_copy(copies[0], &next, &mut a)?; // its node is not the batch's last
+        exec.launch(&stream)?;
+        assert_eq!([stream.download_vec(&a)?, stream.download_vec(&b)?], [[2; 100], [2; 100]]);
+        Ok(())
     }
 }

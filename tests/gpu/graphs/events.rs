@@ -121,3 +121,23 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn l_an_event_that_launches_record_is_outside_of_captures() -> Result<()> {
+        let context = context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let done = event(&context, EventFlags::DISABLE_TIMING)?;
+        let graph = Graph::capture(&context, |stream| {
+            done.record(stream)?; // a point of the capture
+            stream.fill(&mut x, 1)?;
+            done.record_each(stream)
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        other.wait_event(&done)?;
+        done.synchronize()?;
+        assert!(done.query()?);
+        Ok(())
+    }
+}

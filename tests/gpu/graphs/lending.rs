@@ -117,3 +117,20 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn s50_no_bytes_need_not_be_lent() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let host = PinnedBuffer::from_slice(&context, &[1u32; 100])?;
+        let empty = PinnedBuffer::<u32>::new(&context, 0)?;
+        let graph = Graph::capture(&context, |stream| {
+            stream.work().read(host.slice(50..50)?).launch_host_func_each(|| ())?;
+            stream.work().read(&empty).launch_host_func_each(|| ())
+        })?;
+        drop(empty);
+        graph.instantiate()?.launch(&stream)?;
+        stream.synchronize()
+    }
+}

@@ -1,16 +1,19 @@
 //! S45: other code begins and ends captures while the library records an event.
 
 use std::ptr;
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use cuda_core::pinned::{RegisterFlags, StableHost};
-use cuda_core::{Error, Registered, Result, Stream};
+use cuda_core::{Error, Event, EventFlags, Graph, Registered, Result, Stream, drops};
 use cuda_sys::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUresult,
-    CUstream, cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_UNKNOWN,
+    CUDA_SUCCESS, CUresult, CUstream, cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture,
+    cuStreamIsCapturing,
 };
 
-use super::{clean, device};
+use super::{clean, device, primary};
 
 /// `cuStreamBeginCapture`, as called by another library that has the handle. Any thread may end it.
 fn begin(captured: &Stream) {
@@ -162,4 +165,27 @@ fn s45_a_stream_is_destroyed_when_its_capture_has_ended() {
         assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         Ok(())
     });
+}
+
+/// S33: what is dropped while a capture is locked reports to a hook, which uses the capture.
+#[test]
+fn s33_a_hook_about_a_captured_event_uses_the_capture() {
+    let session = support::simulator();
+    let (done, is_done) = mpsc::channel();
+    session.fail_nth(Some("cuEventRecord"), 1, CUDA_ERROR_UNKNOWN);
+    session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
+    thread::spawn(move || {
+        let made = Graph::capture(&primary(), |stream| {
+            let event = Event::new(&primary(), EventFlags::DISABLE_TIMING)?;
+            let captured = stream.clone();
+            drops::set_hook(move |_| drop(captured.wait_stream(&captured)));
+            event.record(stream).expect_err("it is refused");
+            drop(drops::take_hook());
+            Ok(())
+        });
+        drop(made);
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(Duration::from_secs(10)).expect("no thread waits for itself");
+    support::judge::take_away(&session, session.leaks());
 }

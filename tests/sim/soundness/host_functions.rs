@@ -151,7 +151,9 @@ fn s31_drop_in_a_host_function() {
 }
 
 /// The result of an operation called inside a host function.
-fn in_host_function<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+pub(super) fn in_host_function<R: Send + 'static>(
+    f: impl FnOnce() -> R + Send + 'static,
+) -> Result<R> {
     let stream = device().create_stream()?;
     let slot = Arc::new(Mutex::new(None));
     let inside = slot.clone();
@@ -163,7 +165,7 @@ fn in_host_function<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -
 }
 
 #[track_caller]
-fn refused<T>(result: Result<T>) {
+pub(super) fn refused<T>(result: Result<T>) {
     match result {
         Err(Error::InCallback) => {}
         Err(other) => panic!("refused with {other}"),

@@ -9,6 +9,8 @@ mod contexts;
 mod deferred;
 mod elsewhere;
 mod forgotten;
+#[cfg(all(unix, not(miri)))]
+mod forks;
 mod graph_contexts;
 mod graphs;
 mod guards;
@@ -29,6 +31,7 @@ mod per_thread;
 mod signals;
 mod staged;
 mod timelines;
+mod unbound;
 mod virtual_memory;
 
 use std::env;

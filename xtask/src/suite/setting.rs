@@ -148,6 +148,10 @@ impl Setting {
         if case.needs == 0 && self.variant == Variant::Memcheck {
             return Some("asks no device: there is nothing for memcheck to see".into());
         }
+        let is_of_ranks = case.needs > 1 && case.tags.contains(&Tag::Nccl);
+        if is_of_ranks && self.variant == Variant::Blocking {
+            return Some("the launch of one rank blocks until the others have launched".into());
+        }
         case.tags.iter().find_map(|&tag| {
             let refused = self.variant.refuses(tag).map(str::to_owned);
             let reason = refused.or_else(|| target.lacks(tag))?;
@@ -243,6 +247,10 @@ mod tests {
         assert!(reason(Variant::Memcheck, "a::asks_no_device").is_some());
         let expected = Some("needs 2 devices".into());
         assert_eq!(reason(Variant::Default, "a::needs_2"), expected);
+        let ranks =
+            |variant| setting(2, variant).leaves_out(&Case::parse("a::nccl::needs_2"), &target);
+        assert!(ranks(Variant::Blocking).is_some_and(|reason| reason.contains("one rank")));
+        assert!(ranks(Variant::Default).is_none_or(|reason| reason.starts_with("nccl: ")));
     }
 
     #[test]

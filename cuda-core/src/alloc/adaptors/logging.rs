@@ -11,8 +11,9 @@ use std::time::Instant;
 use cuda_sys::CUdeviceptr;
 
 use super::{Around, Ask, Given};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::contained::unless_panic;
+use crate::process::driver;
 use crate::stream::Stream;
 use crate::util::by_parts::debug_by;
 use crate::util::on_drop::OnDrop;
@@ -103,8 +104,11 @@ impl<A> Logging<A> {
     ///
     /// # Errors
     /// The writer's, or the one that ended the log; an error if the writer itself flushes the log
-    /// that it is writing.
+    /// that it is writing, and in a fork's child.
     pub fn flush(&self) -> io::Result<()> {
+        if is_forked() {
+            return Err(io::Error::other(Error::Forked));
+        }
         let Some(_writing) = begin_writing() else {
             return Err(io::Error::other("the log is being written on this thread"));
         };
@@ -124,7 +128,8 @@ impl<A> Logging<A> {
     fn line(&self, stream: &Stream, op: &str, address: CUdeviceptr, bytes: usize) {
         let (thread, device) = (thread_number(), stream.device().ordinal());
         let stream = stream.id();
-        let written = begin_writing().is_some_and(|_writing| {
+        let writing = if is_forked() { None } else { begin_writing() };
+        let written = writing.is_some_and(|_writing| {
             let mut log = lock(&self.log);
             // Taken under the lock, so that times never decrease from line to line.
             let time = self.began.elapsed().as_nanos();
@@ -147,6 +152,11 @@ impl Log {
         }
         self.error.is_none()
     }
+}
+
+/// Whether this is a fork's child, where a thread that does not exist may hold the log's lock.
+fn is_forked() -> bool {
+    matches!(driver::gone(), Some(Error::Forked))
 }
 
 /// Held while this thread writes a line: a writer that allocates must not take the lock again.

@@ -7,6 +7,7 @@ use cuda_sys::CUdeviceptr;
 use super::{Around, Ask, Given};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
 /// One quantity over time.
@@ -109,14 +110,13 @@ impl Counter {
 /// assert_eq!(statistics.counters().blocks.value, 0);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Statistics<A> {
     inner: A,
     counters: Mutex<Stack>,
 }
 
 /// The counters: the innermost, and those around it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Stack {
     innermost: Counters,
     outer: Vec<Counters>,
@@ -186,6 +186,13 @@ impl<A> Statistics<A> {
         counters.bytes.peak = counters.bytes.value;
         counters.blocks.peak = counters.blocks.value;
         before
+    }
+}
+
+// From a copy: the formatter may be code of the program, which may use the allocator.
+debug_by! {
+    [A: std::fmt::Debug] Statistics<A>: |it| "Statistics" {
+        inner: it.inner, counters: it.counters(); ..
     }
 }
 

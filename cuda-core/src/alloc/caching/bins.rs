@@ -12,6 +12,7 @@ use super::segments::CacheBlockState;
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
+use crate::types::usage::PoolUsage;
 
 /// A stream's free blocks of one pool.
 #[derive(Default)]
@@ -20,35 +21,17 @@ pub(super) struct Bins {
     bins: Vec<Vec<Cached>>,
     /// Blocks that other streams may still use.
     pub(super) pending: Awaiting<Cached>,
-    pub(super) counts: BlockCounts,
+    /// What is allocated, and pending, of this stream's blocks; [`Bins::usage`] adds the rest.
+    pub(super) counts: PoolUsage,
 }
 
-/// Counters of one stream's blocks, in bytes where not said otherwise.
-#[derive(Clone, Copy, Default)]
-pub(super) struct BlockCounts {
-    pub(super) used: usize,
-    pub(super) peak: usize,
-    pub(super) pending: usize,
-    /// Totals since the stream first allocated.
-    pub(super) allocations: u64,
-    pub(super) allocated: u64,
-}
-
-impl BlockCounts {
+impl PoolUsage {
+    /// Counts a block that a caching pool allocates.
     #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) {
-        self.used += bytes;
-        self.peak = self.peak.max(self.used);
+        self.hand_out(bytes);
         self.allocations += 1;
         self.allocated += bytes as u64;
-    }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        self.used += other.used;
-        self.peak += other.peak;
-        self.pending += other.pending;
-        self.allocations += other.allocations;
-        self.allocated += other.allocated;
     }
 }
 
@@ -161,16 +144,11 @@ impl Bins {
         self.pending.enter(block, fences);
     }
 
-    /// Bytes of the blocks that the stream may use at once. Summed on demand, so that a hit does
-    /// not pay for a counter.
-    pub(super) fn free(&self) -> usize {
-        self.bins.iter().flatten().map(|block| block.bytes).sum()
-    }
-
-    /// Bytes of the largest of these blocks.
-    pub(super) fn largest(&self) -> usize {
-        let blocks = self.bins.iter().flatten();
-        blocks.map(|block| block.bytes).max().unwrap_or(0)
+    /// The counters, and the blocks that the stream may use at once: summed on demand, so that a hit
+    /// does not pay for a counter.
+    pub(super) fn usage(&self) -> PoolUsage {
+        let free = || self.bins.iter().flatten().map(|block| block.bytes);
+        PoolUsage { free: free().sum(), largest_free: free().max().unwrap_or(0), ..self.counts }
     }
 
     /// Adds the free and the pending blocks to `kept`, by address.

@@ -257,7 +257,7 @@ impl Request<'_> {
                 state.growing -= size;
                 state.moves += 1;
                 state.space.add(segment);
-                state.reserved_peak = state.reserved_peak.max(state.space.reserved);
+                state.counts.reserved_peak = state.counts.reserved_peak.max(state.space.reserved);
                 state.space.give(base, behind);
                 state.space.take(self.id(), self.kind, self.bytes)
             }));
@@ -384,9 +384,8 @@ impl Heap {
     /// Gives up and reports the segments that may be used by work whose completion can never be
     /// proven.
     fn give_up_lost(&self) {
-        let lost: Vec<_> = self.marks();
-        let lost: Vec<_> =
-            lost.into_iter().filter(|mark| mark.timeline.is_lost(mark.seq)).collect();
+        let mut lost = self.marks();
+        lost.retain(|mark| mark.timeline.is_lost(mark.seq));
         if lost.is_empty() {
             return;
         }

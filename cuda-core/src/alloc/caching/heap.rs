@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use cuda_sys::CUdeviceptr;
 
 use super::awaiting::{Awaiting, AwaitingKey};
-use super::bins::{Bins, BlockCounts, Cached, Contents};
+use super::bins::{Bins, Cached, Contents};
 use super::builder::Settings;
 use super::class::SegmentKind;
 use super::space::{Rest, Space, TakenRange};
@@ -52,7 +52,6 @@ pub(super) struct HeapState {
     pub(super) space: Space,
     /// Blocks of streams without handles that other streams may still use.
     pub(super) pending: Awaiting<PendingBlock>,
-    pub(super) pending_bytes: usize,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
     /// The number of threads with memory in hand that others do not find: threads that allocate a
@@ -60,9 +59,9 @@ pub(super) struct HeapState {
     moving: usize,
     /// How often such memory came or went.
     pub(super) moves: u64,
-    pub(super) reserved_peak: usize,
-    /// Counters of blocks that no stream cache counts, and the totals of dropped stream caches.
-    pub(super) counts: BlockCounts,
+    /// Counters of blocks that no stream cache counts, the totals of dropped stream caches, and the
+    /// most that was reserved.
+    pub(super) counts: PoolUsage,
     /// Fences that are needed no more, and dropped after unlocking.
     pub(super) spent: Vec<Fences>,
 }
@@ -90,6 +89,11 @@ impl Heap {
         })
     }
 
+    /// Itself, unless it is of the shared pool.
+    pub(super) fn branch(&self) -> Option<&Self> {
+        (!self.settings.is_shared()).then_some(self)
+    }
+
     /// The bytes of its segments.
     pub(super) fn reserved(&self) -> usize {
         self.with(|state| state.space.reserved)
@@ -97,41 +101,32 @@ impl Heap {
 
     /// The usage of the heap and the stream caches in front of it.
     pub(super) fn usage(&self) -> PoolUsage {
-        let (mut stream_caches, mut free, mut largest) = (BlockCounts::default(), 0, 0);
-        for core in self.served() {
-            core.stream_cache.with(self, |bins| {
-                stream_caches.add(&bins.counts);
-                free += bins.free();
-                largest = bins.largest().max(largest);
-            });
-        }
+        let served = self.served();
+        let of_streams =
+            served.iter().map(|core| core.stream_cache.with(self, |bins| bins.usage()));
+        let of_streams = of_streams.fold(PoolUsage::NONE, PoolUsage::and);
         let limit = self.settings.limit().bytes(self.context.device());
-        self.with(|state| {
-            stream_caches.add(&state.counts);
-            PoolUsage {
-                reserved: state.space.reserved,
-                reserved_peak: state.reserved_peak,
-                used: stream_caches.used,
-                used_peak: stream_caches.peak.min(state.reserved_peak),
-                free: free + state.space.free,
-                pending: stream_caches.pending + state.pending_bytes + state.space.lost,
-                largest_free: state.space.owners.largest().max(largest),
-                allocations: stream_caches.allocations,
-                allocated: stream_caches.allocated,
-                limit: limit.ok().flatten(),
-            }
-        })
+        let mut usage = of_streams.and(self.with(|state| PoolUsage {
+            reserved: state.space.reserved,
+            free: state.space.free,
+            pending: state.counts.pending + state.space.lost,
+            largest_free: state.space.owners.largest(),
+            limit: limit.ok().flatten(),
+            ..state.counts
+        }));
+        usage.used_peak = usage.used_peak.min(usage.reserved_peak);
+        usage
     }
 
     /// Sets the peaks to the present values.
     pub(super) fn reset_peaks(&self) {
         for core in self.served() {
-            let reset = |bins: &mut Bins| bins.counts.peak = bins.counts.used;
+            let reset = |bins: &mut Bins| bins.counts.used_peak = bins.counts.used;
             core.stream_cache.with(self, reset);
         }
         self.with(|state| {
-            state.counts.peak = state.counts.used;
-            state.reserved_peak = state.space.reserved;
+            state.counts.used_peak = state.counts.used;
+            state.counts.reserved_peak = state.space.reserved;
         });
     }
 
@@ -290,19 +285,15 @@ impl Heap {
     }
 
     /// Adds the totals of a stream cache that is being dropped.
-    pub(super) fn remember(&self, counts: &BlockCounts) {
-        self.with(|state| {
-            state.counts.peak += counts.peak;
-            state.counts.allocations += counts.allocations;
-            state.counts.allocated += counts.allocated;
-        });
+    pub(super) fn remember(&self, counts: PoolUsage) {
+        self.with(|state| state.counts = state.counts.and(counts));
     }
 }
 
 impl HeapState {
     pub(super) fn keep_pending(&mut self, address: CUdeviceptr, home: Mark, fences: Fences) {
         let bytes = self.space.taken(address).unwrap_or(0);
-        self.pending_bytes += bytes;
+        self.counts.pending += bytes;
         let pending = PendingBlock { address, bytes, home };
         self.pending.enter(pending, fences);
     }
@@ -317,7 +308,7 @@ impl HeapState {
     /// [`reclaim`](Self::reclaim) for the given streams.
     pub(super) fn reclaim_of(&mut self, streams: &[u64]) {
         for (pending, fences) in self.pending.take_reached(streams) {
-            self.pending_bytes -= pending.bytes;
+            self.counts.pending -= pending.bytes;
             self.space.give(pending.address, Some(pending.home));
             self.spent.push(fences);
         }
@@ -325,7 +316,7 @@ impl HeapState {
 
     pub(super) fn take_pending(&mut self, place: AwaitingKey) -> Option<(PendingBlock, Fences)> {
         let (pending, fences) = self.pending.remove(place)?;
-        self.pending_bytes -= pending.bytes;
+        self.counts.pending -= pending.bytes;
         Some((pending, fences))
     }
 }

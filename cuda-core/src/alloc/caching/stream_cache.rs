@@ -89,7 +89,7 @@ impl StreamCache {
 
     /// Runs `f` on the stream's bins of this heap, if the stream has any.
     pub(super) fn with<R: Default>(&self, heap: &Heap, f: impl FnOnce(&mut Bins) -> R) -> R {
-        self.lock().of(heap).map(f).unwrap_or_default()
+        self.lock().of(heap.branch()).map(f).unwrap_or_default()
     }
 
     /// The heap of a pool other than the shared one, if the stream has bins for that pool.
@@ -103,7 +103,7 @@ impl StreamCache {
     /// Adds bins for the heap of such a pool, unless there are some.
     pub(super) fn add_branch(&self, pool: u64, heap: &Arc<Heap>) {
         let mut blocks = self.lock();
-        if blocks.of(heap).is_none() {
+        if blocks.of(heap.branch()).is_none() {
             blocks.branches.push(Branch { pool, heap: heap.clone(), bins: Bins::default() });
         }
     }
@@ -188,25 +188,13 @@ impl CachedBlocks {
         branch.bins.take(needed)
     }
 
-    /// The bins for `heap`.
-    fn of(&mut self, heap: &Heap) -> Option<&mut Bins> {
-        match heap.settings.is_shared() {
-            true => Some(&mut self.bins),
-            false => self.of_branch(heap),
-        }
-    }
-
-    /// The bins that a block belongs in; [`None`] if its pool is gone, and with it the counters.
+    /// The shared pool's bins, or those for a heap of another pool; [`None`] if that pool is gone, and
+    /// with it the counters.
     #[inline]
-    fn of_block(&mut self, block: &Cached) -> Option<&mut Bins> {
-        match &block.branch {
-            None => Some(&mut self.bins),
-            Some(heap) => self.of_branch(heap),
-        }
-    }
-
-    #[inline]
-    fn of_branch(&mut self, heap: &Heap) -> Option<&mut Bins> {
+    fn of(&mut self, branch: Option<&Heap>) -> Option<&mut Bins> {
+        let Some(heap) = branch else {
+            return Some(&mut self.bins);
+        };
         let mut branches = self.branches.iter_mut();
         let branch = branches.find(|branch| ptr::eq(&*branch.heap, heap))?;
         Some(&mut branch.bins)
@@ -216,7 +204,7 @@ impl CachedBlocks {
     #[inline]
     fn accept(&mut self, block: &Cached) -> Option<&mut Bins> {
         let open = self.open;
-        let bins = self.of_block(block)?;
+        let bins = self.of(block.branch.as_deref())?;
         bins.counts.used -= block.bytes;
         open.then_some(bins)
     }
@@ -248,10 +236,10 @@ impl Drop for StreamCache {
         }
         let blocks = self.blocks.get_mut();
         if let Some(heap) = self.heap.get() {
-            heap.remember(&blocks.bins.counts);
+            heap.remember(blocks.bins.counts);
         }
         for branch in &blocks.branches {
-            branch.heap.remember(&branch.bins.counts);
+            branch.heap.remember(branch.bins.counts);
         }
     }
 }

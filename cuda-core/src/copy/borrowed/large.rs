@@ -143,9 +143,6 @@ pub(crate) fn download<'s>(
 
 /// The driver calls for each piece, before or after threads copy it.
 trait CopyDirection {
-    /// Whether to begin further pieces even if threads have enough to copy.
-    fn is_eager(&self) -> bool;
-
     /// Begins a piece, which has this region. Returns what to wait for before threads may copy it.
     fn begin(&self, _piece: &Piece, _region: &Region) -> Result<Option<Arrival>> {
         Ok(None)
@@ -177,10 +174,6 @@ struct Up<'s, 'b> {
 }
 
 impl CopyDirection for Up<'_, '_> {
-    fn is_eager(&self) -> bool {
-        false
-    }
-
     fn finish(&mut self, piece: &Piece, region: &Region) -> Result<()> {
         let ends = match self.split {
             Split::Whole => &mut self.ends[..],
@@ -206,8 +199,7 @@ impl DeviceEnd<'_, DeviceSliceMut<'_, u8>> {
     }
 }
 
-/// A download: pieces are fetched, then copied out. Enqueues as much as allowed, to keep the device
-/// busy.
+/// A download: pieces are fetched, then copied out.
 struct Down<'s, 'b> {
     // INVARIANT: pieces are within the memory of the end whose part they were cut from.
     ends: Vec<DeviceEnd<'s, DeviceSlice<'b, u8>>>,
@@ -215,10 +207,6 @@ struct Down<'s, 'b> {
 }
 
 impl CopyDirection for Down<'_, '_> {
-    fn is_eager(&self) -> bool {
-        true
-    }
-
     /// Enqueues the copy, and an event after it.
     fn begin(&self, piece: &Piece, region: &Region) -> Result<Option<Arrival>> {
         let DeviceEnd { core, memory } = &self.ends[piece.part];
@@ -279,10 +267,12 @@ impl Flow<'_> {
         }
     }
 
+    /// Whether to begin the next piece. A download enqueues as much as allowed, to keep the device
+    /// busy; an upload waits while threads have enough to copy.
     fn may_begin(&self) -> bool {
         self.begun < self.pieces.len()
             && self.ahead < self.most
-            && (self.direction.is_eager() || self.share.waiting() < self.enough)
+            && (self.share.is_download() || self.share.waiting() < self.enough)
     }
 
     /// Begins the next piece, if there is room for it.

@@ -15,7 +15,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::shared::SharedSlice;
 use crate::process::contained::contain;
-use crate::process::deferred;
+use crate::process::{deferred, driver};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::util::by_parts::debug_by;
@@ -278,6 +278,7 @@ impl Tensor {
 
     /// Makes the consumer's stream wait for what uses the memory.
     fn begin_use(&self, consumer: &Consumer) -> Result<()> {
+        driver::ensure()?;
         let view = self.memory.as_view();
         view.storage().require_no_graph(INTO_RAW)?;
         let of_a_graph = view.ledger().shared().is_some_and(|shared| shared.is_of_a_graph());
@@ -350,10 +351,12 @@ fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec
     let mut extents = vec![0; 2 * shape.len()];
     let (lengths, steps) = extents.split_at_mut(shape.len());
     let fits = |count: usize| i64::try_from(count).ok();
+    let too_long = || Error::invalid(NEW, "a length or a stride is more than an `i64` holds");
     let mut count = Some(1usize);
     for (at, &length) in shape.iter().enumerate().rev() {
+        // Of a tensor without elements it may be too long, and is not used.
         steps[at] = count.and_then(fits).unwrap_or(0);
-        lengths[at] = fits(length).unwrap_or(0);
+        lengths[at] = fits(length).ok_or_else(too_long)?;
         count = count.and_then(|count| count.checked_mul(length));
     }
     let Some(strides) = strides else {
@@ -372,8 +375,9 @@ fn extents(len: usize, shape: &[usize], strides: Option<&[usize]>) -> Result<Vec
         let why = format!("{shape:?} by strides of {strides:?} leaves the {len} elements");
         return Err(Error::invalid(NEW, why));
     }
-    // Each is at most `len` where it is used.
-    steps.iter_mut().zip(strides).for_each(|(step, stride)| *step = fits(*stride).unwrap_or(0));
+    for (step, stride) in steps.iter_mut().zip(strides) {
+        *step = fits(*stride).ok_or_else(too_long)?;
+    }
     Ok(extents)
 }
 
@@ -391,6 +395,7 @@ mod tests {
         assert!(all(&[2, 3], 5).is_err());
         assert!(all(&[], 2).is_err());
         assert!(all(&[usize::MAX, 2], usize::MAX - 1).is_err());
+        assert!(all(&[0, usize::MAX], 0).is_err());
     }
 
     #[test]
@@ -402,6 +407,8 @@ mod tests {
         assert!(by(&[2, 3], &[1], 6).is_err());
         assert_eq!(by(&[5], &[0], 1).unwrap(), [5, 0], "one element, five times");
         assert!(by(&[3], &[usize::MAX], 10).is_err());
+        assert!(by(&[usize::MAX], &[0], 1).is_err(), "a length that no `i64` holds");
+        assert!(by(&[1], &[usize::MAX], 1).is_err(), "a stride that no `i64` holds");
         assert!(by(&[0, 3], &[1, 1], 0).is_ok());
         assert!(by(&[1], &[1], 0).is_err());
     }

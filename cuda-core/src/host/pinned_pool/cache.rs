@@ -308,14 +308,6 @@ impl Cache {
     }
 }
 
-impl PoolUsage {
-    #[inline]
-    fn hand_out(&mut self, bytes: usize) {
-        self.used += bytes;
-        self.used_peak = self.used_peak.max(self.used);
-    }
-}
-
 impl Shelf {
     fn new() -> Self {
         Self { bins: (0..=CLASSES).map(|_| Bin::default()).collect(), space: Space::default() }

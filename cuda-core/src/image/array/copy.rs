@@ -3,7 +3,7 @@
 use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
 
 use super::texel::Texel;
-use super::texel_side::{CopySide, TexelDestination, TexelSource};
+use super::texel_side::{TexelDestination, TexelSource};
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
@@ -51,7 +51,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let stream = core.bind_work(OP)?;
-        let copy = from.to::<T>(CopySide::array(&view), view.extent());
+        let copy = from.to::<T>(view.side(), view.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
         unsafe { enqueue(&stream, &copy, &mut [read, destination.write()]) }.1
     }
@@ -87,7 +87,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let stream = core.bind_work(OP)?;
-        let copy = CopySide::array(&source).to::<T>(to, source.extent());
+        let copy = source.side().to::<T>(to, source.extent());
         // SAFETY: both sides have all of the extent, and the touches are of both.
         unsafe { enqueue(&stream, &copy, &mut [source.read(), write]) }.1
     }

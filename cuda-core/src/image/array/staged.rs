@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::copy::{OP, enqueue};
 use super::texel::Texel;
-use super::texel_side::CopySide;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
+use crate::copy::side::CopySide;
 use crate::error::Result;
 use crate::memory::Place;
 use crate::memory::same_len;
@@ -60,8 +60,7 @@ impl<K: StreamKind> Stream<K> {
             rest = behind;
             let mut region = staging::reserve(&stream, size_of_val(piece))?;
             region.write(bytes_of(piece))?;
-            let from = CopySide::tight::<T>(Place::Host(region.as_ptr()), extent);
-            let copy = from.to::<T>(CopySide::array(&part.as_view()), extent);
+            let copy = side::<T>(&region, extent).to::<T>(part.as_view().side(), extent);
             // SAFETY: the region has the piece's bytes and is not accessed until its mark has
             // completed; the touch is of the destination, which has the extent.
             let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.write()]) };
@@ -120,8 +119,7 @@ impl<K: StreamKind> Stream<K> {
             let (piece, behind) = rest.split_at_mut(part.len());
             rest = behind;
             let region = staging::reserve(&stream, size_of_val(piece))?;
-            let to = CopySide::tight::<T>(Place::Host(region.as_ptr()), extent);
-            let copy = CopySide::array(&part).to::<T>(to, extent);
+            let copy = part.side().to::<T>(side::<T>(&region, extent), extent);
             // SAFETY: the touch is of the source, which has the extent; the region has as many
             // bytes and is not accessed until its own mark has completed.
             let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.read()]) };
@@ -144,6 +142,11 @@ impl<K: StreamKind> Stream<K> {
         }
         Ok(())
     }
+}
+
+/// A region with the texels of `extent` one after the other.
+fn side<T: Texel>(region: &Region, extent: Extent) -> CopySide {
+    CopySide::linear(Place::Host(region.as_ptr()), extent.width * size_of::<T>(), extent.height)
 }
 
 /// Parts of `extent` that fit a chunk each, in the order of their texels: whole slices, whole rows

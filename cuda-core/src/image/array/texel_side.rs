@@ -1,9 +1,6 @@
 //! The other side of a copy to or from an array.
 
 use std::marker::PhantomData;
-use std::ptr;
-
-use cuda_sys::{CUDA_MEMCPY3D, CUarray};
 
 use super::CudaArray;
 use super::copy::OP;
@@ -11,18 +8,18 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::pitched::{Pitched, PitchedMut};
 use crate::copy::shape::same_extent;
-use crate::copy::side::Side;
+use crate::copy::side::CopySide;
 use crate::device::Device;
 use crate::error::Result;
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{Memory, Place};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Touch};
-use crate::types::extent::{Extent, Origin};
+use crate::types::extent::Extent;
 use crate::util::by_parts::debug_by;
 use crate::util::from::from;
 
@@ -81,64 +78,6 @@ enum TexelSize {
     Extent(Extent),
 }
 
-/// One side of a copy, as in the driver's description.
-#[derive(Clone, Copy)]
-pub(super) struct CopySide {
-    memory: Side,
-    array: CUarray,
-    /// In bytes in the first dimension.
-    origin: Origin,
-    pitch: usize,
-    height: usize,
-}
-
-impl CopySide {
-    fn linear(place: Place, pitch: usize, height: usize) -> Self {
-        let (memory, array) = (Side::of(place), ptr::null_mut());
-        Self { memory, array, origin: Origin::ZERO, pitch, height }
-    }
-
-    /// Memory with the texels of `extent` one after the other.
-    pub(super) fn tight<T: Texel>(place: Place, extent: Extent) -> Self {
-        Self::linear(place, extent.width * size_of::<T>(), extent.height)
-    }
-
-    pub(super) fn array<T: Texel>(view: &ArraySlice<'_, T>) -> Self {
-        let (array, Origin { x, y, z }) = (view.level.raw.0, view.origin);
-        let memory = Side { kind: cuda_sys::CU_MEMORYTYPE_ARRAY, host: ptr::null_mut(), device: 0 };
-        let origin = Origin::new(x * size_of::<T>(), y, z);
-        Self { memory, array, origin, pitch: 0, height: 0 }
-    }
-
-    /// The description of a copy of `extent` texels from this side.
-    pub(super) fn to<T: Texel>(self, other: Self, extent: Extent) -> CUDA_MEMCPY3D {
-        CUDA_MEMCPY3D {
-            srcXInBytes: self.origin.x,
-            srcY: self.origin.y,
-            srcZ: self.origin.z,
-            srcMemoryType: self.memory.kind,
-            srcHost: self.memory.host,
-            srcDevice: self.memory.device,
-            srcArray: self.array,
-            srcPitch: self.pitch,
-            srcHeight: self.height,
-            dstXInBytes: other.origin.x,
-            dstY: other.origin.y,
-            dstZ: other.origin.z,
-            dstMemoryType: other.memory.kind,
-            dstHost: other.memory.host,
-            dstDevice: other.memory.device,
-            dstArray: other.array,
-            dstPitch: other.pitch,
-            dstHeight: other.height,
-            WidthInBytes: extent.width * size_of::<T>(),
-            Height: extent.height,
-            Depth: extent.depth,
-            ..CUDA_MEMCPY3D::default()
-        }
-    }
-}
-
 impl<'a, T: Texel> TexelSource<'a, T> {
     fn new(side: CopySide, on: Option<Device>, size: TexelSize, touch: Touch<'a>) -> Self {
         Self { side, on, size, touch, _texels: PhantomData }
@@ -190,7 +129,7 @@ from! {
         Self::new(side, bytes.only_on(), TexelSize::Extent(geometry.extent), bytes.read())
     };
     ['a, T: Texel] ArraySlice<'a, T> => TexelSource<'a, T>: |view| {
-        let (side, size) = (CopySide::array(&view), TexelSize::Extent(view.extent()));
+        let (side, size) = (view.side(), TexelSize::Extent(view.extent()));
         Self::new(side, Some(view.device()), size, view.read())
     };
     ['a, T: Texel, M: Memory] SliceMut<'a, T, M> => TexelDestination<'a, T>:

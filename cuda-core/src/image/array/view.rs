@@ -4,9 +4,11 @@ use std::marker::PhantomData;
 
 use super::texel::Texel;
 use super::{ArrayMemory, CudaArray, RawLevel};
+use crate::copy::side::CopySide;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::Storage;
+use crate::memory::view::bounds;
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Touch};
 use crate::types::extent::{Extent, Origin};
 use crate::util::by_parts::debug_by;
@@ -94,17 +96,11 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
     /// `region((16, 8), (64, 64))`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], for the first dimension in which it is not within the view.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), for the first dimension in which it is not
+    /// within the view.
     pub fn region(&self, origin: impl Into<Origin>, extent: impl Into<Extent>) -> Result<Self> {
         let (origin, extent) = (origin.into(), extent.into());
-        let within = |start: usize, size: usize, len: usize| {
-            let end = start.checked_add(size).filter(|end| *end <= len);
-            end.map(|_| ()).ok_or(Error::OutOfBounds {
-                start,
-                end: start.saturating_add(size),
-                len,
-            })
-        };
+        let within = |start: usize, size, len| bounds(start..start.saturating_add(size), len);
         within(origin.x, extent.width, self.extent.width)?;
         within(origin.y, extent.height, self.extent.height)?;
         within(origin.z, extent.depth, self.extent.depth)?;
@@ -130,6 +126,11 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         let last = texel(at.x + size.width - 1, at.y + size.height - 1, at.z + size.depth - 1);
         let byte = |texel: usize| self.level.start + texel * size_of::<T>();
         byte(first)..byte(last + 1)
+    }
+
+    pub(super) fn side(&self) -> CopySide {
+        let Origin { x, y, z } = self.origin;
+        CopySide::array(self.level.raw.0, Origin::new(x * size_of::<T>(), y, z))
     }
 
     pub(super) fn read(&self) -> Touch<'a> {

@@ -166,7 +166,7 @@ impl<K: ObjectKind> Release for LiveObject<K> {
     }
 
     fn release(&mut self) -> Result<(), FailedRelease> {
-        if let Some(shared) = self.ledger.shared().filter(|shared| shared.is_kept()).cloned() {
+        if let Some(shared) = self.ledger.shared().filter(|shared| shared.keepers() > 0).cloned() {
             let (handle, context, made) = (self.handle, self.context.clone(), self.made.clone());
             let ledger = mem::take(&mut self.ledger);
             let left = Self { handle, context, ledger, made, _kind: PhantomData };

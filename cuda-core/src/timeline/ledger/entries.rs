@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::fences::is_unordered;
 use super::many::{EntryKey, Many};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
+use crate::process::deferred;
 use crate::timeline::{Mark, Timeline};
 
 /// An allocation that one stream uses as a whole needs no heap memory for its ledger.
@@ -211,9 +212,10 @@ impl Entries {
     }
 }
 
-/// Queries the driver about entries, which `prune` then removes if they have completed.
+/// Queries the driver, unless this thread must not call it, about entries, which `prune` then removes if
+/// they have completed.
 pub(super) fn thin_out(asked: &[Mark], prune: impl FnOnce(&[Mark])) {
-    if !asked.is_empty() {
+    if !asked.is_empty() && !deferred::must_not_run_here() {
         for mark in asked {
             mark.timeline.peek(mark.seq);
         }

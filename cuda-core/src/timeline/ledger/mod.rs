@@ -94,12 +94,9 @@ pub(crate) fn key(shared: &Arc<SharedLedger>) -> usize {
 }
 
 impl Reader {
-    fn into_entry(self) -> LedgerEntry {
-        LedgerEntry {
-            range: self.range,
-            access: Access::Read,
-            mark: Mark { timeline: self.timeline, seq: self.seq.into_inner() },
-        }
+    fn entry(&self) -> LedgerEntry {
+        let mark = self.timeline.at(self.seq.load(Ordering::SeqCst));
+        LedgerEntry { range: self.range.clone(), access: Access::Read, mark }
     }
 }
 
@@ -394,7 +391,7 @@ impl Ledger {
         if read_elsewhere {
             // Moved to the other entries, where it can be superseded like them.
             if let Some(reader) = self.reader.take() {
-                entries.push(reader.into_entry(), &mut spent);
+                entries.push(reader.entry(), &mut spent);
             }
         }
         if let Some(asked) = entries.mark(used, &mut spent) {
@@ -441,10 +438,7 @@ impl Ledger {
         let shared = self.shared.get_or_init(|| SharedLedger::new(mem::take(&mut *entries)));
         if self.only.swap(SHARED, Ordering::SeqCst) != SHARED {
             if let Some(reader) = self.reader.get() {
-                let mark = reader.timeline.at(reader.seq.load(Ordering::SeqCst));
-                let range = reader.range.clone();
-                let entry = LedgerEntry { range, access: Access::Read, mark };
-                shared.change(|entries| entries.push(entry, &mut spent));
+                shared.change(|entries| entries.push(reader.entry(), &mut spent));
             }
         }
         let kept = KeptMemory::of(shared);
@@ -461,6 +455,6 @@ impl Ledger {
 
     /// Whether a graph uses the memory.
     pub(crate) fn is_in_graphs(&self) -> bool {
-        self.shared().is_some_and(|shared| shared.is_kept())
+        self.shared().is_some_and(|shared| shared.keepers() > 0)
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use super::entries::{Entries, has_completed, overlap, thin_out, within};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
-use crate::process::{deferred, driver};
+use crate::process::driver;
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
 
@@ -243,14 +243,12 @@ impl SharedLedger {
         drop(uses);
         drop(spent);
         // So that the entries of streams that are gone do not pile up.
-        if !deferred::must_not_run_here() {
-            thin_out(&asked, |asked| self.prune_of(asked));
-        }
+        thin_out(&asked, |asked| self.prune_of(asked));
     }
 
-    /// Whether a graph uses the memory.
-    pub(crate) fn is_kept(&self) -> bool {
-        lock(&self.uses).keepers > 0
+    /// How many [`KeptMemory`] there are.
+    pub(crate) fn keepers(&self) -> usize {
+        lock(&self.uses).keepers
     }
 
     /// Whether a graph uses memory whose buffer was dropped.

@@ -118,6 +118,9 @@ impl Recording {
         bound: Result<Bound<'_>>,
         touches: &[Touch<'_>],
     ) -> Result<()> {
+        if driver::is_gone() {
+            return bound.map(drop);
+        }
         let mut guard = lock(&self.recorded);
         let Some(recorded) = guard.as_mut() else {
             return Ok(());

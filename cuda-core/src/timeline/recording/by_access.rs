@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use super::PlacedUse;
-use super::dependencies::{EMPTY, Node, Nodes, add_empty, set_dependencies, state};
+use super::dependencies::{EMPTY, Node, Nodes, add_empty, dependencies, set_dependencies, state};
 use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Access, Bytes, overlap, within};
@@ -50,7 +50,9 @@ enum Noted {
 struct Step {
     /// [`None`]: what the operations do to memory decides.
     after: Option<Nodes>,
+    /// Of an operation of several nodes, the last.
     made: Nodes,
+    has_several: bool,
 }
 
 /// What the next captured operation comes after.
@@ -68,15 +70,15 @@ struct Earlier {
 }
 
 impl ByAccess {
-    /// Makes the next operation depend on those that it conflicts with. One that uses no memory, as
-    /// far as this crate knows, is a barrier: it depends on all earlier ones, and all later ones
-    /// depend on it. In a step that lists its dependencies, the operation depends on those alone.
+    /// Makes the next operation depend on those that it conflicts with. A barrier depends on all earlier
+    /// ones, and all later ones depend on it; but not in a step that lists its dependencies.
     pub(super) fn precede(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
+        is_barrier: bool,
     ) -> Result<PrecededByAccess> {
-        let is_barrier = self.is_barrier(uses);
+        let is_barrier = is_barrier && self.named().is_none();
         let mut before = match (is_barrier, uses.is_empty()) {
             (true, _) => self.leaves.clone(),
             (false, true) => Nodes::new(),
@@ -109,16 +111,9 @@ impl ByAccess {
         self.follow(&before, &nodes);
         let followed = Followed { current: nodes.clone(), noted };
         self.streams.insert(bound.timeline().id(), followed);
-        if let Some(step) = self.step.as_mut().filter(|_| nodes != before) {
-            step.made.extend(&nodes);
-        }
+        self.add_to_step(&before, &nodes)?;
         self.enter_all(uses, is_barrier, &nodes);
         Ok(())
-    }
-
-    /// Whether an operation with these uses is a barrier.
-    fn is_barrier(&self, uses: &[PlacedUse]) -> bool {
-        uses.is_empty() && self.named().is_none()
     }
 
     /// What the operations of the step come after besides what they conflict with.
@@ -131,17 +126,32 @@ impl ByAccess {
         let why = "a step is being added";
         Error::unless(self.step.is_none(), "GraphBuilder::add", why)?;
         let after = after.map(|after| after.iter().copied().collect());
-        self.step = Some(Step { after, made: Nodes::new() });
+        self.step = Some(Step { after, made: Nodes::new(), has_several: false });
         Ok(())
     }
 
-    /// Ends the step. Returns its node, or a new one that does nothing and is after all its nodes
-    /// if it has not exactly one: `cuGraphAddEmptyNode`.
+    /// Adds nodes that were captured after `before` to the step, if one has begun.
+    fn add_to_step(&mut self, before: &Nodes, nodes: &Nodes) -> Result<()> {
+        let Some(step) = self.step.as_mut().filter(|_| nodes != before) else {
+            return Ok(());
+        };
+        step.made.extend(nodes);
+        let mut after = Nodes::new();
+        for node in nodes {
+            after.extend(dependencies(*node)?);
+        }
+        // The last node of an operation of several comes after another one.
+        step.has_several |= after != *before;
+        Ok(())
+    }
+
+    /// Ends the step. Returns its node; if the step has none or several, returns a new node that does
+    /// nothing and comes after them: `cuGraphAddEmptyNode`.
     pub(super) fn end_step(&mut self, bound: &Bound<'_>) -> Result<Node> {
-        let Some(Step { after, made }) = self.step.take() else {
+        let Some(Step { after, made, has_several }) = self.step.take() else {
             return Err(Error::NotCapturable { op: EMPTY });
         };
-        if let (Some(node), 1) = (made.first(), made.len()) {
+        if let (Some(node), 1, false) = (made.first(), made.len(), has_several) {
             return Ok(*node);
         }
         let before = if made.is_empty() { after.unwrap_or_default() } else { made };
@@ -164,7 +174,7 @@ impl ByAccess {
         let (before, noted) = (current.clone(), *noted);
         let now = self.look(bound)?;
         let is_new = now != before;
-        let is_barrier = self.is_barrier(uses);
+        let is_barrier = uses.is_empty() && self.named().is_none();
         let mut nodes = if noted != Noted::None || is_new { now } else { self.barrier.clone() };
         nodes.extend(self.named().into_iter().flatten());
         nodes.extend(self.leaves.iter().filter(|_| is_barrier));
@@ -184,7 +194,7 @@ impl ByAccess {
         let before = mem::replace(&mut self.on(bound).current, now.clone());
         if now != before {
             self.follow(&before, &now);
-            self.step.iter_mut().for_each(|step| step.made.extend(&now));
+            self.add_to_step(&before, &now)?;
         }
         Ok(now)
     }
@@ -195,8 +205,11 @@ impl ByAccess {
 
     /// Adds the nodes of earlier operations that conflict with a use.
     fn add_conflicting(&self, used: &PlacedUse, nodes: &mut Nodes) {
+        let conflicts = |earlier: &&Earlier| {
+            used.access.conflicts(earlier.access) && overlap(&earlier.range, &used.range)
+        };
         let earlier = self.memory.get(&used.at).into_iter().flatten();
-        nodes.extend(earlier.filter(|earlier| earlier.conflicts_with(used)).flat_map(|e| &e.nodes));
+        nodes.extend(earlier.filter(conflicts).flat_map(|earlier| &earlier.nodes));
     }
 
     /// Notes that `nodes` were captured after `before`; they are the same if a call failed.
@@ -224,11 +237,5 @@ impl ByAccess {
             earlier.retain(|earlier| !within(&earlier.range, &range));
         }
         earlier.push(Earlier { range, access, nodes: nodes.clone() });
-    }
-}
-
-impl Earlier {
-    fn conflicts_with(&self, used: &PlacedUse) -> bool {
-        used.access.conflicts(self.access) && overlap(&self.range, &used.range)
     }
 }

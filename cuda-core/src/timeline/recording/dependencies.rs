@@ -71,6 +71,15 @@ pub(crate) fn dependencies(node: Node) -> Result<Vec<Node>> {
     })
 }
 
+/// The nodes that depend on a node: `cuGraphNodeGetDependentNodes`. The caller's lock excludes other uses
+/// of the node's graph.
+pub(crate) fn dependents(node: Node) -> Result<Vec<Node>> {
+    listed("cuGraphNodeGetDependentNodes", |list, count| {
+        // SAFETY: the node is live; `listed` passes a count, and room for as many nodes or null.
+        unsafe { cu::cuGraphNodeGetDependentNodes(node.0, list, count) }
+    })
+}
+
 /// The nodes that `call` lists: with null it writes their number, then the nodes to a list of that
 /// length, unless the number is zero: the driver refuses an empty list.
 pub(crate) fn listed(

@@ -97,7 +97,7 @@ impl OpenRecording {
         let relaxed = RelaxedCaptureMode::enter();
         let relaxed = relaxed.inspect_err(|_| self.uses.is_broken = true)?;
         let used = [used];
-        let (_, made) = self.record(bound, &used, || bound.enqueue(op, call));
+        let (_, made) = self.record(bound, &used, false, || bound.enqueue(op, call));
         drop(relaxed);
         self.uses.traits = self.uses.traits.or(GraphTraits::MEMORY);
         match made {

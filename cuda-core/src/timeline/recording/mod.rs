@@ -17,6 +17,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::process::driver;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
@@ -40,7 +42,9 @@ mod uses;
 pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
 use dependencies::last_node;
-pub(crate) use dependencies::{Node, add_child, captured_graph, dependencies, join, listed};
+pub(crate) use dependencies::{
+    Node, add_child, captured_graph, dependencies, dependents, join, listed,
+};
 pub(crate) use reach::{CopiesBetween, CopyEnd, Reached};
 pub(crate) use together::CapturedPart;
 pub(crate) use uses::{
@@ -204,6 +208,7 @@ impl Recording {
         context: &Context,
         create: impl FnOnce() -> Result<Arc<StreamCore>>,
     ) -> Result<Arc<StreamCore>> {
+        driver::ensure()?;
         let known = |homes: &[Arc<StreamCore>]| {
             homes.iter().find(|home| home.context() == context).cloned()
         };
@@ -222,6 +227,22 @@ impl Recording {
         Ok(home)
     }
 
+    /// Whether no graph but that of this capture uses the memory of the ledger.
+    pub(crate) fn alone_uses(&self, ledger: &Ledger) -> bool {
+        let keepers = ledger.shared().map_or(0, |shared| shared.keepers());
+        keepers <= self.keepers_of(ledger)
+    }
+
+    /// How often this capture, and those that it is a part of, keep the memory.
+    fn keepers_of(&self, ledger: &Ledger) -> usize {
+        let outer = self.outer.as_ref().map_or(0, |outer| outer.keepers_of(ledger));
+        let recorded = lock(&self.recorded);
+        let known = |recorded: &OpenRecording| {
+            ledger.shared().is_some_and(|shared| recorded.index.get(key(shared)).is_some())
+        };
+        outer + usize::from(recorded.as_ref().is_some_and(known))
+    }
+
     /// Captures an operation on the stream that is bound: `enqueue` makes the driver's calls, during
     /// which no other operation is captured, and the capture does not end.
     pub(crate) fn record(
@@ -237,7 +258,7 @@ impl Recording {
             Err(error) => return (0, Err(error)),
         };
         let uses = recorded.place_all(touches);
-        let (seq, result) = recorded.record(bound, uses.as_slice(), enqueue);
+        let (seq, result) = recorded.record(bound, uses.as_slice(), touches.is_empty(), enqueue);
         if result.is_ok() {
             recorded.note_node(bound, uses.as_slice());
         }
@@ -279,11 +300,12 @@ impl Recording {
             Ok(node)
         });
         let worked = worked.unwrap_or_else(|payload| resume_unwind(payload));
-        worked.and(ended?)
+        worked.and_then(|()| ended?)
     }
 
     /// Calls `f` for a capture that is ordered by access.
     fn with_order<R>(&self, f: impl FnOnce(&mut ByAccess, &mut GraphUses) -> R) -> Result<R> {
+        driver::ensure()?;
         let (op, mut guard) = ("GraphBuilder::add", lock(&self.recorded));
         match self.open(op, &mut guard)? {
             OpenRecording { order: CaptureOrder::Access(order), uses, .. } => Ok(f(order, uses)),
@@ -308,6 +330,8 @@ impl Recording {
         op: &'static str,
         calls: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
+        // What the calls drop may report to a hook, which may use the capture.
+        let _quiet = DeferForeignCode::begin();
         let mut guard = lock(&self.recorded);
         self.open(op, &mut guard)?;
         calls()
@@ -362,7 +386,8 @@ impl OpenRecording {
                 uses.push(self.place(&memory.kept, memory.lent, range.clone(), *access));
             }
         }
-        self.record(bound, &uses, enqueue).1?;
+        let is_barrier = uses.is_empty() || child.traits.is_barrier;
+        self.record(bound, &uses, is_barrier, enqueue).1?;
         self.note_node(bound, &[]);
         Ok(())
     }
@@ -371,9 +396,11 @@ impl OpenRecording {
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
+        is_barrier: bool,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        match self.order.precede(bound, uses) {
+        self.uses.traits.is_barrier |= is_barrier;
+        match self.order.precede(bound, uses, is_barrier) {
             Ok(preceded) => {
                 let (seq, result) = enqueue();
                 let noted = self.order.captured(bound, uses, preceded, seq);
@@ -387,10 +414,11 @@ impl OpenRecording {
     /// Notes that work of other code, before or after this call, uses `touches`. `ended`: all of it is
     /// enqueued.
     fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
-        let uses = self.place_all(touches);
+        let (uses, is_barrier) = (self.place_all(touches), touches.is_empty());
+        self.uses.traits.is_barrier |= is_barrier;
         match &mut self.order {
             CaptureOrder::Access(by_access) => by_access.note(bound, uses.as_slice(), ended),
-            _ => self.record(bound, uses.as_slice(), || (bound.count(), Ok(()))).1,
+            _ => self.record(bound, uses.as_slice(), is_barrier, || (bound.count(), Ok(()))).1,
         }?;
         self.note_node(bound, &[]);
         Ok(())

@@ -22,11 +22,19 @@ pub(super) enum Preceded {
 }
 
 impl CaptureOrder {
-    /// Makes the next operation come after what it conflicts with.
-    pub(super) fn precede(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) -> Result<Preceded> {
+    /// Makes the next operation come after what it conflicts with. `is_barrier`: which memory it uses is
+    /// unknown.
+    pub(super) fn precede(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        is_barrier: bool,
+    ) -> Result<Preceded> {
         match self {
             Self::Chain => Ok(Preceded::Chain),
-            Self::Access(by_access) => by_access.precede(bound, uses).map(Preceded::Access),
+            Self::Access(by_access) => {
+                by_access.precede(bound, uses, is_barrier).map(Preceded::Access)
+            }
             Self::Streams(ledgers) => {
                 let (timeline, mut fences) = (bound.timeline(), Fences::none());
                 for PlacedUse { at, range, access } in uses {

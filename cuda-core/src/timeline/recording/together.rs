@@ -30,7 +30,7 @@ impl Recording {
         let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));
         for CapturedPart { bound, touches } in parts {
             let uses = recorded.place_all(touches);
-            match recorded.order.precede(bound, uses.as_slice()) {
+            match recorded.order.precede(bound, uses.as_slice(), touches.is_empty()) {
                 Ok(before) => preceded.push((bound, uses, before)),
                 Err(error) => {
                     result = Err(error);

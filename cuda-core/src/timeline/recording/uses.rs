@@ -67,6 +67,8 @@ pub(crate) struct GraphTraits {
     pub(crate) has_memory: bool,
     /// What is kept alive may [refuse a launch](KeptAlive::admits), or copies between devices may.
     pub(crate) may_be_refused: bool,
+    /// Which memory an operation uses is unknown, so that a graph is a barrier where it is included.
+    pub(crate) is_barrier: bool,
 }
 
 impl GraphTraits {
@@ -79,6 +81,7 @@ impl GraphTraits {
         has_priorities: false,
         has_memory: false,
         may_be_refused: false,
+        is_barrier: false,
     };
 
     /// Allocations and frees.
@@ -91,6 +94,7 @@ impl GraphTraits {
             has_priorities: self.has_priorities || other.has_priorities,
             has_memory: self.has_memory || other.has_memory,
             may_be_refused: self.may_be_refused || other.may_be_refused,
+            is_barrier: self.is_barrier || other.is_barrier,
         }
     }
 }
@@ -220,9 +224,15 @@ impl UsedMemory {
     /// The use that an operation makes; [`None`] if a graph cannot keep the memory.
     pub(crate) fn keep(touch: &Touch<'_>) -> Option<Self> {
         let lent = touch.in_graphs == InGraphs::Lent;
-        let uses = vec![(touch.range.clone(), touch.access)];
         let kept = (touch.in_graphs != InGraphs::Refused).then(|| touch.ledger.get().keep());
-        kept.map(|kept| Self { kept, uses, lent, count: 1 })
+        let mut used = Self { kept: kept?, uses: Vec::new(), lent, count: 1 };
+        used.add(touch.range.clone(), touch.access);
+        Some(used)
+    }
+
+    /// Whether each launch must be lent some of it.
+    pub(crate) fn must_be_lent(&self) -> bool {
+        self.lent && !self.uses.is_empty()
     }
 
     /// A number that no other kept allocation has.
@@ -271,9 +281,9 @@ impl UsedMemory {
         self.enter(last);
     }
 
-    /// Adds a use, unless one that is known covers it; removes those that it covers.
+    /// Adds a use, unless it is of no bytes, or one that is known covers it; removes those that it covers.
     pub(crate) fn add(&mut self, range: Bytes, access: Access) {
-        if !self.covers(&range, access) {
+        if !range.is_empty() && !self.covers(&range, access) {
             let new = (range, access);
             self.uses.retain(|known| !includes(&new, known));
             self.uses.push(new);

@@ -130,6 +130,11 @@ impl<'a> Share<'a> {
         }
     }
 
+    /// Whether the bytes come from the device.
+    pub(crate) fn is_download(&self) -> bool {
+        self.direction == ShareDirection::Out
+    }
+
     /// The number of pieces.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
