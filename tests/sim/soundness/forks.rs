@@ -13,6 +13,7 @@ use cuda_core::{
 };
 use support::in_a_fork;
 
+use super::unbound::with_idle_events;
 use super::{clean, device, leaking, primary};
 
 /// The exit code of a child whose call must be refused.
@@ -96,14 +97,8 @@ fn s35_fork_beside_a_thread_that_calls_nccl() {
 #[test]
 fn s35_a_groups_copy_calls_no_driver() {
     clean(|session| {
-        let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
-        let mut here = group.alloc_zeroed::<u8>(64)?;
+        let (group, here) = with_idle_events()?;
         let mut there = group.alloc_zeroed::<u8>(64)?;
-        for (stream, buffer) in group.streams().iter().zip(&mut here) {
-            stream.checkpoint()?; // its event is idle after the next line
-            stream.synchronize()?;
-            stream.fill(buffer, 1)?;
-        }
         in_a_fork(|| {
             let before = session.total_calls();
             let refused = unless_refused(group.rotate(&here, &mut there, 1));
@@ -154,23 +149,23 @@ fn s35_fork_beside_a_thread_that_writes_the_log() {
 }
 
 #[test]
-fn s35_fork_beside_threads_that_make_contexts_current() {
+fn s35_fork_beside_threads_that_look_for_contexts() {
     leaking(|_| {
         let stop = AtomicBool::new(false);
+        // A search among many takes long, so that most children are forked while a thread searches.
+        let make = |_| Context::new(device(), ContextFlags::default());
+        let made = (0..1000).map(make).collect::<Result<Vec<_>>>()?;
         let work = || -> Result<()> {
+            let _guard = made[made.len() - 1].enter()?;
             while !stop.load(Ordering::Relaxed) {
-                let made = Context::new(device(), ContextFlags::default())?;
-                for _ in 0..100 {
-                    let _guard = made.enter()?;
-                    Context::current()?;
-                }
+                Context::current()?;
             }
             Ok(())
         };
         thread::scope(|scope| {
             let threads = [scope.spawn(work), scope.spawn(work)];
             let forked = std::panic::catch_unwind(|| {
-                for _ in 0..20 {
+                for _ in 0..50 {
                     in_a_fork(|| unless_refused(synchronize_and_trim()));
                 }
             });

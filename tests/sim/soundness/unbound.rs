@@ -2,24 +2,29 @@
 
 use std::sync::Arc;
 
-use cuda_core::dlpack::{Consumer, Tensor};
-use cuda_core::{Device, DeviceGroup, Result};
+use cuda_core::{Access, Device, DeviceBuffer, DeviceGroup, Result};
 
 use super::host_functions::{in_host_function, refused};
 use super::{clean, device, primary};
 
-/// A stream with an idle event records it without making one, which would be refused.
+/// A group, and a buffer of each member that its stream writes; a stream with an idle event records that
+/// one without making another, which would be refused.
+pub(super) fn with_idle_events() -> Result<(DeviceGroup, Vec<DeviceBuffer<u8>>)> {
+    let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
+    let mut written = group.alloc_zeroed::<u8>(64)?;
+    for (stream, buffer) in group.streams().iter().zip(&mut written) {
+        stream.checkpoint()?; // its event is idle after the next line
+        stream.synchronize()?;
+        stream.fill(buffer, 1)?;
+    }
+    Ok((group, written))
+}
+
 #[test]
 fn s31_a_group_with_idle_events() {
     clean(|_| {
-        let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
-        let mut here = group.alloc_zeroed::<u8>(64)?;
+        let (group, here) = with_idle_events()?;
         let mut there = group.alloc_zeroed::<u8>(64)?;
-        for (stream, buffer) in group.streams().iter().zip(&mut here) {
-            stream.checkpoint()?; // its event is idle after the next line
-            stream.synchronize()?;
-            stream.fill(buffer, 1)?;
-        }
         refused(in_host_function(move || group.rotate(&here, &mut there, 1))?);
         cuda_core::drops::flush();
         Ok(())
@@ -28,7 +33,7 @@ fn s31_a_group_with_idle_events() {
 
 /// Of the many streams in a ledger some are queried whenever another one is added.
 #[test]
-fn s31_memory_that_many_streams_read_is_handed_over() {
+fn s31_a_use_of_memory_that_many_streams_read() {
     clean(|_| {
         let stream = device().create_stream()?;
         let mut memory = primary().alloc::<u32>(16)?;
@@ -43,10 +48,10 @@ fn s31_memory_that_many_streams_read_is_handed_over() {
             reader.checkpoint()?;
             copies.push(copy);
         }
-        let tensor = Tensor::shared(&memory, &[16], None)?;
-        let consumer = Consumer::Stream(device().create_stream()?);
+        let (read, reader) = (memory.clone(), device().create_stream()?);
         refused(in_host_function(move || {
-            tensor.into_raw(&consumer).map(drop).map_err(|rejected| rejected.error)
+            // SAFETY: no work of other code uses the memory.
+            unsafe { read.note_use(&reader, Access::Read) }
         })?);
         cuda_core::drops::flush();
         Ok(())

@@ -2,14 +2,14 @@
 //! other operations are refused, and the capture does not end.
 
 use std::mem;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
+use super::locked::LockedRecording;
 use super::{CaptureOrder, Included, OpenRecording, Order, Recording};
 use crate::error::Result;
 use crate::process::driver;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
-use crate::util::sync::lock;
 
 /// Why other operations are refused while the body of a condition is captured.
 const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";
@@ -34,7 +34,7 @@ impl Drop for CapturedAlone<'_> {
         if driver::is_gone() {
             return;
         }
-        self.0.resume(&mut lock(&self.0.recorded));
+        self.0.resume(&mut self.0.lock());
     }
 }
 
@@ -47,20 +47,19 @@ impl Recording {
     }
 
     /// Waits until nothing is [captured alone](CapturedAlone) by other threads.
-    pub(super) fn wait_until_resumed<'g>(
-        &'g self,
-        guard: MutexGuard<'g, Option<OpenRecording>>,
-    ) -> MutexGuard<'g, Option<OpenRecording>> {
+    pub(super) fn wait_until_resumed(&self) -> LockedRecording<'_> {
+        let LockedRecording { recorded, _quiet } = self.lock();
         let is_alone = |recorded: &mut Option<OpenRecording>| {
             recorded.as_ref().is_some_and(|recorded| recorded.alone.is_some())
         };
-        self.resumed.wait_while(guard, is_alone).unwrap_or_else(PoisonError::into_inner)
+        let recorded = self.resumed.wait_while(recorded, is_alone);
+        LockedRecording { recorded: recorded.unwrap_or_else(PoisonError::into_inner), _quiet }
     }
 
     /// Waits for what other threads [capture alone](CapturedAlone), which began before the capture was to
     /// end.
     pub(crate) fn wait_for_others(&self) {
-        drop(self.wait_until_resumed(lock(&self.recorded)));
+        drop(self.wait_until_resumed());
     }
 
     /// Begins an operation that is captured in parts, by the order that is returned; `begin` makes
@@ -70,7 +69,7 @@ impl Recording {
         op: &'static str,
         begin: impl FnOnce() -> Result<R>,
     ) -> Result<(R, Order, CapturedAlone<'_>)> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = self.open(op, &mut guard)?;
         let begun = begin()?;
         recorded.unfinished += 1;
@@ -90,7 +89,7 @@ impl Recording {
         child: Included<'_>,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         body.release(&mut guard);
         let recorded = self.open(op, &mut guard)?;
         recorded.include(bound, child, enqueue)?;
@@ -105,7 +104,7 @@ impl Recording {
         bound: &Bound<'_>,
         touches: &[Touch<'_>],
     ) -> Result<CapturedAlone<'_>> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = self.open_for(op, touches, &mut guard)?;
         recorded.note(bound, touches, false)?;
         recorded.alone = Some(LIBRARY);
@@ -121,7 +120,7 @@ impl Recording {
         if driver::is_gone() {
             return bound.map(drop);
         }
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let Some(recorded) = guard.as_mut() else {
             return Ok(());
         };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{GraphTraits, KeptAlive, Recording};
 use crate::error::{Error, Result};
 use crate::timeline::Timeline;
-use crate::util::sync::lock;
 
 impl Recording {
     /// Keeps a function of the host, or an event, for as long as the graph may run.
@@ -15,7 +14,7 @@ impl Recording {
         owner: Arc<dyn KeptAlive>,
         traits: GraphTraits,
     ) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let uses = &mut self.open(op, &mut guard)?.uses;
         if !self.can_hold(traits) {
             return Err(Error::NotCapturable { op });
@@ -31,14 +30,14 @@ impl Recording {
 
     /// Notes that a kernel has a priority of its own.
     pub(crate) fn note_priority(&self) {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
+        if let Some(recorded) = self.lock().as_mut() {
             recorded.uses.traits.has_priorities = true;
         }
     }
 
     /// Gives a stream of the capture the next number.
     pub(crate) fn number(&self, stream: &Timeline) {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
+        if let Some(recorded) = self.lock().as_mut() {
             recorded.uses.streams.push(stream.id());
         }
     }
@@ -48,7 +47,7 @@ impl Recording {
     where
         T: KeptAlive + 'static,
     {
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
+        if let Some(recorded) = self.lock().as_mut() {
             if recorded.code.insert(key, ()).is_none() {
                 recorded.uses.owners.push(Arc::new(owner()));
             }

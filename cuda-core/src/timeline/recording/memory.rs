@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, key};
-use crate::util::sync::lock;
 
 const ALLOC: &str = "cuMemAllocAsync";
 const FREE: &str = "cuMemFreeAsync";
@@ -30,7 +29,7 @@ impl Recording {
     ) -> Result<(CUdeviceptr, Ledger)> {
         let ledger = Ledger::within(self.outermost().id());
         let touch = [Touch::shared(&ledger, 0..bytes, Access::Write, InGraphs::Kept)];
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = self.open_for(ALLOC, &touch, &mut guard)?;
         if !self.can_hold(GraphTraits::MEMORY) {
             return Err(Error::NotCapturable { op: ALLOC });
@@ -50,7 +49,7 @@ impl Recording {
 
     /// Captures the free of memory that the graph allocates, after all that uses it.
     pub(crate) fn free(&self, bound: &Bound<'_>, ledger: &Ledger) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = self.open(FREE, &mut guard)?;
         let key = ledger.shared().map(key);
         let is_it = |one: &Allocated| Some(recorded.uses.memory[one.at].key()) == key;
@@ -62,7 +61,7 @@ impl Recording {
 
     /// Captures the free of all that the graph allocates and does not free so far.
     pub(crate) fn free_all(&self, bound: &Bound<'_>) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = self.open(FREE, &mut guard)?;
         while !recorded.allocated.is_empty() {
             recorded.free(bound, 0)?;

@@ -18,7 +18,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::driver;
-use crate::process::foreign_code::DeferForeignCode;
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{
@@ -33,6 +32,7 @@ mod by_access;
 mod condition;
 mod dependencies;
 mod keep;
+mod locked;
 mod memory;
 mod order;
 mod reach;
@@ -54,7 +54,7 @@ pub(crate) use uses::{
 
 use by_access::ByAccess;
 use memory::Allocated;
-use order::CaptureOrder;
+use order::{CaptureOrder, Preceded};
 
 /// A capture. Its streams refer to it, also when it has ended.
 pub(crate) struct Recording {
@@ -236,7 +236,7 @@ impl Recording {
     /// How often this capture, and those that it is a part of, keep the memory.
     fn keepers_of(&self, ledger: &Ledger) -> usize {
         let outer = self.outer.as_ref().map_or(0, |outer| outer.keepers_of(ledger));
-        let recorded = lock(&self.recorded);
+        let recorded = self.lock();
         let known = |recorded: &OpenRecording| {
             ledger.shared().is_some_and(|shared| recorded.index.get(key(shared)).is_some())
         };
@@ -252,7 +252,7 @@ impl Recording {
         touches: &[Touch<'_>],
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = match self.open_for(op, touches, &mut guard) {
             Ok(recorded) => recorded,
             Err(error) => return (0, Err(error)),
@@ -273,7 +273,7 @@ impl Recording {
         child: Included<'_>,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         let recorded = self.open(op, &mut guard)?;
         if !self.can_hold(child.traits) {
             return Err(Error::NotCapturable { op });
@@ -306,7 +306,7 @@ impl Recording {
     /// Calls `f` for a capture that is ordered by access.
     fn with_order<R>(&self, f: impl FnOnce(&mut ByAccess, &mut GraphUses) -> R) -> Result<R> {
         driver::ensure()?;
-        let (op, mut guard) = ("GraphBuilder::add", lock(&self.recorded));
+        let (op, mut guard) = ("GraphBuilder::add", self.lock());
         match self.open(op, &mut guard)? {
             OpenRecording { order: CaptureOrder::Access(order), uses, .. } => Ok(f(order, uses)),
             _ => Err(Error::NotCapturable { op }),
@@ -320,7 +320,7 @@ impl Recording {
         bound: &Bound<'_>,
         touches: &[Touch<'_>],
     ) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         self.open_for(op, touches, &mut guard)?.note(bound, touches, false)
     }
 
@@ -330,16 +330,14 @@ impl Recording {
         op: &'static str,
         calls: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        // What the calls drop may report to a hook, which may use the capture.
-        let _quiet = DeferForeignCode::begin();
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         self.open(op, &mut guard)?;
         calls()
     }
 
     /// Ends the recording: `end` makes the driver's calls, before which nothing more is captured.
     pub(crate) fn end<R>(&self, end: impl FnOnce() -> R) -> (R, GraphUses) {
-        let mut guard = self.wait_until_resumed(lock(&self.recorded));
+        let mut guard = self.wait_until_resumed();
         let result = end();
         let recorded = guard.take();
         // Dropping the capture's ledgers may destroy events: not under the lock.
@@ -392,6 +390,18 @@ impl OpenRecording {
         Ok(())
     }
 
+    /// Makes the next operation come after what it conflicts with. `is_barrier`: which memory it uses is
+    /// unknown.
+    fn precede(
+        &mut self,
+        bound: &Bound<'_>,
+        uses: &[PlacedUse],
+        is_barrier: bool,
+    ) -> Result<Preceded> {
+        self.uses.traits.is_barrier |= is_barrier;
+        self.order.precede(bound, uses, is_barrier)
+    }
+
     fn record(
         &mut self,
         bound: &Bound<'_>,
@@ -399,8 +409,7 @@ impl OpenRecording {
         is_barrier: bool,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> (u64, Result<()>) {
-        self.uses.traits.is_barrier |= is_barrier;
-        match self.order.precede(bound, uses, is_barrier) {
+        match self.precede(bound, uses, is_barrier) {
             Ok(preceded) => {
                 let (seq, result) = enqueue();
                 let noted = self.order.captured(bound, uses, preceded, seq);
@@ -415,9 +424,11 @@ impl OpenRecording {
     /// enqueued.
     fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
         let (uses, is_barrier) = (self.place_all(touches), touches.is_empty());
-        self.uses.traits.is_barrier |= is_barrier;
         match &mut self.order {
-            CaptureOrder::Access(by_access) => by_access.note(bound, uses.as_slice(), ended),
+            CaptureOrder::Access(by_access) => {
+                self.uses.traits.is_barrier |= is_barrier;
+                by_access.note(bound, uses.as_slice(), ended)
+            }
             _ => self.record(bound, uses.as_slice(), is_barrier, || (bound.count(), Ok(()))).1,
         }?;
         self.note_node(bound, &[]);

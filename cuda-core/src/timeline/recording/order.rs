@@ -22,8 +22,7 @@ pub(super) enum Preceded {
 }
 
 impl CaptureOrder {
-    /// Makes the next operation come after what it conflicts with. `is_barrier`: which memory it uses is
-    /// unknown.
+    /// See [`OpenRecording::precede`](super::OpenRecording::precede).
     pub(super) fn precede(
         &mut self,
         bound: &Bound<'_>,

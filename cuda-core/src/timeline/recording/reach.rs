@@ -6,7 +6,6 @@ use super::{KeptAlive, Recording};
 use crate::context::Context;
 use crate::context::peer::{self, Confined, Crossing, Moment};
 use crate::error::{Error, Result};
-use crate::util::sync::lock;
 
 /// Memory of another device that kernels of a context reach.
 #[derive(Clone, PartialEq)]
@@ -163,7 +162,7 @@ impl Recording {
     /// launched, and each launch holds the access that there is.
     pub(crate) fn note_reached(&self, reached: Reached) {
         peer::crossed_by_graphs(reached.by.device(), reached.memory.device);
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
+        if let Some(recorded) = self.lock().as_mut() {
             if !recorded.reached.contains(&reached) {
                 recorded.reached.push(reached.clone());
                 recorded.uses.owners.push(Arc::new(reached));
@@ -175,7 +174,7 @@ impl Recording {
     pub(crate) fn note_copies(&self, copies: CopiesBetween) {
         let [from, to] = &copies.ends;
         peer::crossed_by_graphs(from.device(), to.device());
-        if let Some(recorded) = lock(&self.recorded).as_mut() {
+        if let Some(recorded) = self.lock().as_mut() {
             recorded.uses.note_copies(copies);
         }
     }

@@ -4,7 +4,6 @@ use super::Recording;
 use crate::error::Result;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
-use crate::util::sync::lock;
 
 /// What is captured on one of the streams.
 pub(crate) struct CapturedPart<'a> {
@@ -22,7 +21,7 @@ impl Recording {
         parts: &[CapturedPart<'_>],
         enqueue: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let mut guard = lock(&self.recorded);
+        let mut guard = self.lock();
         for part in parts {
             self.open_for(op, &part.touches, &mut guard)?;
         }
@@ -30,7 +29,7 @@ impl Recording {
         let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));
         for CapturedPart { bound, touches } in parts {
             let uses = recorded.place_all(touches);
-            match recorded.order.precede(bound, uses.as_slice(), touches.is_empty()) {
+            match recorded.precede(bound, uses.as_slice(), touches.is_empty()) {
                 Ok(before) => preceded.push((bound, uses, before)),
                 Err(error) => {
                     result = Err(error);
