@@ -364,6 +364,7 @@ fn m15_a_hook_may_use_the_capture_that_it_comes_up_in() -> Result<()> {
     session.clear_faults();
     while context::pop().is_some() {}
     drop(graph?);
+    cuda_core::staging::trim()?; // streams of captures
     let seen = seen.lock().expect("no panic");
     // The capture's streams rest while a body is captured.
     assert_eq!(*seen, [(Resource::Current, true), (Resource::Current, false)]);

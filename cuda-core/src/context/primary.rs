@@ -263,7 +263,7 @@ impl Device {
     /// event, buffer, module or other object of this crate, the runtime API's or another library's,
     /// no green context of the device; no memory that a caching pool keeps
     /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
-    /// including what is kept for copies of borrowed slices
+    /// including what is kept for copies of borrowed slices and for captures
     /// ([`staging::trim`](crate::staging::trim)) and for pinned buffers
     /// ([`PinnedPool::trim`](crate::PinnedPool::trim)). Handles of such objects dangle, and even
     /// dropping them is undefined. No thread has the context on its stack.

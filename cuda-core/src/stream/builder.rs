@@ -13,7 +13,7 @@ use crate::process::driver;
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
-use crate::timeline::recording::Recording;
+use crate::timeline::recording::{Recording, streams};
 use crate::timeline::{Flavor, ImplicitOrder, registry};
 
 /// # Streams
@@ -66,7 +66,13 @@ impl Context {
 impl Context {
     /// A stream that is to be captured, and nothing else.
     pub(crate) fn create_captured(&self, recording: &Arc<Recording>) -> Result<Stream> {
-        self.stream_builder().build_as(Flavor::Captured, Some(recording.clone()))
+        driver::ensure()?;
+        let builder = self.stream_builder();
+        let raw = match streams::take(self) {
+            Some(kept) => kept.0,
+            None => builder.create()?,
+        };
+        Ok(builder.stream(raw, Flavor::Captured, Some(recording.clone())))
     }
 }
 
@@ -140,11 +146,10 @@ impl StreamBuilder<'_> {
     #[doc(alias("cuStreamCreateWithPriority", "cuGreenCtxStreamCreate"))]
     #[doc(alias("cudaStreamCreateWithPriority"))]
     pub fn build(&self) -> Result<Stream> {
-        self.build_as(Flavor::Created, None)
+        Ok(self.stream(self.create()?, Flavor::Created, None))
     }
 
-    /// A stream for the capture that `recording` describes, if it has one.
-    fn build_as(&self, flavor: Flavor, recording: Option<Arc<Recording>>) -> Result<Stream> {
+    fn create(&self) -> Result<CUstream> {
         let op = "cuGreenCtxStreamCreate";
         let mut raw = ptr::null_mut();
         let created = match self.context.green() {
@@ -160,14 +165,18 @@ impl StreamBuilder<'_> {
             }
         };
         match created {
-            cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => raw = self.create()?,
-            code => check(op, code)?,
+            cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => self.create_plain(),
+            code => check(op, code).map(|()| raw),
         }
-        let core = StreamCore::new(self.context, flavor, self.order, raw, None, recording);
-        Ok(Stream::new(registry::note(core)))
     }
 
-    fn create(&self) -> Result<CUstream> {
+    /// The stream with that handle, for the capture that `recording` describes, if it has one.
+    fn stream(&self, raw: CUstream, flavor: Flavor, recording: Option<Arc<Recording>>) -> Stream {
+        let core = StreamCore::new(self.context, flavor, self.order, raw, None, recording);
+        Stream::new(registry::note(core))
+    }
+
+    fn create_plain(&self) -> Result<CUstream> {
         let flags = if self.order == ImplicitOrder::Blocking { 0 } else { NON_BLOCKING };
         self.context.ask("cuStreamCreateWithPriority", ptr::null_mut(), |raw| {
             // SAFETY: the call writes one handle, to an exclusive borrow; a live context is current.

@@ -14,10 +14,10 @@ use crate::error::{Error, Rejected, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::contained::ForeignOwner;
 use crate::process::handle::Handle;
-use crate::process::release::{FailedRelease, released};
+use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, drop_hook, foreign_code, held};
 use crate::timeline::event::RawEvent;
-use crate::timeline::recording::Recording;
+use crate::timeline::recording::{Recording, streams};
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline, registry};
 use crate::types::resource::Resource;
 use crate::util::pocket::Pocket;
@@ -381,7 +381,8 @@ impl<'a> Bound<'a> {
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this
-/// crate created it. Keeps a stream that other code captures and that marks still refer to.
+/// crate created it, or leaves it to later captures. Keeps a stream that other code captures and that marks
+/// still refer to.
 fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease> {
     // The caller holds one reference, marks hold the others: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
@@ -391,13 +392,12 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
         // complete.
         _ => {}
     }
-    if !matches!(timeline.flavor(), Flavor::Created | Flavor::Captured) {
-        return Ok(());
+    // No other code can reach the handle any more, since the timeline was closed.
+    match timeline.flavor() {
+        Flavor::Created => streams::destroy(raw),
+        Flavor::Captured => streams::keep_or_destroy(timeline.context(), raw),
+        _ => Ok(()),
     }
-    // SAFETY: no other code can reach the handle any more, since the timeline was closed. Pending
-    // work completes: cuStreamDestroy returns at once and "the resources associated with hStream
-    // will be released automatically once the device has completed all work".
-    released("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(raw.0) })
 }
 
 /// Releases a stream to which nothing refers any more; later, if it is being captured.

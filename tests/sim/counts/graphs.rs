@@ -1,6 +1,8 @@
 //! Calls of graphs: a launch is one, and a record and a wait for each stream that it comes after.
 
-use cuda_core::{Allocator, DeviceBuffer, Graph, PinnedBuffer};
+use cuda_core::{Allocator, ContextFlags, DeviceBuffer, Error, Graph, PinnedBuffer};
+use cuda_sim::Fault;
+use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::{kernels, stall};
 
 use super::*;
@@ -46,6 +48,32 @@ fn l_a_launch_costs_1() {
         // CUDA orders the launches of one executable.
         driver.expect([LAUNCH], || exec.launch(&other))?;
         driver.expect([LAUNCH], || exec.launch(&other))
+    });
+}
+
+/// A primary context's streams are kept for later captures, until they are given back; another context
+/// may be destroyed.
+#[test]
+fn l_a_second_capture_creates_no_stream() {
+    Counted::run(|driver| {
+        let context = Device::get(0)?.context()?;
+        let [create, destroy] = ["cuStreamCreateWithPriority", "cuStreamDestroy_v2"];
+        let capture = |context| Graph::capture(context, |_| Ok(())).map(drop);
+        let [begin, end, graph] =
+            ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphDestroy"];
+        let calls = [begin, end, ASK, graph];
+        driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
+        driver.expect(calls, || capture(&context))?;
+        driver.session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(end));
+        // The capture may not have ended.
+        driver.expect([begin, end, ASK, destroy], || capture(&context)).unwrap_err();
+        driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
+        let made = Context::new(context.device(), ContextFlags::default())?;
+        let calls = [entered([create]), vec![begin, end, destroy, graph]].concat();
+        driver.expect(calls, || capture(&made))?;
+        driver.expect([destroy], cuda_core::staging::trim)?;
+        driver.expect([], cuda_core::staging::trim)?;
+        made.close().map_err(Error::from)
     });
 }
 

@@ -187,5 +187,6 @@ fn s33_a_hook_about_a_captured_event_uses_the_capture() {
         let _ = done.send(());
     });
     is_done.recv_timeout(Duration::from_secs(10)).expect("no thread waits for itself");
+    cuda_core::staging::trim().expect("no fault is left");
     support::judge::take_away(&session, session.leaks());
 }

@@ -36,6 +36,7 @@ mod locked;
 mod memory;
 mod order;
 mod reach;
+pub(crate) mod streams;
 mod together;
 mod uses;
 

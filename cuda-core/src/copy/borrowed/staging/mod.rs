@@ -17,6 +17,7 @@ use crate::process::{driver, workers};
 use crate::signal;
 use crate::timeline::core::{Bound, StagingSlot, StreamCore};
 use crate::timeline::ledger::Fences;
+use crate::timeline::recording::streams;
 use crate::timeline::{Mark, Timeline};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
@@ -380,7 +381,7 @@ fn prune() {
 /// [signals](crate::Signal), except what is in use, and returns the bytes freed:
 /// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for
 /// a moment, and waits for work that waits for a signal. The threads that help with those copies
-/// end.
+/// end, and the streams that are kept for [captures](crate::Graph::capture) are destroyed.
 ///
 /// # Errors
 /// The driver's. The memory may be gone despite the error: that chunk is not used again, and is
@@ -413,7 +414,8 @@ pub fn trim_staging() -> Result<usize> {
     loop {
         let Some(chunk) = lock(&POOL).idle.pop_front() else {
             gone += PinnedPool::shared().trim(0)?;
-            return Ok(gone + signal::trim()?);
+            gone += signal::trim()?;
+            return streams::trim().map(|()| gone);
         };
         let given = chunk.give(Fences::none());
         if let Err(FailedRelease::Kept(error)) = given {

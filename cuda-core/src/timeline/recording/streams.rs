@@ -1,0 +1,61 @@
+//! Streams of captures that have ended, kept for later ones: to create a stream and to destroy it takes as
+//! long as to capture some fifteen launches.
+
+use std::sync::Mutex;
+
+use cuda_sys::symbol as cu;
+
+use crate::context::{Context, RawContext};
+use crate::error::Result;
+use crate::process::release::{FailedRelease, released};
+use crate::timeline::RawStream;
+use crate::timeline::capture::refuse_captured;
+use crate::types::resource::Resource;
+use crate::util::sync::lock;
+
+/// At most so many streams are kept.
+const MOST: usize = 16;
+
+// INVARIANT: live non-blocking streams that nothing else refers to and that are not captured, with their
+// contexts, which are primary: those live as long as the process.
+static KEPT: Mutex<Vec<(RawContext, RawStream)>> = Mutex::new(Vec::new());
+
+/// A stream of that context, for a capture.
+pub(crate) fn take(context: &Context) -> Option<RawStream> {
+    let mut kept = lock(&KEPT);
+    let at = kept.iter().rposition(|(of, _)| *of == context.raw())?;
+    Some(kept.swap_remove(at).1)
+}
+
+/// Keeps a stream of a capture, to which nothing refers any more, or destroys it.
+pub(crate) fn keep_or_destroy(context: &Context, stream: RawStream) -> Result<(), FailedRelease> {
+    // If the driver failed to end the capture, the stream may still be captured.
+    if context.is_primary() && refuse_captured(stream, "cuStreamBeginCapture").is_ok() {
+        let mut kept = lock(&KEPT);
+        if kept.len() < MOST {
+            kept.push((context.raw(), stream));
+            return Ok(());
+        }
+    }
+    destroy(stream)
+}
+
+/// Destroys the streams that are kept: `cuStreamDestroy`.
+pub(crate) fn trim() -> Result<()> {
+    loop {
+        // Not under the lock.
+        let Some((_, stream)) = lock(&KEPT).pop() else {
+            return Ok(());
+        };
+        let number = stream.0.addr() as u64;
+        destroy(stream).map_err(|why| why.into_reported(Resource::Stream, number, 0))?;
+    }
+}
+
+/// Destroys a stream that nothing refers to any more.
+pub(crate) fn destroy(stream: RawStream) -> Result<(), FailedRelease> {
+    // SAFETY: a live stream, by the caller's promise, whose handle is not used after this. Pending work
+    // completes: cuStreamDestroy returns at once and "the resources associated with hStream will be released
+    // automatically once the device has completed all work".
+    released("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(stream.0) })
+}
