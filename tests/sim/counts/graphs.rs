@@ -77,6 +77,20 @@ fn l_a_second_capture_creates_no_stream() {
     });
 }
 
+/// The driver is asked which node an operation has; by data flow, it is told what that comes after.
+#[test]
+fn l_a_captured_operation_costs_1_or_2_more() {
+    Counted::run(|driver| {
+        let (context, stream, _other) = two_streams()?;
+        let mut x = stream.alloc::<u32>(16)?;
+        let node = "cuStreamGetCaptureInfo_v2";
+        Graph::capture(&context, |stream| driver.expect([FILL, node], || stream.fill(&mut x, 1)))?;
+        let calls = ["cuStreamUpdateCaptureDependencies", FILL, node];
+        let by_access = |stream: &Stream| driver.expect(calls, || stream.fill(&mut x, 1));
+        Graph::capture_by_access(&context, by_access).map(drop)
+    });
+}
+
 #[test]
 fn l_a_lent_launch_costs_as_many() {
     Counted::run(|driver| {

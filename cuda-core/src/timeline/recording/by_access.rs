@@ -13,6 +13,11 @@ use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Access, Bytes, overlap, within};
 
+/// The node, if there is exactly one.
+fn only(nodes: &Nodes) -> Option<Node> {
+    nodes.first().copied().filter(|_| nodes.len() == 1)
+}
+
 /// The nodes of the operations so far, by what they do.
 #[derive(Default)]
 pub(super) struct ByAccess {
@@ -99,21 +104,21 @@ impl ByAccess {
         Ok(PrecededByAccess { before, noted, is_barrier })
     }
 
-    /// Notes the operation that was captured after [`ByAccess::precede`], or that failed to be. An error
-    /// if the driver does not say which node it has.
+    /// Notes the operation that was captured after [`ByAccess::precede`], or that failed to be. Returns its
+    /// last node, if that is one. An error if the driver does not say which node it has.
     pub(super) fn captured(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
         PrecededByAccess { before, noted, is_barrier }: PrecededByAccess,
-    ) -> Result<()> {
+    ) -> Result<Option<Node>> {
         let (_, nodes) = state(bound.raw())?;
         self.follow(&before, &nodes);
         let followed = Followed { current: nodes.clone(), noted };
         self.streams.insert(bound.timeline().id(), followed);
         self.add_to_step(&before, &nodes)?;
         self.enter_all(uses, is_barrier, &nodes);
-        Ok(())
+        Ok(only(&nodes))
     }
 
     /// What the operations of the step come after besides what they conflict with.
@@ -151,8 +156,8 @@ impl ByAccess {
         let Some(Step { after, made, has_several }) = self.step.take() else {
             return Err(Error::NotCapturable { op: EMPTY });
         };
-        if let (Some(node), 1, false) = (made.first(), made.len(), has_several) {
-            return Ok(*node);
+        if let (Some(node), false) = (only(&made), has_several) {
+            return Ok(node);
         }
         let before = if made.is_empty() { after.unwrap_or_default() } else { made };
         let node = add_empty(bound.raw(), &before)?;
@@ -163,13 +168,14 @@ impl ByAccess {
 
     /// Notes uses by work that other code enqueues after this call, or has enqueued before it: that
     /// work comes after what it conflicts with, for all that is noted before it. Work without uses is
-    /// a barrier, as an operation is. `ended`: all of it is enqueued.
+    /// a barrier, as an operation is. `ended`: all of it is enqueued. Returns the node that what is
+    /// captured next depends on, if that is one.
     pub(super) fn note(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
         ended: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<Node>> {
         let Followed { current, noted } = self.on(bound);
         let (before, noted) = (current.clone(), *noted);
         let now = self.look(bound)?;
@@ -182,9 +188,9 @@ impl ByAccess {
         set_dependencies(bound.raw(), &nodes)?;
         self.enter_all(uses, is_barrier, &nodes);
         let is_enqueued = ended || is_new || noted == Noted::After;
-        let noted = if is_enqueued { Noted::After } else { Noted::Before };
+        let (noted, node) = (if is_enqueued { Noted::After } else { Noted::Before }, only(&nodes));
         *self.on(bound) = Followed { current: nodes, noted };
-        Ok(())
+        Ok(node)
     }
 
     /// What the next operation on the stream depends on now, and notes what other code has captured

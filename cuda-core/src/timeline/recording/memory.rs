@@ -100,9 +100,9 @@ impl OpenRecording {
         drop(relaxed);
         self.uses.traits = self.uses.traits.or(GraphTraits::MEMORY);
         match made {
-            Ok(()) => self.note_node(bound, &used),
+            Ok(node) => self.note_node(bound, node, &used),
             Err(_) => self.uses.is_broken = true,
         }
-        made
+        made.map(drop)
     }
 }

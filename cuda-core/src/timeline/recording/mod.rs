@@ -260,10 +260,10 @@ impl Recording {
         };
         let uses = recorded.place_all(touches);
         let (seq, result) = recorded.record(bound, uses.as_slice(), touches.is_empty(), enqueue);
-        if result.is_ok() {
-            recorded.note_node(bound, uses.as_slice());
+        if let Ok(node) = result {
+            recorded.note_node(bound, node, uses.as_slice());
         }
-        (seq, result)
+        (seq, result.map(drop))
     }
 
     /// Captures a graph as one operation, which uses all that it uses.
@@ -386,8 +386,8 @@ impl OpenRecording {
             }
         }
         let is_barrier = uses.is_empty() || child.traits.is_barrier;
-        self.record(bound, &uses, is_barrier, enqueue).1?;
-        self.note_node(bound, &[]);
+        let node = self.record(bound, &uses, is_barrier, enqueue).1?;
+        self.note_node(bound, node, &[]);
         Ok(())
     }
 
@@ -403,13 +403,14 @@ impl OpenRecording {
         self.order.precede(bound, uses, is_barrier)
     }
 
+    /// Captures an operation. Returns its last node, if that is known without asking the driver.
     fn record(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
         is_barrier: bool,
         enqueue: impl FnOnce() -> (u64, Result<()>),
-    ) -> (u64, Result<()>) {
+    ) -> (u64, Result<Option<Node>>) {
         match self.precede(bound, uses, is_barrier) {
             Ok(preceded) => {
                 let (seq, result) = enqueue();
@@ -425,21 +426,21 @@ impl OpenRecording {
     /// enqueued.
     fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
         let (uses, is_barrier) = (self.place_all(touches), touches.is_empty());
-        match &mut self.order {
+        let node = match &mut self.order {
             CaptureOrder::Access(by_access) => {
                 self.uses.traits.is_barrier |= is_barrier;
                 by_access.note(bound, uses.as_slice(), ended)
             }
             _ => self.record(bound, uses.as_slice(), is_barrier, || (bound.count(), Ok(()))).1,
         }?;
-        self.note_node(bound, &[]);
+        self.note_node(bound, node, &[]);
         Ok(())
     }
 
     /// Notes what the operation uses that was captured last on the stream, by its last node, unless
-    /// the driver does not say which one that is.
-    fn note_node(&mut self, bound: &Bound<'_>, uses: &[PlacedUse]) {
-        if let Some(node) = last_node(bound.raw()) {
+    /// the driver does not say which one that is; it is not asked if the node is known.
+    fn note_node(&mut self, bound: &Bound<'_>, known: Option<Node>, uses: &[PlacedUse]) {
+        if let Some(node) = known.or_else(|| last_node(bound.raw())) {
             let key = |used: &PlacedUse| self.uses.memory[used.at].key();
             let keys = uses.iter().map(key).collect();
             self.uses.note_node(bound, node, keys);

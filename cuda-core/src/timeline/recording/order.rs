@@ -1,7 +1,7 @@
 //! The order of a capture's operations among each other.
 
-use super::PlacedUse;
 use super::by_access::{ByAccess, PrecededByAccess};
+use super::{Node, PlacedUse};
 use crate::error::Result;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, Ledger, Use};
@@ -45,15 +45,15 @@ impl CaptureOrder {
         }
     }
 
-    /// Notes the operation that was captured since, or that failed to be. After an error, the order of
-    /// later operations is unknown.
+    /// Notes the operation that was captured since, or that failed to be. Returns its last node, if that is
+    /// known without asking the driver. After an error, the order of later operations is unknown.
     pub(super) fn captured(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
         preceded: Preceded,
         seq: u64,
-    ) -> Result<()> {
+    ) -> Result<Option<Node>> {
         match (self, preceded) {
             (Self::Access(by_access), Preceded::Access(preceded)) => {
                 by_access.captured(bound, uses, preceded)
@@ -63,10 +63,10 @@ impl CaptureOrder {
                     let (access, stream, fences) = (*access, bound.timeline(), &fences);
                     ledgers[*at].mark(Use { range, access, stream, seq, fences });
                 }
-                Ok(())
+                Ok(None)
             }
             // A chain; the two are of the same kind always.
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 }

@@ -42,9 +42,10 @@ impl Recording {
         for (bound, uses, before) in preceded {
             let noted = recorded.order.captured(bound, uses.as_slice(), before, bound.count());
             recorded.uses.is_broken |= noted.is_err();
-            result = result.and(noted);
-            if result.is_ok() {
-                recorded.note_node(bound, uses.as_slice());
+            match (&result, noted) {
+                (Ok(()), Ok(node)) => recorded.note_node(bound, node, uses.as_slice()),
+                (Ok(()), Err(error)) => result = Err(error),
+                _ => {}
             }
         }
         result
