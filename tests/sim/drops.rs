@@ -236,6 +236,29 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
     Ok(())
 }
 
+/// The call that makes a context current for an operation fails and takes effect, and so cannot be undone:
+/// the error of the operation does not say what is current now.
+#[test]
+fn m15_an_operation_whose_context_stays_current_says_so() -> Result<()> {
+    let session = simulator();
+    let mut reports = DropReports::listen();
+    let context = Device::get(0)?.context()?;
+    let fail = |nth| Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent").nth(nth);
+    session.inject(fail(1).takes_effect());
+    [2, 3].into_iter().for_each(|nth| session.inject(fail(nth)));
+    let error = context.create_stream().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    assert_eq!(context::current(), context.as_raw());
+    let failures = reports.take();
+    assert_eq!(failures.len(), 1);
+    let text = failures[0].to_string();
+    assert!(text.starts_with("the thread's current context was not restored: "), "{text}");
+    session.clear_faults();
+    while context::pop().is_some() {}
+    session.assert_clean();
+    Ok(())
+}
+
 #[test]
 fn m15_deferred_drop_fails_quietly() -> Result<()> {
     let session = simulator();

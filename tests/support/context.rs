@@ -7,7 +7,7 @@ use std::ptr;
 use cuda_sys::{
     CUcontext, CUdevice, cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2,
     cuCtxPushCurrent_v2, cuCtxSetCurrent, cuDeviceGet, cuDevicePrimaryCtxRelease_v2,
-    cuDevicePrimaryCtxRetain,
+    cuDevicePrimaryCtxRetain, cuInit,
 };
 
 use crate::driver::check;
@@ -68,6 +68,8 @@ pub fn pop() -> Option<CUcontext> {
 pub fn device(ordinal: u32) -> CUdevice {
     let mut device = 0;
     let ordinal = i32::try_from(ordinal).expect("an ordinal fits an int");
+    // SAFETY: takes no pointer, and may be called at any time, repeatedly: the test may be the first.
+    check("cuInit", unsafe { cuInit(0) });
     // SAFETY: `device` is valid for the one `CUdevice` that the driver writes.
     check("cuDeviceGet", unsafe { cuDeviceGet(&mut device, ordinal) });
     device

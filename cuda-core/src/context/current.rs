@@ -123,25 +123,20 @@ pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
 /// may have taken effect.
 pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
     // The caller gets the first error, so a second one is ignored.
-    set_or(saved, raw, || ())
+    set_or(saved, raw, |_| ())
 }
 
 /// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
 #[inline]
 pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
     // What is current if the call cannot be undone is unknown, so the context must stay alive.
-    set_or(saved, raw, || keep_pushed(context))
+    set_or(saved, raw, |_| keep_pushed(context))
 }
 
+/// [`set_or_undo`]; `lost` gets the error if the call cannot be undone.
 #[inline]
-fn set_or(saved: RawContext, raw: RawContext, lost: impl FnOnce()) -> Result<()> {
-    set(raw).map_err(|failed| {
-        failed.undo(|| {
-            if restore(saved).is_err() {
-                lost();
-            }
-        })
-    })
+pub(crate) fn set_or(saved: RawContext, raw: RawContext, lost: impl FnOnce(Error)) -> Result<()> {
+    set(raw).map_err(|failed| failed.undo(|| restore(saved).unwrap_or_else(lost)))
 }
 
 /// `cuCtxPopCurrent_v2`.

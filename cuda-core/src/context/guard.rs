@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use crate::context::{self, Context, RawContext, current, thread};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::process::{driver, drop_hook};
@@ -113,8 +113,8 @@ impl Guard {
     /// call instead, whether the guard is restored or dropped.
     ///
     /// # Errors
-    /// The driver's; [`Error::ContextStack`](crate::Error::ContextStack) if entries that were
-    /// pushed inside the scope cannot be removed; [`Error::InCallback`](crate::Error::InCallback).
+    /// The driver's; [`Error::ContextStack`] if entries that were
+    /// pushed inside the scope cannot be removed; [`Error::InCallback`].
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -193,8 +193,7 @@ impl Drop for Guard {
             return;
         }
         if let Err(error) = self.leave() {
-            let handle = self.saved.0.addr() as u64;
-            drop_hook::report(Resource::Current, handle, 0, Some(error));
+            report_lost(self.saved, error);
         }
     }
 }
@@ -222,7 +221,11 @@ impl Entered {
         let saved = current::get()?;
         let differs = saved != raw;
         if differs {
-            current::replace(saved, raw, context)?;
+            // The error of the caller is the first one, and a drop returns none.
+            current::set_or(saved, raw, |error| {
+                current::keep_pushed(context);
+                report_lost(saved, error);
+            })?;
         }
         Ok(Self {
             raw,
@@ -272,6 +275,11 @@ fn set_once_more(saved: RawContext) {
     if let Some(now) = current::get_again().ok().and_then(context::known) {
         current::keep_present(&now);
     }
-    let handle = saved.0.addr() as u64;
-    drop_hook::report(Resource::Current, handle, 0, Some(failed.into()));
+    report_lost(saved, failed.into());
+}
+
+/// Reports that what was current could not be made current again.
+#[cold]
+fn report_lost(saved: RawContext, error: Error) {
+    drop_hook::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
 }

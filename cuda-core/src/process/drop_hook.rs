@@ -49,7 +49,8 @@ impl fmt::Display for DropFailure {
         if self.resource == Resource::HostFunction {
             return f.write_str("a host function panicked");
         }
-        write!(f, "{} was not released", self.resource)?;
+        let undone = if self.resource == Resource::Current { "restored" } else { "released" };
+        write!(f, "{} was not {undone}", self.resource)?;
         if self.handle != 0 {
             write!(f, " ({:#x})", self.handle)?;
         }

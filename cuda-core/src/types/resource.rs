@@ -67,7 +67,7 @@ shown! {
         Module = "a module",
         /// A linker that was not destroyed.
         Linker = "a linker",
-        /// The thread's current context, which a guard could not restore.
+        /// The thread's current context, which a guard, or an operation, could not restore.
         Current = "the thread's current context",
         /// A profiler's recording that was not ended.
         ProfilerRange = "a profiler's range",
