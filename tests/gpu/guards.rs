@@ -144,8 +144,9 @@ pub(crate) fn resident_pages() -> usize {
 gpu_test! {
     needs 2;
     fn a07_device_usable_after() -> Result<()> {
-        // A leak of a kilobyte per round would exceed this.
-        const SLACK_BYTES: usize = 512 << 10;
+        // A leak of 1,200 bytes a round would exceed this. The simulated driver's record of the calls takes
+        // half of it.
+        const SLACK_BYTES: usize = 1 << 20;
         const PAGE: usize = 4096;
 
         let (d1, p1) = device(1)?;
