@@ -113,8 +113,8 @@ impl Guard {
     /// call instead, whether the guard is restored or dropped.
     ///
     /// # Errors
-    /// The driver's; [`Error::ContextStack`] if entries that were
-    /// pushed inside the scope cannot be removed; [`Error::InCallback`].
+    /// The driver's; [`Error::ContextStack`] if entries that were pushed inside the scope cannot be
+    /// removed; [`Error::InCallback`].
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -221,7 +221,7 @@ impl Entered {
         let saved = current::get()?;
         let differs = saved != raw;
         if differs {
-            // The error of the caller is the first one, and a drop returns none.
+            // The caller gets the error of the first call, and a drop returns none.
             current::set_or(saved, raw, |error| {
                 current::keep_pushed(context);
                 report_lost(saved, error);

@@ -40,9 +40,9 @@ impl Graph {
     /// would end the capture. The stream is private: no other code's work gets into the graph, and
     /// `work` can use other streams as always, streams that it creates included. These cannot wait for
     /// captured work; [`Graph::capture_on`] captures several streams. The stream, and clones of it, are
-    /// of no use afterwards; the driver's stream, if its context is a primary one, serves later captures
-    /// until [`staging::trim`](crate::staging::trim). If `work` fails or panics, the capture ends without a
-    /// graph.
+    /// of no use afterwards; the driver's stream serves later captures until
+    /// [`staging::trim`](crate::staging::trim), if its context is a primary one and
+    /// [`Stream::as_raw`] was not called. If `work` fails or panics, the capture ends without a graph.
     ///
     /// The capture ends when `work` has returned and no other thread is capturing
     /// [work of a library](Stream::work) or a body of a [`Condition`](crate::Condition). Until then

@@ -88,6 +88,9 @@ impl Timeline {
     /// after the begin of the capture, for which other code needed the handle.
     #[inline]
     pub(crate) fn expose(&self) {
+        if let Some(recording) = self.recording() {
+            recording.expose();
+        }
         if !self.is_exposed() {
             self.exposed.store(true, Ordering::Release);
         }

@@ -395,7 +395,7 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
     // No other code can reach the handle any more, since the timeline was closed.
     match timeline.flavor() {
         Flavor::Created => streams::destroy(raw),
-        Flavor::Captured => streams::keep_or_destroy(timeline.context(), raw),
+        Flavor::Captured => streams::keep_or_destroy(timeline, raw),
         _ => Ok(()),
     }
 }

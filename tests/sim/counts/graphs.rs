@@ -68,6 +68,15 @@ fn l_a_second_capture_creates_no_stream() {
         // The capture may not have ended.
         driver.expect([begin, end, ASK, destroy], || capture(&context)).unwrap_err();
         driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
+        // Other code may have set its attributes.
+        let seen = |stream: &Stream| {
+            let _ = stream.as_raw();
+            Ok(())
+        };
+        driver.expect([begin, end, destroy, graph], || Graph::capture(&context, seen).map(drop))?;
+        drop(Graph::capture_on(vec![&context; 20], |_| Ok(()))?);
+        driver.expect([destroy; 16], cuda_core::staging::trim)?;
+        driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
         let made = Context::new(context.device(), ContextFlags::default())?;
         let calls = [entered([create]), vec![begin, end, destroy, graph]].concat();
         driver.expect(calls, || capture(&made))?;

@@ -12,7 +12,7 @@
 //!   else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::context::Context;
@@ -42,7 +42,6 @@ mod uses;
 
 pub(crate) use alone::CapturedAlone;
 pub use condition::Condition;
-use dependencies::last_node;
 pub(crate) use dependencies::{
     Node, add_child, captured_graph, dependencies, dependents, join, listed,
 };
@@ -71,6 +70,8 @@ pub(crate) struct Recording {
     conditions: Mutex<Vec<u64>>,
     /// Notified when [`OpenRecording::alone`] is none again.
     resumed: Condvar,
+    /// Other code has got the handle of one of the capture's streams.
+    exposed: AtomicBool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -133,8 +134,8 @@ impl Recording {
         };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
-        let resumed = Condvar::new();
-        Arc::new(Self { recorded, id, homes, outer, conditions, resumed })
+        let (resumed, exposed) = (Condvar::new(), AtomicBool::new(false));
+        Arc::new(Self { recorded, id, homes, outer, conditions, resumed, exposed })
     }
 
     /// The capture that this one is a part of, or else this one.
@@ -403,7 +404,7 @@ impl OpenRecording {
         self.order.precede(bound, uses, is_barrier)
     }
 
-    /// Captures an operation. Returns its last node, if that is known without asking the driver.
+    /// Captures an operation. Returns its last node, if the driver says which one that is.
     fn record(
         &mut self,
         bound: &Bound<'_>,
@@ -437,10 +438,10 @@ impl OpenRecording {
         Ok(())
     }
 
-    /// Notes what the operation uses that was captured last on the stream, by its last node, unless
-    /// the driver does not say which one that is; it is not asked if the node is known.
-    fn note_node(&mut self, bound: &Bound<'_>, known: Option<Node>, uses: &[PlacedUse]) {
-        if let Some(node) = known.or_else(|| last_node(bound.raw())) {
+    /// Notes what the operation uses that was captured last on the stream, by its last node, if that
+    /// is known.
+    fn note_node(&mut self, bound: &Bound<'_>, node: Option<Node>, uses: &[PlacedUse]) {
+        if let Some(node) = node {
             let key = |used: &PlacedUse| self.uses.memory[used.at].key();
             let keys = uses.iter().map(key).collect();
             self.uses.note_node(bound, node, keys);

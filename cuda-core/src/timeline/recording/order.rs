@@ -1,6 +1,7 @@
 //! The order of a capture's operations among each other.
 
 use super::by_access::{ByAccess, PrecededByAccess};
+use super::dependencies::last_node;
 use super::{Node, PlacedUse};
 use crate::error::Result;
 use crate::timeline::core::Bound;
@@ -45,8 +46,8 @@ impl CaptureOrder {
         }
     }
 
-    /// Notes the operation that was captured since, or that failed to be. Returns its last node, if that is
-    /// known without asking the driver. After an error, the order of later operations is unknown.
+    /// Notes the operation that was captured since, or that failed to be. Returns its last node, if the
+    /// driver says which one that is. After an error, the order of later operations is unknown.
     pub(super) fn captured(
         &mut self,
         bound: &Bound<'_>,
@@ -63,10 +64,10 @@ impl CaptureOrder {
                     let (access, stream, fences) = (*access, bound.timeline(), &fences);
                     ledgers[*at].mark(Use { range, access, stream, seq, fences });
                 }
-                Ok(None)
+                Ok(last_node(bound.raw()))
             }
             // A chain; the two are of the same kind always.
-            _ => Ok(None),
+            _ => Ok(last_node(bound.raw())),
         }
     }
 }

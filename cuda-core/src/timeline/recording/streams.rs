@@ -2,22 +2,24 @@
 //! long as to capture some fifteen launches.
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use cuda_sys::symbol as cu;
 
+use super::Recording;
 use crate::context::{Context, RawContext};
 use crate::error::Result;
 use crate::process::release::{FailedRelease, released};
-use crate::timeline::RawStream;
 use crate::timeline::capture::refuse_captured;
+use crate::timeline::{RawStream, Timeline};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
 /// At most so many streams are kept.
 const MOST: usize = 16;
 
-// INVARIANT: live non-blocking streams that nothing else refers to and that are not captured, with their
-// contexts, which are primary: those live as long as the process.
+// INVARIANT: live non-blocking streams whose handles no other code has had and that are not captured, with
+// their contexts, which are primary: those live as long as the process.
 static KEPT: Mutex<Vec<(RawContext, RawStream)>> = Mutex::new(Vec::new());
 
 /// A stream of that context, for a capture.
@@ -27,10 +29,14 @@ pub(crate) fn take(context: &Context) -> Option<RawStream> {
     Some(kept.swap_remove(at).1)
 }
 
-/// Keeps a stream of a capture, to which nothing refers any more, or destroys it.
-pub(crate) fn keep_or_destroy(context: &Context, stream: RawStream) -> Result<(), FailedRelease> {
+/// Keeps a stream of a capture, whose timeline is closed and to which nothing refers any more, or destroys
+/// it. One whose handle other code had may have attributes, or work, of that code.
+pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<(), FailedRelease> {
+    let context = timeline.context();
+    let is_private = timeline.recording().is_some_and(|recording| !recording.is_exposed());
     // If the driver failed to end the capture, the stream may still be captured.
-    if context.is_primary() && refuse_captured(stream, "cuStreamBeginCapture").is_ok() {
+    let is_free = || refuse_captured(stream, "cuStreamBeginCapture").is_ok();
+    if is_private && context.is_primary() && is_free() {
         let mut kept = lock(&KEPT);
         if kept.len() < MOST {
             kept.push((context.raw(), stream));
@@ -38,6 +44,17 @@ pub(crate) fn keep_or_destroy(context: &Context, stream: RawStream) -> Result<()
         }
     }
     destroy(stream)
+}
+
+impl Recording {
+    /// Notes that the handle of one of the streams is about to leave this crate.
+    pub(crate) fn expose(&self) {
+        self.exposed.store(true, Release);
+    }
+
+    fn is_exposed(&self) -> bool {
+        self.exposed.load(Acquire)
+    }
 }
 
 /// Destroys the streams that are kept: `cuStreamDestroy`.
