@@ -9,7 +9,7 @@ use cuda_core::{
     pinned::RegisterFlags,
     virtual_memory::VirtualBuffer,
 };
-use support::{gpu_test, pattern, refusal, report, stall};
+use support::{gpu_test, pattern, refusal, stall};
 
 use crate::forms::scaled;
 
@@ -285,28 +285,6 @@ gpu_test! {
         assert!(array.descriptor()?.flags.contains(gather));
         let cubes = make::<u8>(&stream, ArrayShape::LayeredCubemap { width: 4, cubes: 2 })?;
         assert_eq!(cubes.descriptor()?.depth, 12);
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1;
-    fn what_arrays_take() -> Result<()> {
-        let (_, stream) = setup()?;
-        let (context, flags) = (stream.context(), ArrayFlags::default());
-        for shape in [SHAPES[1], SHAPES[2], SHAPES[4]] {
-            let needed = match CudaArray::<f32>::memory_requirements(context, shape, flags) {
-                // A device may lack that shape.
-                Err(error @ Error::Unsupported { .. }) => {
-                    report!("no requirements of {shape:?}: {error}");
-                    continue;
-                }
-                needed => needed?,
-            };
-            let extent = shape.extent();
-            assert!(needed.size >= 4 * texels(extent), "{needed:?} for {shape:?}");
-            assert!(needed.alignment.is_power_of_two(), "{needed:?}");
-        }
         Ok(())
     }
 }

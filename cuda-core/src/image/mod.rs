@@ -23,7 +23,7 @@ pub(crate) mod array;
 pub(crate) mod texture;
 
 pub use array::mipmap::{MipLevels, MipmappedArray};
-pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
+pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayShape};
 pub use array::texel::Texel;
 pub use array::texel_side::{TexelDestination, TexelSource};
 pub use array::view::{ArraySlice, ArraySliceMut};

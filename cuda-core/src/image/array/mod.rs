@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
-use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol as cu};
+use cuda_sys::{CUarray, CUmipmappedArray, symbol as cu};
 
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
@@ -26,7 +26,7 @@ pub(crate) mod texel_side;
 pub(crate) mod view;
 
 use crate::types::extent::{Extent, Origin};
-use shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, DEFERRED_MAPPING};
+use shape::{ArrayDescriptor, ArrayFlags, ArrayShape};
 use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};
 
@@ -203,11 +203,6 @@ impl<T: Texel> CudaArray<T> {
     #[doc(alias("cuArrayCreate"))]
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         flags.check(OP)?;
-        Self::make(context, shape, flags)
-    }
-
-    /// [`CudaArray::new`] with any flags, unchecked.
-    fn make(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         driver::ensure()?;
         shape.check::<T>(OP)?;
         let descriptor = shape.descriptor::<T>(flags);
@@ -219,42 +214,6 @@ impl<T: Texel> CudaArray<T> {
         })?;
         let address = RawArray::Single(Handle(raw));
         Ok(Self::own(context, address, bytes, shape, OneLevel { flags }))
-    }
-
-    /// The device memory that such an array takes, which is more than its texels:
-    /// `cuArrayGetMemoryRequirements`, for an array that is created without memory.
-    ///
-    /// # Errors
-    /// As [`CudaArray::new`]; [`Error::Unsupported`](crate::Error::Unsupported) on a device that
-    /// does not support arrays without memory.
-    ///
-    /// ```no_run
-    /// # use cuda_core::{Device, image::{ArrayFlags, ArrayShape, CudaArray}};
-    /// let context = Device::get(0)?.context()?;
-    /// let shape = ArrayShape::D2 { width: 1000, height: 1000 };
-    /// let needed = CudaArray::<f32>::memory_requirements(&context, shape, ArrayFlags::default())?;
-    /// assert!(needed.size >= 4_000_000);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[doc(alias("cuArrayGetMemoryRequirements", "cudaArrayGetMemoryRequirements"))]
-    pub fn memory_requirements(
-        context: &Context,
-        shape: ArrayShape,
-        flags: ArrayFlags,
-    ) -> Result<ArrayMemoryRequirements> {
-        flags.check(OP)?;
-        driver::ensure()?;
-        let device = context.device();
-        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED;
-        device.require(attribute, "arrays without memory")?;
-        let empty = Self::make(context, shape, flags | DEFERRED_MAPPING)?;
-        let CUDA_ARRAY_MEMORY_REQUIREMENTS { size, alignment, .. } =
-            context.ask("cuArrayGetMemoryRequirements", Default::default(), |needed| {
-                // SAFETY: the call writes one structure of this type, to an exclusive borrow; `empty`
-                // keeps the array alive, which was created without memory.
-                unsafe { cu::cuArrayGetMemoryRequirements(needed, empty.as_raw(), device.as_raw()) }
-            })?;
-        Ok(ArrayMemoryRequirements { size, alignment })
     }
 
     /// The flags it was created with.

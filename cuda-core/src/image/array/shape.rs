@@ -111,30 +111,6 @@ impl ArrayFlags {
     }
 }
 
-/// Memory that an array takes; see
-/// [`CudaArray::memory_requirements`](crate::image::CudaArray::memory_requirements).
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::image::{ArrayFlags, ArrayShape, CudaArray};
-///
-/// let photo = ArrayShape::D2 { width: 640, height: 480 };
-/// let needed = CudaArray::<f32>::memory_requirements(&context, photo, ArrayFlags::default())?;
-/// println!("{} bytes, aligned to {}", needed.size, needed.alignment);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct ArrayMemoryRequirements {
-    /// Bytes of device memory.
-    pub size: usize,
-    /// Alignment of that memory in bytes.
-    pub alignment: usize,
-}
-
-/// The array is created without memory; this crate never gives it any.
-pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(cuda_sys::CUDA_ARRAY3D_DEFERRED_MAPPING);
-
 /// The driver's description of an array; see
 /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor).
 ///

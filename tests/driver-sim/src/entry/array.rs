@@ -10,11 +10,6 @@ use crate::handle::{Id, pointer};
 use crate::memory::image::{Descriptor, Mipmap};
 use crate::report::ViolationKind;
 
-/// An array that is created without memory.
-const DEFERRED_MAPPING: u32 = 0x80;
-/// Granularity of the memory for such an array.
-const TILE: usize = 64 << 10;
-
 entries! {
     floor cuArray3DCreate_v2(
         array: *mut CUarray,
@@ -47,26 +42,6 @@ entries! {
         };
         // SAFETY: the caller passes a place for the descriptor.
         unsafe { put(descriptor, value) }
-    }
-
-    floor cuArrayGetMemoryRequirements(
-        requirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
-        array: CUarray,
-        device: CUdevice,
-    ) |call| {
-        let id = call.array(array)?;
-        call.device(device)?;
-        let shape = call.images.arrays[&id].descriptor;
-        if shape.flags & DEFERRED_MAPPING == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let value = CUDA_ARRAY_MEMORY_REQUIREMENTS {
-            size: shape.bytes().next_multiple_of(TILE),
-            alignment: TILE,
-            ..CUDA_ARRAY_MEMORY_REQUIREMENTS::default()
-        };
-        // SAFETY: the caller passes a place for the answer.
-        unsafe { put(requirements, value) }
     }
 
     floor cuArrayDestroy(array: CUarray) |call| {
