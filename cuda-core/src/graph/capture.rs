@@ -37,7 +37,8 @@ impl Graph {
     /// [`Stream::wait_event_each`].
     ///
     /// During the capture [`Context::synchronize`] is refused with [`Error::Capturing`], since CUDA
-    /// would end the capture. The stream is private: no other code's work gets into the graph, and
+    /// would end the capture; a capture that begins as another thread makes that call may be lost. The
+    /// stream is private: no other code's work gets into the graph, and
     /// `work` can use other streams as always, streams that it creates included. These cannot wait for
     /// captured work; [`Graph::capture_on`] captures several streams. The stream, and clones of it, are
     /// of no use afterwards; the driver's stream serves later captures until
@@ -157,7 +158,7 @@ impl Graph {
     /// [`Graph::capture_by_access`] of work on several streams, one in each of the contexts, which may
     /// belong to different devices, as for [`Graph::capture_on`]. A stream decides on which device an
     /// operation runs, and not when: the order comes from the memory alone, across devices too, so waits
-    /// for [streams](Stream::wait_stream) have no effect.
+    /// for [streams](Stream::wait_stream) and events of the capture have no effect.
     ///
     /// # Errors
     /// Those of [`Graph::capture`].
@@ -246,7 +247,8 @@ impl Capture {
         let origin = self.origin().core();
         let bound = origin.bind_work(op)?;
         let mut others = self.streams[1..].iter().map(|other| other.core().timeline());
-        self.recording.during(op, || others.try_for_each(|other| bound.wait_for(&other.here())))?;
+        self.recording
+            .during(op, |_order| others.try_for_each(|other| bound.wait_for(&other.here())))?;
         self.recording.free_all(&bound)?;
         drop(bound);
         let (raw, uses) = self.end();

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::timeline::core::Bound;
 use crate::timeline::event::RawEvent;
-use crate::timeline::recording::Recording;
+use crate::timeline::recording::{Order, Recording};
 use crate::util::sync::lock;
 
 /// What an event was last recorded into, if that was a capture.
@@ -49,7 +49,7 @@ impl EventCapture {
         context: &Context,
         record: impl FnOnce(&RawEvent) -> Result<()>,
     ) -> Result<()> {
-        recording.during("cuEventRecord", || {
+        recording.during("cuEventRecord", |_order| {
             let mut last = lock(&self.record);
             let event = match last.take() {
                 Some(last) => last.event,
@@ -65,10 +65,12 @@ impl EventCapture {
     /// Makes a stream of the capture wait for the event's last record, which must be into that capture.
     pub(super) fn wait(&self, recording: &Recording, bound: &Bound<'_>) -> Result<()> {
         let op = "cuStreamWaitEvent";
-        recording.during(op, || match &*lock(&self.record) {
-            Some(last) if self.is_last() && last.capture == recording.id() => {
-                bound.wait_for_event(&last.event, false)
-            }
+        recording.during(op, |order| match &*lock(&self.record) {
+            Some(last) if self.is_last() && last.capture == recording.id() => match order {
+                Order::Chain | Order::Streams => bound.wait_for_event(&last.event, false),
+                // The streams depend on what their operations use, and on nothing else.
+                Order::Access => Ok(()),
+            },
             _ => Err(Error::NotCapturable { op }),
         })
     }

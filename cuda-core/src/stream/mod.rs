@@ -343,6 +343,10 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("nvtxNameCuStream"))]
     pub fn set_name(&self, name: &str) {
+        if let Some(recording) = self.core.timeline().recording() {
+            // No later capture gets a stream of that name.
+            recording.expose();
+        }
         crate::process::nvtx::name_stream(self.core.raw(), name);
     }
 }

@@ -10,7 +10,7 @@ use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::event::ready;
-use crate::timeline::recording::GraphTraits;
+use crate::timeline::recording::{GraphTraits, Order};
 
 /// # Waiting
 impl<K: StreamKind> Stream<K> {
@@ -207,7 +207,11 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind_work(op)?;
         let wait = || bound.wait_for(&timeline.at(seq));
         match bound.timeline().recording() {
-            Some(recording) => recording.during(op, wait),
+            // By data flow, streams depend on what their operations use, and on nothing else.
+            Some(recording) => recording.during(op, |order| match order {
+                Order::Chain | Order::Streams => wait(),
+                Order::Access => Ok(()),
+            }),
             None => wait(),
         }
     }

@@ -7,7 +7,7 @@ use cuda_sys::symbol as cu;
 
 use crate::context::kept::forget_reached;
 use crate::context::{Context, Streams};
-use crate::error::{Result, check};
+use crate::error::{Error, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::timeline::core::StreamCore;
 use crate::timeline::{ImplicitOrder, Timeline, registry};
@@ -43,8 +43,9 @@ impl Context {
     ///
     /// `cuCtxSynchronize` ends every capture of a stream of the context. So this method refuses to
     /// call it while any code captures a stream that this crate knows, a blocking stream, or this
-    /// thread's default stream. Only a capture of a non-blocking stream that this crate never saw
-    /// is lost, with the driver's error.
+    /// thread's default stream. Two kinds of captures are lost, and this method refused: one of a
+    /// non-blocking stream that this crate never saw, and one that another thread begins as this method
+    /// calls the driver.
     ///
     /// # Errors
     /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
@@ -73,7 +74,10 @@ impl Context {
             issued.extend(points.map(|timeline| (timeline.issued(), timeline)));
         }
         // SAFETY: takes nothing; a live context is current.
-        check(op, unsafe { cu::cuCtxSynchronize() })?;
+        match unsafe { cu::cuCtxSynchronize() } {
+            cuda_sys::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED => return Err(Error::Capturing { op }),
+            code => check(op, code)?,
+        }
         drop((relaxed, entered));
         for (seq, timeline) in &issued {
             timeline.complete(*seq);

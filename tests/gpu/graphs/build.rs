@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cuda_core::{Batch, Graph, Result, sys};
+use cuda_core::{Batch, Event, EventFlags, Graph, Result, sys};
 use support::{gpu_test, kernels, refusal};
 
 use super::{add_one, context, not_captured};
@@ -95,6 +95,33 @@ gpu_test! {
         exec.launch(&stream)?;
         assert_eq!(stream.download_vec(&wide)?, [[1, 2]]);
         assert_eq!([stream.download_vec(&a)?, stream.download_vec(&b)?], [[1; 100], [1; 100]]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn l_a_step_that_only_waits_has_a_node_of_its_own() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(100)?;
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let (mut steps, mut first) = (Vec::new(), None);
+        let graph = Graph::build_on([&context, &context], |[one, two]| {
+            steps.push(one.add(|stream| {
+                first = Some(stream.clone());
+                stream.fill(&mut x, 1)?;
+                event.record(stream)
+            })?);
+            steps.push(two.add(|stream| stream.wait_stream(first.as_ref().expect("kept")))?);
+            steps.push(two.add(|stream| stream.wait_event(&event))?);
+            // SAFETY: nothing is enqueued.
+            steps.push(two.add(|stream| unsafe { stream.work().enqueue(|_| ()) })?);
+            Ok(())
+        })?;
+        steps.sort_by_key(|step| format!("{step:?}"));
+        steps.dedup();
+        assert_eq!((steps.len(), graph.node_count()?), (4, 4), "{graph}");
         Ok(())
     }
 }

@@ -291,13 +291,40 @@ gpu_test! {
         assert_eq!(stream.download_vec(&x)?, [4; 10]);
         // CUDA copies no such graph, and has one executable of it.
         for refused in [graph.instantiate().map(drop), Graph::capture(&context, |to| graph.include(to)).map(drop)] {
-            match refused {
-                Err(Error::Driver { code, .. }) => assert_eq!(code, sys::CUDA_ERROR_NOT_SUPPORTED),
-                other => panic!("{other:?}"),
-            }
+            assert!(is_unsupported(&refused), "{refused:?}");
         }
         let unused = Graph::capture(&context, |captured| Condition::new(captured, 1).map(drop));
         assert!(refusal(unused).contains("no operation"));
+        Ok(())
+    }
+}
+
+fn is_unsupported<R>(result: &Result<R>) -> bool {
+    matches!(result, Err(Error::Driver { code: sys::CUDA_ERROR_NOT_SUPPORTED, .. }))
+}
+
+gpu_test! {
+    needs 1, cuda_12_4;
+    fn l_a_graph_that_cannot_be_included_leaves_nothing_behind() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let host = PinnedBuffer::from_slice(&context, &[7u32; 10])?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
+        let child = Graph::capture(&context, |stream| {
+            stream.upload(&host, &mut x)?;
+            Condition::new(stream, 1)?.if_then(stream, |body| body.fill(&mut x, 1))
+        })?;
+        let mut work = |stream: &Stream| {
+            let refused = child.include(stream);
+            assert!(is_unsupported(&refused), "{refused:?}");
+            stream.fill(&mut y, 3)
+        };
+        for graph in [Graph::capture(&context, &mut work)?, Graph::capture_by_access(&context, &mut work)?] {
+            assert_eq!(graph.node_count()?, 1);
+            // Nothing has to be lent.
+            graph.instantiate()?.launch(&stream)?;
+        }
+        assert_eq!(stream.download_vec(&y)?, [3; 10]);
         Ok(())
     }
 }

@@ -5,12 +5,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use cuda_core::managed::ManagedBuffer;
 use cuda_core::pinned::{RegisterFlags, StableHost};
-use cuda_core::{Error, Event, EventFlags, Graph, Registered, Result, Stream, drops};
+use cuda_core::{Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Stream, drops};
+use cuda_sim::Fault;
 use cuda_sys::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_UNKNOWN,
-    CUDA_SUCCESS, CUresult, CUstream, cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture,
-    cuStreamIsCapturing,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, cuGraphDestroy, cuStreamBeginCapture_v2,
+    cuStreamEndCapture, cuStreamIsCapturing,
 };
 
 use super::{clean, device, primary};
@@ -189,4 +191,63 @@ fn s33_a_hook_about_a_captured_event_uses_the_capture() {
     is_done.recv_timeout(Duration::from_secs(10)).expect("no thread waits for itself");
     cuda_core::staging::trim().expect("no fault is left");
     support::judge::take_away(&session, session.leaks());
+}
+
+/// The driver is about to wait for the context: another thread begins a capture, which it ends.
+#[test]
+fn s45_a_capture_that_begins_as_the_context_is_waited_for_is_reported() {
+    clean(|session| {
+        let context = primary();
+        let mut x = context.create_stream()?.alloc_zeroed::<u32>(64)?;
+        let captured = thread::scope(|scope| {
+            let held = session.hold("cuCtxSynchronize");
+            let waiting = scope.spawn(|| primary().synchronize());
+            held.await_call();
+            Graph::capture(&context, |stream| {
+                drop(held);
+                refused(waiting.join().expect("no panic"));
+                stream.fill(&mut x, 1)
+            })
+        });
+        assert!(captured.is_err(), "{captured:?}");
+        primary().synchronize()
+    });
+}
+
+/// A graph has the operations that the driver takes, and needs what these use.
+#[test]
+fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let mut host = PinnedBuffer::from_slice(&context, &[7u32; 64])?;
+        let mut managed = ManagedBuffer::<u32>::zeroed(&context, 64)?;
+        let x = stream.alloc_zeroed::<u32>(64)?;
+        let mut y = stream.alloc_zeroed::<u32>(64)?;
+        let mut refuse = |stream: &Stream| {
+            for call in ["cuMemcpyDtoHAsync_v2", "cuMemsetD32Async"] {
+                session.inject(Fault::new(CUDA_ERROR_INVALID_VALUE).function(call));
+            }
+            assert!(stream.download(&x, &mut host).is_err());
+            assert!(stream.fill(&mut managed, 1).is_err());
+            stream.fill(&mut y, 3)?;
+            session.inject(Fault::new(CUDA_ERROR_INVALID_VALUE).function("cuMemcpyDtoHAsync_v2"));
+            assert!(stream.download(&y, &mut host).is_err());
+            Ok(())
+        };
+        let graphs = [
+            Graph::capture(&context, &mut refuse)?,
+            Graph::capture_by_access(&context, &mut refuse)?,
+            Graph::capture_on([&context, &context], |[one, _]| refuse(one))?,
+        ];
+        for graph in graphs {
+            assert_eq!(graph.node_count()?, 1);
+            let mut exec = graph.instantiate()?;
+            // Nothing has to be lent, and the host may look at what no operation uses.
+            exec.launch(&stream)?;
+            managed.as_slice()?;
+        }
+        assert_eq!(stream.download_vec(&y)?, [3; 64]);
+        Ok(())
+    });
 }

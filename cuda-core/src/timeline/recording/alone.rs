@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::PoisonError;
 
 use super::locked::LockedRecording;
-use super::{CaptureOrder, Included, OpenRecording, Order, Recording};
+use super::{Included, OpenRecording, Order, Recording};
 use crate::error::Result;
 use crate::process::driver;
 use crate::timeline::core::Bound;
@@ -74,8 +74,11 @@ impl Recording {
         let begun = begin()?;
         recorded.unfinished += 1;
         recorded.alone = Some(BODY);
-        let by_access = matches!(recorded.order, CaptureOrder::Access(_));
-        let order = if by_access { Order::Access } else { Order::Chain };
+        // A body has one stream.
+        let order = match recorded.order.kind() {
+            Order::Chain | Order::Streams => Order::Chain,
+            Order::Access => Order::Access,
+        };
         Ok((begun, order, CapturedAlone(self)))
     }
 

@@ -62,7 +62,7 @@ struct Step {
 
 /// What the next captured operation comes after.
 pub(super) struct PrecededByAccess {
-    before: Nodes,
+    pub(super) before: Nodes,
     noted: Noted,
     is_barrier: bool,
 }
@@ -113,11 +113,13 @@ impl ByAccess {
         PrecededByAccess { before, noted, is_barrier }: PrecededByAccess,
     ) -> Result<Option<Node>> {
         let (_, nodes) = state(bound.raw())?;
-        self.follow(&before, &nodes);
         let followed = Followed { current: nodes.clone(), noted };
         self.streams.insert(bound.timeline().id(), followed);
-        self.add_to_step(&before, &nodes)?;
-        self.enter_all(uses, is_barrier, &nodes);
+        if nodes != before {
+            self.follow(&before, &nodes);
+            self.add_to_step(&before, &nodes)?;
+            self.enter_all(uses, is_barrier, &nodes);
+        }
         Ok(only(&nodes))
     }
 
@@ -137,7 +139,7 @@ impl ByAccess {
 
     /// Adds nodes that were captured after `before` to the step, if one has begun.
     fn add_to_step(&mut self, before: &Nodes, nodes: &Nodes) -> Result<()> {
-        let Some(step) = self.step.as_mut().filter(|_| nodes != before) else {
+        let Some(step) = &mut self.step else {
             return Ok(());
         };
         step.made.extend(nodes);
@@ -218,12 +220,10 @@ impl ByAccess {
         nodes.extend(earlier.filter(conflicts).flat_map(|earlier| &earlier.nodes));
     }
 
-    /// Notes that `nodes` were captured after `before`; they are the same if a call failed.
+    /// Notes that `nodes` were captured after `before`.
     fn follow(&mut self, before: &Nodes, nodes: &Nodes) {
-        if nodes != before {
-            self.leaves.retain(|leaf| !before.contains(leaf));
-            self.leaves.extend(nodes);
-        }
+        self.leaves.retain(|leaf| !before.contains(leaf));
+        self.leaves.extend(nodes);
     }
 
     /// Notes the accesses of an operation, or that it is a barrier.

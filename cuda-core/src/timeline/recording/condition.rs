@@ -58,7 +58,7 @@ impl Condition {
         op: &'static str,
         create: impl FnOnce() -> Result<u64>,
     ) -> Result<Self> {
-        let raw = recording.during(op, create)?;
+        let raw = recording.during(op, |_order| create())?;
         let id = super::next_id();
         lock(&recording.outermost().conditions).push(id);
         let (capture, context) = (recording.id(), context.clone());

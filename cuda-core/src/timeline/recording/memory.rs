@@ -76,7 +76,7 @@ impl OpenRecording {
         let kept = self.uses.memory[at].kept.clone();
         kept.ledger().freed_by_graph();
         self.index.remove(self.uses.memory[at].key());
-        let used = self.place_at(at, 0..bytes, Access::Write);
+        let used = PlacedUse { at, range: 0..bytes, access: Access::Write };
         self.change_memory(bound, FREE, used, |stream| {
             // SAFETY: allocated by an operation of this capture, and freed once; the operation comes
             // after all that use the memory, and no later one is captured that does.
@@ -96,7 +96,8 @@ impl OpenRecording {
         let relaxed = RelaxedCaptureMode::enter();
         let relaxed = relaxed.inspect_err(|_| self.uses.is_broken = true)?;
         let used = [used];
-        let (_, made) = self.record(bound, &used, false, || bound.enqueue(op, call));
+        self.enter(&used, false);
+        let made = self.record(bound, &used, false, || bound.enqueue(op, call)).node;
         drop(relaxed);
         self.uses.traits = self.uses.traits.or(GraphTraits::MEMORY);
         match made {

@@ -20,10 +20,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{
-    Access, Bytes, InGraphs, KeptMemory, Ledger, ONLY_IN_ITS_GRAPH, Touch, key,
-};
-use crate::util::inline_vec::InlineVec;
+use crate::timeline::ledger::{InGraphs, Ledger, ONLY_IN_ITS_GRAPH, Touch, key};
 use crate::util::sync::lock;
 use crate::util::tree::Tree;
 
@@ -35,6 +32,7 @@ mod keep;
 mod locked;
 mod memory;
 mod order;
+mod place;
 mod reach;
 pub(crate) mod streams;
 mod together;
@@ -54,7 +52,8 @@ pub(crate) use uses::{
 
 use by_access::ByAccess;
 use memory::Allocated;
-use order::{CaptureOrder, Preceded};
+use order::CaptureOrder;
+use place::PlacedUse;
 
 /// A capture. Its streams refer to it, also when it has ended.
 pub(crate) struct Recording {
@@ -107,11 +106,13 @@ struct OpenRecording {
     reached: Vec<Reached>,
 }
 
-/// A use of the memory at an index of [`GraphUses::memory`].
-struct PlacedUse {
-    at: usize,
-    range: Bytes,
-    access: Access,
+/// What became of an operation.
+struct Captured {
+    seq: u64,
+    /// Its last node, if the driver says which one that is.
+    node: Result<Option<Node>>,
+    /// The graph has it, or a part of it; perhaps even though there was an error.
+    is_there: bool,
 }
 
 impl Recording {
@@ -259,12 +260,13 @@ impl Recording {
             Ok(recorded) => recorded,
             Err(error) => return (0, Err(error)),
         };
-        let uses = recorded.place_all(touches);
-        let (seq, result) = recorded.record(bound, uses.as_slice(), touches.is_empty(), enqueue);
-        if let Ok(node) = result {
+        let (uses, is_barrier) = (recorded.place_all(touches), touches.is_empty());
+        let captured = recorded.record(bound, uses.as_slice(), is_barrier, enqueue);
+        recorded.settle(&captured, uses.as_slice(), is_barrier);
+        if let Ok(node) = captured.node {
             recorded.note_node(bound, node, uses.as_slice());
         }
-        (seq, result.map(drop))
+        (captured.seq, captured.node.map(drop))
     }
 
     /// Captures a graph as one operation, which uses all that it uses.
@@ -326,15 +328,16 @@ impl Recording {
         self.open_for(op, touches, &mut guard)?.note(bound, touches, false)
     }
 
-    /// Runs `calls`, during which no operation is captured, and the capture does not end.
+    /// Runs `calls`, during which no operation is captured, and the capture does not end. They get what
+    /// orders the operations.
     pub(crate) fn during<R>(
         &self,
         op: &'static str,
-        calls: impl FnOnce() -> Result<R>,
+        calls: impl FnOnce(Order) -> Result<R>,
     ) -> Result<R> {
         let mut guard = self.lock();
-        self.open(op, &mut guard)?;
-        calls()
+        let order = self.open(op, &mut guard)?.order.kind();
+        calls(order)
     }
 
     /// Ends the recording: `end` makes the driver's calls, before which nothing more is captured.
@@ -375,64 +378,59 @@ impl OpenRecording {
         child: Included<'_>,
         enqueue: impl FnOnce() -> (u64, Result<()>),
     ) -> Result<()> {
-        // Kept before the driver knows of it.
-        child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
-        self.uses.bodies.extend(child.bodies);
-        child.copies.iter().for_each(|copies| self.uses.note_copies(copies.clone()));
-        self.uses.traits = self.uses.traits.or(child.traits);
         let mut uses = Vec::new();
         for memory in child.memory {
             for (range, access) in &memory.uses {
-                uses.push(self.place(&memory.kept, memory.lent, range.clone(), *access));
+                let at = self.place(&memory.kept, memory.lent);
+                uses.push(PlacedUse { at, range: range.clone(), access: *access });
             }
         }
         let is_barrier = uses.is_empty() || child.traits.is_barrier;
-        let node = self.record(bound, &uses, is_barrier, enqueue).1?;
-        self.note_node(bound, node, &[]);
+        // The caller keeps the child meanwhile.
+        let captured = self.record(bound, &uses, is_barrier, enqueue);
+        self.settle(&captured, &uses, is_barrier);
+        if captured.is_there {
+            child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
+            self.uses.bodies.extend(child.bodies);
+            child.copies.iter().for_each(|copies| self.uses.note_copies(copies.clone()));
+            self.uses.traits = self.uses.traits.or(child.traits);
+        }
+        self.note_node(bound, captured.node?, &[]);
         Ok(())
     }
 
-    /// Makes the next operation come after what it conflicts with. `is_barrier`: which memory it uses is
-    /// unknown.
-    fn precede(
-        &mut self,
-        bound: &Bound<'_>,
-        uses: &[PlacedUse],
-        is_barrier: bool,
-    ) -> Result<Preceded> {
-        self.uses.traits.is_barrier |= is_barrier;
-        self.order.precede(bound, uses, is_barrier)
-    }
-
-    /// Captures an operation. Returns its last node, if the driver says which one that is.
+    /// Captures an operation, after those that it conflicts with. `is_barrier`: which memory it uses is
+    /// unknown. What it uses is not entered: see [`OpenRecording::settle`].
     fn record(
         &mut self,
         bound: &Bound<'_>,
         uses: &[PlacedUse],
         is_barrier: bool,
         enqueue: impl FnOnce() -> (u64, Result<()>),
-    ) -> (u64, Result<Option<Node>>) {
-        match self.precede(bound, uses, is_barrier) {
-            Ok(preceded) => {
-                let (seq, result) = enqueue();
-                let noted = self.order.captured(bound, uses, preceded, seq);
-                self.uses.is_broken |= noted.is_err();
-                (seq, result.and(noted))
-            }
-            Err(error) => (0, Err(error)),
-        }
+    ) -> Captured {
+        let preceded = match self.order.precede(bound, uses, is_barrier) {
+            Ok(preceded) => preceded,
+            Err(error) => return Captured { seq: 0, node: Err(error), is_there: false },
+        };
+        let (seq, result) = enqueue();
+        let last = || self.uses.last_node(bound.timeline());
+        let is_there = result.is_ok() || !preceded.is_unchanged(bound, last);
+        let uses = if is_there { uses } else { &[] };
+        let noted = self.order.captured(bound, uses, preceded, seq);
+        self.uses.is_broken |= noted.is_err();
+        Captured { seq, node: result.and(noted), is_there }
     }
 
     /// Notes that work of other code, before or after this call, uses `touches`. `ended`: all of it is
     /// enqueued.
     fn note(&mut self, bound: &Bound<'_>, touches: &[Touch<'_>], ended: bool) -> Result<()> {
         let (uses, is_barrier) = (self.place_all(touches), touches.is_empty());
+        let uses = uses.as_slice();
+        // In any case: that work may be in the graph already.
+        self.enter(uses, is_barrier);
         let node = match &mut self.order {
-            CaptureOrder::Access(by_access) => {
-                self.uses.traits.is_barrier |= is_barrier;
-                by_access.note(bound, uses.as_slice(), ended)
-            }
-            _ => self.record(bound, uses.as_slice(), is_barrier, || (bound.count(), Ok(()))).1,
+            CaptureOrder::Access(by_access) => by_access.note(bound, uses, ended),
+            _ => self.record(bound, uses, is_barrier, || (bound.count(), Ok(()))).node,
         }?;
         self.note_node(bound, node, &[]);
         Ok(())
@@ -446,45 +444,6 @@ impl OpenRecording {
             let keys = uses.iter().map(key).collect();
             self.uses.note_node(bound, node, keys);
         }
-    }
-
-    /// Notes uses of memory, which is kept from now on.
-    fn place_all(&mut self, touches: &[Touch<'_>]) -> InlineVec<PlacedUse, 8> {
-        let mut uses = InlineVec::new();
-        touches.iter().for_each(|touch| uses.push(|| self.place_touch(touch)));
-        uses
-    }
-
-    fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
-        let ledger = touch.ledger.get();
-        // Found first: most operations use memory that earlier ones have used.
-        let known = ledger.shared().and_then(|shared| self.index.get(key(shared)).copied());
-        if let Some(at) = known {
-            let (range, access) = (touch.range.clone(), touch.access);
-            return self.place_at(at, range, access);
-        }
-        let is_lent = touch.in_graphs == InGraphs::Lent;
-        self.place(&ledger.keep(), is_lent, touch.range.clone(), touch.access)
-    }
-
-    fn place(&mut self, kept: &KeptMemory, lent: bool, range: Bytes, access: Access) -> PlacedUse {
-        let next = self.uses.memory.len();
-        let at = *self.index.get_or_insert_with(key(kept.ledger()), || next);
-        if at == next {
-            let kept = kept.clone();
-            self.uses.memory.push(UsedMemory { kept, uses: Vec::new(), lent, count: 0 });
-            if let CaptureOrder::Streams(ledgers) = &mut self.order {
-                ledgers.push(Ledger::default());
-            }
-        }
-        self.place_at(at, range, access)
-    }
-
-    fn place_at(&mut self, at: usize, range: Bytes, access: Access) -> PlacedUse {
-        let memory = &mut self.uses.memory[at];
-        memory.add(range.clone(), access);
-        memory.count += 1;
-        PlacedUse { at, range, access }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The order of a capture's operations among each other.
 
 use super::by_access::{ByAccess, PrecededByAccess};
-use super::dependencies::last_node;
-use super::{Node, PlacedUse};
+use super::dependencies::{last_node, state};
+use super::{Node, Order, PlacedUse};
 use crate::error::Result;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, Ledger, Use};
@@ -22,8 +22,34 @@ pub(super) enum Preceded {
     Access(PrecededByAccess),
 }
 
+impl Preceded {
+    /// Whether the stream is certainly as [`CaptureOrder::precede`] left it: nothing was captured on it.
+    /// `last` is the node of the last operation on it, as far as is known.
+    #[cold]
+    pub(super) fn is_unchanged(
+        &self,
+        bound: &Bound<'_>,
+        last: impl FnOnce() -> Option<Node>,
+    ) -> bool {
+        let before = match self {
+            Self::Access(preceded) => preceded.before.clone(),
+            // After a wait there are other nodes, too.
+            Self::Chain | Self::Streams(_) => last().into_iter().collect(),
+        };
+        state(bound.raw()).is_ok_and(|(_, now)| now == before)
+    }
+}
+
 impl CaptureOrder {
-    /// See [`OpenRecording::precede`](super::OpenRecording::precede).
+    pub(super) fn kind(&self) -> Order {
+        match self {
+            Self::Chain => Order::Chain,
+            Self::Streams(_) => Order::Streams,
+            Self::Access(_) => Order::Access,
+        }
+    }
+
+    /// Makes the next operation come after what it conflicts with.
     pub(super) fn precede(
         &mut self,
         bound: &Bound<'_>,

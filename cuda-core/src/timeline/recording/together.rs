@@ -28,8 +28,9 @@ impl Recording {
         let recorded = self.open(op, &mut guard)?;
         let (mut preceded, mut result) = (Vec::with_capacity(parts.len()), Ok(()));
         for CapturedPart { bound, touches } in parts {
-            let uses = recorded.place_all(touches);
-            match recorded.precede(bound, uses.as_slice(), touches.is_empty()) {
+            let (uses, is_barrier) = (recorded.place_all(touches), touches.is_empty());
+            recorded.enter(uses.as_slice(), is_barrier);
+            match recorded.order.precede(bound, uses.as_slice(), is_barrier) {
                 Ok(before) => preceded.push((bound, uses, before)),
                 Err(error) => {
                     result = Err(error);

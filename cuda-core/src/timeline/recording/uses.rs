@@ -46,11 +46,22 @@ impl GraphUses {
 
     /// Notes what an operation uses that was captured on the stream, by its last node.
     pub(super) fn note_node(&mut self, bound: &Bound<'_>, node: Node, keys: Box<[usize]>) {
-        let (id, context) = (bound.timeline().id(), bound.core().context().clone());
-        // Each is numbered when it is made.
-        let at = self.streams.iter().position(|known| *known == id).unwrap_or(0);
-        let on = CapturedOn { device: context.device().ordinal(), stream: (0, at as u32) };
+        let context = bound.core().context().clone();
+        let stream = (0, self.number_of(bound.timeline()));
+        let on = CapturedOn { device: context.device().ordinal(), stream };
         self.by_node.push(NodeUses { node, keys, context, on });
+    }
+
+    /// The node of the last operation that was noted on the stream.
+    pub(super) fn last_node(&self, stream: &Timeline) -> Option<Node> {
+        let number = self.number_of(stream);
+        let mut last_first = self.by_node.iter().rev();
+        last_first.find(|known| known.on.stream.1 == number).map(|known| known.node)
+    }
+
+    /// Each stream is numbered when it is made.
+    fn number_of(&self, stream: &Timeline) -> u32 {
+        self.streams.iter().position(|known| *known == stream.id()).unwrap_or(0) as u32
     }
 }
 

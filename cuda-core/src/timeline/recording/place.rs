@@ -1,0 +1,70 @@
+//! The memory that a capture lists, and what its operations do to it.
+
+use super::order::CaptureOrder;
+use super::{Captured, OpenRecording, UsedMemory};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, KeptMemory, Ledger, Touch, key};
+use crate::util::inline_vec::InlineVec;
+
+/// A use of the memory at an index of [`GraphUses::memory`](super::GraphUses::memory).
+pub(super) struct PlacedUse {
+    pub(super) at: usize,
+    pub(super) range: Bytes,
+    pub(super) access: Access,
+}
+
+impl OpenRecording {
+    /// Lists the memory, which is kept from now on, and returns where. The uses are not
+    /// [entered](Self::enter).
+    pub(super) fn place_all(&mut self, touches: &[Touch<'_>]) -> InlineVec<PlacedUse, 8> {
+        let mut uses = InlineVec::new();
+        touches.iter().for_each(|touch| uses.push(|| self.place_touch(touch)));
+        uses
+    }
+
+    pub(super) fn place_touch(&mut self, touch: &Touch<'_>) -> PlacedUse {
+        let ledger = touch.ledger.get();
+        // Found first: most operations use memory that earlier ones have used.
+        let known = ledger.shared().and_then(|shared| self.index.get(key(shared)).copied());
+        let is_lent = touch.in_graphs == InGraphs::Lent;
+        let at = known.unwrap_or_else(|| self.place(&ledger.keep(), is_lent));
+        PlacedUse { at, range: touch.range.clone(), access: touch.access }
+    }
+
+    pub(super) fn place(&mut self, kept: &KeptMemory, lent: bool) -> usize {
+        let next = self.uses.memory.len();
+        let at = *self.index.get_or_insert_with(key(kept.ledger()), || next);
+        if at == next {
+            let kept = kept.clone();
+            self.uses.memory.push(UsedMemory { kept, uses: Vec::new(), lent, count: 0 });
+            if let CaptureOrder::Streams(ledgers) = &mut self.order {
+                ledgers.push(Ledger::default());
+            }
+        }
+        at
+    }
+
+    /// Enters what an operation uses. If the driver refused it, lets go of what no other operation uses.
+    pub(super) fn settle(&mut self, captured: &Captured, uses: &[PlacedUse], is_barrier: bool) {
+        if captured.is_there {
+            return self.enter(uses, is_barrier);
+        }
+        while let Some(unused) = self.uses.memory.last().filter(|memory| memory.count == 0) {
+            self.index.remove(unused.key());
+            // The caller has the memory, too, so nothing is freed under the lock.
+            self.uses.memory.pop();
+            if let CaptureOrder::Streams(ledgers) = &mut self.order {
+                ledgers.pop();
+            }
+        }
+    }
+
+    /// Enters what an operation of the graph uses.
+    pub(super) fn enter(&mut self, uses: &[PlacedUse], is_barrier: bool) {
+        self.uses.traits.is_barrier |= is_barrier;
+        for PlacedUse { at, range, access } in uses {
+            let memory = &mut self.uses.memory[*at];
+            memory.add(range.clone(), *access);
+            memory.count += 1;
+        }
+    }
+}
