@@ -28,7 +28,7 @@ const LEFT_OUT: [(Tag, &str); 4] = [
 
 /// Modules of the GPU suite that are fast enough for Miri, beside those that go by addresses; the sim suite
 /// covers the paths of the others, with less data.
-const GPU_MODULES: &str = "guards contexts streams events errors harness";
+const GPU_MODULES: &str = "guards contexts streams events errors harness dlpack";
 
 /// Number of Miri processes at a time. Each keeps one core busy.
 const AT_A_TIME: usize = 2;

@@ -254,7 +254,8 @@ impl Tensor {
         let dl_tensor = DLTensor {
             data: match self.shape().contains(&0) {
                 true => ptr::null_mut(),
-                false => ptr::with_exposed_provenance_mut(address as usize),
+                // Of device memory, which the host does not access by it.
+                false => ptr::without_provenance_mut(address as usize),
             },
             device: DLDevice {
                 device_type: DLDevice::CUDA,

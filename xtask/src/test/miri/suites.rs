@@ -26,10 +26,11 @@ impl Provenance {
     }
 }
 
-/// Tests whose host code accesses memory by an address that the driver returned: the beginnings of
-/// their paths.
-const BY_ADDRESS: &str = "counts::memory::managed_ counts::tensors:: faults::managed:: managed:: \
-    pinned_cache::f09_cached_memory_is_mapped:: pointers::f09_mapped:: soundness::managed::";
+/// Tests whose host code accesses memory by an address that the driver returned, or is given a stream by
+/// its number: the beginnings of their paths.
+const BY_ADDRESS: &str = "counts::memory::managed_ counts::tensors:: dlpack::e_consumers_ \
+    faults::managed:: managed:: pinned_cache::f09_cached_memory_is_mapped:: pointers::f09_mapped:: \
+    soundness::managed::";
 
 /// The arguments that select tests for cargo, and the samples that have a share of them.
 pub(super) struct Suite {
