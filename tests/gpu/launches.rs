@@ -258,7 +258,9 @@ gpu_test! {
             Some(cuda_sys::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
         );
         let text = error.to_string();
-        assert!(text.starts_with("cuLaunchKernelEx: `nothing`: CUDA_ERROR_COOPERATIVE"), "{text}");
+        let asked = format!("grid {}, block 1024", resident + 1);
+        let start = format!("cuLaunchKernelEx: `nothing`, {asked}: CUDA_ERROR_COOPERATIVE");
+        assert!(text.starts_with(&start) && text.contains("`Function::max_active_blocks`"), "{text}");
         assert!(!error.is_sticky());
         stream.synchronize()
     }
@@ -465,12 +467,17 @@ gpu_test! {
             let mut launch = stream.kernel(&nothing).grid(8).block(32).cluster(2).programmatic();
             // SAFETY: no parameter.
             unsafe { launch.launch() }?;
+            let add_one = kernels::get(&context, "add_one")?;
+            // Of a kernel with parameters that it was not given.
+            let mut launch = stream.kernel(&add_one).grid(8).block(32).cluster(2);
             assert!(launch.max_cluster_size()? >= 2);
             assert!(launch.max_active_clusters()? >= 1);
             // The grid is no multiple of the cluster.
             // SAFETY: no parameter.
-            let error = unsafe { stream.kernel(&nothing).grid(7).cluster(2).launch() };
-            assert!(error.is_err());
+            let refused = unsafe { stream.kernel(&nothing).grid(7).cluster(2).launch() };
+            let refused = refused.expect_err("seven blocks in clusters of two").to_string();
+            assert!(refused.contains("grid 7, block 1, cluster 2"), "{refused}");
+            assert!(refused.contains("a multiple of the cluster"), "{refused}");
         }
         stream.synchronize()
     }

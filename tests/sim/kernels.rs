@@ -86,6 +86,19 @@ fn m_typed_kernels_launch() -> Result<()> {
         // SAFETY: both have 50 elements.
         unsafe { of_some.on(stream, 4.0, some, &mut z, 50).elements(50).launch() }?;
         assert_eq!(stream.download_vec(&z)?, [7.0; 50]);
+        let ones = stream.upload_new(&[1.0f32; 50])?;
+        let launch = stream.kernel(function).elements(50).arg(1.0f32).arg(Some(&ones));
+        // SAFETY: both have 50 elements.
+        unsafe { launch.arg(Some(&mut z)).arg(50u32).launch() }?;
+        assert_eq!(stream.download_vec(&z)?, [8.0; 50]);
+        // Rows of their own: the first one.
+        let mut rows = stream.context().alloc_pitched::<f32>(50, 2)?;
+        stream.copy(&z, rows.row_mut(0)?)?;
+        // SAFETY: both have 50 elements.
+        unsafe { saxpy.on(stream, 1.0, &ones, &mut rows, 50).elements(50).launch() }?;
+        // SAFETY: both have 50 elements.
+        unsafe { saxpy.on(stream, 1.0, &rows, &mut z, 50).elements(50).launch() }?;
+        assert_eq!(stream.download_vec(&z)?, [17.0; 50]);
         let in_place = in_place::load(module)?;
         // SAFETY: the kernel accesses none of no elements.
         unsafe { in_place.on(stream, None, 0).block(1).launch() }?;

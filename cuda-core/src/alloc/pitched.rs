@@ -17,7 +17,7 @@ use crate::util::by_parts::debug_by;
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///
 /// The rows are [`pitch`](Self::pitch) bytes apart, a distance that the driver chooses. The bytes
-/// between them belong to no row.
+/// between them belong to no row. A kernel is given the buffer like any other, and its pitch.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

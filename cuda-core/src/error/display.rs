@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cuda_sys::{CUgraphExecUpdateResult, LoadError};
+use cuda_sys::{CUgraphExecUpdateResult, CUresult, LoadError};
 
 use super::text::{counted, describe, on_lines_of_its_own, shortage, visible_devices, within};
 use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError, NcclError, Rejected};
@@ -19,6 +19,11 @@ impl fmt::Display for Error {
                     )?;
                 }
                 match *code {
+                    // Exceptions of a kernel.
+                    CUresult(700 | 710 | 714..=719) => f.write_str(
+                        "; with CUDA_LAUNCH_BLOCKING=1 the launch of the kernel itself returns the \
+                         error, and compute-sanitizer names the instruction",
+                    ),
                     cuda_sys::CUDA_ERROR_NO_DEVICE => visible_devices(f),
                     cuda_sys::CUDA_ERROR_NOT_READY if *op == ELAPSED => {
                         f.write_str("; call `synchronize` on the later event first")
@@ -109,7 +114,9 @@ impl fmt::Display for Error {
                     _ => Ok(()),
                 }
             }
-            Self::ContextInUse => f.write_str("the context is still in use"),
+            Self::ContextInUse => f.write_str(
+                "the context is still in use: by clones, streams, buffers, events or guards; drop them first",
+            ),
             Self::GivenUp { what } => {
                 write!(f, "{what} was given up: whether the driver has released it is unknown")
             }
@@ -140,6 +147,9 @@ impl fmt::Display for Error {
                     LAUNCH => {
                         "load or allocate it in the stream's context; the kernels of a `Library` \
                          belong to all"
+                    }
+                    "Communicator::on" => {
+                        "each rank takes a stream of its own context, in the order of the contexts"
                     }
                     _ => "make it in the stream's context, or use a stream of its own",
                 };

@@ -77,6 +77,8 @@ pub enum LaunchError {
     Refused {
         /// The kernel.
         kernel: String,
+        /// Its grid, block and, if there are any, clusters and dynamic shared memory.
+        asked: String,
         /// The driver's code.
         code: CUresult,
     },
@@ -112,8 +114,18 @@ impl fmt::Display for LaunchError {
                     "{LAUNCH}: `{kernel}`: {what}: {asked} asked for, at most {limit} possible"
                 )
             }
-            Self::Refused { kernel, code } => {
-                write!(f, "{LAUNCH}: `{kernel}`: {}", describe(*code))
+            Self::Refused { kernel, asked, code } => {
+                write!(f, "{LAUNCH}: `{kernel}`, {asked}: {}", describe(*code))?;
+                f.write_str(match *code {
+                    cuda_sys::CUDA_ERROR_INVALID_CLUSTER_SIZE => {
+                        "; the grid is to be a multiple of the cluster in each dimension, and \
+                         `Launch::max_cluster_size` says how large that may be"
+                    }
+                    cuda_sys::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => {
+                        "; `Function::max_active_blocks` says how many blocks fit each multiprocessor"
+                    }
+                    _ => "",
+                })
             }
             Self::ArgumentCount { op: LOAD, kernel, expected, given } => write!(
                 f,

@@ -115,7 +115,9 @@ mod tests {
         assert_eq!(
             format!("{lost:?}"),
             "Driver(cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure; \
-             earlier work has failed: only a new process can use the device)"
+             earlier work has failed: only a new process can use the device; with \
+             CUDA_LAUNCH_BLOCKING=1 the launch of the kernel itself returns the error, and \
+             compute-sanitizer names the instruction)"
         );
         assert_eq!(Error::check("cuCtxSynchronize", CUresult(719)), Err(lost));
         assert_eq!(Error::check("cuCtxSynchronize", cuda_sys::CUDA_SUCCESS), Ok(()));

@@ -3,6 +3,7 @@
 
 use super::Function;
 use super::launch::argument::Reach;
+use crate::alloc::pitched::PitchedBuffer;
 use crate::error::{Error, LaunchError, Result};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
@@ -78,6 +79,8 @@ given! {
     [M: Reach] &Slice<'_, T, M>: Reads;
     [M: Reach] &SliceMut<'_, T, M>: Reads;
     [M: Reach] &SharedSlice<T, M>: Reads;
+    [] &PitchedBuffer<T>: Reads;
+    [] &mut PitchedBuffer<T>: Writes;
     [H: StableHost<Element = T>] &Registered<H>: Reads;
     [M: Reach, X] &mut Buffer<T, M, X>: Writes;
     [M: Reach] SliceMut<'_, T, M>: Writes;
@@ -124,7 +127,7 @@ pub fn check(function: &Function, parameters: &[(&'static str, usize)]) -> Resul
 /// |---|---|
 /// | `&[T]` | memory that the kernel reads: `&buffer`, a shared view, a type that is [passed as](crate::Argument) one |
 /// | `&mut [T]` | memory that it may write: `&mut buffer`, an exclusive view |
-/// | `Option<&[T]>`, `Option<&mut [T]>` | the same for a pointer that may be null: `Some` view of device memory, or `None` |
+/// | `Option<&[T]>`, `Option<&mut [T]>` | the same for a pointer that may be null: `Some` view of device memory, or `None`; `bias.as_ref().map(DeviceBuffer::as_view)` of an `Option<DeviceBuffer<T>>` |
 /// | `BoundTexture`, `BoundSurface` | a texture or a surface that is bound |
 /// | `&Condition` | a [condition](crate::Condition) of a graph, which the kernel sets |
 /// | any other type | a value of it: a number, `bool`, a struct of [`pod!`](crate::pod!) |
@@ -210,6 +213,12 @@ macro_rules! kernel {
             [] [$($parameters)*]
         }
     )+};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "kernels are declared as `fn name(a: f32, x: &[f32], y: &mut [f32]);`, perhaps with a \
+             visibility and a symbol, and without generics, `unsafe` or a result"
+        );
+    };
 }
 
 /// The type of one kernel of [`kernel!`](crate::kernel!).
@@ -258,10 +267,21 @@ macro_rules! __kernel_type {
             [$($done)* { $arg &'launch $crate::Condition, 8 }] [$($($rest)*)?]
         }
     };
+    ($head:tt [$($done:tt)*] [$arg:ident: &$($rest:tt)*]) => {
+        ::core::compile_error!(::core::concat!(
+            "the memory `", ::core::stringify!($arg), "` is declared as a slice: `&[T]` if the kernel \
+             reads it, `&mut [T]` if it may write it"
+        ));
+    };
     ($head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
         $crate::__kernel_type! { $head
             [$($done)* { $arg $t, <$t as $crate::kernel::ByValue>::SIZE }] [$($($rest)*)?]
         }
+    };
+    ($head:tt [$($done:tt)*] [$($rest:tt)+]) => {
+        ::core::compile_error!(::core::concat!(
+            "a parameter is declared as `name: type`, not as in `", ::core::stringify!($($rest)+), "`"
+        ));
     };
     (
         [$(#[$attribute:meta])* {$vis:vis} $name:ident $symbol:expr]

@@ -48,7 +48,7 @@ impl Context {
     /// calls the driver.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// [`Error::Capturing`]; the driver's, among them errors of earlier
     /// asynchronous work.
     ///
     /// ```no_run

@@ -126,6 +126,12 @@ macro_rules! pod {
             unsafe impl $crate::Pod for $name {}
         };
     )*};
+    ($($other:tt)*) => {
+        ::core::compile_error!(
+            "`pod!` declares structs with named fields and without generics: `pod! { struct Pair { \
+             first: f32, second: f32 } }`"
+        );
+    };
 }
 
 /// The bytes of a slice.

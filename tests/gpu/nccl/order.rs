@@ -117,6 +117,23 @@ gpu_test! {
 
 gpu_test! {
     needs 2, nccl;
+    fn l_nccl_connects_ranks_by_a_captured_operation() -> Result<()> {
+        let (contexts, streams) = devices(2)?;
+        let ranks = Ranks::init_all(&contexts)?;
+        let mut buffers = buffers(&streams, |rank| vec![1 + rank as u32; 100])?;
+        let graph = Graph::capture_on(contexts.iter().collect::<Vec<_>>(), |on| {
+            ranks.on(on)?.all_reduce_in_place(&mut buffers, Reduction::Sum)
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.launch(&streams[0])?;
+        exec.launch(&streams[0])?;
+        assert_eq!(values(&streams, &buffers)?, vec![vec![6; 100]; 2]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, nccl;
     fn l_nccl_of_all_ranks_in_one_graph() -> Result<()> {
         let (contexts, streams) = devices(2)?;
         let ranks = Ranks::init_all(&contexts)?;

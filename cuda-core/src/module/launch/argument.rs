@@ -1,5 +1,4 @@
-//! Arguments: what can be passed to a kernel, where it is stored until the launch, and what it
-//! accesses.
+//! Arguments: what kernels can be passed, where it is stored until the launch, and what it accesses.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -8,6 +7,7 @@ use std::ptr;
 use cuda_sys::CUdeviceptr;
 
 use super::OP;
+use crate::alloc::pitched::PitchedBuffer;
 use crate::context::Context;
 use crate::context::peer::{self, Confined, Crossing};
 use crate::device::Device;
@@ -31,8 +31,8 @@ use crate::util::inline_vec::InlineVec;
 ///
 /// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
-///   accessed in place; querying its address costs driver calls of its own. An [`Option`] of a view
-///   is a pointer that is null for [`None`].
+///   accessed in place; to ask its address costs driver calls. An [`Option`] of a view, or of a reference
+///   to a buffer, is null for [`None`]. A [`PitchedBuffer`] is the address of its first row.
 /// * Bound textures and surfaces; a [`Condition`] of a graph, by reference.
 /// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
 ///   addresses as `u64`.
@@ -86,6 +86,7 @@ use crate::util::inline_vec::InlineVec;
     message = "`{Self}` cannot be given to a kernel",
     note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values",
     note = "host memory is copied to the device first: `stream.upload_new(&vec)`",
+    note = "a smart pointer is dereferenced by hand: `.arg(&*buffer)`",
     note = "declare a struct of your own by `cuda_core::pod! {{ struct P {{ .. }} }}`"
 )]
 pub trait Argument<'a> {
@@ -109,7 +110,7 @@ pub trait Argument<'a> {
 /// let launch = stream.kernel(&function).arg(&addresses).uses(&rows[0]).uses(&rows[1]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
+#[diagnostic::on_unimplemented(message = "a kernel cannot reach `{Self}`")]
 pub trait DeviceVisible<'a>: sealed::TouchMemory<'a> {}
 
 pub(super) mod sealed {
@@ -127,6 +128,7 @@ pub(super) mod sealed {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {
     type As = A;
 
@@ -138,6 +140,7 @@ impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {
 
 impl<'a, A: sealed::TouchMemory<'a>> DeviceVisible<'a> for A {}
 
+#[diagnostic::do_not_recommend]
 impl<'a, T: Pod> sealed::PushArgument<'a> for T {
     #[inline]
     fn push(self, arguments: &mut Arguments, _: &mut Touched<'a>) {
@@ -189,6 +192,8 @@ memory! {
     [M: Reach] SliceMut<'a, T, M>;
     [M: Reach] Option<Slice<'a, T, M>>;
     [M: Reach] Option<SliceMut<'a, T, M>>;
+    [M: Reach, X] Option<&'a Buffer<T, M, X>>;
+    [M: Reach, X] Option<&'a mut Buffer<T, M, X>>;
 }
 
 /// Memory as an argument: noted like the view that the method makes of it.
@@ -210,6 +215,8 @@ viewed! {
     [M: Reach] &'a Slice<'_, T, M>: clone;
     [M: Reach] &'a SliceMut<'_, T, M>: as_view;
     [M: Reach] &'a SharedSlice<T, M>: as_view;
+    [] &'a PitchedBuffer<T>: as_bytes;
+    [] &'a mut PitchedBuffer<T>: as_bytes_mut;
     [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
     [H: StableHost<Element = T>] &'a Registered<H>: as_view;
     [H: StableHostMut<Element = T>] &'a mut Registered<H>: as_view_mut;
@@ -278,7 +285,6 @@ impl<'a, A: sealed::TouchMemory<'a>> sealed::TouchMemory<'a> for Option<A> {
 struct Unit([u8; UNIT]);
 
 const UNIT: usize = 16;
-const EMPTY: Unit = Unit([0; UNIT]);
 
 /// Bytes of the arguments, each beginning at a unit of its own.
 #[expect(missing_debug_implementations, reason = "only the seal is public")]
@@ -308,7 +314,7 @@ impl Arguments {
         let place = ArgumentPlace { unit: self.units.as_slice().len(), size: bytes.len() };
         for chunk in bytes.chunks(UNIT) {
             self.units.push(|| {
-                let mut unit = EMPTY;
+                let mut unit = Unit([0; UNIT]);
                 unit.0[..chunk.len()].copy_from_slice(chunk);
                 unit
             });

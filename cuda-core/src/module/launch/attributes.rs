@@ -34,7 +34,6 @@ raw_enum! {
 
 // INVARIANT: every value is three numbers, never a pointer.
 /// Attributes of a launch; most have none.
-#[derive(Default)]
 pub(super) struct Attributes(Vec<CUlaunchAttribute>);
 
 // SAFETY: every value is numbers, by the invariant; C's union of values could hold a pointer, which
@@ -44,6 +43,8 @@ unsafe impl Send for Attributes {}
 unsafe impl Sync for Attributes {}
 
 impl Attributes {
+    pub(super) const NONE: Self = Self(Vec::new());
+
     /// Sets an attribute. Its value begins with `words`, whatever the attribute's type.
     fn set(&mut self, id: CUlaunchAttributeID, words: [u32; 3]) {
         let mut value = CUlaunchAttributeValue::default();
@@ -172,7 +173,7 @@ impl<K: StreamKind> Launch<'_, K> {
     }
 
     fn with(mut self, id: CUlaunchAttributeID, words: [u32; 3]) -> Self {
-        self.prepared.attributes.set(id, words);
+        self.prepared.shape.attributes.set(id, words);
         self
     }
 }
@@ -207,6 +208,6 @@ impl<K: StreamKind> Launch<'_, K> {
     }
 
     fn attribute(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
-        self.prepared.attributes.get(id)
+        self.prepared.shape.attributes.get(id)
     }
 }

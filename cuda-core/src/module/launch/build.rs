@@ -28,7 +28,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn grid(mut self, blocks: impl Into<Dimensions>) -> Self {
-        self.prepared.grid = blocks.into();
+        self.prepared.shape.grid = blocks.into();
         self.prepared.is_empty = false;
         self
     }
@@ -45,7 +45,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn block(mut self, threads: impl Into<Dimensions>) -> Self {
-        self.prepared.block = threads.into();
+        self.prepared.shape.block = threads.into();
         self
     }
 
@@ -114,7 +114,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     #[doc(alias("shared_mem_bytes", "sharedMemBytes"))]
     pub fn dynamic_shared(mut self, bytes: usize) -> Self {
-        self.prepared.dynamic_shared = bytes;
+        self.prepared.shape.dynamic_shared = bytes;
         self
     }
 
@@ -187,16 +187,16 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn get_grid(&self) -> Dimensions {
-        if self.prepared.is_empty { Dimensions::from(0) } else { self.prepared.grid }
+        if self.prepared.is_empty { Dimensions::from(0) } else { self.prepared.shape.grid }
     }
 
     /// Threads per [block](Launch::block); 1 by default.
     pub fn get_block(&self) -> Dimensions {
-        self.prepared.block
+        self.prepared.shape.block
     }
 
     /// [Dynamic shared memory](Launch::dynamic_shared) in bytes per block; none by default.
     pub fn get_dynamic_shared(&self) -> usize {
-        self.prepared.dynamic_shared
+        self.prepared.shape.dynamic_shared
     }
 }

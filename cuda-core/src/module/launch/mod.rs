@@ -19,13 +19,14 @@ pub(super) mod argument;
 mod attributes;
 mod dimensions;
 pub(crate) mod limits;
+mod shape;
 
 pub use argument::{Argument, DeviceVisible};
 pub use attributes::MemorySyncDomain;
 pub use dimensions::Dimensions;
 
 use argument::{Arguments, Pointers, Touched};
-use attributes::Attributes;
+use shape::LaunchShape;
 
 /// A launch of a kernel on a stream; made by [`Stream::kernel`].
 ///
@@ -70,12 +71,9 @@ pub struct Launch<'a, K: StreamKind> {
 /// the thread's own cache, in a tenth of the time that a larger block takes.
 struct Prepared<'a> {
     function: LaunchedFunction<'a>,
-    grid: Dimensions,
-    block: Dimensions,
+    shape: LaunchShape,
     /// There are no elements to launch for: the grid, of one block, is not launched.
     is_empty: bool,
-    dynamic_shared: usize,
-    attributes: Attributes,
     arguments: Arguments,
     touched: Touched<'a>,
 }
@@ -100,11 +98,8 @@ impl<'a> Prepared<'a> {
         }
         write! {
             function: function,
-            grid: Dimensions::ONE,
-            block: Dimensions::ONE,
+            shape: LaunchShape::ONE_THREAD,
             is_empty: false,
-            dynamic_shared: 0,
-            attributes: Attributes::default(),
             arguments: Arguments::new(),
             touched: Touched::new(context),
         }
@@ -128,6 +123,16 @@ impl LaunchedFunction<'_> {
             Self::Given(function) => Ok(function),
             Self::LookedUp(function) => Ok(function),
             Self::Failed(error) => Err((**error).clone()),
+        }
+    }
+
+    /// The function, if it is of the stream's context.
+    #[inline]
+    fn on(&self, stream: &Context) -> Result<&Function> {
+        let function = self.get()?;
+        match function.context() == stream {
+            true => Ok(function),
+            false => Err(elsewhere(function, stream)),
         }
     }
 }
@@ -192,17 +197,6 @@ fn elsewhere(function: &Function, stream: &Context) -> Error {
     let what =
         format!("`{name}`, loaded on device {loaded} and given to a stream of device {stream},");
     Error::WrongContext { op: OP, what: what.into() }
-}
-
-/// Names the kernel in the error of its launch, unless earlier work caused the error.
-#[cold]
-fn refused(function: &Function, error: Error) -> Error {
-    match error {
-        Error::Driver { op: OP, code } if !error.is_sticky() => {
-            LaunchError::Refused { kernel: function.name().into(), code }.into()
-        }
-        other => other,
-    }
 }
 
 /// # Kernels
@@ -283,7 +277,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let core = self.stream.core();
         let bound = core.bind_work(OP)?;
         let recording = core.timeline().recording();
-        let priority = || self.prepared.attributes.get(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+        let priority = || self.prepared.shape.attributes.get(CU_LAUNCH_ATTRIBUTE_PRIORITY);
         let notes_priority = recording.is_some() && priority().is_some();
         let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
@@ -310,7 +304,19 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         if recording.is_none() {
             function.users().launched(core.timeline(), seq);
         }
-        result.map_err(|error| refused(function, error))
+        result.map_err(|error| self.refused(error))
+    }
+
+    /// Says in the error of the launch what was asked for, unless earlier work caused the error.
+    #[cold]
+    fn refused(&self, error: Error) -> Error {
+        match (&error, self.prepared.function.get()) {
+            (Error::Driver { op: OP, code }, Ok(function)) if !error.is_sticky() => {
+                let (kernel, asked) = (function.name().into(), self.prepared.shape.to_string());
+                LaunchError::Refused { kernel, asked, code: *code }.into()
+            }
+            _ => error,
+        }
     }
 
     /// The launch for no elements, which is only checked.
@@ -325,31 +331,12 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     // Inlined, so that the result needs no memory.
     #[inline(always)]
     fn check(&mut self) -> Result<Checked<'_, 'a>> {
-        let Prepared {
-            function, grid, block, dynamic_shared, attributes, arguments, touched, ..
-        } = &mut *self.prepared;
-        let function = function.get()?;
-        if function.context() != self.stream.context() {
-            return Err(elsewhere(function, self.stream.context()));
-        }
+        let Prepared { function, shape, arguments, touched, .. } = &mut *self.prepared;
+        let function = function.on(self.stream.context())?;
         let limits = function.limits()?;
-        limits.check_shape(function, *grid, *block)?;
-        let shared = limits.check_shared(function, *dynamic_shared)?;
+        let config = shape.config(function, limits)?;
         limits.check_arguments(OP, function, arguments.sizes())?;
         touched.check(function)?;
-        let attributes = attributes.as_mut_slice();
-        let config = CUlaunchConfig {
-            gridDimX: grid.x,
-            gridDimY: grid.y,
-            gridDimZ: grid.z,
-            blockDimX: block.x,
-            blockDimY: block.y,
-            blockDimZ: block.z,
-            sharedMemBytes: shared,
-            hStream: std::ptr::null_mut(),
-            numAttrs: attributes.len() as u32,
-            attrs: attributes.as_mut_ptr(),
-        };
         Ok(Checked { function, config, arguments, touched })
     }
 
@@ -392,17 +379,29 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self.stream.core().ensure()?;
         let _entered = self.stream.context().enter_briefly()?;
         let stream = self.stream.core().raw();
-        let Checked { function, mut config, .. } = self.check()?;
+        // The arguments do not count, and need not be there.
+        let Prepared { function, shape, .. } = &mut *self.prepared;
+        let function = function.on(self.stream.context())?;
+        let mut config = shape.config(function, function.limits()?)?;
         config.hStream = stream;
         let number = asked(op, 0, |number| call(number, function.as_raw(), &config))?;
         Ok(u32::try_from(number).unwrap_or(0))
     }
 
-    /// The most blocks that a [cluster](Launch::cluster) of this launch may have, given all its
-    /// other settings: `cuOccupancyMaxPotentialClusterSize`.
+    /// The most blocks that a [cluster](Launch::cluster) of this launch may have, given its grid, block
+    /// and shared memory: `cuOccupancyMaxPotentialClusterSize`. It may be asked before there are
+    /// arguments.
     ///
     /// # Errors
-    /// As [`Launch::launch`].
+    /// As [`Launch::launch`], except for arguments.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("reduce")?;
+    /// let most = stream.kernel(&function).grid(64).block(256).max_cluster_size()?;
+    /// let launch = stream.kernel(&function).grid(64).block(256).cluster(most.min(8));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[doc(alias("cuOccupancyMaxPotentialClusterSize", "cudaOccupancyMaxPotentialClusterSize"))]
     pub fn max_cluster_size(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxPotentialClusterSize", |blocks, function, config| {
@@ -412,10 +411,11 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         })
     }
 
-    /// Clusters of this launch that the device holds at once: `cuOccupancyMaxActiveClusters`.
+    /// Clusters of this launch that the device holds at once: `cuOccupancyMaxActiveClusters`. It may be
+    /// asked before there are arguments.
     ///
     /// # Errors
-    /// As [`Launch::launch`].
+    /// As [`Launch::launch`], except for arguments.
     #[doc(alias("cuOccupancyMaxActiveClusters", "cudaOccupancyMaxActiveClusters"))]
     pub fn max_active_clusters(&mut self) -> Result<u32> {
         self.ask("cuOccupancyMaxActiveClusters", |clusters, function, config| {
@@ -428,8 +428,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 debug_by! {
    [K: StreamKind] Launch<'_, K>: |it| "Launch" {
-       function: it.prepared.function.get(), stream: it.stream, grid: it.prepared.grid, block: it.prepared.block,
-       dynamic_shared: it.prepared.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
+       function: it.prepared.function.get(), stream: it.stream, grid: it.prepared.shape.grid, block: it.prepared.shape.block,
+       dynamic_shared: it.prepared.shape.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
    }
 }
 
