@@ -56,7 +56,7 @@
 //!
 //! Operations can be captured: those of a rank by [`Graph::capture`](crate::Graph::capture), those of all
 //! ranks of a process by [`Graph::capture_on`](crate::Graph::capture_on). The graph keeps the communicators.
-//! NCCL connects ranks at their first operation, which must not be a captured one:
+//! NCCL connects ranks at their first operation; with NCCL 2.28 that may be a captured one:
 //!
 //! ```no_run
 //! use cuda_core::nccl::{Ranks, Reduction};
@@ -66,7 +66,6 @@
 //! let group = DeviceGroup::all()?;
 //! let mut sums = group.alloc_zeroed::<f32>(1000)?;
 //! let ranks = Ranks::init_all(group.contexts())?;
-//! ranks.on(group.streams())?.all_reduce_in_place(&mut sums, Reduction::Sum)?; // connects them
 //! let contexts: Vec<_> = group.contexts().collect();
 //! let graph = Graph::capture_on(contexts, |streams| {
 //!     ranks.on(streams)?.all_reduce_in_place(&mut sums, Reduction::Sum)
