@@ -3,6 +3,7 @@
 use cuda_core::{
     Argument, Condition, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Graph,
     LaunchError, Module, PinnedBuffer, Registered, Result, Stream, kernel, pinned::RegisterFlags,
+    pod,
 };
 use cuda_sim::Session;
 use support::{kernels, simulator};
@@ -226,6 +227,49 @@ fn m_a_programs_own_types_are_arguments() -> Result<()> {
         unsafe { launch.launch() }?;
         drop(x);
         assert_eq!(other.download_vec(&y.elements)?, [27.0; 64]);
+        Ok(())
+    })
+}
+
+pod! {
+    struct Light { direction: [f32; 3], strength: f32 }
+}
+
+// SAFETY: `pod!` proves that any bytes are a value, and that it has no padding.
+unsafe impl cuda_sim::Element for Light {}
+
+const SHADE: &str = "
+    .version 7.0
+    .target sm_70
+    .visible .entry shade(
+        .param .align 4 .b8 light[16], .param .u8 on, .param .u64 others, .param .u64 to, .param .u32 n
+    ) { trap; }";
+
+kernel! {
+    fn shade(light: Light, on: bool, others: &[Light], to: &mut [[f32; 2]], n: u32);
+}
+
+/// A program says what its kernels do, with structs among their parameters.
+#[test]
+fn m_declared_kernels_have_structs() -> Result<()> {
+    cuda_sim::kernels! {
+        fn shade(light: Light, on: bool, others: &[Light; n], to: &mut [[f32; 2]; n], n: u32) {
+            if on {
+                let pairs = others.iter().map(|other| [light.strength, other.direction[1]]);
+                to.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair);
+            }
+        }
+    }
+    run(|stream, _| {
+        let shade = shade::load(&Module::from_ptx(stream.context(), SHADE)?)?;
+        let light = |strength| Light { direction: [0.0, 2.0 * strength, 0.0], strength };
+        let others = stream.upload_new(&[light(1.0), light(2.0)])?;
+        let mut to = stream.alloc_zeroed::<[f32; 2]>(2)?;
+        for (on, expected) in [(false, [[0.0; 2]; 2]), (true, [[7.0, 2.0], [7.0, 4.0]])] {
+            // SAFETY: both have two elements.
+            unsafe { shade.on(stream, light(7.0), on, &others, &mut to, 2).launch() }?;
+            assert_eq!(stream.download_vec(&to)?, expected);
+        }
         Ok(())
     })
 }

@@ -33,7 +33,7 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 
 pub use config::{Config, Mode};
-pub use engine::element::Element;
+pub use engine::element::{ByValue, Element};
 pub use engine::kernel::{Arguments, LaunchAttributes, Memory, Region, Trap, register_kernel};
 #[doc(hidden)]
 pub use engine::kernel::{register_declared_kernel, run_kernel_body};

@@ -1,34 +1,73 @@
-//! Numbers as kernels see them.
+//! Values as kernels see them.
 
-/// A number that a parameter or an array of a kernel can have.
-pub trait Element: Copy + sealed::Bytes {}
+use std::slice;
 
-pub(crate) mod sealed {
-    /// A number as its bytes, in the order of the device.
-    pub trait Bytes {
-        /// From exactly as many bytes as the number has.
-        fn read(bytes: &[u8]) -> Self;
-
-        fn write(self, to: &mut Vec<u8>);
-    }
-}
+/// A value that a parameter or an array of a kernel can have: a number, an array, or a struct of a
+/// program's own. For `f16` and `bf16` there is `u16`, their bits.
+///
+/// # Safety
+/// Any bytes are a value of the type, which has no padding. `cuda_core::Pod` asks for the same.
+///
+/// ```
+/// cuda_core::pod! {
+///     struct Light { direction: [f32; 3], strength: f32 }
+/// }
+/// // SAFETY: `pod!` proves it.
+/// unsafe impl cuda_sim::Element for Light {}
+///
+/// cuda_sim::kernels! {
+///     // __global__ void shade(Light light, float *to, unsigned n)
+///     fn shade(light: Light, to: &mut [f32; n], n: u32) {
+///         to.fill(light.strength);
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a declared kernel cannot have `{Self}`",
+    note = "a struct without padding: `unsafe impl cuda_sim::Element for {Self} {{}}`",
+    note = "for anything else `cuda_sim::register_kernel` takes a kernel as two closures"
+)]
+pub unsafe trait Element: Copy + 'static {}
 
 macro_rules! elements {
     ($($number:ty)*) => {
         $(
-            impl Element for $number {}
-
-            impl sealed::Bytes for $number {
-                fn read(bytes: &[u8]) -> Self {
-                    Self::from_le_bytes(bytes.try_into().expect("the bytes of one number"))
-                }
-
-                fn write(self, to: &mut Vec<u8>) {
-                    to.extend(self.to_le_bytes());
-                }
-            }
+            // SAFETY: a number of the processor's.
+            unsafe impl Element for $number {}
         )*
     };
 }
 
 elements!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
+
+// SAFETY: elements one behind the other.
+unsafe impl<T: Element, const N: usize> Element for [T; N] {}
+
+/// A parameter that is passed by value: an [`Element`], or `bool`.
+pub trait ByValue: Sized {
+    /// From exactly as many bytes as the value has.
+    #[doc(hidden)]
+    fn read(bytes: &[u8]) -> Self;
+}
+
+// So that the error is about an element.
+#[diagnostic::do_not_recommend]
+impl<T: Element> ByValue for T {
+    fn read(bytes: &[u8]) -> Self {
+        assert_eq!(bytes.len(), size_of::<Self>(), "the bytes of one value");
+        // SAFETY: so many bytes, of which any are a value; they need not be aligned.
+        unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() }
+    }
+}
+
+impl ByValue for bool {
+    fn read(bytes: &[u8]) -> Self {
+        bytes.iter().any(|byte| *byte != 0)
+    }
+}
+
+/// The bytes of elements, in the order of the device, which is the host's.
+pub(super) fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: without padding all bytes are initialised; the lifetime is that of the borrow.
+    unsafe { slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}

@@ -23,7 +23,7 @@ pub(crate) use registry::any_registered;
 use registry::{Kernel, registered};
 pub use registry::{register_declared_kernel, register_kernel};
 
-use super::element::Element;
+use super::element::{ByValue, Element, bytes_of};
 use crate::engine::work::{AccessKind, Place};
 use crate::handle::Id;
 use crate::memory::block::Phase;
@@ -130,13 +130,13 @@ impl Arguments {
         &self.parameters[index]
     }
 
-    /// A parameter that is a number.
+    /// A parameter that is passed by value.
     ///
     /// # Panics
     /// If it has another size.
     #[must_use]
     #[track_caller]
-    pub fn value<T: Element>(&self, index: usize) -> T {
+    pub fn value<T: ByValue>(&self, index: usize) -> T {
         let bytes = self.bytes(index);
         let size = size_of::<T>();
         assert!(bytes.len() == size, "parameter {index} has {} bytes, not {size}", bytes.len());
@@ -258,9 +258,10 @@ impl Memory<'_> {
     /// The fault of an address where no declared region begins.
     pub fn slice<T: Element>(&mut self, address: u64) -> Result<Vec<T>, Trap> {
         let mut bytes = vec![0; self.declared(address)?];
-        if !bytes.is_empty() {
-            self.read(address, &mut bytes)?;
+        if bytes.is_empty() {
+            return Ok(Vec::new());
         }
+        self.read(address, &mut bytes)?;
         Ok(bytes.chunks_exact(size_of::<T>()).map(T::read).collect())
     }
 
@@ -283,9 +284,8 @@ impl Memory<'_> {
     /// # Errors
     /// The fault of an address that is in no allocation.
     pub fn write_slice<T: Element>(&mut self, address: u64, elements: Vec<T>) -> Result<(), Trap> {
-        let mut bytes = Vec::with_capacity(elements.len() * size_of::<T>());
-        elements.into_iter().for_each(|element| element.write(&mut bytes));
-        if bytes.is_empty() { Ok(()) } else { self.write(address, &bytes) }
+        let bytes = bytes_of(&elements);
+        if bytes.is_empty() { Ok(()) } else { self.write(address, bytes) }
     }
 
     /// The size of the declared region that begins at this address.

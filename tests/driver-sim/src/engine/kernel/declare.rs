@@ -1,9 +1,10 @@
 //! Kernels declared with their parameters, as their C++ declares them.
 
 /// Registers kernels by what they do, each in one function: from its parameters follows what a launch
-/// touches, and in its body they have their types. A parameter is a number, or `&[T; len]` for elements
-/// that the kernel reads, or `&mut [T; len]` for elements that it writes and may read; `len`, any integer,
-/// may name parameters that are numbers. `in launch` after the parameters gives the launch's
+/// touches, and in its body they have their types. A parameter is a value: a number, `bool`, an array, a
+/// struct that is an [`Element`](crate::Element); or `&[T; len]` for elements that the kernel reads, or
+/// `&mut [T; len]` for elements that it writes and may read; `len`, any integer, may name parameters that
+/// are numbers. `in launch` after the parameters gives the launch's
 /// [`Arguments`](crate::Arguments) a name, for its grid and block.
 ///
 /// The body runs once for a launch, not once for each thread. A launch of a kernel whose parameters have
@@ -106,7 +107,13 @@ mod tests {
                 let _ = (a, x);
                 y.fill(n as u8);
             }
+            fn of_values(pair: [f32; 2], on: bool, rows: &mut [[f32; 4]; 2]) {
+                if on {
+                    rows[1][..2].copy_from_slice(&pair);
+                }
+            }
         }
+        assert!(registered("of_values", &[8, 1, 8]).is_some());
         assert!(registered("declared", &[4, 8, 8, 2]).is_some());
         assert!(registered("declared", &[4, 8, 8, 4]).is_none());
         assert!(registered("declared", &[4, 8, 8]).is_none());
