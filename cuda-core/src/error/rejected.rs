@@ -62,8 +62,9 @@ mod tests {
     fn it_says_what_the_error_says_and_turns_into_it() {
         struct Plain;
         let rejected = Rejected::new(Error::ContextInUse, Plain);
-        assert_eq!(format!("{rejected:?}"), "Rejected(ContextInUse(the context is still in use))");
-        assert_eq!(rejected.to_string(), "the context is still in use");
+        let said = "the context is still in use: by clones, streams, buffers, events or guards; drop them first";
+        assert_eq!(format!("{rejected:?}"), format!("Rejected(ContextInUse({said}))"));
+        assert_eq!(rejected.to_string(), said);
         assert!(std::error::Error::source(&rejected).is_none(), "nothing is said twice");
         assert_eq!(Error::from(rejected), Error::ContextInUse);
     }

@@ -267,12 +267,6 @@ macro_rules! __kernel_type {
             [$($done)* { $arg &'launch $crate::Condition, 8 }] [$($($rest)*)?]
         }
     };
-    ($head:tt [$($done:tt)*] [$arg:ident: &$($rest:tt)*]) => {
-        ::core::compile_error!(::core::concat!(
-            "the memory `", ::core::stringify!($arg), "` is declared as a slice: `&[T]` if the kernel \
-             reads it, `&mut [T]` if it may write it"
-        ));
-    };
     ($head:tt [$($done:tt)*] [$arg:ident: $t:ty $(, $($rest:tt)*)?]) => {
         $crate::__kernel_type! { $head
             [$($done)* { $arg $t, <$t as $crate::kernel::ByValue>::SIZE }] [$($($rest)*)?]
