@@ -121,7 +121,8 @@ impl fmt::Display for Error {
                 write!(f, "{what} was given up: whether the driver has released it is unknown")
             }
             Self::Capturing { op: op @ "cuCtxSynchronize" } => {
-                write!(f, "{op}: a stream of the context is being captured, which this would end")
+                write!(f, "{op}: a stream of the context is being captured, which this would end, or has ended if \
+                     it began meanwhile")
             }
             Self::Capturing { op } => write!(
                 f,

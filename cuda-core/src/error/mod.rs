@@ -245,7 +245,7 @@ pub enum Error {
     /// and cannot wait for earlier work on it; the capture is not disturbed. For the legacy default
     /// stream also while a blocking stream of its context is being captured, since CUDA orders the
     /// two. [`Context::synchronize`](crate::Context::synchronize) returns it for captures of this crate,
-    /// too.
+    /// too, and has ended one that began meanwhile.
     #[non_exhaustive]
     Capturing {
         /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation

@@ -8,6 +8,7 @@ use super::contexts::GraphContexts;
 use super::{Graph, KeptUses, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::process::effect::Failed;
 use crate::stream::Stream;
 use crate::timeline::recording::{Condition, Included, Node, Order, Recording, add_child};
 use crate::util::by_parts::debug_by;
@@ -233,8 +234,8 @@ impl Graph {
         let (recording, bound) = bind_captured(stream, op, why)?;
         let add = || {
             // Counted after the call: an event that is recorded meanwhile need not cover it.
-            let added = self.with_raw(|child| add_child(bound.raw(), child));
-            (bound.count(), added)
+            let added = self.with_raw(|child| Ok(add_child(bound.raw(), child)));
+            (bound.count(), added.map_err(Failed::Refused).and_then(|added| added))
         };
         let KeptUses { memory, copies, owners, traits, .. } = &self.uses;
         let why = "the graph allocates memory, so it can be no part of another";

@@ -13,6 +13,7 @@ use super::KeptUses;
 use super::capture::{Capture, bind_captured};
 use crate::error::{Error, Result, check};
 use crate::process::driver::driver_version;
+use crate::process::effect::Failed;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::stream::Stream;
@@ -245,7 +246,7 @@ impl Condition {
         // Counted after the calls: an event that is recorded meanwhile need not cover them.
         let join = || {
             let joined = join(bound.raw(), node);
-            (bound.count(), joined)
+            (bound.count(), joined.map_err(Failed::Unknown))
         };
         let KeptUses { memory, bodies, copies, owners, traits, .. } = &all;
         let child = Included { memory, bodies, copies, owners, traits: *traits };

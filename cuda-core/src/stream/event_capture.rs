@@ -68,7 +68,7 @@ impl EventCapture {
         recording.during(op, |order| match &*lock(&self.record) {
             Some(last) if self.is_last() && last.capture == recording.id() => match order {
                 Order::Chain | Order::Streams => bound.wait_for_event(&last.event, false),
-                // The streams depend on what their operations use, and on nothing else.
+                // Operations come after what they conflict with, and after nothing else.
                 Order::Access => Ok(()),
             },
             _ => Err(Error::NotCapturable { op }),

@@ -207,7 +207,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind_work(op)?;
         let wait = || bound.wait_for(&timeline.at(seq));
         match bound.timeline().recording() {
-            // By data flow, streams depend on what their operations use, and on nothing else.
+            // By data flow, operations come after what they conflict with, and after nothing else.
             Some(recording) => recording.during(op, |order| match order {
                 Order::Chain | Order::Streams => wait(),
                 Order::Access => Ok(()),

@@ -43,9 +43,9 @@ impl Context {
     ///
     /// `cuCtxSynchronize` ends every capture of a stream of the context. So this method refuses to
     /// call it while any code captures a stream that this crate knows, a blocking stream, or this
-    /// thread's default stream. Two kinds of captures are lost, and this method refused: one of a
-    /// non-blocking stream that this crate never saw, and one that another thread begins as this method
-    /// calls the driver.
+    /// thread's default stream. Two kinds of captures are lost all the same, and the method returns the
+    /// error then, too: one of a non-blocking stream that this crate never saw, and one that another thread
+    /// begins as the method calls the driver.
     ///
     /// # Errors
     /// [`Error::Capturing`]; the driver's, among them errors of earlier

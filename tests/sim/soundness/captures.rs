@@ -1,4 +1,5 @@
-//! S45: other code begins and ends captures while the library records an event.
+//! S45: captures that begin and end while the library records an event, or waits; and what captures do
+//! not have in the end.
 
 use std::ptr;
 use std::sync::mpsc;
@@ -14,6 +15,7 @@ use cuda_sys::{
     CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUresult, CUstream, cuGraphDestroy, cuStreamBeginCapture_v2,
     cuStreamEndCapture, cuStreamIsCapturing,
 };
+use support::refusal;
 
 use super::{clean, device, primary};
 
@@ -248,6 +250,40 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
             managed.as_slice()?;
         }
         assert_eq!(stream.download_vec(&y)?, [3; 64]);
+        Ok(())
+    });
+}
+
+/// The graph may have the child's node, whose place in the order is unknown: there is no graph.
+#[test]
+fn s07_a_child_graph_that_may_have_been_included_makes_no_graph() {
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        // By data flow, the dependencies are set before the child is added, too.
+        let update =
+            || Fault::new(CUDA_ERROR_UNKNOWN).function("cuStreamUpdateCaptureDependencies");
+        let add =
+            || Fault::new(CUDA_ERROR_UNKNOWN).function("cuGraphAddChildGraphNode").takes_effect();
+        let faults = [(false, add()), (false, update()), (true, add()), (true, update().nth(2))];
+        for (by_access, fault) in faults {
+            let (mut x, mut y) = (stream.alloc_zeroed::<u32>(64)?, stream.alloc_zeroed::<u32>(64)?);
+            let child = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+            let work = |stream: &Stream| {
+                session.inject(fault);
+                assert!(child.include(stream).is_err());
+                stream.fill(&mut y, 3)
+            };
+            let graph = match by_access {
+                false => Graph::capture(&context, work),
+                true => Graph::capture_by_access(&context, work),
+            };
+            drop((child, x));
+            // Unless it is refused, it uses memory that is gone.
+            let launched = graph.and_then(|graph| graph.instantiate()?.launch(&stream));
+            assert!(refusal(launched).contains("where in the graph it is"));
+            stream.synchronize()?;
+        }
         Ok(())
     });
 }

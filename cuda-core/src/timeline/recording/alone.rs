@@ -8,6 +8,7 @@ use super::locked::LockedRecording;
 use super::{Included, OpenRecording, Order, Recording};
 use crate::error::Result;
 use crate::process::driver;
+use crate::process::effect::Failed;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
 
@@ -90,7 +91,7 @@ impl Recording {
         body: CapturedAlone<'_>,
         bound: &Bound<'_>,
         child: Included<'_>,
-        enqueue: impl FnOnce() -> (u64, Result<()>),
+        enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut guard = self.lock();
         body.release(&mut guard);

@@ -9,6 +9,7 @@ use cuda_sys::{
 };
 
 use crate::error::{Result, asked, check};
+use crate::process::effect::{Failed, attempt};
 use crate::process::handle::Handle;
 
 /// A node of a graph, which lives as long as the graph.
@@ -109,15 +110,16 @@ pub(super) fn add_empty(stream: CUstream, before: &Nodes) -> Result<Node> {
 
 /// Captures a graph on the stream, as one node: `cuGraphAddChildGraphNode`. The caller's locks
 /// exclude other uses of the stream and of the child.
-pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<()> {
-    let (graph, before) = state(stream)?;
-    let list = handles(&before);
+pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<(), Failed> {
+    let (graph, before) = state(stream).map_err(Failed::Refused)?;
+    let (list, mut node) = (handles(&before), ptr::null_mut());
     // SAFETY: the graph that is being captured, and nodes of it; adding to it is permitted meanwhile.
-    // The child is live, and copied. The call writes one handle, to an exclusive borrow.
-    let node = asked(CHILD, ptr::null_mut(), |node| unsafe {
-        cu::cuGraphAddChildGraphNode(node, graph, list.as_ptr(), list.len(), child)
+    // The child is live, and copied. The call writes one handle, to a local that outlives it.
+    attempt(CHILD, unsafe {
+        cu::cuGraphAddChildGraphNode(&mut node, graph, list.as_ptr(), list.len(), child)
     })?;
-    set_dependencies(stream, &Nodes::from([Handle(node)]))
+    // If this fails, the graph has the node, and nothing comes after it.
+    set_dependencies(stream, &Nodes::from([Handle(node)])).map_err(Failed::Unknown)
 }
 
 /// The graph that is being captured. The caller's lock excludes other uses of the stream.

@@ -18,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::driver;
+use crate::process::effect::Failed;
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{InGraphs, Ledger, ONLY_IN_ITS_GRAPH, Touch, key};
@@ -275,7 +276,7 @@ impl Recording {
         op: &'static str,
         bound: &Bound<'_>,
         child: Included<'_>,
-        enqueue: impl FnOnce() -> (u64, Result<()>),
+        enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut guard = self.lock();
         let recorded = self.open(op, &mut guard)?;
@@ -376,7 +377,7 @@ impl OpenRecording {
         &mut self,
         bound: &Bound<'_>,
         child: Included<'_>,
-        enqueue: impl FnOnce() -> (u64, Result<()>),
+        enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut uses = Vec::new();
         for memory in child.memory {
@@ -386,8 +387,18 @@ impl OpenRecording {
             }
         }
         let is_barrier = uses.is_empty() || child.traits.is_barrier;
+        // Its node is added by a call of its own, and may be there although the stream is as before. What
+        // comes after it is unknown then.
+        let mut is_unknown = false;
+        let enqueue = || {
+            let (seq, added) = enqueue();
+            is_unknown = matches!(added, Err(Failed::Unknown(_)));
+            (seq, added.map_err(Error::from))
+        };
         // The caller keeps the child meanwhile.
-        let captured = self.record(bound, &uses, is_barrier, enqueue);
+        let mut captured = self.record(bound, &uses, is_barrier, enqueue);
+        captured.is_there |= is_unknown;
+        self.uses.is_broken |= is_unknown;
         self.settle(&captured, &uses, is_barrier);
         if captured.is_there {
             child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));

@@ -23,8 +23,8 @@ pub(super) enum Preceded {
 }
 
 impl Preceded {
-    /// Whether the stream is certainly as [`CaptureOrder::precede`] left it: nothing was captured on it.
-    /// `last` is the node of the last operation on it, as far as is known.
+    /// Whether the stream certainly depends on what it did after [`CaptureOrder::precede`]: the driver has
+    /// captured nothing on it. `last` is the node of the last operation on it, as far as is known.
     #[cold]
     pub(super) fn is_unchanged(
         &self,
@@ -33,7 +33,7 @@ impl Preceded {
     ) -> bool {
         let before = match self {
             Self::Access(preceded) => preceded.before.clone(),
-            // After a wait there are other nodes, too.
+            // After a wait for another stream it depends on more than that, so the answer is no.
             Self::Chain | Self::Streams(_) => last().into_iter().collect(),
         };
         state(bound.raw()).is_ok_and(|(_, now)| now == before)

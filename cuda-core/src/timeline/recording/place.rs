@@ -13,8 +13,8 @@ pub(super) struct PlacedUse {
 }
 
 impl OpenRecording {
-    /// Lists the memory, which is kept from now on, and returns where. The uses are not
-    /// [entered](Self::enter).
+    /// Lists the memory, which is kept unless the operation is [refused](Self::settle), and returns where.
+    /// The uses are not [entered](Self::enter).
     pub(super) fn place_all(&mut self, touches: &[Touch<'_>]) -> InlineVec<PlacedUse, 8> {
         let mut uses = InlineVec::new();
         touches.iter().for_each(|touch| uses.push(|| self.place_touch(touch)));
