@@ -158,11 +158,11 @@ fn prove<P: Clone + Debug>(
 }
 
 /// Runs a program in which no call fails; an error says what is wrong, or what it left behind.
-fn run_alone(mode: Mode, enact: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+fn run_alone(mode: Mode, enact: impl FnOnce(&Session) -> Result<(), String>) -> Result<(), String> {
     let session = support::simulator();
     session.set_mode(mode);
     let failures = cuda_core::drops::failures();
-    let outcome = enact();
+    let outcome = enact(&session);
     cuda_core::drops::flush();
     session.settle();
     cuda_core::drops::flush();

@@ -44,7 +44,7 @@ fn check(modes: impl Strategy<Value = Mode>) {
         };
         program.iter().map(|thread| format!("  thread:\n{}", steps(thread))).collect()
     };
-    let run = |mode, program| run_alone(mode, || enact(program));
+    let run = |mode, program| run_alone(mode, |_session| enact(program));
     prove(CASES, (modes, program), print, run);
 }
 

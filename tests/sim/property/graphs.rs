@@ -2,7 +2,8 @@
 //! memory that they use goes on being used, and anything is dropped at any time.
 //!
 //! A launch does to the model what the operations of its graph do, in the order in which they were
-//! recorded. It must be refused if, and only if, it is not lent all pinned memory that they use.
+//! recorded. It must be refused if, and only if, it is not lent all pinned memory that they use. A graph
+//! has no operation that the driver refused to capture.
 
 mod exec;
 mod memory;
@@ -10,7 +11,7 @@ mod program;
 mod recorded;
 
 use cuda_core::{Allocator, Context, Device, PinnedBuffer, Stream};
-use cuda_sim::Mode;
+use cuda_sim::{Mode, Session};
 use proptest::prelude::*;
 
 use super::outcome::{Departure, Done, pick, take};
@@ -37,13 +38,13 @@ fn check(modes: impl Strategy<Value = Mode>) {
         let steps: String = steps.iter().map(|step| format!("    {step:?}\n")).collect();
         format!("{steps}    then: {end:?}\n")
     };
-    let run = |mode, (steps, end)| run_alone(mode, || enact(steps, end));
+    let run = |mode, (steps, end)| run_alone(mode, |session| enact(session, steps, end));
     prove(CASES, (modes, (program::steps(LONGEST), end)), print, run);
 }
 
 /// An error says which step departs from the model.
-fn enact(steps: Vec<Step>, end: End) -> Result<(), String> {
-    let mut world = World::new().map_err(|departure| departure.to_string())?;
+fn enact(session: &Session, steps: Vec<Step>, end: End) -> Result<(), String> {
+    let mut world = World::new(session).map_err(|departure| departure.to_string())?;
     for (number, step) in steps.into_iter().enumerate() {
         world.act(step).map_err(|departure| format!("step {number}: {departure}"))?;
     }
@@ -53,7 +54,8 @@ fn enact(steps: Vec<Step>, end: End) -> Result<(), String> {
     }
 }
 
-struct World {
+struct World<'s> {
+    session: &'s Session,
     context: Context,
     streams: Vec<Stream>,
     memory: Memories,
@@ -61,13 +63,14 @@ struct World {
     execs: Vec<Exec>,
 }
 
-impl World {
+impl<'s> World<'s> {
     /// Some streams, with memory to begin with.
-    fn new() -> Result<Self, Departure> {
+    fn new(session: &'s Session) -> Result<Self, Departure> {
         let context = Device::get(0)?.context()?;
         let streams = (0..3).map(|_| context.create_stream()).collect::<cuda_core::Result<_>>()?;
         let (graphs, execs) = (Vec::new(), Vec::new());
-        let mut world = Self { context, streams, memory: Memories::default(), graphs, execs };
+        let memory = Memories::default();
+        let mut world = Self { session, context, streams, memory, graphs, execs };
         for value in 0..3 {
             world.act(Step::Alloc { stream: value, allocator: value, value })?;
             world.act(Step::Pin { value: value + 10 })?;
@@ -122,7 +125,9 @@ impl World {
                 }
             }
             Step::Record { how, all } if self.graphs.len() < MOST => {
-                self.graphs.push(Recorded::new(&self.context, &mut self.memory, how, &all)?);
+                let recorded =
+                    Recorded::new(self.session, &self.context, &mut self.memory, how, &all)?;
+                self.graphs.extend(recorded);
             }
             Step::Instantiate { graph } if self.execs.len() < MOST => {
                 if let Some(graph) = pick(&mut self.graphs, graph) {
@@ -141,7 +146,7 @@ impl World {
             }
             Step::Update { exec, all } => {
                 if let Some(exec) = pick(&mut self.execs, exec) {
-                    exec.update(&mut self.memory, &all)?;
+                    exec.update(self.session, &mut self.memory, &all)?;
                 }
             }
             Step::Launch { exec, stream, lent } => {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use cuda_core::{Error, GraphExec, Stream};
+use cuda_sim::Session;
 use cuda_sys::CUDA_ERROR_NOT_SUPPORTED;
 
 use super::memory::Memories;
@@ -72,13 +73,19 @@ impl Exec {
     }
 
     /// Updates it to a graph with the same kinds of operations.
-    pub(super) fn update(&mut self, memory: &mut Memories, all: &[Operands]) -> Done {
+    pub(super) fn update(
+        &mut self,
+        session: &Session,
+        memory: &mut Memories,
+        all: &[Operands],
+    ) -> Done {
         let all = self.nodes.iter().zip(all).map(|(ExecNode { node, .. }, on)| {
             let work = Work { kind: node.op.work.kind, on: *on };
-            Planned { work, ..node.planned }
+            Planned { work, fails: None, ..node.planned }
         });
         let all: Vec<_> = all.collect();
-        let new = Recorded::new(self.exec.context(), memory, self.how, &all)?;
+        let new = Recorded::new(session, self.exec.context(), memory, self.how, &all)?;
+        let new = new.expect("no call fails");
         match unless(new.allocates(), self.exec.update(&new.graph)) {
             Ok(Some(())) => {
                 for (node, new) in self.nodes.iter_mut().zip(new.nodes) {

@@ -71,6 +71,8 @@ pub(super) struct Planned {
     pub(super) second: bool,
     pub(super) inside: Inside,
     pub(super) work: Work,
+    /// The driver refuses this of the operation's calls, unless there are fewer.
+    pub(super) fails: Option<u8>,
 }
 
 /// What an operation of a graph is a part of.
@@ -142,10 +144,11 @@ fn planned() -> impl Strategy<Value = Planned> {
         1 => Just(Inside::Condition),
         1 => any::<bool>().prop_map(|freed| Inside::Scratch { freed }),
     ];
-    (any::<bool>(), inside, work()).prop_map(|(second, inside, mut work)| {
+    let fails = prop_oneof![9 => Just(None), 1 => (1..=4u8).prop_map(Some)];
+    (any::<bool>(), inside, work(), fails).prop_map(|(second, inside, mut work, fails)| {
         if let Inside::Scratch { .. } = inside {
             work.kind = Kind::Copy;
         }
-        Planned { second, inside, work }
+        Planned { second, inside, work, fails }
     })
 }
