@@ -96,6 +96,7 @@ fn verdict(
     let Some(Found { codes, messages }) = misuse else {
         return Err(format!("the misuse compiles, {code} expected"));
     };
+    // Several codes, or the text for none.
     if codes.iter().ne(code.split(' ')) && codes.iter().ne([code]) {
         return Err(format!("the misuse fails with {codes:?}, {code} alone expected"));
     }

@@ -115,14 +115,15 @@ impl fmt::Display for Error {
                 }
             }
             Self::ContextInUse => f.write_str(
-                "the context is still in use: by clones, streams, buffers, events or guards; drop them first",
+                "the context is still in use: by clones, streams, buffers, events or guards; drop \
+                 them first",
             ),
             Self::GivenUp { what } => {
                 write!(f, "{what} was given up: whether the driver has released it is unknown")
             }
             Self::Capturing { op: op @ "cuCtxSynchronize" } => {
-                write!(f, "{op}: a stream of the context is being captured, which this would end, or has ended if \
-                     it began meanwhile")
+                write!(f, "{op}: a stream of the context is being captured, ")?;
+                f.write_str("which this would end, or has ended if it began meanwhile")
             }
             Self::Capturing { op } => write!(
                 f,

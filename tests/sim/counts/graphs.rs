@@ -67,13 +67,18 @@ fn l_a_second_capture_creates_no_stream() {
         driver.session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(end));
         // The capture may not have ended.
         driver.expect([begin, end, ASK, destroy], || capture(&context)).unwrap_err();
-        driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
-        // Other code may have set its attributes.
-        let seen = |stream: &Stream| {
-            let _ = stream.as_raw();
-            Ok(())
-        };
-        driver.expect([begin, end, destroy, graph], || Graph::capture(&context, seen).map(drop))?;
+        // Other code may have set its attributes; it has a name.
+        let marks: [fn(&Stream); 2] = [|seen| _ = seen.as_raw(), |named| named.set_name("once")];
+        for mark in marks {
+            driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;
+            driver.expect([begin, end, destroy, graph], || {
+                Graph::capture(&context, |stream| {
+                    mark(stream);
+                    Ok(())
+                })
+                .map(drop)
+            })?;
+        }
         drop(Graph::capture_on(vec![&context; 20], |_| Ok(()))?);
         driver.expect([destroy; 16], cuda_core::staging::trim)?;
         driver.expect([entered([create]), calls.to_vec()].concat(), || capture(&context))?;

@@ -32,7 +32,7 @@ pub unsafe trait Element: Copy + 'static {}
 macro_rules! elements {
     ($($number:ty)*) => {
         $(
-            // SAFETY: a number of the processor's.
+            // SAFETY: any bytes are a number of this type, all of whose bytes count.
             unsafe impl Element for $number {}
         )*
     };
@@ -40,7 +40,7 @@ macro_rules! elements {
 
 elements!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
 
-// SAFETY: elements one behind the other.
+// SAFETY: an array is its elements, with nothing between or behind them, and any bytes are an element.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {}
 
 /// A parameter that is passed by value: an [`Element`], or `bool`.
