@@ -13,7 +13,7 @@ use super::KeptUses;
 use super::capture::{Capture, bind_captured};
 use crate::error::{Error, Result, check};
 use crate::process::driver::driver_version;
-use crate::process::effect::Failed;
+use crate::process::effect::{Failed, attempt};
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::stream::Stream;
@@ -52,8 +52,6 @@ impl Condition {
     pub fn new(stream: &Stream, initial: u32) -> Result<Self> {
         let (recording, bound) = bind_captured(stream, CREATE, NOT_CAPTURED)?;
         let context = stream.context();
-        // Runs when the capture is not locked any more: a drop hook may use it.
-        let _quiet = DeferForeignCode::begin();
         Self::create(recording, context, CREATE, || {
             let graph = captured_graph(bound.raw())?;
             let (mut raw, flags) = (0, CU_GRAPH_COND_ASSIGN_DEFAULT);
@@ -221,7 +219,8 @@ impl Condition {
         let (recording, bound) = bind_captured(stream, ADD, NOT_CAPTURED)?;
         let context = stream.context();
         let add = || self.add(bound.raw(), kind, count);
-        // As in `new`; it runs before the bodies.
+        // `begin` holds the list of conditions, which a drop hook may use. Ends before the bodies, which are
+        // foreign code.
         let quiet = DeferForeignCode::begin();
         let begun = self.begin(recording, ADD, add);
         drop(quiet);
@@ -263,8 +262,8 @@ impl Condition {
         stream: CUstream,
         kind: CUgraphConditionalNodeType,
         size: u32,
-    ) -> Result<(Node, Vec<CUgraph>)> {
-        let graph = captured_graph(stream)?;
+    ) -> Result<(Node, Vec<CUgraph>), Failed> {
+        let graph = captured_graph(stream).map_err(Failed::Refused)?;
         let (handle, context) = (self.as_raw(), self.context());
         let conditional = CUDA_CONDITIONAL_NODE_PARAMS {
             handle,
@@ -278,12 +277,12 @@ impl Condition {
         // The driver refuses parameters whose other bytes are not zero.
         params.__bindgen_anon_1.conditional = conditional;
         let (mut node, none, data) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
-        let _entered = context.enter_briefly()?;
+        let _entered = context.enter_briefly().map_err(Failed::Refused)?;
         // SAFETY: the graph that is being captured, which may be added to meanwhile, and a handle of it
         // or of one around it; no dependencies. The call writes a handle and the parameters, to locals
         // that outlive it.
         let code = unsafe { cu::cuGraphAddNode_v2(&mut node, graph, none, data, 0, &mut params) };
-        check(ADD, code)?;
+        attempt(ADD, code)?;
         // SAFETY: the member that was set above, of which the call wrote the list's address.
         let first = unsafe { params.__bindgen_anon_1.conditional.phGraph_out };
         // SAFETY: the driver's list of the node's bodies, `size` of them, "valid for the lifetime of

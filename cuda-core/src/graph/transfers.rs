@@ -37,7 +37,8 @@ impl GraphExec {
     /// than this was [instantiated](crate::Graph::instantiate) from; [`Error::WrongDevice`] and
     /// [`Error::WrongContext`] for memory of another device or context than that of the stream that the
     /// operation was captured on; [`Error::NotCapturable`] for memory that a graph cannot keep; the
-    /// driver's, with the executable unchanged.
+    /// driver's: the executable is unchanged, unless the error may be one of earlier work; it then keeps what
+    /// either form of the operation uses.
     ///
     /// For a copy between devices, also [`Error::Invalid`]
     /// * if access between them was revoked since the graph was instantiated;
@@ -94,7 +95,7 @@ impl GraphExec {
         self.set(op, node.raw, &touches, None, move || {
             // Ends with the call: what is let go of later may run code of the program.
             let _crossing = crossing;
-            // SAFETY: as in `set_kernel`; both ends have as many bytes, and are kept.
+            // SAFETY: as in `set_fill_pitched`; both ends have as many bytes, and are kept.
             unsafe { cu::cuGraphExecMemcpyNodeSetParams(exec, node.raw.0, &copy, context) }
         })
     }
@@ -133,7 +134,7 @@ impl GraphExec {
         let fill = fill.ok_or_else(|| Error::invalid(op, "the value takes several fills"))?;
         let (touches, context) = ([destination.write()], self.home(node).as_raw());
         self.set(op, node.raw, &touches, None, || {
-            // SAFETY: as in `set_kernel`; the memory has as many bytes, and is kept.
+            // SAFETY: as in `set_fill_pitched`; the memory has as many bytes, and is kept.
             unsafe { cu::cuGraphExecMemsetNodeSetParams(exec, node.raw.0, &fill, context) }
         })
     }

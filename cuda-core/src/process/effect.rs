@@ -21,12 +21,15 @@ use crate::util::from::from;
 /// The calls of this crate whose reference has that note and whose effect can be undone, or matters
 /// for their arguments, except enqueues and releases. A failed allocation returns no address that
 /// could be freed. For any other call, an error is taken to mean that the call had no effect.
-const REPORTS_EARLIER_WORK: [&str; 12] = [
+const REPORTS_EARLIER_WORK: [&str; 15] = [
     "cuCtxCreate",
     "cuCtxPushCurrent",
     "cuCtxSetCurrent",
     "cuGraphAddChildGraphNode",
+    "cuGraphAddNode",
     "cuGraphExecKernelNodeSetParams",
+    "cuGraphExecMemcpyNodeSetParams",
+    "cuGraphExecMemsetNodeSetParams",
     "cuGraphExecUpdate",
     "cuImportExternalMemory",
     "cuImportExternalSemaphore",

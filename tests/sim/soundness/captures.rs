@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use cuda_core::managed::ManagedBuffer;
 use cuda_core::pinned::{RegisterFlags, StableHost};
-use cuda_core::{Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Stream, drops};
+use cuda_core::{
+    Condition, Error, Event, EventFlags, Graph, PinnedBuffer, Registered, Result, Stream, drops,
+};
 use cuda_sim::Fault;
 use cuda_sys::{
     CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_INVALID_VALUE,
@@ -250,6 +252,35 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
             managed.as_slice()?;
         }
         assert_eq!(stream.download_vec(&y)?, [3; 64]);
+        Ok(())
+    });
+}
+
+/// The graph may have a condition's operation, without what was to run on it: there is no graph. If the
+/// operation was refused, there is one without it.
+#[test]
+fn s07_a_condition_that_may_have_been_added_makes_no_graph() {
+    clean(|session| {
+        let context = primary();
+        let mut x = context.create_stream()?.alloc_zeroed::<u32>(64)?;
+        for (code, is_refused) in [(CUDA_ERROR_UNKNOWN, false), (CUDA_ERROR_INVALID_VALUE, true)] {
+            let graph = Graph::capture(&context, |stream| {
+                let condition = Condition::new(stream, 1)?;
+                session.inject(Fault::new(code).function("cuGraphAddNode_v2"));
+                assert!(condition.while_loop(stream, |body| body.fill(&mut x, 1)).is_err());
+                stream.fill(&mut x, 3)?;
+                // CUDA requires that an operation depends on it.
+                if is_refused {
+                    condition.if_then(stream, |body| body.fill(&mut x, 4))
+                } else {
+                    Ok(())
+                }
+            });
+            match is_refused {
+                true => assert_eq!(graph?.node_count()?, 2),
+                false => assert!(refusal(graph).contains("an operation is not complete")),
+            }
+        }
         Ok(())
     });
 }

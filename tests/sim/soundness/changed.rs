@@ -2,6 +2,7 @@
 
 use cuda_core::{Device, DeviceBuffer, Graph, GraphExec, PinnedPool};
 use cuda_sim::Fault;
+use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
 use support::{freed_behind_a_stall, stall};
 
 use super::clean;
@@ -33,11 +34,18 @@ fn s07_each_use_of_a_buffer_is_let_go_once() {
         }
         both(&mut exec, &mut y)?;
         let x = x.close().expect_err("the fill and the other executable").value;
-        let fault = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
-        session.inject(fault.function("cuGraphExecMemsetNodeSetParams"));
-        exec.set_fill(fill, &mut y, 2).expect_err("made to fail");
+        let fail = |name| session.inject(Fault::new(CUDA_ERROR_LAUNCH_FAILED).function(name));
+        let mut w = freed_behind_a_stall(|| stream.alloc_zeroed::<u32>(100))?;
+        fail("cuGraphExecMemsetNodeSetParams");
+        exec.set_fill(fill, &mut w, 2).expect_err("made to fail");
         let x = x.close().expect_err("the fill may be either").value;
+        let mut w = w.close().expect_err("the fill may be either").value;
         exec.set_fill(fill, &mut y, 2)?;
+        fail("cuGraphExecMemcpyNodeSetParams");
+        both(&mut exec, &mut w).expect_err("made to fail");
+        let w = w.close().expect_err("the copy may be either").value;
+        both(&mut exec, &mut y)?;
+        w.close()?;
         let mut z = stream.alloc_zeroed::<u32>(100)?;
         both(&mut other, &mut z)?;
         other.set_fill(fill, &mut z, 7)?;

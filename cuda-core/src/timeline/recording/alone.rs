@@ -68,12 +68,14 @@ impl Recording {
     pub(super) fn begin<R>(
         &self,
         op: &'static str,
-        begin: impl FnOnce() -> Result<R>,
+        begin: impl FnOnce() -> Result<R, Failed>,
     ) -> Result<(R, Order, CapturedAlone<'_>)> {
         let mut guard = self.lock();
         let recorded = self.open(op, &mut guard)?;
-        let begun = begin()?;
-        recorded.unfinished += 1;
+        let begun = begin();
+        // Also if the graph may have the operation, of which this crate knows nothing then.
+        recorded.unfinished += usize::from(!matches!(begun, Err(Failed::Refused(_))));
+        let begun = begun?;
         recorded.alone = Some(BODY);
         // A body has one stream.
         let order = match recorded.order.kind() {

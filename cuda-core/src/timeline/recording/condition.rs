@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{CapturedAlone, Order, Recording};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::process::effect::Failed;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
@@ -87,7 +88,7 @@ impl Condition {
         &self,
         recording: &'r Arc<Recording>,
         op: &'static str,
-        begin: impl FnOnce() -> Result<R>,
+        begin: impl FnOnce() -> Result<R, Failed>,
     ) -> Result<(R, Order, CapturedAlone<'r>)> {
         let why = "the condition is of another graph, or of what runs on another condition";
         Error::unless(recording.is_within(self.capture), op, why)?;
