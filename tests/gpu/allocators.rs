@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Graph, Rejected,
-    Result, Stream, default_allocator, set_default_allocator, with_allocator,
+    Allocator, AllocatorError, CachingPool, Context, ContextFlags, Device, DeviceAllocator, Error,
+    Graph, Rejected, Result, Stream, default_allocator, set_default_allocator, with_allocator,
 };
 use cuda_sys::symbol as cu;
 use support::{check, gpu_test};
@@ -244,6 +244,10 @@ gpu_test! {
         stream.fill(&mut buffer, 5)?;
         same(&contents(&stream, &buffer)?, &[5; 5000], "from C");
         drop(stream.alloc_with::<u8>(&allocator, 0)?);
+        // The functions' memory is the primary context's: another one could not access it.
+        let created = Context::new(device, ContextFlags::default())?;
+        let elsewhere = created.create_stream()?.alloc_with::<u8>(&allocator, 100);
+        assert!(matches!(elsewhere, Err(Error::WrongContext { .. })), "{elsewhere:?}");
         let address = buffer.as_raw() as usize;
         drop(allocator);
         assert_eq!(dropped.load(Ordering::Relaxed), 0, "a block keeps its allocator");

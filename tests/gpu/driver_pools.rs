@@ -1,7 +1,7 @@
 //! The driver's pools as values, and access of other devices to them.
 
 use cuda_core::{
-    Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, Result,
+    Allocator, CachingPool, Device, DeviceAllocator, Error, MemoryPool, PeerAccess, Result,
     interop::ShareableHandle, pools::PoolReuse, with_allocator,
 };
 use cuda_sys::symbol as cu;
@@ -134,6 +134,16 @@ gpu_test! {
         let buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 20)?;
         assert!(pool.usage()?.used >= 1 << 20, "allocated from there now");
         drop(buffer);
+        stream.synchronize()?;
+        // Allocators are trimmed by what they use: that pool, although another is the device's default.
+        pool.set_release_threshold(usize::MAX)?;
+        drop(stream.alloc_with::<u8>(&Allocator::driver_pool(), 64 << 20)?);
+        stream.synchronize()?;
+        let reserved = pool.usage()?.reserved;
+        let kept = default.usage()?.reserved;
+        assert!(Allocator::driver_pool().trim(0)? >= 64 << 20);
+        assert!(pool.usage()?.reserved <= reserved - (64 << 20));
+        assert_eq!(default.usage()?.reserved, kept);
         // Destroyed, it is no longer the device's pool.
         drop(pool);
         assert_eq!(device.memory_pool()?, Some(default.clone()));

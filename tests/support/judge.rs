@@ -119,7 +119,7 @@ pub fn leaked_unsaid(
     let (mut unexplained, _) = matched(leaks, failures);
     unexplained.retain(|leak| !excused(leak));
     // What a function of the host owns is leaked with it.
-    if failures.iter().any(|failure| failure.resource == Resource::KeptByGraph) {
+    if failures.iter().any(|failure| failure.resource == Resource::UsedByWork) {
         return Ok(());
     }
     let elsewhere = counted.saturating_sub(failures.len() as u64);

@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
 use super::allocator::Allocator;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::handle::Handle;
 use crate::stream::Stream;
 
@@ -39,13 +39,15 @@ pub type AllocFunction =
 pub type FreeFunction =
     unsafe extern "C" fn(parameter: *mut c_void, address: *mut c_void, device: c_int);
 
-/// # Of C functions
+/// # Of closures and of C functions
 impl Allocator {
     /// An allocator from two closures, which do what [`DeviceAllocator::allocate`] and
     /// [`DeviceAllocator::deallocate`] do.
     ///
     /// # Safety
-    /// They fulfil the conditions of [`DeviceAllocator`].
+    /// They fulfil the conditions of [`DeviceAllocator`], and the memory does not belong to the stream's
+    /// context ([`DeviceAllocator::is_in_the_context`]), as that of [`Allocator::plain`] does: implement the
+    /// trait for such memory.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, DeviceAllocator, Stream};
@@ -79,8 +81,11 @@ impl Allocator {
     /// `owner` is dropped after the last block is freed and the last reference to the allocator is
     /// gone.
     ///
+    /// It serves streams of primary contexts, and of [green](crate::Context::new_green) ones, which share
+    /// their memory; others get [`Error::WrongContext`].
+    ///
     /// # Safety
-    /// The first returns null, or memory of the device that its primary context can access, with
+    /// The first returns null, or memory of the device's primary context, as `cudaMalloc` does, with
     /// room for as many bytes, aligned to 256, that no other code uses until it is passed to the
     /// second. Neither unwinds. Both may be called from any thread, with `parameter`, until `owner`
     /// is dropped.
@@ -146,11 +151,17 @@ struct Functions {
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the caller of `from_functions` promised that the functions return such memory; memory
-// that can be used at once can be used in the order of any stream.
+// SAFETY: the caller of `from_functions` promised that the functions return memory of the primary
+// context, and streams of contexts with other memory are refused; memory that can be used at once can be
+// used in the order of any stream.
 unsafe impl DeviceAllocator for Functions {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        let device = stream.device().as_raw();
+        let (context, device) = (stream.context(), stream.device().as_raw());
+        let primary = stream.device().retained_primary();
+        if primary.is_none_or(|primary| primary.raw() != context.address_space()) {
+            let what = "the stream, which is not of a primary context,".into();
+            return Err(Error::WrongContext { op: "Allocator::from_functions", what });
+        }
         // SAFETY: the caller of `from_functions` promised that it may be called with this parameter
         // on any thread while `_owner` is kept, and does not unwind.
         let address = unsafe { (self.allocate)(self.parameter.0, bytes, device) };
@@ -164,6 +175,10 @@ unsafe impl DeviceAllocator for Functions {
         // SAFETY: the first function returned it, it is given up, and no work uses it any more.
         unsafe { (self.free)(self.parameter.0, address, stream.device().as_raw()) };
         Ok(())
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        true
     }
 
     fn name(&self) -> &str {

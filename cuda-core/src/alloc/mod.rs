@@ -116,6 +116,25 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     }
 }
 
+/// Trims each of `all`, so that they reserve no more than `keep` bytes together. Returns the bytes given
+/// back.
+fn trim_all<T>(
+    all: &[T],
+    keep: usize,
+    reserved: impl Fn(&T) -> usize,
+    trim: impl Fn(&T, usize) -> Result<usize>,
+) -> Result<usize> {
+    let mut together: usize = all.iter().map(&reserved).sum();
+    let trimmed = all.iter().map(|one| {
+        let elsewhere = together.saturating_sub(reserved(one));
+        let trimmed = trim(one, keep.saturating_sub(elsewhere));
+        together = elsewhere + reserved(one);
+        trimmed
+    });
+    // Each is trimmed, also after one that fails.
+    trimmed.collect::<Vec<_>>().into_iter().sum()
+}
+
 // SAFETY: the inner allocator fulfils the conditions.
 unsafe impl<A: DeviceAllocator + ?Sized> DeviceAllocator for Arc<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {

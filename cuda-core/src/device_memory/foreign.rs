@@ -22,7 +22,8 @@ use crate::types::pod::Pod;
 /// which work of this crate may use until the host has seen that none does.
 struct Foreign<O> {
     owner: Option<ManuallyDrop<O>>,
-    /// Where the memory came from a producer, whose own work before that is its own to wait for.
+    /// For memory that a producer handed over: the id of a timeline, and its point up to which the producer
+    /// itself waits for work before it frees the memory.
     given_at: Option<(u64, u64)>,
 }
 
@@ -93,7 +94,7 @@ impl<T: Pod> DeviceBuffer<T> {
             byte_len::<T>(len, ALIGNMENT)?;
             return Ok(kept_by(context, NOWHERE, 0, len, owner, None));
         }
-        Error::unless(address != 0, "DeviceBuffer::from_raw", "no addresses were given")?;
+        Error::unless(address != 0, "DeviceBuffer::from_raw", "the address is zero")?;
         if address % align_of::<T>() as u64 != 0 {
             return Err(recast::<T>(bytes, address));
         }

@@ -17,7 +17,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// let list = stream.alloc::<u32>(1000)?;
-    /// assert!(list.capacity() >= 1000); // what a block of the allocator has room for
+    /// assert_eq!(list.capacity(), 1000); // no more than was asked for
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn capacity(&self) -> usize {
@@ -66,7 +66,7 @@ impl<T: Pod> DeviceBuffer<T> {
         if wanted <= self.capacity() {
             return Ok(());
         }
-        self.relocate(stream, wanted)
+        self.relocate("DeviceBuffer::reserve", stream, wanted)
     }
 
     /// Changes the length to `len`, on `stream`. Elements that stay keep their values; new ones
@@ -104,12 +104,12 @@ impl<T: Pod> DeviceBuffer<T> {
         if self.storage.block().bytes == self.byte_len() {
             return Ok(());
         }
-        self.relocate(stream, self.len())
+        self.relocate("DeviceBuffer::shrink_to_fit", stream, self.len())
     }
 
     /// Moves the elements to new memory on `stream` with room for `capacity`, which is at least the
     /// length.
-    fn relocate(&mut self, stream: &Stream, capacity: usize) -> Result<()> {
+    fn relocate(&mut self, op: &'static str, stream: &Stream, capacity: usize) -> Result<()> {
         driver::ensure()?;
         let ledger = &self.storage.block().ledger;
         let free = match stream.core().timeline().recording() {
@@ -117,9 +117,9 @@ impl<T: Pod> DeviceBuffer<T> {
             Some(recording) => recording.alone_uses(ledger),
             None => !ledger.is_in_graphs(),
         };
-        let why = "a graph uses the memory, and its launches would use the old place: drop the graph \
-                   and its executables, or reserve before the capture";
-        Error::unless(free, "DeviceBuffer::reserve", why)?;
+        let why = "a graph uses the memory, and its launches would use the old place: call this before \
+                   the capture, or drop the graph and its executables first";
+        Error::unless(free, op, why)?;
         let len = self.len();
         let mut moved = stream.alloc::<T>(capacity)?;
         stream.copy(&*self, moved.slice_mut(..len)?)?;

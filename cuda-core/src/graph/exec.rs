@@ -418,7 +418,7 @@ fn let_go<'a>(
         let lost: Vec<_> = owners.filter(|owner| !owner.note_last_launch(last)).cloned().collect();
         if !lost.is_empty() {
             mem::forget(lost);
-            drop_hook::report(Resource::KeptByGraph, 0, 0, Some(error));
+            drop_hook::report(Resource::UsedByWork, 0, 0, Some(error));
         }
     }
 }

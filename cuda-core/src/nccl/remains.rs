@@ -123,7 +123,7 @@ impl UsedByCall {
     /// Never lets go of it, and reports that.
     fn leave(self, why: &Error) {
         mem::forget(self);
-        drop_hook::report(Resource::KeptByGraph, 0, 0, Some(why.clone()));
+        drop_hook::report(Resource::UsedByWork, 0, 0, Some(why.clone()));
     }
 }
 

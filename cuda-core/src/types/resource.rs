@@ -78,8 +78,8 @@ shown! {
         /// An executable graph that was not destroyed.
         GraphExec = "an executable graph",
         /// Modules and functions that an executable graph kept, whose last launch cannot be proven
-        /// complete; memory and the stream of an operation of NCCL whose communicator could not be aborted.
-        KeptByGraph = "what a graph keeps alive",
+        /// complete; the memory and the stream of an operation of NCCL whose communicator could not be aborted.
+        UsedByWork = "what work may still use",
         /// A communicator of NCCL that was not destroyed.
         Communicator = "a communicator",
         /// A host function that panicked.

@@ -133,7 +133,7 @@ gpu_test! {
             // SAFETY: where it is not refused, the memory is allocated, and no other code uses it.
             unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, ()) }
         };
-        assert!(refusal(wrap(0, 16)).contains("given"));
+        assert!(refusal(wrap(0, 16)).contains("is zero"));
         assert!(refusal(wrap(memory.as_raw() + 2, 8)).contains("whole number"));
         assert_eq!((wrap(0, 0)?.len(), wrap(memory.as_raw(), 16)?.len()), (0, 16));
         Ok(())

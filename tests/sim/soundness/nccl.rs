@@ -87,7 +87,7 @@ fn k_nccl_what_a_call_uses_whose_abort_failed_is_left() {
             let seen = aborted_call(&session, in_graphs, true).expect("only the abort fails");
             assert_eq!(seen, [[false; 2]; 2], "NCCL may use it");
         });
-        assert_eq!(failures.reported(Resource::KeptByGraph), 1);
+        assert_eq!(failures.reported(Resource::UsedByWork), 1);
         cuda_core::staging::trim().expect("no fault is left");
         let (reported, leaks) = (failures.end(), session.leaks());
         judge::leaked_unsaid(&leaks, &reported, |_| false).expect("what is left is reported");

@@ -9,8 +9,8 @@ use super::heap::{Heap, LOOKED_AT};
 use super::limit::PoolLimit;
 use super::space::Rest;
 use super::{class, growth};
-use crate::alloc::DeviceAllocator;
 use crate::alloc::allocator::{Allocator, Choice};
+use crate::alloc::{DeviceAllocator, trim_all};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -32,8 +32,8 @@ use crate::util::sync::lock;
 /// need, whichever thread freed them; used through an [adaptor](crate::adaptors), and called as a
 /// [`DeviceAllocator`], a pool has one lock for each context.
 ///
-/// A freed block is reused on its own stream at once, and on others when work on it is known to be
-/// complete: a large one at once, a small one when the device has no more memory. While the device
+/// A freed block is reused on its own stream at once. Another stream reuses it only when the work on it is
+/// known to be complete: a large block from then on, a small one when the device has no more memory. While the device
 /// has memory, nothing waits; when it has none, the pool gives segments back, makes streams wait
 /// for each other, and at last blocks the calling thread.
 ///
@@ -246,16 +246,7 @@ impl CachingPool {
     #[doc(alias("cuMemFree", "cudaFree"))]
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
-        let heaps = self.heaps(|_| true);
-        let mut reserved: usize = heaps.iter().map(|heap| heap.reserved()).sum();
-        let trimmed = heaps.iter().map(|heap| {
-            let elsewhere = reserved.saturating_sub(heap.reserved());
-            let trimmed = heap.trim(keep.saturating_sub(elsewhere));
-            reserved = elsewhere + heap.reserved();
-            trimmed
-        });
-        // Each is trimmed, also after one that fails.
-        trimmed.collect::<Vec<_>>().into_iter().sum()
+        trim_all(&self.heaps(|_| true), keep, |heap| heap.reserved(), |heap, keep| heap.trim(keep))
     }
 
     /// The heap of a context, created if needed.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
-use crate::alloc::DeviceAllocator;
+use super::memory_pool::MemoryPool;
+use crate::alloc::{DeviceAllocator, trim_all};
+use crate::device::Device;
 use crate::error::Result;
 use crate::memory::device::NOWHERE;
 use crate::process::capture_mode::RelaxedCaptureMode;
@@ -29,15 +31,17 @@ unsafe impl DeviceAllocator for DriverPool {
         Ok(unsafe { free(&bound, address) }?)
     }
 
+    /// Leaves a pool alone that other code created.
     fn trim(&self, keep: usize) -> Result<usize> {
-        let mut went = 0;
-        for device in crate::device::Device::all()? {
-            if !device.supports_memory_pools()? {
-                continue;
+        let mut pools = Vec::new();
+        for device in Device::all()? {
+            if device.supports_memory_pools()? {
+                pools.extend(device.memory_pool()?);
             }
-            went += device.default_memory_pool()?.trim(keep)?;
         }
-        Ok(went)
+        // A pool that does not say how much it reserves is trimmed to nothing, or says so.
+        let reserved = |pool: &MemoryPool| pool.usage().map_or(0, |usage| usage.reserved);
+        trim_all(&pools, keep, reserved, MemoryPool::trim)
     }
 
     fn name(&self) -> &str {
