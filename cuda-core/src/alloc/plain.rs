@@ -27,7 +27,8 @@ unsafe impl DeviceAllocator for Plain {
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         // Other streams' work on the block comes before what this stream has enqueued by now.
         stream.core().wait_for_all()?;
-        Ok(free(address)?)
+        // SAFETY: `allocate` returned it, it is given up, by the caller's promise, and no work uses it.
+        Ok(unsafe { free(address) }?)
     }
 
     fn is_in_the_context(&self) -> bool {
@@ -41,7 +42,8 @@ unsafe impl DeviceAllocator for Plain {
 
 impl MemoryOwner for Plain {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        free(address)
+        // SAFETY: memory of `allocate`, which is released once, when no work uses it.
+        unsafe { free(address) }
     }
 
     fn is_plain(&self) -> bool {
@@ -58,11 +60,13 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
 }
 
 /// `cuMemFree_v2`, which waits for the device.
-pub(crate) fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
+///
+/// # Safety
+/// The address is that of memory which `cuMemFree` frees, is given up, and no work uses it.
+pub(crate) unsafe fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
     deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
-    // SAFETY: allocated by a call whose memory `cuMemFree` frees, freed once, and no work uses it
-    // any more. Needs no current context.
+    // SAFETY: by the caller's promise. Needs no current context.
     released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
 }
 

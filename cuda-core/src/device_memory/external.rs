@@ -242,9 +242,10 @@ debug_by! { [] ExternalMemory: |it| "ExternalMemory" { size: it.size(), device: 
 struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 
 impl MemoryOwner for MappedExternal {
-    /// "The returned pointer must be freed using cuMemFree", and before the memory is destroyed.
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        plain::free(address)?;
+        // SAFETY: "the returned pointer must be freed using cuMemFree", and before the memory is destroyed;
+        // it is released once, when no work uses it.
+        unsafe { plain::free(address) }?;
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
     }

@@ -69,7 +69,8 @@ struct ManagedOwner {
 
 impl MemoryOwner for ManagedOwner {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        plain::free(address)
+        // SAFETY: memory of `cuMemAllocManaged`, which is released once, when no work uses it.
+        unsafe { plain::free(address) }
     }
 
     fn is_everywhere(&self) -> bool {

@@ -326,7 +326,7 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 }
 
-/// `CU_DEVICE_INVALID`, another such macro.
+/// `CU_DEVICE_INVALID`, a macro with a cast, as `CU_DEVICE_CPU` is.
 const INVALID_DEVICE: c_int = -2;
 
 /// `cuMemRangeGetAttribute` for an attribute that is one or more device numbers.

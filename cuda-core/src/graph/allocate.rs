@@ -32,7 +32,8 @@ const NOT_CAPTURED: &str = "the stream is not captured: use `alloc`, and drop th
 /// # Memory that a graph allocates
 impl Stream {
     /// `len` elements of unspecified value that each launch of the graph allocates, as an operation
-    /// of it, and frees when the last operation that uses them is done, or where
+    /// of it, and frees at its end, or, in a graph that is ordered
+    /// [by access](crate::Graph::capture_by_access), after the last operation that uses them, or where
     /// [`free_in_graph`](Self::free_in_graph) says so: `cuMemAllocAsync` and `cuMemFreeAsync` on a
     /// stream that is captured, which become nodes.
     ///

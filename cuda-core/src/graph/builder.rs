@@ -107,7 +107,7 @@ impl GraphBuilder<'_> {
     /// after all of them.
     ///
     /// # Errors
-    /// Those of `work`; the driver's.
+    /// [`Error::Invalid`] within another step; those of `work`; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

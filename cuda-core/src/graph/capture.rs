@@ -289,8 +289,8 @@ impl Capture {
         let stream = capture.origin().core().raw();
         let (first, count, mode) = (after.as_ptr(), after.len(), CU_STREAM_CAPTURE_MODE_RELAXED);
         let data = ptr::null();
-        // SAFETY: the stream is live and new, and so is the graph, by the caller's promise; the list
-        // holds `count` nodes of it, and there is no data of edges.
+        // SAFETY: the stream is live and new; the graph is live, and the list holds `count` nodes of it, by
+        // the caller's promise; there is no data of edges.
         let code =
             unsafe { cu::cuStreamBeginCaptureToGraph(stream, graph, first, data, count, mode) };
         check("cuStreamBeginCaptureToGraph", code)?;

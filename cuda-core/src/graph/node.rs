@@ -30,7 +30,7 @@ pub type NodeKind = CUgraphNodeType;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId {
     pub(super) graph: u64,
-    // INVARIANT: a node of that graph.
+    // INVARIANT: a node of that graph; if no graph has that number, a node of a graph inside another.
     pub(super) raw: Node,
 }
 

@@ -38,7 +38,7 @@ impl GraphExec {
     /// act on: this executable is then unchanged, and can be launched.
     ///
     /// [`Error::Invalid`] if the other graph
-    /// * [allocates](crate::Stream::alloc_in_graph) memory;
+    /// * [allocates](crate::Stream::alloc_in_graph) memory, unless this was instantiated from it;
     /// * has operations of [NCCL](crate::nccl), and the former graph has none;
     /// * copies between devices between which access was [revoked](crate::Context::disable_peer_access);
     /// * copies from a context to another device, unless the graph that this was instantiated from does so,
@@ -114,7 +114,8 @@ impl GraphExec {
     /// Those of [`Launch::launch`] that are found before the driver is called;
     /// [`Error::Invalid`] for a launch of no elements, for a node of another kind, and for one of
     /// another graph than this was [instantiated](Graph::instantiate) from; [`Error::NotCapturable`] for arguments that a graph
-    /// cannot keep; the driver's, with the executable unchanged.
+    /// cannot keep; the driver's: the executable is unchanged, unless the error may be one of earlier work;
+    /// it then keeps what either form of the operation uses.
     ///
     /// # Safety
     /// That of [`Launch::launch`], for every launch of the graph. The graph's dependencies order the

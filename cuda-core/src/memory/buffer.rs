@@ -203,7 +203,7 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     ///
     /// let buffer = stream.alloc_zeroed::<f32>(1024)?;
     /// // SAFETY: until the second call nothing but the library's kernel uses the buffer.
-    /// unsafe { buffer.note_use(&stream, Access::Read) }?; // the stream waits for who wrote it
+    /// unsafe { buffer.note_use(&stream, Access::Read) }?; // the stream waits for earlier writes
     /// library_call(stream.as_raw(), buffer.as_raw()); // enqueues a kernel that reads `buffer`
     /// // SAFETY: since the first call nothing else has used it, and the kernel does no more than
     /// // read it.

@@ -24,7 +24,8 @@ use crate::wait::PendingMark;
 /// the work of all streams that use the same memory, which stays allocated until they are done.
 ///
 /// **Time limit.** A call that involves other ranks, creation included, fails after the limit of the
-/// [`CommunicatorOptions`], and the communicator is then aborted. [`Communicator::wait`] waits for work
+/// [`CommunicatorOptions`], unless these make calls [block](CommunicatorOptions::blocking), and the
+/// communicator is then aborted. [`Communicator::wait`] waits for work
 /// with that limit; other waits, such as [`Stream::synchronize`], have none. Where a rank was lost,
 /// [`abort`](Self::abort) ends the work that waits for it.
 ///

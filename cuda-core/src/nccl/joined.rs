@@ -1,10 +1,11 @@
 //! A rank of a communicator: its handle, the lock around NCCL's calls, and its end.
 //!
 //! NCCL allows one call at a time on a communicator, and frees it when it is aborted. So each call is
-//! made under the lock of its communicator, and none blocks: communicators are created so that calls
-//! return at once, "in progress", and the caller asks until that is over, its time limit passes, or
-//! another thread wants to abort. In the last two cases it is the caller itself that aborts, under the
-//! lock that it has, or has another thread do so: NCCL ends the call in progress before it frees anything.
+//! made under the lock of its communicator, and none blocks, unless the communicator's
+//! [options](CommunicatorOptions::blocking) say so: communicators are created so that calls return at once,
+//! "in progress", and the caller asks until that is over, its time limit passes, or another thread wants to
+//! abort. In the last two cases it is the caller itself that aborts, under the lock that it has, or has
+//! another thread do so: NCCL ends the call in progress before it frees anything.
 
 use std::ffi::c_int;
 use std::mem;
@@ -46,7 +47,7 @@ pub(super) struct Joined {
     state: Mutex<State>,
     /// It was aborted, or a thread waits to do so: calls in progress are to end, no others to begin.
     stop: AtomicBool,
-    /// What is to come behind its abort.
+    /// How far its abort is, and the memory that is let go of after that.
     pub(super) ending: Arc<Ending>,
     /// Operations, as reads of one byte.
     uses: Ledger,
@@ -114,7 +115,7 @@ impl Joined {
         let all = contexts.iter().enumerate().try_for_each(|(rank, context)| {
             Self::begin(context, id, (rank, contexts.len()), options, begun)
         });
-        // Of NCCL's own errors it knows.
+        // The open group fails by itself after an error of NCCL's.
         let unknown = all.as_ref().is_err_and(|error| !matches!(error, Error::Nccl(_)));
         if unknown {
             fail_group(nccl()?, id);

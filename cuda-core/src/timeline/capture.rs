@@ -9,10 +9,10 @@
 //! [`Error::Capturing`] if it is: [`refuse_captured`]. Asking disturbs no
 //! capture.
 //!
-//! A stream is [exposed](Timeline::is_exposed) if other code can capture it: for a stream that this crate
-//! created, and whose handle it has not given out, the driver is not asked. This crate's own graphs
-//! can rely on that, too: a private stream that they capture joins no other capture, and no other
-//! code enqueues on it.
+//! A stream is [exposed](Timeline::is_exposed) if it may be captured: other code has its handle, or this
+//! crate captures it. For a stream that this crate created, and whose handle it has not given out, the
+//! driver is not asked. This crate's own graphs can rely on that, too: a private stream that they capture
+//! joins no other capture, and no other code enqueues on it.
 //!
 //! A late record, by which one stream is ordered after another, asks both before and after:
 //! another thread may begin the capture in between. An event that was recorded into it is not
@@ -96,7 +96,8 @@ impl Timeline {
         }
     }
 
-    /// Whether code outside of this crate has the stream's handle, and so can capture the stream.
+    /// Whether the stream may be captured: code outside of this crate has its handle, or this crate
+    /// captures it.
     #[inline]
     pub(crate) fn is_exposed(&self) -> bool {
         self.exposed.load(Ordering::Acquire)

@@ -228,7 +228,8 @@ impl<'a> Bound<'a> {
     }
 
     /// Makes the stream wait for a point of another. No driver call if it has waited already, or
-    /// need not; otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
+    /// need not; otherwise one, another one unless an event covers the point already, and those of
+    /// [holding it up](Timeline::hold_up) with the other.
     pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
         let (timeline, other) = (self.timeline(), &mark.timeline);
         let own = other.id() == timeline.id();

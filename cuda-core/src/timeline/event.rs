@@ -48,11 +48,10 @@ pub(crate) struct LiveEvent {
     // INVARIANT: a live event of `context`, which `release` alone destroys, or `owner` when dropped.
     pub(crate) raw: Handle<CUevent>,
     pub(crate) context: Context,
-    /// [`None`] for an event that this crate created.
+    /// Keeps an event alive that other code created; [`None`] for one that this crate created.
     pub(crate) owner: Option<ForeignOwner>,
 }
 
-/// What keeps an event alive that other code created.
 impl RawEvent {
     pub(crate) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
         let raw = context.ask("cuEventCreate", ptr::null_mut(), |raw| {

@@ -121,7 +121,8 @@ impl Timeline {
             order,
             context,
             flavor,
-            // All code knows the default streams, and has the handle of a stream that it created.
+            // All code knows the default streams, and has the handle of a stream that it created. A stream
+            // of a capture is captured.
             exposed: AtomicBool::new(!matches!(flavor, Flavor::Created | Flavor::GivenUp)),
             issued: AtomicU64::new(0),
             completed: AtomicU64::new(0),

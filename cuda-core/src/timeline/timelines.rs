@@ -113,8 +113,7 @@ impl Timelines {
 
     /// Removes a timeline to which nothing refers any more.
     pub(crate) fn leave(&self, id: u64, order: ImplicitOrder) {
-        let gone = lock(&self.by_order[order as usize]).remove(id);
-        drop(gone);
+        lock(&self.by_order[order as usize]).remove(id);
     }
 
     /// The legacy stream's timeline with that id.
@@ -158,8 +157,7 @@ impl HoldUps {
 
     /// Notes that the legacy stream was held up.
     pub(crate) fn hold_up_legacy(&self, legacy: Weak<Timeline>) {
-        let before = lock(&self.legacy).replace(legacy);
-        drop(before);
+        *lock(&self.legacy) = Some(legacy);
     }
 
     /// Whether new streams of the set may come after a hold-up of the legacy stream. If that

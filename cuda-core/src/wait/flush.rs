@@ -28,7 +28,8 @@ pub fn flush_deferred_drops() {
     }
     // Not under the lock: what is tried again runs here, and may call this function.
     held::retry();
-    // One flush at a time: a second caller must not return before the thread has ended.
+    // One flush at a time: a second caller must not return before the threads have ended that the first
+    // one waits for.
     static FLUSH: Mutex<()> = Mutex::new(());
     let _flush = lock(&FLUSH);
     let mut all = true;

@@ -14,9 +14,9 @@
 //!   points of the remaining queues round-robin with `cuEventQuery`; none of these waits for
 //!   another. After a round in which no point had come, it pauses: [`SHORTEST`](watch::SHORTEST) at
 //!   first, twice as long each time, up to [`LONGEST`](watch::LONGEST) or four times the duration
-//!   of the round, whichever is more. So it is busy for a fifth of the time at most, and a point is
-//!   seen after five rounds at the latest. Whenever a sleeper is free, it takes one of the polled
-//!   queues.
+//!   of the round, whichever is more. Once the pause has grown, the thread is busy for a fifth of the
+//!   time at most, and sees a point after that pause and a round at the latest. Whenever a sleeper is
+//!   free, it takes one of the polled queues.
 //! * A continuation may be the caller's code, which may take any time, and may even wait for other
 //!   continuations of the same point. Before such code, and before a wait for the device, the thread
 //!   [hands over](deferred::hand_over) the rest of its task to another thread, and starts one if none is
@@ -206,8 +206,8 @@ impl WaitPool {
         refused.map_err(|rejected| rejected.map(|(_pending, then)| then))
     }
 
-    /// Waits until all points that are awaited now are reached, and all threads that serve them,
-    /// except the calling one, have ended. Returns whether there were any.
+    /// Waits until all points that are awaited now are reached, and all threads that serve them have
+    /// ended. Not to be called on such a thread. Returns whether there were any.
     fn flush(&self) -> bool {
         let watch = lock(&self.0).take();
         watch.is_some_and(|watch| watch.finish())

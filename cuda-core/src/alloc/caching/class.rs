@@ -16,7 +16,8 @@ const SHARED: usize = 20 << 20;
 /// Blocks of at least this size get a segment each.
 const LARGE: usize = 10 << 20;
 
-/// The alignment of all blocks: that of `cuMemAlloc`, which textures ask for.
+/// Sizes of blocks are multiples of this: the alignment of `cuMemAlloc`, which textures ask for. Blocks are
+/// aligned to it as far as their segment is.
 const GRAIN: usize = 512;
 
 /// A large block is cut only if at least this much would be left over.

@@ -17,7 +17,7 @@ use crate::process::release::FailedRelease;
 use crate::process::{drop_hook, held};
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
-use crate::timeline::ledger::Fences;
+use crate::timeline::ledger::NO_FENCES;
 use crate::types::resource::Resource;
 
 /// A block of `bytes` (already rounded), when the heap has none that the stream may use at once.
@@ -292,17 +292,13 @@ fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
 /// Gives a segment that no work uses back to the upstream allocator.
 fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease> {
     match &segment.home {
-        None => plain::free(segment.base),
+        // SAFETY: `obtain` allocated it there; no work uses it any more.
+        None => unsafe { plain::free(segment.base) },
         // SAFETY: `obtain` allocated it on this stream from this allocator; no work uses it any
         // more.
         Some(home) => unsafe {
-            custom::free(
-                &settings.options.upstream,
-                home,
-                segment.base,
-                segment.bytes,
-                &Fences::none(),
-            )
+            let upstream = &settings.options.upstream;
+            custom::free(upstream, home, segment.base, segment.bytes, &NO_FENCES)
         },
     }
 }

@@ -42,7 +42,7 @@ pub(super) const LOOKED_AT: usize = 16;
 pub(super) const ALL: usize = usize::MAX;
 
 thread_local! {
-    /// How many heaps' memory this thread has in hand.
+    /// How many spans of [`Heap::begin_move`] the thread is in.
     static IN_HAND: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -15,8 +15,8 @@
 //! Segments come from `cuMemAlloc`, not from the driver's pool. All streams may use them at once,
 //! even during captures; peers reach them as soon as their contexts have access; and copies of them
 //! do not depend on the current context. `cuMemAlloc` is slow, which is paid once per segment, and
-//! freeing stops the device, which happens only in `CachingPool::trim` and when the device has no
-//! more memory.
+//! freeing stops the device, which happens only in `CachingPool::trim`, when the device or the pool's
+//! limit allows no more memory, and at the end of a pool or a context.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

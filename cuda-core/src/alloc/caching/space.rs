@@ -288,7 +288,7 @@ impl Space {
         Some(segment)
     }
 
-    /// Adds a segment again that the driver refused to free; nothing is allocated from it.
+    /// Adds a segment again that the upstream allocator did not take back; nothing is allocated from it.
     pub(super) fn keep_refused(&mut self, segment: Segment) {
         let base = segment.base;
         self.add(Segment { fate: Fate::Refused, ..segment });

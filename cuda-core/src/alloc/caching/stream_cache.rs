@@ -28,7 +28,8 @@ pub(crate) struct StreamCache {
     pub(super) heap: OnceLock<Arc<Heap>>,
 }
 
-// SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it.
+// SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it; `locked` and `heap`
+// are `Sync` by themselves.
 unsafe impl Sync for StreamCache {}
 
 // Code under the lock leaves the blocks whole if it unwinds, as under all locks of this crate.

@@ -56,7 +56,8 @@ struct ImportedBlock {
 
 impl MemoryOwner for ImportedBlock {
     fn release(&mut self, address: CUdeviceptr) -> Result<(), FailedRelease> {
-        plain::free(address)
+        // SAFETY: imported memory, which `cuMemFree` frees, is released once, when no work uses it.
+        unsafe { plain::free(address) }
     }
 }
 

@@ -337,7 +337,7 @@ struct Handed<M> {
 ///
 /// # Safety
 /// `managed` came from [`Tensor::hand_over`], is passed here once, and the consumer's work on it was
-/// enqueued before, on its stream or after the scope of that.
+/// enqueued before on its [`Consumer`]'s stream, or has completed, for [`Consumer::Synchronized`].
 unsafe extern "C" fn delete<M: 'static>(managed: *mut M) {
     // SAFETY: the address of a leaked box of this type, which is taken back once, by this function's
     // contract.

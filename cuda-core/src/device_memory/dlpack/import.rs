@@ -60,7 +60,8 @@ unsafe impl Send for RawTensor {}
 // SAFETY: a shared reference reaches nothing.
 unsafe impl Sync for RawTensor {}
 
-// SAFETY: the tensor's shape is not changed, by DLPack, and as long as `raw` lives.
+// SAFETY: `raw` and `stream` are `Send`; the pointers in `tensor` lead to numbers that DLPack forbids the
+// producer to change before the deleter is called, which happens when `raw` is dropped.
 unsafe impl Send for ImportedTensor {}
 // SAFETY: shared references only read what the producer does not change.
 unsafe impl Sync for ImportedTensor {}
@@ -327,7 +328,7 @@ fn numbers(tensor: &DLTensor, first: *mut i64) -> &[i64] {
     if tensor.ndim <= 0 || first.is_null() {
         return &[];
     }
-    // SAFETY: as many numbers as there are dimensions, by the invariant on `ImportedTensor::tensor`,
-    // which does not change while the tensor lives.
+    // SAFETY: as many numbers as there are dimensions, by the invariant on `ImportedTensor::tensor`, or, in
+    // `of`, by the promise of `from_raw`'s caller; they do not change while the tensor lives.
     unsafe { slice::from_raw_parts(first, tensor.ndim as usize) }
 }

@@ -22,7 +22,7 @@ use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::module::Function;
-use crate::timeline::ledger::{Access, Bytes, InGraphs, LedgerOf, Touch};
+use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{Condition, Reached, Recording};
 use crate::types::pod::{Pod, bytes_of};
 use crate::util::inline_vec::InlineVec;
@@ -187,7 +187,6 @@ macro_rules! memory {
 }
 
 memory! {
-    [M: Reach, X] &'a mut Buffer<T, M, X>;
     [M: Reach] Slice<'a, T, M>;
     [M: Reach] SliceMut<'a, T, M>;
     [M: Reach] Option<Slice<'a, T, M>>;
@@ -212,6 +211,7 @@ macro_rules! viewed {
 
 viewed! {
     [M: Reach, X] &'a Buffer<T, M, X>: as_view;
+    [M: Reach, X] &'a mut Buffer<T, M, X>: as_view_mut;
     [M: Reach] &'a Slice<'_, T, M>: clone;
     [M: Reach] &'a SliceMut<'_, T, M>: as_view;
     [M: Reach] &'a SharedSlice<T, M>: as_view;
@@ -240,23 +240,10 @@ impl<'a> sealed::PushArgument<'a> for &'a Condition {
     }
 }
 
-impl<'a, T: Pod, M: Reach, X> sealed::TouchMemory<'a> for &'a mut Buffer<T, M, X> {
-    #[inline]
-    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        let address = touched.reach(self.storage.block(), 0);
-        let range = 0..self.byte_len();
-        let in_graphs = M::in_graphs(self.storage.block());
-        let ledger = LedgerOf::Sole(self.storage.ledger_mut());
-        touched.push(ledger, range, Access::Write, in_graphs);
-        address
-    }
-}
-
 impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for Slice<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        let ledger = LedgerOf::Shared(self.ledger());
-        touched.push(ledger, self.range(), Access::Read, M::in_graphs(self.block()));
+        touched.touches.push(|| self.read());
         touched.reach(self.block(), self.range().start)
     }
 }
@@ -264,11 +251,10 @@ impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for Slice<'a, T, M> {
 impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        // Still exclusive: this value is consumed, but its borrow goes on.
-        let view = self.into_view();
-        let ledger = LedgerOf::Shared(view.ledger());
-        touched.push(ledger, view.range(), Access::Write, M::in_graphs(view.block()));
-        touched.reach(view.block(), view.range().start)
+        let view = self.as_view();
+        let address = touched.reach(view.block(), view.range().start);
+        touched.touches.push(|| self.into_touch());
+        address
     }
 }
 
@@ -322,11 +308,12 @@ impl Arguments {
         self.places.push(|| place);
     }
 
-    /// The size of each, in bytes.
+    /// The number of arguments.
     pub(super) fn count(&self) -> usize {
         self.places.as_slice().len()
     }
 
+    /// The size of each, in bytes.
     pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> + Clone {
         self.places.as_slice().iter().map(|place| place.size)
     }
@@ -383,11 +370,6 @@ impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn new(context: &'a Context) -> Self {
         Self { touches: InlineVec::new(), context, far: Vec::new(), error: None, unnamed: false }
-    }
-
-    #[inline]
-    fn push(&mut self, ledger: LedgerOf<'a>, range: Bytes, access: Access, in_graphs: InGraphs) {
-        self.touches.push(|| Touch { ledger, range, access, in_graphs });
     }
 
     #[inline]

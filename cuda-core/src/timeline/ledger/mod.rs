@@ -323,7 +323,7 @@ impl Ledger {
             reader.seq.fetch_max(seq, Ordering::SeqCst);
         }
         // The entries of a shared ledger are elsewhere. Either this load sees that they moved, or
-        // `share` sees the raised point: it stores and loads in the opposite order.
+        // `keep` sees the raised point: it stores and loads in the opposite order.
         again && self.only.load(Ordering::SeqCst) != SHARED
     }
 
@@ -427,7 +427,7 @@ impl Ledger {
         self.shared.get().map_or(Ok(entries), |shared| Err(shared))
     }
 
-    /// The ledger that graphs share with this one, to which the entries move; and keeps the memory
+    /// Moves the entries to the ledger that graphs share with this one, and returns what keeps the memory
     /// allocated. The caller knows that this is the ledger of what a graph can keep.
     pub(crate) fn keep(&self) -> KeptMemory {
         if let Some(shared) = self.shared().filter(|shared| shared.is_of_a_graph()) {

@@ -51,9 +51,11 @@ fn with_state<R>(stream: CUstream, f: impl FnOnce(CUgraph, &[CUgraphNode]) -> R)
         return Ok(f(graph, &[]));
     }
     // SAFETY: the driver's list of `count` nodes is valid "until the next API call which operates on
-    // the stream or until the capture is terminated". Both take the recording's lock, which the
-    // caller holds, except work of another library: that is captured alone, or noted by hand, by a
-    // caller who promises that no other thread enqueues meanwhile.
+    // the stream or until the capture is terminated". The calls that change the list, captured operations
+    // and the end of the capture, take the recording's lock, which the caller holds; calls without it
+    // (`cuStreamIsCapturing`, `cuStreamGetPriority`) only ask, and leave the list as it is. The exception
+    // is work of another library: that is captured alone, or noted by hand, by a caller who promises that
+    // no other thread enqueues meanwhile.
     let nodes = unsafe { slice::from_raw_parts(first, count) };
     Ok(f(graph, nodes))
 }

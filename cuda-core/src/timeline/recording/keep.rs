@@ -48,7 +48,7 @@ impl Recording {
         T: KeptAlive + 'static,
     {
         if let Some(recorded) = self.lock().as_mut() {
-            if recorded.code.insert(key, ()).is_none() {
+            if recorded.kept_once.insert(key, ()).is_none() {
                 recorded.uses.owners.push(Arc::new(owner()));
             }
         }

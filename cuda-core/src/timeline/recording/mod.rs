@@ -92,8 +92,9 @@ pub(crate) enum Order {
 
 struct OpenRecording {
     uses: GraphUses,
-    /// The code that is kept, by what knows it.
-    code: Tree<usize, ()>,
+    /// The keys of what [`Recording::keep_once`] keeps: handles of functions and contexts, addresses of
+    /// communicators.
+    kept_once: Tree<usize, ()>,
     /// The index in `uses.memory` by [`key`].
     index: Tree<usize, usize>,
     order: CaptureOrder,
@@ -127,7 +128,7 @@ impl Recording {
         let recorded = OpenRecording {
             uses: GraphUses::default(),
             index: Tree::new(),
-            code: Tree::new(),
+            kept_once: Tree::new(),
             order,
             unfinished: 0,
             alone: None,
@@ -341,7 +342,7 @@ impl Recording {
         calls(order)
     }
 
-    /// Ends the recording: `end` makes the driver's calls, before which nothing more is captured.
+    /// Ends the recording: `end` makes the driver's calls; from their begin on nothing is captured.
     pub(crate) fn end<R>(&self, end: impl FnOnce() -> R) -> (R, GraphUses) {
         let mut guard = self.wait_until_resumed();
         let result = end();

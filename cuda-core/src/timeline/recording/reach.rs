@@ -70,7 +70,8 @@ enum Way {
     Captured { by: Context, at: Moment },
 }
 
-/// An end of a copy: its context, and who is to be given access to it.
+/// An end of a copy: its context, and the device or context that its memory belongs to, if others need
+/// access to that.
 pub(crate) type CopyEnd<'a> = (&'a Context, Option<Confined>);
 
 impl CopiesBetween {

@@ -212,8 +212,8 @@ impl KnownNodes {
 pub(crate) struct CapturedOn {
     /// The ordinal of its device.
     pub(crate) device: u32,
-    /// Which of the graph's captures it was, and which of the streams of that, in the order of their
-    /// first operations.
+    /// Which of the graph's captures it was, and which of the streams of that, in the order in which they
+    /// were made.
     pub(crate) stream: (u32, u32),
 }
 
