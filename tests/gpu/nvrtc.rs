@@ -111,6 +111,26 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1, real, nvrtc;
+    fn m_nvrtc_headers_of_the_toolkit() -> Result<()> {
+        let source = "#include <cuda_fp16.h>\n#include <cuda/std/cstdint>\n\
+                      extern \"C\" __global__ void twice(__half *x) { *x += *x; }";
+        let stream = Device::get(0)?.create_stream()?;
+        match Program::new(source).device(stream.device())?.toolkit_headers() {
+            Ok(program) => {
+                let twice = Module::from_ptx(stream.context(), program.compile()?)?.function("twice")?;
+                let mut x = stream.upload_new(&[cuda_core::f16::from_f32(1.5)])?;
+                // SAFETY: x has an element, for the one thread.
+                unsafe { stream.kernel(&twice).arg(&mut x).launch() }?;
+                assert_eq!(stream.download_vec(&x)?[0].to_f32(), 3.0);
+            }
+            none => assert!(refusal(none).contains("set CUDA_HOME"), "there is no toolkit"),
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 1, nvrtc;
     fn m_nvrtc_architectures() -> Result<()> {
         let version = version()?;

@@ -96,6 +96,31 @@ fn m_nvrtc_absent() {
 }
 
 #[test]
+fn m_nvrtc_headers_of_a_toolkit() {
+    if !child::is_this() {
+        let toolkit = std::env::temp_dir().join(format!("toolkit-{}", std::process::id()));
+        std::fs::create_dir_all(toolkit.join("include/cccl")).expect("there is no such folder");
+        std::fs::write(toolkit.join("include/cuda_fp16.h"), "").expect("it is new");
+        let (here, nowhere) = (toolkit.to_str(), Some("/nonexistent"));
+        for environment in [("CUDA_HOME", "CUDA_PATH"), ("CUDA_PATH", "CUDA_HOME")] {
+            let environment = [(environment.0, here), (environment.1, nowhere)];
+            child::run(concat!(module_path!(), "::m_nvrtc_headers_of_a_toolkit"), &environment);
+        }
+        std::fs::remove_dir_all(toolkit).expect("it was made above");
+        return;
+    }
+    let mut named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os);
+    let toolkit = named.find(|named| named != "/nonexistent").map(std::path::PathBuf::from);
+    let include = toolkit.expect("one of them").join("include");
+    let found = Program::new("").define("N", 1).toolkit_headers().expect("it has headers");
+    let options: Vec<_> = found.options().map(|option| option.to_string_lossy()).collect();
+    let [cccl, include] =
+        [include.join("cccl"), include].map(|it| format!("--include-path={}", it.display()));
+    assert_eq!(options, ["--define-macro=N=1", &*cccl, &*include]);
+    child::done();
+}
+
+#[test]
 fn m_nccl_absent() {
     const NOWHERE: &str = "/nonexistent/libnccl.so.2";
     if !child::is_this() {

@@ -1,9 +1,9 @@
 //! Finds NVRTC's library and its functions, once per process.
 
 use std::ffi::{OsString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use cuda_sys::os::LoadOnce;
+use cuda_sys::os::{self, LoadOnce};
 
 use crate::error::{Error, Result};
 use crate::util::library::{FORKED_MEANWHILE, find, functions, set};
@@ -67,15 +67,31 @@ fn open() -> Result<Api> {
     .map_err(|tried| Error::NoNvrtc { tried })
 }
 
+/// Where toolkits may be: as the environment says, and at the default location.
+fn toolkits() -> impl Iterator<Item = PathBuf> {
+    // The user who started a process with more rights must not choose the code that it runs.
+    let named = match os::is_privileged() {
+        true => [None, None],
+        false => [set("CUDA_HOME"), set("CUDA_PATH")],
+    };
+    named.into_iter().flatten().chain(ROOT.map(OsString::from)).map(PathBuf::from)
+}
+
+/// The folders of the first toolkit that has CUDA's headers: from CUDA 13 on, those of the C++ library are
+/// in another one.
+pub(super) fn header_folders() -> Option<impl Iterator<Item = PathBuf>> {
+    let mut includes = toolkits().map(|root| root.join("include"));
+    let include = includes.find(|include| include.join("cuda_fp16.h").exists())?;
+    let folders = [include.join("cccl"), include];
+    Some(folders.into_iter().filter(|folder| folder.exists()))
+}
+
 /// The libraries that the loader finds by name, and those of toolkits: on Windows, the latter first.
 fn in_toolkits(by_name: Vec<PathBuf>) -> Vec<PathBuf> {
-    let roots = [set("CUDA_HOME"), set("CUDA_PATH"), ROOT.map(OsString::from)];
     let mut in_folders = Vec::new();
-    for root in roots.into_iter().flatten() {
+    for root in toolkits() {
         for folder in FOLDERS {
-            for name in NAMES {
-                in_folders.push(Path::new(&root).join(folder).join(name));
-            }
+            in_folders.extend(NAMES.map(|name| root.join(folder).join(name)));
         }
     }
     if cfg!(windows) {

@@ -178,6 +178,29 @@ impl Program {
         self.option(option)
     }
 
+    /// The folders of a CUDA toolkit's headers, such as `cuda_fp16.h`, `cooperative_groups.h` and
+    /// `cuda/std/atomic`, to search for `#include`: below `CUDA_HOME`, `CUDA_PATH` or `/usr/local/cuda`, the
+    /// first of them that has such headers. Elsewhere, as in a package of NVIDIA's for Python, they are
+    /// found by [`include_path`](Self::include_path).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if none of them does.
+    ///
+    /// ```no_run
+    /// use cuda_core::nvrtc::Program;
+    ///
+    /// let source = "#include <cuda_fp16.h>\n__global__ void twice(__half *x) { *x += *x; }";
+    /// let ptx = Program::new(source).toolkit_headers()?.compile()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn toolkit_headers(self) -> Result<Self> {
+        let why = "no toolkit's headers are below CUDA_HOME, CUDA_PATH or /usr/local/cuda: set CUDA_HOME, \
+                   or call `include_path` with the folder that has cuda_fp16.h";
+        let folders = api::header_folders();
+        let folders = folders.ok_or_else(|| Error::invalid("Program::toolkit_headers", why))?;
+        Ok(folders.fold(self, Self::include_path))
+    }
+
     /// A macro with a value, usually `1`: `--define-macro`.
     pub fn define(self, name: &str, value: impl fmt::Display) -> Self {
         self.option(format!("--define-macro={name}={value}"))
