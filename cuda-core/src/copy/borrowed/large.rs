@@ -38,9 +38,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(bytes: usize) -> Result<Self> {
-        let StagingOptions { threads, chunk } = staging_options()?;
-        let chunk = if bytes <= SMALL { CHUNK.min(chunk) } else { chunk };
+    /// `is_scatter`: each of several devices reads chunks of its own.
+    fn of(bytes: usize, is_scatter: bool) -> Result<Self> {
+        let options = staging_options()?;
+        let threads = if is_scatter { options.threads_for_parts() } else { options.threads };
+        let chunk = if bytes <= SMALL { CHUNK.min(options.chunk) } else { options.chunk };
         let is_large = is_more_than(bytes, ALONE);
         Ok(Self { chunk, helpers: if is_large { threads } else { 0 }, is_large })
     }
@@ -113,7 +115,7 @@ pub(crate) fn upload<'s>(
 ) -> Result<()> {
     driver::ensure()?;
     let cores: Vec<_> = ends.iter().map(|end| end.core).collect();
-    let plan = Plan::of(source.len())?;
+    let plan = Plan::of(source.len(), split == Split::Next && ends.len() > 1)?;
     let parts: Vec<usize> = match split {
         Split::Whole => vec![source.len()],
         Split::Next => ends.iter().map(|end| end.memory.len()).collect(),
@@ -133,7 +135,7 @@ pub(crate) fn download<'s>(
 ) -> Result<()> {
     driver::ensure()?;
     let cores: Vec<_> = ends.iter().map(|end| end.core).collect();
-    let plan = Plan::of(destination.len())?;
+    let plan = Plan::of(destination.len(), false)?;
     let parts: Vec<usize> = ends.iter().map(|end| end.memory.len()).collect();
     let pieces = plan.pieces(&parts, Sizes::down(parts.len(), plan.chunk));
     let slices = plan::cut(destination, &pieces);

@@ -1,8 +1,8 @@
 //! Options of copies of large borrowed slices.
 
 use std::env;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use super::copying;
@@ -54,6 +54,8 @@ const LARGEST_CHUNK: usize = 64 << 20;
 pub struct StagingOptions {
     /// Threads that help the calling thread: with zero it copies alone; at most 64. The first copy
     /// that needs them starts them; they sleep while there is nothing to copy.
+    /// [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) to several devices uses twice as many, if
+    /// there are cores for them.
     pub threads: usize,
     /// Bytes of a chunk, a power of two from 4 KiB to 64 MiB. A copy has up to eight in use.
     pub chunk: usize,
@@ -107,22 +109,36 @@ pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     Ok(())
 }
 
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn useful() -> usize {
     if copying::can_demote() { USEFUL_DEMOTERS } else { USEFUL }
 }
 
 impl StagingOptions {
     fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = match setting(THREADS) {
             Some(text) => text.trim().parse().map_err(|_| bad_threads(&text))?,
-            None => cores.min(useful()) - 1,
+            None => cores().min(useful()) - 1,
         };
         let chunk = match setting(CHUNK) {
             Some(text) => parse_bytes(&text).ok_or_else(|| bad_chunk(&text))?,
             None => USUAL_CHUNK,
         };
         Self { threads, chunk }.check()
+    }
+
+    /// Threads that help to fill chunks of which each device reads others. Two devices read as fast as some
+    /// thirty threads write; more threads, for more devices, write no faster.
+    pub(crate) fn threads_for_parts(self) -> usize {
+        static CORES: OnceLock<usize> = OnceLock::new();
+        self.threads_on(*CORES.get_or_init(cores))
+    }
+
+    fn threads_on(self, cores: usize) -> usize {
+        (2 * self.threads).min(cores - 1).max(self.threads)
     }
 
     fn check(self) -> Result<Self> {
@@ -165,6 +181,12 @@ mod tests {
         for chunk in ["", "0", "2048", "5000", "3MiB", "128MiB", "KiB", "4GiB", "-4MiB"] {
             assert!(parsed("1", chunk).is_err(), "{chunk:?}");
         }
+    }
+
+    #[test]
+    fn parts_of_several_devices_take_twice_the_threads_if_there_are_cores() {
+        let on = |threads, cores| StagingOptions::new(threads, 4096).threads_on(cores);
+        assert_eq!([on(13, 64), on(13, 20), on(13, 8), on(0, 64), on(0, 1)], [26, 19, 13, 0, 0]);
     }
 
     #[test]
