@@ -91,13 +91,13 @@ impl RawEnds {
         }
     }
 
-    /// Copies all bytes, and waits for them.
+    /// Copies all bytes on the stream for raw calls, and waits for them.
     ///
     /// # Safety
     /// As for [`Self::enqueue`].
-    pub(super) unsafe fn copy(self, stream: &Stream, to: Direction) -> CUresult {
+    pub(super) unsafe fn copy(self, fixture: &Fixture, to: Direction) -> CUresult {
         // SAFETY: the caller's contract covers it; the stream is borrowed, so it is live.
-        wait(unsafe { self.enqueue(stream.as_raw(), to) }, stream)
+        wait(unsafe { self.enqueue(fixture.raw_stream(), to) }, &fixture.raw)
     }
 
     /// Copies all bytes by a call that does not return before the host's end may be used again.

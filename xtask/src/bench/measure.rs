@@ -143,19 +143,14 @@ pub(crate) fn pair_and_alone(
     let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
     let mut alone_times = vec![Vec::new(); alone.len()];
     for round in 0..effort.batches + warm_up {
-        let mut time_ours = || -> anyhow::Result<()> {
-            our_times.push(each_of(batch, &mut ours)?);
-            Ok(settle()?)
-        };
         // The order alternates, so that neither way always finds the other's cache lines.
-        if round % 2 == 0 {
-            time_ours()?;
+        for is_ours in [round % 2 == 0, round % 2 == 1] {
+            match is_ours {
+                true => our_times.push(each_of(batch, &mut ours)?),
+                false => raw_times.push(time_raw(batch, &mut raw)?),
+            }
+            settle()?;
         }
-        raw_times.push(time_raw(batch, &mut raw)?);
-        if round % 2 == 1 {
-            time_ours()?;
-        }
-        settle()?;
         for (times, mut calls) in alone_times.iter_mut().zip(alone) {
             times.push(time_raw(1, &mut calls)?);
         }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cuda_core::PinnedBuffer;
 
 use super::ends::{Direction, Ends, RawEnds};
-use super::measure::{each_of, median};
+use super::measure::median;
 use super::raw::check;
 use super::{Fixture, Goal, Measured, Operation, Unit};
 
@@ -47,7 +47,7 @@ fn beside_pinned(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Resu
     let raw = RawEnds { host: pinned.as_mut_slice()?.as_mut_ptr(), ..ends.raw()? };
     let ours = || ends.copy(stream, to);
     // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-    let measured = fixture.waited(RUNS, batch, ours, || unsafe { raw.copy(stream, to) })?;
+    let measured = fixture.waited(RUNS, batch, ours, || unsafe { raw.copy(fixture, to) })?;
     Ok(measured.moving(bytes))
 }
 
@@ -63,24 +63,31 @@ fn worst(fixture: &Fixture, to: Direction) -> anyhow::Result<Measured> {
 }
 
 fn beside_blocking(fixture: &Fixture, bytes: usize, to: Direction) -> anyhow::Result<Measured> {
-    let stream = &fixture.stream;
     let mut ends = Ends::pageable(fixture, bytes)?;
     let raw = ends.raw()?;
     let repeats = ((1 << 20) / bytes).clamp(1, 100);
     let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
-    for _ in 0..=RUNS {
-        let mut ours = 0;
+    let timed = |copy: &mut dyn FnMut() -> anyhow::Result<()>| -> anyhow::Result<f64> {
+        let mut spent = 0;
         for _ in 0..repeats {
             let start = Instant::now();
-            ends.copy(stream, to)?;
-            ours += start.elapsed().as_nanos();
+            copy()?;
+            spent += start.elapsed().as_nanos();
             // An upload need not wait, but the next one should not wait for it.
-            stream.synchronize()?;
+            fixture.context.synchronize()?;
         }
-        our_times.push(ours as f64 / repeats as f64);
-        // SAFETY: the memory outlives the call, and no other code uses it.
-        let raw_copy = || check("the raw copy", unsafe { raw.copy_blocking(to) });
-        raw_times.push(each_of(repeats, raw_copy)?);
+        Ok(spent as f64 / repeats as f64)
+    };
+    // SAFETY: the memory outlives the call, and no other code uses it.
+    let mut raw_copy = || check("the raw copy", unsafe { raw.copy_blocking(to) });
+    let mut our_copy = || Ok(ends.copy(&fixture.stream, to)?);
+    for run in 0..=RUNS {
+        for is_ours in [run % 2 == 0, run % 2 == 1] {
+            match is_ours {
+                true => our_times.push(timed(&mut our_copy)?),
+                false => raw_times.push(timed(&mut raw_copy)?),
+            }
+        }
     }
     // The first run is a warm-up.
     let raw = Some(median(&raw_times[1..]));

@@ -33,7 +33,8 @@ pub(super) fn operations() -> Vec<Operation> {
 fn enqueue(fixture: &Fixture, blocking: bool) -> anyhow::Result<Measured> {
     let (mut ours, raw) = pairs(fixture, SMALL, blocking)?;
     let effort = fixture.effort.at_most(101);
-    pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&raw.streams))
+    let both = [ours.streams.clone(), raw.streams.clone()].concat();
+    pair(effort, 20, || ours.reduce(), || raw.reduce(), || settle(&both))
 }
 
 fn whole(fixture: &Fixture) -> anyhow::Result<Measured> {
@@ -48,8 +49,8 @@ fn settle(streams: &[Stream]) -> cuda_core::Result<()> {
     streams.iter().try_for_each(Stream::synchronize)
 }
 
-/// Operations of the library, and raw ones on the same streams, each with buffers of their own. Those of
-/// one communicator, unless that of the library does not block: the first one of a process is slower.
+/// Operations of the library, and raw ones, each with streams and buffers of their own. Those of one
+/// communicator, unless that of the library does not block: the first one of a process is slower.
 fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Ours, Raw)> {
     if let Err(cuda_core::Error::Nccl(NcclError::NotFound { .. })) = nccl::version() {
         return Err(refuse("there is no NCCL; CUDA_CORE_NCCL names one to take"));
@@ -59,21 +60,23 @@ fn pairs(fixture: &Fixture, bytes: usize, blocking: bool) -> anyhow::Result<(Our
     let join = |options| Ranks::init_all_with(&contexts, &options).map(Arc::new);
     let blocks = join(options.blocking(true))?;
     let ranks = if blocking { blocks.clone() } else { join(options)? };
-    let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect::<Result<_, _>>()?;
-    let buffers = || -> cuda_core::Result<Vec<DeviceBuffer<f32>>> {
+    let side = || -> cuda_core::Result<(Vec<Stream>, Vec<DeviceBuffer<f32>>)> {
+        let streams: Vec<_> =
+            contexts.iter().map(Context::create_stream).collect::<Result<_, _>>()?;
         let zeroed = |stream: &Stream| stream.alloc_zeroed(bytes / size_of::<f32>());
-        streams.iter().map(zeroed).collect()
+        let buffers = streams.iter().map(zeroed).collect::<Result<_, _>>()?;
+        settle(&streams)?;
+        Ok((streams, buffers))
     };
-    let (ours, raw) = (buffers()?, buffers()?);
-    settle(&streams)?;
+    let ((streams, buffers), (raw_streams, raw_buffers)) = (side()?, side()?);
     let raw = Raw {
         calls: RawCalls::find(fixture.effort == Effort::SIMULATED)?,
         communicators: blocks.as_raw().collect(),
-        streams: streams.clone(),
-        buffers: raw,
+        streams: raw_streams,
+        buffers: raw_buffers,
         _ranks: Some(blocks),
     };
-    Ok((Ours { ranks, streams, buffers: ours }, raw))
+    Ok((Ours { ranks, streams, buffers }, raw))
 }
 
 struct Ours {

@@ -121,5 +121,5 @@ fn download_slice(fixture: &Fixture) -> anyhow::Result<Measured> {
     let mut ends = Ends::pageable(fixture, SMALL)?;
     let raw = ends.raw()?;
     // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-    fixture.pair(20, || ends.copy(stream, to), || unsafe { raw.copy(stream, to) })
+    fixture.pair(20, || ends.copy(stream, to), || unsafe { raw.copy(fixture, to) })
 }

@@ -48,9 +48,9 @@ fn between(fixture: &Fixture, there: &Context) -> anyhow::Result<Measured> {
     let (near, other) = (fixture.context.as_raw(), there.as_raw());
     let ours = || stream.copy(&source, &mut target);
     let theirs = || {
-        let raw = stream.as_raw();
+        let raw = fixture.raw_stream();
         // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
-        wait(unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) }, stream)
+        wait(unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) }, &fixture.raw)
     };
     Ok(fixture.waited(TRANSFERS, 1, ours, theirs)?.moving(bytes))
 }

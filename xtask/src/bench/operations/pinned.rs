@@ -106,14 +106,14 @@ fn small(fixture: &Fixture) -> Result<Measured> {
     let raw = ends.raw()?;
     let ours = || ends.copy(stream, to);
     // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
-    fixture.waited(fixture.effort.batches, 20, ours, || unsafe { raw.copy(stream, to) })
+    fixture.waited(fixture.effort.batches, 20, ours, || unsafe { raw.copy(fixture, to) })
 }
 
 /// The rate of whole copies.
 fn rate(fixture: &Fixture, mut ends: Ends, raw: RawEnds, to: Direction) -> Result<Measured> {
     let stream = &fixture.stream;
     // SAFETY: as in `small`.
-    let theirs = || unsafe { raw.copy(stream, to) };
+    let theirs = || unsafe { raw.copy(fixture, to) };
     let measured = fixture.waited(TRANSFERS, 1, || ends.copy(stream, to), theirs)?;
     Ok(measured.moving(raw.bytes))
 }
