@@ -57,6 +57,8 @@ pub struct GraphExec {
     pub(super) nodes: KnownNodes,
     /// When it was instantiated.
     pub(super) made: Moment,
+    /// The graphs with conditions that it was updated to, which its kernels set from then on.
+    pub(super) updated: Vec<SharedGraph>,
     /// The nodes that were changed since, by their addresses.
     pub(super) changed: Tree<usize, ChangedNode>,
     /// In the ledgers of the memory, for as long as this value exists.
@@ -101,7 +103,7 @@ impl Drop for RawExec {
 struct KeptByExec {
     /// The launch that may use it, if that is not known to have completed.
     last: Option<Mark>,
-    _graph: SharedGraph,
+    _graphs: Vec<SharedGraph>,
     owners: Arc<GraphOwners>,
     /// Of nodes that were changed.
     code: Vec<Arc<dyn KeptAlive>>,
@@ -190,6 +192,7 @@ impl Graph {
             origin: self.uses.owners.clone(),
             nodes: self.uses.by_node.clone(),
             made,
+            updated: Vec::new(),
             changed: Tree::new(),
             last: self.uses.enter(),
             last_stream: 0,
@@ -394,11 +397,12 @@ impl GraphExec {
     }
 
     fn kept(&self, code: Vec<Arc<dyn KeptAlive>>) -> KeptByExec {
-        let used = !(self.uses.owners.is_empty() && code.is_empty());
+        let uses_none = self.uses.owners.is_empty() && self.updated.is_empty();
+        let used = !(uses_none && code.is_empty());
         let pending = |mark: &Mark| used && !mark.timeline.has_completed(mark.seq);
         KeptByExec {
             last: self.last.mark().filter(pending),
-            _graph: self.graph.clone(),
+            _graphs: self.updated.iter().chain([&self.graph]).cloned().collect(),
             owners: self.uses.owners.clone(),
             code,
             _origin: self.origin.clone(),

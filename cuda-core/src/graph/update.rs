@@ -86,14 +86,19 @@ impl GraphExec {
         if code == cuda_sys::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE {
             return Err(Error::GraphUpdate { why: info.result });
         }
+        let conditional = (!graph.uses.bodies.is_empty()).then(|| graph.raw.clone());
         match attempt(OP, code) {
-            Ok(()) => self.adopt(graph.uses.clone()),
+            Ok(()) => {
+                self.adopt(graph.uses.clone());
+                self.updated = conditional.into_iter().collect();
+            }
             Err(Failed::Refused(error)) => return Err(error),
             // It may be the executable of either.
             Err(Failed::Unknown(error)) => {
                 let changed = mem::take(&mut self.changed);
                 self.adopt(self.uses.with(&graph.uses));
                 self.changed = changed;
+                self.updated.extend(conditional);
                 return Err(error);
             }
         }
@@ -112,7 +117,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// Those of [`Launch::launch`] that are found before the driver is called;
-    /// [`Error::Invalid`] for a launch of no elements, for a node of another kind, and for one of
+    /// [`Error::Invalid`] for a launch of no elements, for a [`Condition`](crate::Condition) that was not made
+    /// in the capture of the graph, for a node of another kind, and for one of
     /// another graph than this was [instantiated](Graph::instantiate) from; [`Error::NotCapturable`] for arguments that a graph
     /// cannot keep; the driver's: the executable is unchanged, unless the error may be one of earlier work;
     /// it then keeps what either form of the operation uses.
@@ -148,7 +154,7 @@ impl GraphExec {
         launch: &mut Launch<'_, K>,
     ) -> Result<()> {
         let (op, exec) = ("cuGraphExecKernelNodeSetParams", self.node(node)?);
-        launch.as_node(op, |function, kernel, touches| {
+        launch.as_node(op, self.id, |function, kernel, touches| {
             // An H200 with driver 580 crashes in this call if no context is current.
             let _entered = function.context().enter_unless_current()?;
             self.set(op, node.raw, touches, Some(function), || {

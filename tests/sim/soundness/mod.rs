@@ -5,6 +5,7 @@ mod arrays;
 mod attacks;
 mod captures;
 mod changed;
+mod conditions;
 mod contexts;
 mod deferred;
 mod elsewhere;

@@ -236,6 +236,7 @@ impl<'a> sealed::PushArgument<'a> for &'a Condition {
             touched.fail(Error::WrongContext { op: OP, what: "a condition".into() });
         }
         touched.touches.push(|| self.touch());
+        touched.conditions.push(self.made_in());
         arguments.push(&self.as_raw().to_ne_bytes());
     }
 }
@@ -337,6 +338,8 @@ pub struct Touched<'a> {
     context: &'a Context,
     /// Memory of other devices, to which the context needs access.
     far: Vec<ByParameter<Confined>>,
+    /// The captures of the conditions that the kernel may set.
+    conditions: Vec<u64>,
     /// Why some memory cannot be reached.
     error: Option<Box<ByParameter<Error>>>,
     /// Whether one of the two has an entry whose parameter is not known yet.
@@ -369,7 +372,14 @@ fn wrong_context() -> Error {
 impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn new(context: &'a Context) -> Self {
-        Self { touches: InlineVec::new(), context, far: Vec::new(), error: None, unnamed: false }
+        Self {
+            touches: InlineVec::new(),
+            context,
+            far: Vec::new(),
+            conditions: Vec::new(),
+            error: None,
+            unnamed: false,
+        }
     }
 
     #[inline]
@@ -440,6 +450,19 @@ impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn cross(&self, function: &Function) -> Result<Vec<Crossing>> {
         if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
+    }
+
+    /// Refuses conditions of graphs that the launch is no part of. `is_part`: whether it is one of the graph
+    /// of that capture.
+    #[inline]
+    pub(super) fn require_conditions(
+        &self,
+        op: &'static str,
+        is_part: impl Fn(u64) -> bool,
+    ) -> Result<()> {
+        let why =
+            "a condition is set by kernels of the graph that it was made for, and by no others";
+        Error::unless(self.conditions.iter().all(|capture| is_part(*capture)), op, why)
     }
 
     /// Whether all memory is the device's own.

@@ -233,7 +233,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// Before any driver call: [`Error::Launch`] for a dimension that is zero or more than the
     /// device or the kernel allows, for too much shared memory, and for arguments that differ in
     /// number or size from the kernel's parameters, if the driver reports those (from CUDA 12.4
-    /// on); [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
+    /// on); [`Error::Invalid`] for a [`Condition`](crate::Condition) on a stream that its graph is not
+    /// captured on; [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
     /// texture, a surface or memory of another context of its device, unless that memory comes from
     /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and
     /// for memory of another device to which the stream's context was given no
@@ -281,6 +282,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let notes_priority = recording.is_some() && priority().is_some();
         let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
+        touched.require_conditions(OP, |capture| {
+            recording.is_some_and(|recording| recording.is_within(capture))
+        })?;
         let (_crossings, raw) = (touched.cross(function)?, function.as_raw());
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
@@ -340,11 +344,12 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         Ok(Checked { function, config, arguments, touched })
     }
 
-    /// Describes the launch as the node of a graph, and says what it uses. It may not use memory of
-    /// another device, since only a capture notes what needs access.
+    /// Describes the launch as a node of the graph with that id, and says what it uses. It may not use
+    /// memory of another device, since only a capture notes what needs access.
     pub(crate) fn as_node<R>(
         &mut self,
         op: &'static str,
+        graph: u64,
         call: impl FnOnce(&Function, &CUDA_KERNEL_NODE_PARAMS, &[Touch<'_>]) -> Result<R>,
     ) -> Result<R> {
         Error::unless(!self.prepared.is_empty, op, "a launch for no elements is no operation")?;
@@ -352,6 +357,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let why =
             "a kernel that uses another device's memory: capture it, and `update` to that graph";
         Error::unless(touched.is_near(), op, why)?;
+        touched.require_conditions(op, |capture| capture == graph)?;
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let node = CUDA_KERNEL_NODE_PARAMS {

@@ -72,6 +72,11 @@ impl Condition {
         self.raw
     }
 
+    /// The id of the capture that it was made in.
+    pub(crate) fn made_in(&self) -> u64 {
+        self.capture
+    }
+
     /// The context of the kernels that may set it.
     pub(crate) fn context(&self) -> &Context {
         &self.context

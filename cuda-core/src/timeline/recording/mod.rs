@@ -147,7 +147,7 @@ impl Recording {
     }
 
     /// Whether the capture with that id is this one, or one that this one is a part of.
-    fn is_within(&self, capture: u64) -> bool {
+    pub(crate) fn is_within(&self, capture: u64) -> bool {
         let outer = || self.outer.as_ref().is_some_and(|outer| outer.is_within(capture));
         self.id == capture || outer()
     }
