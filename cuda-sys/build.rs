@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), String> {
-    for file in ["build.rs", "build", "wrapper.h"] {
+    for file in ["build.rs", "build", "src/bindings", "wrapper.h"] {
         println!("cargo::rerun-if-changed={file}");
     }
     // docs.rs has no toolkit; its pages should not depend on the building machine.

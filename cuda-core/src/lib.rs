@@ -168,7 +168,7 @@ mod module;
 // Streams, events and host functions.
 mod stream;
 
-// The order of each stream's work, and the ledgers of who uses which bytes.
+// The order of each stream's work, and the ledgers of which stream uses which bytes.
 mod timeline;
 
 // Contexts, and what is current on a thread.

@@ -19,8 +19,8 @@ pub(crate) const FLOOR: &str = include_str!("floor_11_8.txt");
 /// Why bindgen produced no bindings.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// libclang could not be loaded; bindgen reports this by a panic.
-    Libclang(String),
+    /// bindgen panicked, as it does if libclang cannot be loaded.
+    Panic(String),
     /// The header was found, but bindgen failed on it.
     Header(String),
 }
@@ -28,7 +28,9 @@ pub(crate) enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Libclang(why) => write!(f, "libclang could not be loaded: {why}"),
+            Error::Panic(why) => {
+                write!(f, "bindgen panicked, as it does if libclang cannot be loaded: {why}")
+            }
             Error::Header(why) => write!(f, "bindgen failed on cuda.h: {why}"),
         }
     }
@@ -221,7 +223,7 @@ fn run(builder: Builder) -> Result<String, Error> {
                 .map(String::as_str)
                 .or_else(|| payload.downcast_ref::<&str>().copied())
                 .unwrap_or("bindgen panicked");
-            Err(Error::Libclang(text.to_owned()))
+            Err(Error::Panic(text.to_owned()))
         }
     }
 }

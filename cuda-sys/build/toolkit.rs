@@ -266,11 +266,13 @@ impl Search<'_> {
             }
             let root = match candidate.layout {
                 Layout::Include => include.parent().unwrap_or(&include).to_owned(),
-                // Pip's packages are roots of their own, below the named one.
-                _ => match include.strip_prefix(place.join("nvidia")) {
-                    Ok(_) => include.parent().unwrap_or(place).to_owned(),
-                    Err(_) => place.clone(),
-                },
+                // Pip's packages are roots of their own, below the named one, and so is conda's on Windows.
+                _ if include.ends_with("Library/include")
+                    || include.starts_with(place.join("nvidia")) =>
+                {
+                    include.parent().unwrap_or(place).to_owned()
+                }
+                _ => place.clone(),
             };
             return Ok(Toolkit { root, include, version });
         }

@@ -44,14 +44,18 @@ impl LoadError {
 
     /// The error in the child of a fork.
     fn forked() -> Self {
-        let answer = "this process was forked while a thread of its parent loaded the driver";
-        Self::new(os::DRIVER, answer)
+        Self::new(os::DRIVER, FORKED)
     }
 }
+
+const FORKED: &str = "this process was forked while a thread of its parent loaded the driver";
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { library, answer } = self;
+        if answer == FORKED {
+            return write!(f, "the CUDA driver cannot be loaded: {answer}");
+        }
         if library != os::DRIVER {
             let names = "CUDA_SYS_LIBRARY names";
             return write!(f, "{names} {library}, which cannot be loaded: {answer}");
@@ -104,7 +108,7 @@ pub(crate) fn table() -> &'static DriverApi {
 /// returns *why* there is none.
 ///
 /// # Errors
-/// Which libraries were tried and the loader's messages, the same at every call: the outcome of the
+/// Which library was tried and the loader's message, the same at every call: the outcome of the
 /// first attempt holds for the life of the process. In a forked child whose parent was loading the
 /// driver at the fork there is no driver, since no thread of the child can complete the load.
 pub fn load() -> Result<&'static DriverApi, LoadError> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, PinnedBuffer, Result, Signal, Stream,
-    StreamValue, WaitValue,
+    Allocator, Context, ContextFlags, Device, DeviceBuffer, Error, PinnedBuffer, Result, Signal,
+    Stream, StreamValue, WaitValue,
 };
 use support::{assert_bytes, gpu_test, refusal, stall};
 
@@ -319,13 +319,17 @@ gpu_test! {
         for result in refused {
             assert!(matches!(result, Err(Error::WrongDevice { .. })), "{result:?}");
         }
-        let mut pooled = stream.alloc_zeroed::<u32>(1)?;
+        let mut cached = stream.alloc_zeroed::<u32>(1)?;
+        stream.write_value(&mut cached, 1)?;
+        stream.wait_value(&cached, WaitValue::Eq(1))?;
+        assert_eq!(stream.download_vec(&cached)?, [1]);
+        let mut pooled = stream.alloc_with::<u32>(&Allocator::driver_pool(), 1)?;
         let refused = [
             stream.write_value(&mut pooled, 1),
             stream.wait_value(&pooled, WaitValue::Eq(0)),
         ];
         for result in refused {
-            assert!(refusal(result).contains("stream-ordered"));
+            assert!(refusal(result).contains("the driver's pools"));
         }
         Ok(())
     }

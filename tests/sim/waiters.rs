@@ -1,9 +1,12 @@
 //! Waiting without blocking: for many points, and when waiting fails.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context as Task, Poll, Wake, Waker};
+use std::task::{Context as Task, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use cuda_core::{Context, ContextFlags, Device, Graph, Result, Signal, Stream, WaitValue};
@@ -207,6 +210,36 @@ fn a_future_does_not_wait_for_the_end_of_its_context() -> Result<()> {
     cuda_core::staging::trim()?;
     session.assert_clean();
     Ok(())
+}
+
+/// A waker that panics when it is cloned for the first time.
+#[test]
+fn a_waker_that_panics_makes_nothing_ready() -> Result<()> {
+    static CLONES: AtomicUsize = AtomicUsize::new(0);
+    static TABLE: RawWakerVTable = RawWakerVTable::new(
+        |_| {
+            assert!(CLONES.fetch_add(1, Ordering::Relaxed) > 0, "the test's own");
+            RawWaker::new(ptr::null(), &TABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let stream = Device::get(0)?.create_stream()?;
+    let mut x = stream.alloc_zeroed::<u32>(100)?;
+    stream.synchronize()?;
+    let stalled = support::stall(stream.as_raw());
+    stream.fill(&mut x, 1)?;
+    let mut ready = x.ready_mut();
+    // SAFETY: the functions use no data.
+    let waker = unsafe { Waker::from_raw(RawWaker::new(ptr::null(), &TABLE)) };
+    let mut poll = || Pin::new(&mut ready).poll(&mut Task::from_waker(&waker));
+    assert!(catch_unwind(AssertUnwindSafe(&mut poll)).is_err());
+    assert!(poll().is_pending());
+    stalled.release();
+    support::block_on(&mut ready)
 }
 
 /// Points that are reached while as many others never are, each awaited before the next.

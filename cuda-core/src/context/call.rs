@@ -27,7 +27,7 @@ impl Context {
         Ok(calls())
     }
 
-    /// Imports an object by a descriptor, which stays the caller's if the driver refuses it. `own`
+    /// Imports an object by a descriptor, which stays the caller's: the driver gets a duplicate. `own`
     /// takes the handle.
     #[cfg(unix)]
     pub(crate) fn import_fd<H, R>(

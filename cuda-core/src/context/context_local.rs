@@ -87,8 +87,8 @@ impl<H: 'static, F> Drop for ContextLocal<H, F> {
     fn drop(&mut self) {
         // Drops the last reference before checking which values are abandoned.
         drop(self.identity.take());
-        // On a thread that must not call the driver no value was created, so none has to be
-        // dropped.
+        // Where the driver must not be called, the values stay: the next use of a slot on this thread, or
+        // the thread's end, drops them; a process that exits leaks them.
         if !deferred::must_not_run_here() {
             drop_abandoned();
         }

@@ -115,7 +115,9 @@ pub(crate) fn get_again() -> Result<RawContext> {
 /// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
 #[inline]
 pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
-    // SAFETY: null pops an entry; any other handle is live, as the caller ensures.
+    // SAFETY: null pops an entry. Any other handle is live: the caller ensures it, except for a context that
+    // other code had made current and this crate does not know. The owner of that answers for it: see
+    // `Guard`.
     attempt("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
 }
 
@@ -213,14 +215,22 @@ pub(crate) fn end() {
 /// above stay, kept alive by the code that put them there.
 fn take_out(raw: RawContext) -> Result<()> {
     let mut above = Vec::new();
+    let taken = pop_through(raw, &mut above);
+    // All of them, also after an error.
+    let back = above.into_iter().rev().map(push).fold(Ok(()), Result::and);
+    taken.and(back.map_err(Error::from))
+}
+
+/// Pops the topmost entry of that context, and those above it, which are added to `above`.
+fn pop_through(raw: RawContext, above: &mut Vec<RawContext>) -> Result<()> {
     while above.len() < DEEPEST {
         let now = get_again()?;
-        if !now.0.is_null() {
-            pop()?;
+        if now.0.is_null() {
+            return Ok(());
         }
-        if now.0.is_null() || now == raw {
-            let mut above = above.into_iter().rev();
-            return Ok(above.try_for_each(push)?);
+        pop()?;
+        if now == raw {
+            return Ok(());
         }
         above.push(now);
     }

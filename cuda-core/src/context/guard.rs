@@ -158,12 +158,11 @@ impl Guard {
         if self.saved.0.is_null() {
             current::release_all();
         } else {
-            // An error of `now` is returned below; which entry was replaced is then unknown, and
-            // stays kept.
+            // Which entry was replaced is unknown if the query failed; it stays kept.
             let before = now.as_ref().map_or(Handle(ptr::null_mut()), |now| *now);
             current::keep_replaced(before, self.saved_context());
         }
-        now.map(drop)
+        Ok(())
     }
 
     /// Leaves the rest to [`drop_deferred`].

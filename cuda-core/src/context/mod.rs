@@ -268,8 +268,8 @@ impl Context {
         }
     }
 
-    /// What recognises the context without keeping it alive, by its address: that is not given to
-    /// another context's while a [`Weak`] of it exists.
+    /// An object whose address identifies the context, and which does not keep the context alive. No other
+    /// context's object gets that address while a [`Weak`] of this one exists.
     pub(crate) fn identity(&self) -> &Arc<()> {
         &self.inner().identity
     }

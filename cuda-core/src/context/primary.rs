@@ -1,6 +1,8 @@
 //! Each device's primary context, retained at its first use; its state can be read and changed
 //! before.
 
+use crate::context::peer;
+use crate::process::effect::{Failed, attempt};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
@@ -276,14 +278,17 @@ impl Device {
         driver::ensure()?;
         let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: nothing refers to what is destroyed, by the caller's promise.
-        check("cuDevicePrimaryCtxReset", unsafe { cu::cuDevicePrimaryCtxReset_v2(self.as_raw()) })?;
-        let Some(context) = self.retained_primary() else {
-            return Ok(());
-        };
-        if retain(self)? != context.as_raw() {
-            let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-            return Err(Error::Driver { op: RETAIN, code });
+        let code = unsafe { cu::cuDevicePrimaryCtxReset_v2(self.as_raw()) };
+        let reset = attempt("cuDevicePrimaryCtxReset", code);
+        let retained = self.retained_primary();
+        if let (Some(context), Ok(()) | Err(Failed::Unknown(_))) = (retained, &reset) {
+            // With the context, access of it and to it is gone.
+            peer::forget(context.raw());
+            if retain(self)? != context.as_raw() {
+                let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+                return Err(Error::Driver { op: RETAIN, code });
+            }
         }
-        Ok(())
+        Ok(reset?)
     }
 }

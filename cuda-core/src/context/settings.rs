@@ -143,7 +143,7 @@ impl Context {
         })
     }
 
-    /// The flags that the context was created with: `cuCtxGetFlags`.
+    /// The context's flags: `cuCtxGetFlags`.
     ///
     /// # Errors
     /// The driver's.

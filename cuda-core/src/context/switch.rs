@@ -81,6 +81,8 @@ impl Context {
     pub fn set_current(&self) -> Result<Current> {
         let raw = self.live()?;
         let before = current::get()?;
+        // First, since the thread's reference may be the last one to that context.
+        let replaced = Current::new(before);
         if before != raw {
             current::replace(before, raw, self)?;
             current::keep_replaced(before, Some(self));
@@ -88,7 +90,7 @@ impl Context {
             // Other code may have made it current without keeping it alive.
             current::keep_present(self);
         }
-        Ok(Current::new(before))
+        Ok(replaced)
     }
 
     /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
@@ -129,7 +131,8 @@ impl Context {
     /// while it is there.
     ///
     /// # Errors
-    /// [`Error::GivenUp`]; the driver's, with nothing pushed.
+    /// [`Error::GivenUp`]; the driver's: if that may be one of earlier work, the context may be on the stack,
+    /// and is kept alive there.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -150,7 +153,7 @@ impl Context {
             }
             Err(failed) => Err(failed.undo(|| {
                 // It may be on the stack despite the error.
-                if current::get().is_ok_and(|now| now == raw) {
+                if !current::get_again().is_ok_and(|now| now != raw) {
                     current::keep_pushed(self);
                 }
             })),

@@ -24,7 +24,7 @@ pub(crate) struct Thread {
     pub(crate) guards: RefCell<Vec<Guard>>,
     /// How often this crate failed to restore what was current.
     pub(crate) strays: Cell<u32>,
-    /// The thread is ending, or about to: nothing new is kept for it.
+    /// The thread is ending: no new values are kept for it. Contexts on its stack still are.
     ended: Cell<bool>,
 }
 

@@ -1,11 +1,12 @@
 //! Many copies in one driver call.
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
+use std::cell::Cell;
 
 use crate::copy::linear::LinearCopy;
 use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::Memory;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
@@ -23,7 +24,7 @@ use crate::util::by_parts::debug_by;
 /// context switch around it) if the driver is of CUDA 12.8 or newer; otherwise one call for each.
 ///
 /// They run in any order. That cannot be observed: a batch borrows all that it reads and writes, so
-/// no copy in it depends on another. Copies between two devices, and those on a default stream, are
+/// no copy in it depends on another. Copies between two devices, on a default stream, or in a capture are
 /// enqueued one by one.
 ///
 /// ```no_run
@@ -74,7 +75,7 @@ impl<'a> Batch<'a> {
     /// Adds a copy from pinned memory to a device.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    /// [`Error::LengthMismatch`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -99,7 +100,7 @@ impl<'a> Batch<'a> {
     /// Adds a copy from a device to pinned memory.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    /// [`Error::LengthMismatch`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -127,7 +128,7 @@ impl<'a> Batch<'a> {
     /// Adds a copy of device memory.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    /// [`Error::LengthMismatch`].
     #[doc(alias("cuMemcpyDtoDAsync", "cudaMemcpyAsync"))]
     pub fn copy<T: Pod>(
         &mut self,
@@ -164,7 +165,7 @@ impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice), before any driver call, if one of the
+    /// [`Error::WrongDevice`], before any driver call, if one of the
     /// copies has no end on the stream's device; in a capture those of [`Stream::copy`]. After the driver
     /// fails, some of the copies may have been enqueued.
     ///
@@ -192,9 +193,8 @@ impl<K: StreamKind> Stream<K> {
         let Some(first) = copies.first() else {
             return Ok(());
         };
-        let (apart, together): (Vec<_>, Vec<_>) = copies
-            .iter()
-            .partition(|copy| matches!(copy.devices, [Some(near), Some(far)] if near != far));
+        let (apart, together): (Vec<_>, Vec<_>) =
+            copies.iter().partition(|copy| copy.ends.is_some());
         let flavor = core.timeline().flavor();
         let created = matches!(flavor, Flavor::Created | Flavor::Foreign);
         let at_once = created && together.len() > 1;
@@ -208,31 +208,41 @@ impl<K: StreamKind> Stream<K> {
         let cross =
             |copy: &&BatchCopy<'_>| cross(copy.copy.op(), &stream, copy.devices, || copy.ends);
         let _crossings = apart.iter().map(cross).collect::<Result<Vec<_>>>()?;
+        let called = Cell::new(op);
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
+            called.set(op);
             if at_once {
                 match together_at_once(&together, stream) {
-                    cuda_sys::CUDA_SUCCESS => return singly(&apart, stream),
+                    cuda_sys::CUDA_SUCCESS => return singly(&apart, stream, &called),
                     // The driver is older than the call, or does not support it on this device.
                     cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
                     | cuda_sys::CUDA_ERROR_NOT_SUPPORTED => {}
                     failed => return failed,
                 }
             }
-            singly(together.iter().chain(&apart), stream)
+            singly(together.iter().chain(&apart), stream, &called)
         };
-        stream.submit_copy(op, &mut touches, call).1
+        let (_, enqueued) = stream.submit_copy(op, &mut touches, call);
+        enqueued.map_err(|error| match error {
+            Error::Driver { op: of, code } if of == op => Error::Driver { op: called.get(), code },
+            other => other,
+        })
     }
 }
 
-/// One call for each copy, up to the first that fails.
+/// One call for each copy, up to the first that fails. `called`: the last of them.
 fn singly<'c>(
     copies: impl IntoIterator<Item = &'c &'c BatchCopy<'c>>,
     stream: CUstream,
+    called: &Cell<&'static str>,
 ) -> CUresult {
-    // SAFETY: both places have as many bytes, by the invariant; freeing either, or accessing the
-    // host's, waits for the mark that is made of the batch, whose borrows keep both contexts alive.
-    let mut codes = copies.into_iter().map(|copy| unsafe { copy.copy.enqueue(stream) });
+    let mut codes = copies.into_iter().map(|copy| {
+        called.set(copy.copy.op());
+        // SAFETY: both places have as many bytes, by the invariant; freeing either, or accessing the
+        // host's, waits for the mark that is made of the batch, whose borrows keep both contexts alive.
+        unsafe { copy.copy.enqueue(stream) }
+    });
     let failed = codes.find(|code| *code != cuda_sys::CUDA_SUCCESS);
     failed.unwrap_or(cuda_sys::CUDA_SUCCESS)
 }

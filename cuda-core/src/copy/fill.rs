@@ -105,8 +105,8 @@ struct FillValue<'a> {
 const SEED: usize = if cfg!(miri) { 16 } else { 512 };
 
 impl<'a> FillValue<'a> {
-    /// A value whose repetitions begin at multiples of its size after multiples of what divides
-    /// `at`.
+    /// `bytes`, repeated from the address `at` on; for rows, `at` is the bitwise OR of the first address and
+    /// the pitch. The patterns are as wide as the alignment of `at` and of the size allows.
     #[inline]
     fn of(bytes: &'a [u8], at: u64) -> Self {
         let width = match bytes.len() as u64 | at {

@@ -166,7 +166,8 @@ impl<K: StreamKind> Stream<K> {
         let copy = LinearCopy::up(from.cast(), destination.as_raw(), destination.byte_len());
         let lens = (len, destination.len());
         let device = destination.as_view().on_for(self.core());
-        // SAFETY: the destination stays allocated until its mark has completed.
+        // SAFETY: the destination stays allocated until its mark has completed; no other code writes the
+        // source meanwhile, by `StableHost`.
         unsafe { enqueue_owned(self.core(), copy, lens, device, flight, destination.write()) }
     }
 

@@ -4,6 +4,7 @@ use crate::alloc::caching::pool::CachingPool;
 use crate::context;
 use crate::copy::borrowed::staging::trim_staging;
 use crate::error::Result;
+use crate::host::pinned_pool::PinnedPool;
 use crate::process::driver;
 use crate::wait::flush::flush_deferred_drops;
 
@@ -29,8 +30,10 @@ use crate::wait::flush::flush_deferred_drops;
 pub fn trim() -> Result<usize> {
     flush_deferred_drops();
     let cached = CachingPool::shared().and_then(|pool| pool.trim(0));
-    let pinned = trim_staging();
-    Ok(cached? + pinned?)
+    let staged = trim_staging();
+    // Part of that, unless something failed before.
+    let pinned = PinnedPool::shared().trim(0);
+    Ok(cached? + staged? + pinned?)
 }
 
 /// Waits for all work of every context that this library knows, then does what [`trim`] does:

@@ -15,12 +15,13 @@ pub(crate) type RawPool = Handle<CUmemoryPool>;
 /// # Pools
 impl Device {
     /// Whether the device supports stream-ordered allocation, which
-    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) needs.
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) needs: `cuDeviceGetAttribute`.
     ///
     /// # Errors
     /// The driver's.
+    #[doc(alias("cuDeviceGetAttribute"))]
     pub fn supports_memory_pools(self) -> Result<bool> {
-        Ok(self.default_pool()?.is_some())
+        Ok(self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0)
     }
 
     /// The default pool with its threshold raised, or [`None`] if the device has no pools.
@@ -35,8 +36,7 @@ impl Device {
 
 /// Finds a device's default pool and keeps it from giving memory back at every synchronisation.
 fn prepare(device: Device) -> Result<Option<RawPool>> {
-    let supported = device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
-    if supported == 0 {
+    if !device.supports_memory_pools()? {
         return Ok(None);
     }
     // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to an

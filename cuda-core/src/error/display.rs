@@ -13,7 +13,7 @@ impl fmt::Display for Error {
         match self {
             Self::Driver { op, code } => {
                 write!(f, "{op}: {}", describe(*code))?;
-                if self.is_sticky() {
+                if self.is_sticky() && *code != cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED {
                     f.write_str(
                         "; earlier work has failed: only a new process can use the device",
                     )?;

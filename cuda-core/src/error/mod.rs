@@ -81,8 +81,8 @@ pub enum Error {
     },
 
     /// An argument has no meaning for the operation, as the reason says; nothing was done. This crate
-    /// checks arguments before it calls the driver, with two exceptions, which the driver refuses: an
-    /// event that was never recorded, and a PCI address that no device has.
+    /// checks arguments before it calls the driver; where only the driver can tell, as for a PCI address
+    /// that no device has, its refusal becomes this error.
     Invalid {
         /// The operation: the driver call that it stands for, if there is one.
         op: &'static str,
@@ -245,7 +245,7 @@ pub enum Error {
     /// and cannot wait for earlier work on it; the capture is not disturbed. For the legacy default
     /// stream also while a blocking stream of its context is being captured, since CUDA orders the
     /// two. [`Context::synchronize`](crate::Context::synchronize) returns it for captures of this crate,
-    /// too, and has ended one that began meanwhile.
+    /// too; if another thread began one during that call, the call has ended that capture.
     #[non_exhaustive]
     Capturing {
         /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
@@ -257,6 +257,9 @@ pub enum Error {
     /// part of a graph: it waits or queries, takes memory that a graph cannot keep, or would order the
     /// capture with work outside. The capture goes on without the operation. After the capture has
     /// ended, every operation on such a stream returns [`Error::Invalid`].
+    ///
+    /// Also for an event that was last recorded in such a capture, if the host, or a stream outside of the
+    /// capture, asks or waits for it.
     #[non_exhaustive]
     NotCapturable {
         /// The driver call, or the method, that was refused.

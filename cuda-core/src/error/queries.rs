@@ -37,7 +37,8 @@ impl Error {
     }
 
     /// Whether the context is lost: every further call on it fails with this error, and only a new
-    /// process makes the device usable again. `EXTERNAL_DEVICE` (911) does not count: it is sticky
+    /// process makes the device usable again; after `CONTEXT_IS_DESTROYED` (709), another context works, too.
+    /// `EXTERNAL_DEVICE` (911) does not count: it is sticky
     /// if earlier work failed, and not if the call did.
     ///
     /// ```no_run
@@ -50,12 +51,7 @@ impl Error {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn is_sticky(&self) -> bool {
-        let code = match self {
-            Error::Driver { code, .. } => code,
-            Error::OnDevice { error, .. } => return error.is_sticky(),
-            _ => return false,
-        };
-        [
+        let sticky = [
             cuda_sys::CUDA_ERROR_ECC_UNCORRECTABLE,
             cuda_sys::CUDA_ERROR_NVLINK_UNCORRECTABLE,
             cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -72,8 +68,8 @@ impl Error {
             // CUDA_ERROR_CONTAINED and CUDA_ERROR_TENSOR_MEMORY_LEAK, which older headers lack.
             CUresult(226),
             CUresult(721),
-        ]
-        .contains(code)
+        ];
+        self.code().is_some_and(|code| sticky.contains(&code))
     }
 
     /// Whether work is still pending, as when time is taken before the events have completed.

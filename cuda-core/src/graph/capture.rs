@@ -1,5 +1,6 @@
 //! Graphs from ordinary code.
 
+use crate::process::effect::{Failed, attempt};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -225,8 +226,9 @@ impl Capture {
         let mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is live, and new. In this mode the capture forbids no call to any
         // thread, and may be ended by any.
-        check(BEGIN, unsafe { cu::cuStreamBeginCapture_v2(bound.raw(), mode) })?;
-        capture.ended = false;
+        let begun = attempt(BEGIN, unsafe { cu::cuStreamBeginCapture_v2(bound.raw(), mode) });
+        capture.ended = matches!(begun, Err(Failed::Refused(_)));
+        begun?;
         // Something to wait for, by which the other streams join the capture.
         let begun = bound.timeline().at(bound.count());
         for other in &capture.streams[1..] {
@@ -293,7 +295,15 @@ impl Capture {
         // the caller's promise; there is no data of edges.
         let code =
             unsafe { cu::cuStreamBeginCaptureToGraph(stream, graph, first, data, count, mode) };
-        check("cuStreamBeginCaptureToGraph", code)?;
+        let begun = attempt("cuStreamBeginCaptureToGraph", code);
+        if let Err(failed) = begun {
+            if let Failed::Unknown(_) = failed {
+                // The graph is of no use before the capture has ended, if it has begun.
+                let (_ended, uses) = capture.end();
+                note(GraphUses { is_broken: true, ..uses });
+            }
+            return Err(failed.into());
+        }
         capture.ended = false;
         let worked = catch_unwind(AssertUnwindSafe(|| work(capture.origin())));
         driver::ensure()?;

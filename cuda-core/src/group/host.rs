@@ -96,7 +96,7 @@ impl DeviceGroup {
         let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
         same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
         match source {
-            // On the member's stream, so that all members copy at the same time.
+            // On streams of the receivers: on one of the sender's, the copies would run one after another.
             Whole::Device(source) => {
                 let copies = transfers(&self.lanes, parts(source, lens)?, destinations);
                 run(copies, Stream::copy)

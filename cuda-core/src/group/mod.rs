@@ -44,7 +44,7 @@ pub use whole::{Whole, WholeMut};
 /// Buffers are given one for each member, in the order of the ranks: a `&mut Vec` of them, or an
 /// iterator of views. Copies are ordered by the buffers, like all others, with the work of any
 /// stream that used them before or uses them next. None blocks the calling thread, except copies to
-/// a borrowed slice. Copies between devices run on streams of the group's own, one for what each
+/// a borrowed slice, and those from one as [`Stream::upload`] describes. Copies between devices run on streams of the group's own, one for what each
 /// member sends, concurrently with the work of the members' streams; so a device sends and receives
 /// at the same time.
 ///
@@ -136,7 +136,8 @@ impl DeviceGroup {
     /// ```
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
-        Error::unless(!streams.is_empty(), "device group", "no devices were given")?;
+        let why = "a group needs at least one stream";
+        Error::unless(!streams.is_empty(), "DeviceGroup::from_streams", why)?;
         let lanes: Result<_> = streams.iter().map(Stream::context).map(create_stream).collect();
         Ok(Self { lanes: lanes?, streams, ranks: Mutex::default() })
     }

@@ -121,8 +121,8 @@ impl DeviceGroup {
         self.on_ranks(|ranks| ranks.all_gather(sources, destinations))
     }
 
-    /// Calls `f` with the group's communicator on its streams, made if there is none. One that has
-    /// failed was aborted, and is made anew next time.
+    /// Calls `f` with the group's communicator on its streams, made if there is none. After an error of
+    /// NCCL the communicator is dropped, and made anew next time.
     fn on_ranks(&self, f: impl FnOnce(OnStreams<'_>) -> Result<()>) -> Result<()> {
         driver::ensure()?;
         // What joining drops may report to a hook, which may use the group.

@@ -30,7 +30,8 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host
+    /// function, unless the copies are known to be done.
     pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
         if !self.fences(Access::Read)?.query()? {
             return Ok(None);
@@ -54,7 +55,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host
+    /// function, unless the copies are known to be done.
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.reborrow().into_mut_slice()
     }

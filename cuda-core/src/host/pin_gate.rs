@@ -12,6 +12,7 @@
 //! another copy before the awaited one can end: the awaited copy may come after a signal that the
 //! thread has yet to set.
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,12 +150,12 @@ impl PageHold {
 
     /// The copy is over.
     pub(crate) fn copy_is_over(self) {
+        let ticket = ManuallyDrop::new(self).0;
         // In a fork's child, this crate's locks may be held by threads that do not exist there;
         // once the process exits, no thread waits for this any more.
-        if driver::is_gone() {
-            return std::mem::forget(self);
+        if !driver::is_gone() {
+            change(|state| state.copies.remove(ticket));
         }
-        change(|state| state.copies.remove(self.0));
     }
 
     fn turn_into(&self, copy: CopyState) {

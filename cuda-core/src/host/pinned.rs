@@ -109,12 +109,15 @@ impl memory::MemoryKind for PinnedMemory {
             PinnedBacking::Cached(_, chunk, pool) => pool.slabs().give(*chunk, fences),
             PinnedBacking::Allocated(_) => {
                 fences.wait_host()?;
-                free_raw(block.address)
+                // SAFETY: allocated so, by the backing; freed once, after the wait for its last work.
+                unsafe { free_raw(block.address) }
             }
             PinnedBacking::Registered(context) => {
                 fences.wait_host()?;
                 pin_gate::without_copies(block.address.0.addr().get(), block.bytes, || {
-                    pinning::unpin(context, block.address)
+                    // SAFETY: registered so, by the backing; unregistered once, after the wait for its
+                    // last work.
+                    unsafe { pinning::unpin(context, block.address) }
                 })
             }
         }
@@ -152,11 +155,13 @@ impl memory::Located for PinnedMemory {
 }
 
 /// `cuMemFreeHost`, which waits for the device.
-pub(crate) fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
+///
+/// # Safety
+/// The address is that of memory of [`alloc_raw`], is given up, and no work uses it.
+pub(crate) unsafe fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
     deferred::hand_over();
     let _relaxed = RelaxedCaptureMode::enter()?;
-    // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
-    // current context.
+    // SAFETY: by the caller's promise. Needs no current context.
     released("cuMemFreeHost", unsafe { cu::cuMemFreeHost(address.0.as_ptr().cast()) })
 }
 
@@ -225,8 +230,8 @@ impl PinnedFlags {
 /// Without flags of its own a buffer is part of a slab: memory of the process in huge pages, near
 /// the device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping
 /// the buffer makes no driver call and does not block; the memory is reused as soon as the copies
-/// that use it are done, for a buffer of about the same size in any context. Allocating that makes
-/// no driver call either. A [`PinnedPool`] counts, bounds and gives back what is
+/// that use it are done, for a buffer of about the same size in any context. Allocating it again
+/// makes no driver call if the copies are known to be done. A [`PinnedPool`] counts, bounds and gives back what is
 /// kept: the shared one, or one of the program's own, which has its own slabs. If no slab can be mapped
 /// or registered, the driver allocates one; with
 /// [`PinnedBackend::Driver`](crate::pinned::PinnedBackend) it allocates each buffer.
@@ -234,7 +239,7 @@ impl PinnedFlags {
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
 /// for the copies that use it, then calls `cuMemFreeHost`.
 ///
-/// What every buffer has, such as `len`, `slice`, `chunks`, `ready` and `as_raw`, is at [`Buffer`].
+/// What every buffer has, such as `len`, `slice`, `chunks` and `ready`, is at [`Buffer`].
 ///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer};
@@ -361,7 +366,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host
+    /// function, unless the copies are known to be done.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -380,7 +386,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host
+    /// function, unless the copies are known to be done.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -401,7 +408,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host
+    /// function, unless the copies are known to be done.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::host::pinned::HostAddress;
 use crate::host::registered::RegisterFlags;
 use crate::memory::attributes::is_pinned;
-use crate::process::effect::attempt;
+use crate::process::effect::{Failed, attempt};
 use crate::process::release::FailedRelease;
 use crate::timeline::ledger::overlap;
 use crate::util::sync::lock;
@@ -32,32 +32,41 @@ pub(crate) fn pin(
     let _scope = context.enter_relaxed()?;
     let registration = Attempt::begin(address, bytes);
     // Another owner of the same bytes may have registered them; this call must not end that.
-    let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
+    let was_pinned = !matches!(asked_again(address), Ok(false));
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
     let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.bits()) };
-    attempt(REGISTER, code).map_err(|failed| {
-        failed.undo(|| {
-            let is_registered = !was_pinned
-                && matches!(is_pinned(address.0.as_ptr()), Ok(true))
-                && registration.was_alone();
-            if is_registered {
-                // Its result adds nothing: if it fails too, no copy of the context works any more.
-                // SAFETY: the driver reports the address as pinned, and did not before the call
-                // above; no other registration of this crate's overlapped this one, and one that
-                // begins now is refused. Other libraries do not register it, by the promise of
-                // `StableHost`.
-                let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
-            }
-        })
+    attempt(REGISTER, code).or_else(|failed| {
+        let Failed::Unknown(error) = failed else {
+            return Err(failed.into());
+        };
+        let is_registered = || !was_pinned && matches!(asked_again(address), Ok(true));
+        if !is_registered() || !registration.was_alone() {
+            return Err(error);
+        }
+        // SAFETY: the driver reports the address as pinned, and did not before the call above; no
+        // other registration of this crate's overlapped this one, and one that begins now is refused.
+        // Other libraries do not register it, by the promise of `StableHost`.
+        let undone = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
+        // What cannot be undone is what was asked for; the error was that of earlier work.
+        let stays = undone != cuda_sys::CUDA_SUCCESS && is_registered();
+        if stays { Ok(()) } else { Err(error) }
     })
 }
 
+/// [`is_pinned`], asked again if the first question fails.
+fn asked_again(address: HostAddress) -> Result<bool> {
+    let ask = || is_pinned(address.0.as_ptr());
+    ask().or_else(|_| ask())
+}
+
 /// `cuMemHostUnregister`.
-pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), FailedRelease> {
+///
+/// # Safety
+/// [`pin`] registered the memory in this context; that is given up, and no work uses it.
+pub(crate) unsafe fn unpin(context: &Context, address: HostAddress) -> Result<(), FailedRelease> {
     context.release("cuMemHostUnregister", || {
-        // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
-        // it any more.
+        // SAFETY: by the caller's promise.
         unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) }
     })
 }

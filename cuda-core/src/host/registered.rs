@@ -100,7 +100,10 @@ impl<H: StableHost> Drop for Registered<H> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        deferred::run_or_defer(move || parts.end());
+        deferred::run_or_defer(move || {
+            parts.end();
+            held::retry();
+        });
     }
 }
 
@@ -150,8 +153,9 @@ impl<H: StableHost> Registered<H> {
         Ok(Self { parts: ManuallyDrop::new(Parts { buffer, host }) })
     }
 
-    /// Waits, without blocking, for all work that uses the elements. Neither dropping the value nor
-    /// [`into_inner`](Self::into_inner) blocks after that.
+    /// Waits, without blocking, for all work that uses the elements. After that, dropping the value and
+    /// [`into_inner`](Self::into_inner) wait for no such work. They may still wait for copies that own
+    /// memory on the same pages, and in `cuMemHostUnregister`, which may wait for work of devices.
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.parts.buffer.ready_mut()
     }
@@ -203,7 +207,8 @@ impl<H: StableHostMut> Registered<H> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// The driver's errors about those copies.
+    /// The driver's errors about those copies; [`Error::InCallback`] in a host
+    /// function, unless the copies are known to be done.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -236,8 +236,8 @@ impl<T: Pod, M: Memory, X> Buffer<T, M, X> {
     /// reports a failure to the hook of [`drops::set_hook`](crate::drops::set_hook).
     ///
     /// # Errors
-    /// Those of the wait for that work, with the buffer unchanged; the driver's when the freeing
-    /// call failed, with a buffer that is empty: see [`Error::GivenUp`](crate::Error::GivenUp).
+    /// [`Error::Invalid`](crate::Error::Invalid) while a graph uses the memory, and those of the wait for
+    /// that work, with the buffer unchanged; the driver's when the freeing call failed, with a buffer that is empty: see [`Error::GivenUp`](crate::Error::GivenUp).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

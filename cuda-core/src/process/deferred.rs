@@ -17,7 +17,7 @@ use crate::util::sync::lock;
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Forgets it
-/// if the driver is gone: the process ends, and everything with it.
+/// if the driver is gone: the process exits, or is a fork's child, which may not call the driver.
 pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
     if must_not_run_here() {
         run_elsewhere(job);

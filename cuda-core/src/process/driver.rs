@@ -97,7 +97,7 @@ pub(crate) fn gone() -> Option<Error> {
 /// The newest CUDA that the driver supports: `cuDriverGetVersion`. Needs no context.
 ///
 /// # Errors
-/// [`Error::NoDriver`] without a driver.
+/// [`Error::NoDriver`]; [`Error::DriverTooOld`]; those of `cuInit`, such as `NO_DEVICE`.
 ///
 /// ```no_run
 /// use cuda_core::{Version, driver_version};

@@ -95,8 +95,8 @@ pub fn drop_failures() -> u64 {
 /// on, in place of the former hook, which [`drops::take_hook`](crate::drops::take_hook) returns if
 /// called before. Does nothing in a fork's child, where nothing is counted.
 ///
-/// The hook runs on the thread that drops or closes, after this crate has restored that thread's
-/// current context. A panic in the hook is caught and ignored.
+/// The hook runs on the thread that drops or closes, or on the thread of this crate that runs a deferred
+/// drop, after this crate has restored that thread's current context. A panic in the hook is caught and ignored.
 ///
 /// ```
 /// cuda_core::drops::set_hook(|failure| eprintln!("{failure}"));

@@ -21,10 +21,11 @@ use crate::util::from::from;
 /// The calls of this crate whose reference has that note and whose effect can be undone, or matters
 /// for their arguments, except enqueues and releases. A failed allocation returns no address that
 /// could be freed. For any other call, an error is taken to mean that the call had no effect.
-const REPORTS_EARLIER_WORK: [&str; 15] = [
+const REPORTS_EARLIER_WORK: [&str; 18] = [
     "cuCtxCreate",
     "cuCtxPushCurrent",
     "cuCtxSetCurrent",
+    "cuDevicePrimaryCtxReset",
     "cuGraphAddChildGraphNode",
     "cuGraphAddNode",
     "cuGraphExecKernelNodeSetParams",
@@ -36,6 +37,8 @@ const REPORTS_EARLIER_WORK: [&str; 15] = [
     "cuMemHostRegister",
     "cuMemMap",
     "cuMemUnmap",
+    "cuStreamBeginCapture",
+    "cuStreamBeginCaptureToGraph",
     "cuThreadExchangeStreamCaptureMode",
 ];
 
@@ -79,10 +82,10 @@ fn classify(op: &'static str, code: CUresult, error: Error) -> Failed {
     }
 }
 
-/// Whether CUDA documents this code as the refusal of a call, which has no effect then, and never as the
+/// Whether this code is documented as the refusal of a call, which has no effect then, and never as the
 /// failure of work on a device.
 fn is_refusal(code: CUresult) -> bool {
-    const REFUSALS: [CUresult; 11] = [
+    const REFUSALS: [CUresult; 12] = [
         cuda_sys::CUDA_ERROR_DEINITIALIZED,
         cuda_sys::CUDA_ERROR_NOT_INITIALIZED,
         cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
@@ -94,6 +97,8 @@ fn is_refusal(code: CUresult) -> bool {
         cuda_sys::CUDA_ERROR_NOT_PERMITTED,
         cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
         cuda_sys::CUDA_ERROR_OPERATING_SYSTEM,
+        // Of `cuda-sys`, for a function that the driver lacks.
+        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,
     ];
     REFUSALS.contains(&code)
 }
@@ -129,8 +134,11 @@ mod tests {
 
     #[test]
     fn a_refusal_has_done_nothing_and_an_error_of_earlier_work_may() {
-        let refused = attempt("cuMemMap", cuda_sys::CUDA_ERROR_INVALID_VALUE);
-        assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
+        let codes =
+            [cuda_sys::CUDA_ERROR_INVALID_VALUE, cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER];
+        for refused in codes.map(|code| attempt("cuMemMap", code)) {
+            assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
+        }
         let unknown = attempt("cuMemMap", cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS);
         assert!(matches!(unknown, Err(Failed::Unknown(_))), "{unknown:?}");
         // A call that is not in the list.

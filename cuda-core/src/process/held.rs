@@ -30,7 +30,7 @@ pub(crate) fn keep(job: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs the jobs that were kept. A job that still finds a stream captured is kept again. Called
-/// wherever memory is freed by driver calls, and by
+/// after memory or a stream was released, when a caching pool is trimmed, and by
 /// [`drops::flush`](crate::drops::flush).
 #[inline]
 pub(crate) fn retry() {

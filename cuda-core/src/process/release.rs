@@ -6,9 +6,9 @@
 //! * The resource is **gone**.
 //! * It was **[kept](FailedRelease::Kept)**: something failed before the driver was asked to
 //!   release it, such as the wait for its last work. The resource is unchanged. `close` returns the
-//!   owner unchanged; a `Drop` [leaves it behind](crate::context::destroy::leave_behind)
-//!   permanently, and its context with it: destroying the context would free the memory under the
-//!   work that could not be waited for.
+//!   owner unchanged; a `Drop` reports it and does not release it. That of memory also
+//!   [leaves its context behind](crate::context::destroy::leave_behind) permanently: destroying the
+//!   context would free the memory under the work that could not be waited for.
 //! * Its state is **[unknown](FailedRelease::Unknown)**: the releasing call failed. The resource
 //!   may be gone, and its address or handle may belong to something else by now, so it is *given
 //!   up*: neither used nor released again, and reported as left behind. `close` returns an owner

@@ -40,7 +40,7 @@ use crate::util::sync::lock;
 /// streams share a hardware queue, it may queue the work that would bring the value after the wait,
 /// and then neither proceeds. So enqueue the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
 ///
-/// Dropping a signal neither waits nor calls the driver. Its place in memory is reused when no
+/// Dropping a signal does not wait, and calls the driver only to destroy events of streams that are gone. Its place in memory is reused when no
 /// enqueued work uses it any more. If a stream still waits for a value that no code can set any
 /// more, that place is never reused, and that stream never goes on.
 ///
@@ -371,7 +371,8 @@ pub(crate) fn trim() -> Result<usize> {
         let Some(slab) = slab else {
             return Ok(gone);
         };
-        match pinned::free_raw(slab.base) {
+        // SAFETY: memory of `alloc_raw`, which no signal has any more and no work uses; freed once.
+        match unsafe { pinned::free_raw(slab.base) } {
             Ok(()) => gone += SLAB,
             Err(FailedRelease::Kept(error)) => {
                 lock(&POOL).slabs.push(slab);

@@ -160,12 +160,13 @@ impl<K: StreamKind> Stream<K> {
     /// The write is ordered with the buffer's other users, like a [fill](Stream::fill). To notify
     /// other streams or the host, use a [`Signal`](crate::Signal).
     ///
-    /// The memory must come from [`Context::alloc`](crate::Context::alloc): drivers refuse memory
-    /// of pools, which [`Stream::alloc`] returns.
+    /// The memory must not come from a [pool of the driver's](crate::MemoryPool), as that of
+    /// [`Stream::alloc`] does if the [default allocator](crate::set_default_allocator) is one: drivers
+    /// refuse it.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] unless there is exactly one element; [`Error::WrongDevice`];
-    /// [`Error::Invalid`] for stream-ordered memory; [`Error::Unsupported`] for 64 bits on a device
+    /// [`Error::Invalid`] for memory of the driver's pools; [`Error::Unsupported`] for 64 bits on a device
     /// without them; the driver's `INVALID_VALUE` for other memory that it refuses.
     ///
     /// ```no_run
@@ -241,11 +242,12 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// Refuses memory of pools, for which drivers return an `INVALID_VALUE` that explains nothing.
+/// Refuses memory of the driver's pools, for which drivers return an `INVALID_VALUE` that explains nothing.
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
-    let owned = matches!(memory.block().backing, DeviceBacking::Owned { .. });
-    let why = "CUDA does not do this in stream-ordered memory: use a `Signal`, or `Context::alloc`";
-    Error::unless(owned, op, why)
+    let backing = &memory.block().backing;
+    let is_served = backing.is_in_the_context() || matches!(backing, DeviceBacking::Owned { .. });
+    let why = "CUDA does not do this in memory of the driver's pools: use a `Signal`, or `Context::alloc`";
+    Error::unless(is_served, op, why)
 }
 
 /// Enqueues the write of a value.

@@ -153,7 +153,7 @@ impl StreamBuilder<'_> {
         let op = "cuGreenCtxStreamCreate";
         let mut raw = ptr::null_mut();
         let created = match self.context.green() {
-            None => cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,
+            None => return self.create_plain(),
             Some(_) if self.order == ImplicitOrder::Blocking => {
                 let why =
                     "streams of a green context do not synchronise with the legacy default stream";
@@ -197,7 +197,11 @@ impl StreamBuilder<'_> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
-        Error::unless(len != 0, "StreamPool::new", "a stream pool needs at least one stream")?;
+        Error::unless(
+            len != 0,
+            "StreamBuilder::build_pool",
+            "a stream pool needs at least one stream",
+        )?;
         let streams: Result<_> = (0..len).map(|_| self.build()).collect();
         Ok(StreamPool { streams: streams?, turn: AtomicUsize::new(0) })
     }

@@ -37,7 +37,8 @@ use crate::util::by_parts::debug_by;
 pub struct Event {
     pub(super) raw: RawEvent,
     pub(super) flags: EventFlags,
-    /// It was recorded, at some time, after work that may take any time.
+    /// It may complete at any time: it was recorded after work that may take any time, or other code,
+    /// another process or a graph may record it.
     held_up: AtomicBool,
     pub(super) captures: EventCapture,
 }
@@ -138,10 +139,9 @@ impl Event {
             return self.captures.record(recording, self.context(), record);
         }
         self.captures.leave();
-        let shared = self.flags.contains(EventFlags::INTERPROCESS);
         // Set before other streams can wait for this record, and never cleared: another thread may
         // record the event at the same time, and it is unknown whose record comes last.
-        if shared || bound.timeline().is_held_up_now() {
+        if bound.timeline().is_held_up_now() {
             self.held_up.store(true, Ordering::Release);
         }
         record(event)
@@ -201,7 +201,7 @@ impl Event {
         bound.submit(op, &mut [], call).1
     }
 
-    /// Whether the event may take any time, as far as this crate has recorded it.
+    /// Whether the event may take any time, as far as this crate knows.
     pub(crate) fn may_come_at_any_time(&self) -> bool {
         self.held_up.load(Ordering::Acquire)
     }

@@ -52,8 +52,11 @@ impl Timeline {
         Ok(())
     }
 
-    /// Notes that the work at this point may take any time.
+    /// Notes that the work at this point may take any time; the point zero is that of no work.
     pub(crate) fn held_up_at(&self, seq: u64) {
+        if seq == 0 {
+            return;
+        }
         self.may_come_late(seq);
         if self.order() == ImplicitOrder::Blocking && self.flavor != Flavor::Legacy {
             self.context.timelines().hold_ups.add();

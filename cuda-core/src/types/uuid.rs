@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// A device's identifier, in the notation of `nvidia-smi` and `CUDA_VISIBLE_DEVICES`:
-/// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`.
+/// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`. `Display` writes `GPU-` also for an instance of a device
+/// (MIG), whose identifier `nvidia-smi` and `CUDA_VISIBLE_DEVICES` have with `MIG-`.
 ///
 /// ```
 /// let uuid: cuda_core::Uuid = "GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7".parse()?;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::mem;
 use std::thread;
 
-use cuda_core::{Context, ContextFlags, Device, Error, Function, Result};
+use cuda_core::{Context, ContextFlags, Current, Device, Error, Function, Result};
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_UNKNOWN};
 use support::{context, kernels};
@@ -137,9 +137,27 @@ fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
         // A failed query is repeated once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
-        assert!(guard.restore().is_err());
+        guard.restore()?;
         device().enter()?.restore()?;
         assert_eq!(context::current(), handle);
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+/// The thread had its last reference.
+#[test]
+fn s38_set_current_returns_what_it_replaces() {
+    clean(|_| {
+        let context = created()?;
+        let handle = context.as_raw();
+        context.set_current()?;
+        drop_elsewhere(context);
+        let second = created()?;
+        match second.set_current()? {
+            Current::Known(replaced) => assert_eq!(replaced.as_raw(), handle),
+            other => panic!("{other:?}"),
+        }
         drop(Context::pop()?);
         Ok(())
     });

@@ -22,6 +22,35 @@ fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
     Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(Error::from)
 }
 
+/// The vector is not freed under a registration: that is undone, or is what was asked for.
+#[test]
+fn s10_memory_that_stays_registered_is_not_given_back() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let mut x = stream.alloc_zeroed::<u8>(100)?;
+        for (then, is_undone) in [("cuPointerGetAttributes", true), ("cuMemHostUnregister", false)]
+        {
+            let fail = |code, function| Fault::new(code).function(function);
+            let register = fail(cuda_sys::CUDA_ERROR_LAUNCH_FAILED, "cuMemHostRegister_v2");
+            session.inject(register.takes_effect());
+            session.inject(fail(cuda_sys::CUDA_ERROR_UNKNOWN, then));
+            let (vector, flags) = (vec![1u8; 13], RegisterFlags::PORTABLE);
+            let registered = Registered::new(&primary(), vector, flags);
+            session.clear_faults();
+            assert_eq!(registered.is_err(), is_undone, "{then}");
+            if let Ok(registered) = &registered {
+                stream.upload(registered, x.slice_mut(..13)?)?;
+                assert_eq!(stream.download_vec(x.slice(..13)?)?, [1; 13]);
+            }
+            drop(registered);
+            // In the same place, as far as the allocator does what is usual.
+            drop(stream.upload_owned(vec![2u8; 20], x.slice_mut(..20)?));
+            stream.synchronize()?;
+        }
+        Ok(())
+    });
+}
+
 /// After a failed call, the driver does not say which registration it left behind.
 #[test]
 fn s42_a_registration_that_fails_does_not_end_another_one() {

@@ -16,7 +16,8 @@ use crate::util::sync::lock;
 pub(crate) struct Crossing {
     between: Between,
     ticket: u64,
-    /// As in the entry of the two devices, where it does not change meanwhile.
+    /// The number of the last revocation between the two devices, copied from their entry, where it does not
+    /// change while this value lives.
     revoked: u64,
     /// Ends after the ticket was given back: a drop hook may wait for that.
     _quiet: DeferForeignCode,

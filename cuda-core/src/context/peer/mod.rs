@@ -282,7 +282,8 @@ pub(crate) fn pool_opened(pool: RawPool, owner: Device, to: Device) {
     }
 }
 
-/// Notes that `owner`'s pool was closed to the other device, also for contexts of that with access.
+/// Notes that `owner`'s pool was closed to the other device, and so to those contexts of that device which
+/// have access.
 pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
     lock(&OPEN_POOLS).retain(|open| !open.is(pool, to));
     // Cached: the caller has the pool, so the owner's default pool was looked up before.

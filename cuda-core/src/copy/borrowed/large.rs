@@ -53,8 +53,8 @@ impl Plan {
         plan::pieces(parts, self.chunk, sizes)
     }
 
-    /// Makes the copy of the pieces, which are those of `share`, with at most `ahead` chunks of
-    /// them begun and not finished.
+    /// Makes the copy of the pieces, which are those of `share`. Begins no piece while `ahead` chunks or
+    /// more of them are begun and not finished.
     fn run(
         &self,
         cores: &[&StreamCore],

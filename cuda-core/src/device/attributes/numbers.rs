@@ -89,7 +89,7 @@ attributes! {
     maximum_surfacecubemap_layered_layers: u32 = MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 68, "Most layers of a layered cubemap surface.";
     mempool_supported_handle_types: u32 = MEMPOOL_SUPPORTED_HANDLE_TYPES, 119, "Handles by which pools can be shared, as a mask of `CUmemAllocationHandleType`.";
     gpu_direct_rdma_flush_writes_options: u32 = GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 117, "How writes of other devices are flushed, as a mask of `CUflushGPUDirectRDMAWritesOptions`.";
-    gpu_direct_rdma_writes_ordering: u32 = GPU_DIRECT_RDMA_WRITES_ORDERING, 118, "Who sees writes of other devices in order, as a `CUGPUDirectRDMAWritesOrdering`.";
+    gpu_direct_rdma_writes_ordering: u32 = GPU_DIRECT_RDMA_WRITES_ORDERING, 118, "Which devices see writes of other devices in order, as a `CUGPUDirectRDMAWritesOrdering`.";
     mem_sync_domain_count: u32 = MEM_SYNC_DOMAIN_COUNT, 126, "Memory synchronisation domains.";
     mem_decompress_algorithm_mask: u32 = MEM_DECOMPRESS_ALGORITHM_MASK, 136, "Algorithms that the device decompresses in hardware, as a mask of `CUmemDecompressAlgorithm`.";
     mem_decompress_maximum_length: u32 = MEM_DECOMPRESS_MAXIMUM_LENGTH, 137, "Most bytes that one hardware decompression writes.";

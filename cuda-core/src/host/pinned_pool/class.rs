@@ -1,5 +1,5 @@
 //! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than the
-//! request.
+//! request, or, up to 2 KiB, less than 256 bytes larger.
 
 use crate::alloc::caching::class::SegmentKind;
 use crate::util::size_class;

@@ -38,15 +38,20 @@ impl Slabs {
             Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        let wanted = if kind == SegmentKind::Large || turn.is_none() {
+        let mut wanted = if kind == SegmentKind::Large || turn.is_none() {
             least
         } else {
             least.max(lock(&self.cache).reserved_for_classes().clamp(FIRST, MOST))
         };
         let limit = self.limit.load(Ordering::Relaxed);
-        if lock(&self.cache).counts.reserved.saturating_add(wanted) > limit {
+        let exceeds = |more| lock(&self.cache).counts.reserved.saturating_add(more) > limit;
+        if exceeds(wanted) {
+            self.ask_about_all();
             // Slabs that cannot be given back stay, which is no reason to fail.
             let _ = self.release_idle(limit.saturating_sub(wanted));
+            if exceeds(wanted) {
+                wanted = least;
+            }
         }
         let slab = Slab::acquire(primary, node, wanted, kind)
             .or_else(|error| {

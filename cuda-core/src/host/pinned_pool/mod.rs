@@ -165,8 +165,9 @@ impl Slabs {
     #[inline]
     pub(crate) fn give(&self, chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
         if !chunk.is_cached {
-            fences.wait_host().map_err(FailedRelease::Kept)?;
-            return pinned::free_raw(chunk.base);
+            fences.wait_host()?;
+            // SAFETY: memory of `alloc_raw`, which its owner gives back once; its last work is over.
+            return unsafe { pinned::free_raw(chunk.base) };
         }
         if fences.is_empty() {
             lock(&self.cache).put(chunk);

@@ -115,9 +115,10 @@ impl PinnedPool {
     /// buffer lives in it. Once the streams concerned have been synchronised, only the memory of
     /// live buffers is in use.
     ///
-    /// Memory that was dropped before its copies were done is checked here, and when memory of its
-    /// size is allocated or dropped. Until then the contexts of the streams that used it stay
-    /// alive.
+    /// Memory that was dropped before its copies were done is checked here, when memory of its size is
+    /// allocated or dropped, and by [`Context::synchronize`](crate::Context::synchronize) and
+    /// [`Context::close`](crate::Context::close) of contexts that are not primary. Until then the contexts
+    /// of the streams that used it stay alive.
     ///
     /// # Errors
     /// The driver's. The memory may be gone despite the error: that slab is not used again, and is

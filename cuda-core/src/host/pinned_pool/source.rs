@@ -15,6 +15,7 @@ use crate::error::{Error, Rejected, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::host::pinning;
 use crate::host::registered::RegisterFlags;
+use crate::memory::attributes::is_pinned;
 use crate::process::drop_hook;
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
@@ -54,8 +55,10 @@ impl Slab {
     /// error.
     pub(super) fn release(self) -> Result<usize, Rejected<Option<Self>>> {
         let released = match &self.mapping {
-            Some(_) => pinning::unpin(&self.context, self.base),
-            None => pinned::free_raw(self.base),
+            // SAFETY: registered in this context by `map`, unused, and released once.
+            Some(_) => unsafe { pinning::unpin(&self.context, self.base) },
+            // SAFETY: memory of `alloc_raw`, unused, and released once.
+            None => unsafe { pinned::free_raw(self.base) },
         };
         match released {
             Ok(()) => Ok(self.bytes),
@@ -112,10 +115,10 @@ fn map(context: &Context, node: NumaNode, bytes: usize) -> Option<HostMapping> {
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
     match pinning::pin(context, mapping.base, bytes, flags) {
         Ok(()) => Some(mapping),
-        Err(error) => {
-            if error.is_sticky() {
-                // The error may be about earlier work, so whether the memory is registered is
-                // unknown: no other mapping may be placed at its address.
+        Err(_) => {
+            if !matches!(is_pinned(mapping.base.0.as_ptr()), Ok(false)) {
+                // The driver still reports the address as pinned, or cannot say: no other mapping may be
+                // placed there.
                 mem::forget(mapping);
             }
             None

@@ -104,8 +104,9 @@ pub(super) unsafe fn enqueue(
     touches: &mut [Touch<'_>],
 ) -> (u64, Result<()>) {
     let call = |stream| {
-        // SAFETY: the call reads the description, a borrow; both sides have the extent and stay
-        // allocated until this copy is done: freeing either waits for the mark that is made of it.
+        // SAFETY: the call reads the description, a borrow; both sides have the extent and stay allocated
+        // until this copy is done, by the caller's promise: freeing what `touches` cover waits for their
+        // marks, and the caller keeps the rest.
         unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) }
     };
     stream.submit_copy(OP, touches, call)

@@ -168,8 +168,8 @@ impl<T: Texel, L> TexelArray<T, L> {
     /// the last of them destroys it instead.
     ///
     /// # Errors
-    /// Those of the wait for that work, with the array unchanged; the driver's of the call that
-    /// destroys it, with an array of no texels and no levels, which is [given
+    /// [`Error::Invalid`](crate::Error::Invalid) while a graph uses the array, and those of the wait for that
+    /// work, with the array unchanged; the driver's of the call that destroys it, with an array of no texels and no levels, which is [given
     /// up](crate::Error::GivenUp).
     #[doc(alias("cuArrayDestroy", "cuMipmappedArrayDestroy"))]
     #[doc(alias("cudaFreeArray", "cudaFreeMipmappedArray"))]

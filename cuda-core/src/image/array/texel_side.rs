@@ -1,5 +1,6 @@
 //! The other side of a copy to or from an array.
 
+use crate::memory::shared::SharedSlice;
 use std::marker::PhantomData;
 
 use super::CudaArray;
@@ -140,6 +141,7 @@ from! {
         |view| Self::new(view.into_view());
     ['a, T: Texel, M: Memory, X] &'a Buffer<T, M, X> => TexelSource<'a, T>:
         |it| it.as_view().into();
+    ['a, T: Texel, M: Memory] &'a SharedSlice<T, M> => TexelSource<'a, T>: |it| it.as_view().into();
     ['a, T: Texel, M: Memory, X] &'a mut Buffer<T, M, X> => TexelDestination<'a, T>:
         |it| it.as_view_mut().into();
     ['a, H: StableHost<Element: Texel>] &'a Registered<H> => TexelSource<'a, H::Element>:

@@ -1,5 +1,6 @@
 //! What a texture can be created from.
 
+use crate::memory::shared::SharedSlice;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -188,6 +189,7 @@ from! {
     ['a, T: Texel] DeviceSlice<'a, T> => TextureSource<'a, T>: |it| Self::linear(it, None);
     ['a, T: Texel, X] &'a Buffer<T, DeviceMemory, X> => TextureSource<'a, T>:
         |it| it.as_view().into();
+    ['a, T: Texel] &'a SharedSlice<T, DeviceMemory> => TextureSource<'a, T>: |it| it.as_view().into();
 }
 
 debug_by! { [T: Texel] TextureSource<'_, T>: |it| "TextureSource" { array: it.made.array() } }

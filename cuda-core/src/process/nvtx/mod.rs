@@ -249,7 +249,7 @@ unsafe extern "C" fn module_functions(
     1
 }
 
-/// A function of the profiler, if it has it.
+/// The function at this place of the module's table, if the tool has set it.
 ///
 /// # Safety
 /// `F` is the type of the function, as NVTX declares it.

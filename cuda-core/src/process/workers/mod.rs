@@ -14,7 +14,6 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::util::on_drop::OnDrop;
 use crate::util::sync::lock;
 
@@ -232,7 +231,6 @@ fn serve(generation: u64) {
             if wants_more {
                 wake(FAN_OUT);
             }
-            RelaxedCaptureMode::for_life();
             // SAFETY: `enter` has counted this thread as inside.
             unsafe { help(job) };
             woken = false;

@@ -96,7 +96,7 @@ impl StagingChunk {
             StagingMemory::Pinned(memory) => return pinned_pool::SHARED.give(memory, fences),
             StagingMemory::Pageable(base) => base,
         };
-        fences.wait_host().map_err(FailedRelease::Kept)?;
+        fences.wait_host()?;
         if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated with this layout, by the invariant; neither the host nor a device
             // uses it any more.

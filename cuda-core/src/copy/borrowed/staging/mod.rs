@@ -39,8 +39,8 @@ pub(crate) const CHUNK: usize = 1 << 20;
 /// allocates another.
 const MOST: usize = 256 << 20;
 
-/// Foreign streams that are queried before a new chunk is allocated, and when there is no room for
-/// one.
+/// Other streams than the copy's own that are queried before a new chunk is allocated (`ASKED`), and when
+/// there is no room for one. Of its own: `ASKED_AT_MOST`.
 const ASKED: usize = 2;
 const ASKED_AT_MOST: usize = 8;
 
@@ -378,9 +378,9 @@ fn prune() {
 }
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
-/// [signals](crate::Signal), except what is in use, and returns the bytes freed:
-/// [`PinnedPool::trim`](crate::PinnedPool::trim), then `cuMemFreeHost`, which stops all devices for
-/// a moment, and waits for work that waits for a signal. The threads that help with those copies
+/// [signals](crate::Signal), except what is in use, and returns the bytes freed: chunks, by
+/// [`PinnedPool::trim`](crate::PinnedPool::trim) or `cuMemFreeHost`, then signals, by `cuMemFreeHost`. That
+/// call stops all devices until they have no work left, so it waits for work that waits for a signal. The threads that help with those copies
 /// end, and the streams that are kept for [captures](crate::Graph::capture) are destroyed.
 ///
 /// # Errors

@@ -90,7 +90,9 @@ pub fn staging_options() -> Result<StagingOptions> {
     if let Some(options) = *options {
         return Ok(options);
     }
-    let parsed = StagingOptions::from_settings(|name| env::var(name).ok())?;
+    let parsed = StagingOptions::from_settings(|name| {
+        env::var_os(name).map(|text| text.to_string_lossy().into_owned())
+    })?;
     CHUNK_NOW.store(parsed.chunk, Ordering::Relaxed);
     Ok(*options.insert(parsed))
 }
