@@ -4,7 +4,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use cuda_core::{Device, Result};
-use support::{assert_pattern, context, gpu_test, pattern, stall};
+use support::{assert_pattern, context, fails_a_call, gpu_test, pattern, stall};
 
 gpu_test! {
     needs 2;
@@ -52,7 +52,8 @@ gpu_test! {
         let started = Instant::now();
         stall(stream.as_raw()).release_after(delay);
         stream.synchronize()?;
-        assert!(started.elapsed() >= delay, "waited {:?}", started.elapsed());
+        let waited = started.elapsed();
+        assert!(waited >= delay || fails_a_call(), "waited {waited:?}");
         Ok(())
     }
 }

@@ -319,7 +319,7 @@ gpu_test! {
         for result in refused {
             assert!(matches!(result, Err(Error::WrongDevice { .. })), "{result:?}");
         }
-        let mut cached = stream.alloc_zeroed::<u32>(1)?;
+        let mut cached = stream.alloc_with::<u32>(&Allocator::cache(), 1)?;
         stream.write_value(&mut cached, 1)?;
         stream.wait_value(&cached, WaitValue::Eq(1))?;
         assert_eq!(stream.download_vec(&cached)?, [1]);

@@ -42,3 +42,4 @@ pub use refusal::refusal;
 pub use report::report;
 pub use run::{Outcome, expect_drop_failures, run};
 pub use stall::{Stall, stall};
+pub use sweep::fails_a_call;

@@ -240,8 +240,8 @@ pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O)
     }
 }
 
-/// Whether a call of the running test is to fail, so that its own verdict is ignored.
-pub(crate) fn fails_a_call() -> bool {
+/// Whether a call of the running test is to fail, so that its own verdict is ignored, and stalls are short.
+pub fn fails_a_call() -> bool {
     FAILS.load(Ordering::Relaxed)
 }
 
@@ -258,6 +258,8 @@ struct Run {
     calls: u64,
     /// Whether the call that was to fail was made.
     fired: bool,
+    /// Whether the body failed.
+    ended_early: bool,
 }
 
 /// What was observed on the body's thread.
@@ -279,6 +281,9 @@ impl<O: Outcome> Scenario<O> {
         // With a failure that is never reached: stalls are shorter while one is set.
         let run = self.attempt(Some((u64::MAX, FAILURES[0])), &mut record);
         let run = run.map_err(whole)?;
+        if run.ended_early {
+            return Err("with no failing call: the test fails where stalls are short".to_owned());
+        }
         record.stride = stride(run.calls, sample::calls(EXACT));
         record.calls = run.calls;
         for (index, failure) in (0..).zip(FAILURES) {
@@ -335,7 +340,7 @@ impl<O: Outcome> Scenario<O> {
             // It enters contexts that the body may have destroyed.
             drop(session.take_violations());
         }
-        Ok(Run { calls: session.total_calls(), fired: seen.fired })
+        Ok(Run { calls: session.total_calls(), fired: seen.fired, ended_early })
     }
 
     /// Runs the body on a thread of its own, on which nothing is current.

@@ -23,8 +23,8 @@ const FILES: [(&str, &str); 4] = [
 
 /// Packs the files that a machine with GPUs and without cargo needs.
 ///
-/// The GPU suites, the simulated driver, cuda-core as a library for Python, the example
-/// `distributed`, the bench of cudarc where it can be built, and this program, which runs the suites,
+/// The GPU suites, the simulated driver, cuda-core as a library for Python, the examples
+/// `cublas` and `distributed`, the bench of cudarc where it can be built, and this program, which runs the suites,
 /// the demo and the benches. The other machine must be x86-64 Linux with a C library at least as new
 /// as this machine's: `./run.sh` runs the matrix, `./bench.sh` the bench, `./interop.sh` guards among
 /// those of PyTorch and CuPy, `./xtask` everything else.

@@ -1,5 +1,6 @@
 //! Builds and tests against every supported cuda.h.
 
+use crate::Refusal;
 use crate::table::Table;
 use crate::{Outcome, asks_for, workspace};
 use fetch::RELEASES;
@@ -13,8 +14,8 @@ mod row;
 /// pip fetches the headers into `.cuda-headers/`, where they are kept; delete `.cuda-headers/13` to
 /// fetch a newer one. For each header, this task builds and tests both crates with it, checks
 /// bindgen's output with the C compiler, compares that output with the bundled bindings, and
-/// compares the bound functions with those that the header declares and those that are bundled. All
-/// suites must build, and have the same tests.
+/// compares the bound functions with those that the header declares and those that are bundled. It also
+/// runs `tests/abi.rs` and `tests/one_interface.rs`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
@@ -44,6 +45,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 }
                 notes.extend(problems.iter().map(|it| format!("{}: WRONG: {it}", cells[0])));
                 table.row(cells);
+            }
+            Err(error) if !error.is::<Refusal>() => {
+                outcome = Outcome::Failed;
+                table.row([release.name, "-", "-", "-", "-", "-", "-", "WRONG"]);
+                notes.push(format!("{}: WRONG: {error:#}", release.name));
             }
             Err(error) => {
                 if outcome == Outcome::Passed {

@@ -157,7 +157,10 @@ pub(crate) struct Record(pub(crate) PathBuf);
 
 impl Record {
     pub(crate) fn new(name: &str) -> Self {
-        Self(env::temp_dir().join(format!("cuda-{name}-{}", process::id())))
+        let path = env::temp_dir().join(format!("cuda-{name}-{}", process::id()));
+        // A run with the same number that was ended may have left one.
+        let _ = fs::remove_file(&path);
+        Self(path)
     }
 
     /// The text, which is empty if the program has written none.
@@ -197,7 +200,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn who_does_not_answer_is_ended() {
+    fn a_program_without_output_is_ended() {
         let mut silent = Command::new("tail");
         silent.args(["-f", "/dev/null"]);
         let ended = ask(silent, Duration::from_millis(1), |line| panic!("{line}"));

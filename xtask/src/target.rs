@@ -83,8 +83,7 @@ impl Target {
         }
     }
 
-    /// The libraries for tests beside the driver; tests that need them do not run on a simulated
-    /// one.
+    /// The libraries for tests beside the driver; the simulated one has an NCCL of its own.
     pub(crate) fn libraries(&self) -> Option<&Libraries> {
         match self {
             Self::Real(gpus) => Some(&gpus.libraries),

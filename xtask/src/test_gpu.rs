@@ -27,7 +27,8 @@ pub(crate) const SUITES: &str = "test -p cuda-tests --test gpu --test sticky --n
 /// CUDA_MODULE_LOADING=EAGER, and under compute-sanitizer's memcheck where it is installed. A row
 /// runs every test that its devices suffice for; tests that its setting makes meaningless are left
 /// out and listed, and so are those that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names
-/// one), NVRTC (CUDA_CORE_NVRTC), NCCL (CUDA_CORE_NCCL) or a newer driver, where that is absent. A row
+/// one), NVRTC (CUDA_CORE_NVRTC), NCCL (CUDA_CORE_NCCL), libcudadevrt (CUDA_TESTS_LIBCUDADEVRT) or a newer
+/// driver, where that is absent. A row
 /// that cannot run is printed as not run, with the reason.
 ///
 /// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue

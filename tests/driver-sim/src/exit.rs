@@ -67,13 +67,14 @@ fn report(file: Option<OsString>) {
     let state = state::lock();
     let report = Report {
         mode: state.mode,
-        violations: state.log.violations.clone(),
+        violations: state.outside.iter().chain(&state.log.violations).cloned().collect(),
         leaks: leaks::find(&state, 0, 0).into_iter().collect(),
         pending: state.pending_ops(),
     };
     let all = text(&report, &state.log.counts);
-    // A session that goes on has its own say.
-    let is_misused = !report.violations.is_empty() && !state.log.traces;
+    // A session that goes on belongs to a test that ends its process on purpose.
+    let of_session = if state.log.traces { state.log.violations.len() } else { 0 };
+    let is_misused = report.violations.len() > of_session;
     drop(state);
     if let Some(file) = file.as_ref().filter(|file| *file != "stderr") {
         if let Err(error) = std::fs::write(file, &all) {

@@ -112,7 +112,7 @@ pub enum LeakKind {
     UserObject,
     /// A communicator of NCCL that was not destroyed or aborted.
     Communicator,
-    /// Memory that is registered with a communicator of NCCL; the communicator's end is its own.
+    /// Memory that is registered with a communicator of NCCL; it ends with its communicator.
     Registration,
     /// A module, or a library, that was not unloaded.
     Module,

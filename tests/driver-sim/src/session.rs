@@ -55,6 +55,9 @@ impl Session {
         state.set_mode(mode);
         state.polls = state.config.polls;
         state.config.concurrent_managed = true;
+        // What was misused between sessions is said when the process ends.
+        let outside = std::mem::take(&mut state.log.violations);
+        state.outside.extend(outside);
         state.log = Default::default();
         state.log.traces = true;
         state.log.keeps_origins = state.config.origins;

@@ -25,11 +25,12 @@ use crate::module::link::Links;
 use crate::module::{Function, Module};
 use crate::nccl::Nccl;
 use crate::origin::Origin;
+use crate::report::Violation;
 use crate::table::Table;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
-/// Signalled when a host function has returned.
+/// Signalled when a call that waits may go on.
 pub(crate) static CHANGED: Condvar = Condvar::new();
 
 #[derive(Debug)]
@@ -84,6 +85,8 @@ pub(crate) struct State {
     pub(crate) dropped_calls: u64,
     pub(crate) callbacks: Callbacks,
     pub(crate) log: Log,
+    /// Misuse between sessions that are over.
+    pub(crate) outside: Vec<Violation>,
 }
 
 /// Sets the driver up, once per process. `false`: it already was.
@@ -159,6 +162,7 @@ impl State {
                 keeps_origins: config.origins,
                 ..Log::default()
             },
+            outside: Vec::new(),
             config,
         };
         for device in 0..state.config.devices as usize {

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-/// Who has a session.
+/// The thread that has a session.
 #[derive(Clone, Copy)]
 struct Holder {
     thread: ThreadId,

@@ -1,11 +1,32 @@
 //! Managed memory, which the host and devices use in turns.
 
 use cuda_core::{
-    Device, Error,
+    Device, Error, Graph,
     managed::{ManagedAttach, ManagedBuffer},
 };
+use cuda_sim::Fault;
+use cuda_sys::CUDA_ERROR_INVALID_VALUE;
 
 use super::{clean, device, primary};
+
+/// A graph that has other operations does not need what a refused one would have used.
+#[test]
+fn l_the_host_looks_at_managed_memory_that_a_graph_was_refused() {
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let mut managed = ManagedBuffer::<u32>::zeroed(&context, 64)?;
+        let mut y = stream.alloc_zeroed::<u32>(64)?;
+        let graph = Graph::capture(&context, |stream| {
+            session.inject(Fault::new(CUDA_ERROR_INVALID_VALUE).function("cuMemsetD32Async"));
+            assert!(stream.fill(&mut managed, 1).is_err());
+            stream.fill(&mut y, 3)
+        })?;
+        graph.instantiate()?.launch(&stream)?;
+        assert_eq!(managed.as_slice()?, [0; 64]);
+        Ok(())
+    });
+}
 
 #[test]
 fn s11_host_access_waits_for_all_that_a_device_does() {

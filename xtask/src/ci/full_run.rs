@@ -34,7 +34,8 @@ pub(super) fn write<'a>(
     if passed.is_empty() {
         return Ok(());
     }
-    let (Some(commit), Some(date)) = (began, git(root, "log -1 --format=%cs")) else {
+    let date = |commit: &String| git(root, &format!("log -1 --format=%cs {commit}"));
+    let (Some(date), Some(commit)) = (began.as_ref().and_then(date), &began) else {
         println!("not written to {FILE}: the files are not those of a commit");
         return Ok(());
     };

@@ -73,6 +73,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
             Err(_) => complaints.push(format!("{name}: not text")),
         }
     }
+    let absent = API.iter().map(|(page, _)| *page).filter(|page| !pages.contains_key(*page));
+    complaints.extend(absent.map(|page| format!("{page}: there is no such page")));
     let text = |page| pages.get(page).map_or("", String::as_str);
     let gone = named::missing(text(CLAIMS), &tests).into_iter();
     complaints.extend(gone.map(|test| format!("{CLAIMS}: no test {test}")));

@@ -3,6 +3,7 @@
 //! A `cuda.h` is the same in the wheels of all platforms; it is never committed.
 
 use std::path::{Path, PathBuf};
+use std::process;
 
 use anyhow::{Context, ensure};
 use fs_err as fs;
@@ -60,9 +61,14 @@ fn fetched(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     }
     eprintln!("fetching cuda.h {} ({})", release.name, release.requirement);
     // Unpacked elsewhere and then moved as a whole: an interrupted fetch leaves no header.
-    let fresh = root.join(CACHE).join(format!("{}.part", release.name));
+    // Steps that run at the same time fetch folders of their own.
+    let fresh = root.join(CACHE).join(format!("{}.{}.part", release.name, process::id()));
     empty(&fresh)?;
     download(release, &fresh)?;
+    if let Some(include) = find(&directory) {
+        fs::remove_dir_all(&fresh)?;
+        return Ok(include);
+    }
     if directory.exists() {
         fs::remove_dir_all(&directory)?;
     }

@@ -22,7 +22,7 @@ const CRATES: &str = "test --profile quick --no-fail-fast -p cuda-sys -p cuda-co
 /// The cells of a table for one header, and its errors, one line each.
 type Row = (Vec<String>, Vec<String>);
 
-/// Examines one header. `kinds` says which kinds of tests the two crates' own are.
+/// Examines one header. `kinds` selects, by arguments of cargo, which tests of the two crates run.
 pub(super) fn examine(root: &Path, include: &Path, kinds: &str) -> anyhow::Result<Row> {
     let version = fetch::version(include)?;
     eprintln!("cuda.h {version}: building and testing");

@@ -20,7 +20,7 @@ pub(super) struct Mutation {
     /// The error of the naive design.
     pub(super) wrong: String,
     edits: Vec<Edit>,
-    /// Tests of the suite `sim`, each of which must fail.
+    /// Tests of the suites `sim` and `gpu`, each of which must fail.
     pub(super) tests: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use super::libtest::{self, Parser};
-use super::{Case, Finished, case};
+use super::{Case, Finished, Verdict, case};
 use crate::process::{self, FOREVER, output};
 
 /// Lines of a dead process's error output that the failure of its test quotes.
@@ -77,6 +77,7 @@ impl Program {
         let mut all = Run::default();
         for names in names.chunks(at_a_time) {
             let (mut remaining, mut serial) = (names.to_vec(), invocation.of_gpu);
+            let (mut part, mut death) = (Run::default(), None);
             while !remaining.is_empty() {
                 let command = self.command(invocation, serial, &remaining);
                 let ended = follow(command, echo)?;
@@ -87,18 +88,27 @@ impl Program {
                 let reported: HashSet<&str> = run.finished.iter().map(|test| &*test.name).collect();
                 remaining.retain(|name| !reported.contains(name));
                 if complete || (serial && !is_known) {
-                    let reason = if complete { "it reported nothing" } else { &report };
+                    let reason = if complete { "it reported nothing" } else { report.as_str() };
                     let lost = remaining.drain(..).map(|name| Finished::lost(name, reason));
                     run.finished.extend(lost);
                 }
-                // If several tests ran at once, running them one at a time will show which one failed.
+                // If several tests ran at once, running them one at a time may show which one failed.
                 let is_repeated = !complete && !serial;
                 if is_repeated || run.finished.iter().any(Finished::has_failed) {
                     run.complaint = None;
                 }
+                death = if is_repeated { Some(report) } else { death };
                 serial = true;
-                all.absorb(run);
+                part.absorb(run);
             }
+            // They may fail only beside each other.
+            if !part.finished.iter().any(Finished::has_failed) {
+                part.complaint = part.complaint.or(death);
+            }
+            if let ([test], Some(_)) = (&mut *part.finished, &part.complaint) {
+                test.verdict = Verdict::Failed(part.complaint.take().unwrap_or_default());
+            }
+            all.absorb(part);
         }
         Ok(all)
     }
@@ -147,11 +157,12 @@ impl Ended {
 
     /// The results of its tests: the one that was running when the process died has failed.
     pub(crate) fn into_run(self) -> Run {
-        let report = self.report();
+        let (report, is_whole) =
+            (self.report(), self.status.success() && self.output.is_complete());
         let mut finished = self.output.finished;
         let lost = self.output.pending.map(|name| Finished::lost(name, &report));
         finished.extend(lost.map(|test| Finished { time: self.unfinished, ..test }));
-        let is_unexplained = !self.status.success() && !finished.iter().any(Finished::has_failed);
+        let is_unexplained = !is_whole && !finished.iter().any(Finished::has_failed);
         Run { finished, complaint: is_unexplained.then_some(report), notes: self.notes }
     }
 }
@@ -181,4 +192,43 @@ fn tail(lines: &mut dyn Iterator<Item = String>) -> (String, Vec<String>) {
         kept.push_back(line);
     }
     (Vec::from(kept).join("\n"), notes)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Runs two tests of a program that is this script of the shell.
+    fn run(name: &str, script: &str) -> Run {
+        let path = std::env::temp_dir().join(format!("program-{name}-{}", std::process::id()));
+        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let program = Program { suite: "a::b".into(), path: path.clone(), directory: None };
+        let run = program.run(&Invocation::default(), &["one", "two"], &mut |_| ());
+        fs::remove_file(path).unwrap();
+        run.unwrap()
+    }
+
+    const PASSES: &str = "echo 'running 2 tests'; echo 'test one ... ok'; echo 'test two ... ok'";
+    const ENDS: &str = "echo 'test result: ok. 2 passed; 0 failed'";
+
+    #[test]
+    fn a_program_that_dies_only_while_its_tests_run_together_has_not_passed() {
+        let serial = format!("case \"$*\" in *--test-threads=1*) {PASSES}; {ENDS}; exit;; esac");
+        let before = run("before", &format!("{serial}; echo 'running 2 tests'; kill -SEGV $$"));
+        assert!(before.complaint.is_some_and(|why| why.contains("signal: 11")));
+        assert_eq!(before.finished.len(), 2);
+        let after = run("after", &format!("{serial}; {PASSES}; kill -SEGV $$"));
+        assert!(after.complaint.is_some_and(|why| why.contains("signal: 11")));
+    }
+
+    #[test]
+    fn a_program_that_exits_early_has_not_passed() {
+        assert!(run("whole", &format!("{PASSES}; {ENDS}")).complaint.is_none());
+        let early = run("early", &format!("{PASSES}; exit 0"));
+        assert!(early.complaint.is_some_and(|why| why.contains("exit status: 0")));
+    }
 }

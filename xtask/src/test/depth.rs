@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sample_is_told_to_the_tests() {
+    fn only_a_sample_sets_variables() {
         assert!(Depth::Full.environment().is_empty());
         let environment = Depth::Sampled { rotation: 7 }.environment();
         assert!(environment.contains(&("CUDA_TESTS_ROTATION", "7".into())));

@@ -25,7 +25,13 @@ pub(super) fn run(
     let program = program.with_context(|| format!("{SUITE} is not among the tests built"))?;
     let record = Record::new("tests-faults");
     let mut row = Row::new(format!("{SUITE}, {LABEL}"));
-    let cases = program.list(filter)?;
+    let mut cases = program.list(filter)?;
+    cases.retain(|case| {
+        if case.needs == 0 {
+            row.leave_out(SUITE, &case.title, "uses no device, so that no call can fail");
+        }
+        case.needs > 0
+    });
     let (setting, target) =
         (Setting { devices, variant: Variant::Lazy }, Target::Simulated { devices });
     let (mut invocation, names) = setting.choose(&mut row, program, &cases, &target)?;

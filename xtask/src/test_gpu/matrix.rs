@@ -72,7 +72,7 @@ impl Matrix {
         match (self.report.outcome(), &self.shortfall) {
             (Outcome::Failed, _) => Outcome::Failed,
             (_, Some(_)) => Outcome::CouldNotRun,
-            (_, None) => Outcome::Passed,
+            (outcome, None) => outcome,
         }
     }
 }

@@ -26,7 +26,7 @@ pub use registry::{register_declared_kernel, register_kernel};
 use super::element::{ByValue, Element, bytes_of};
 use crate::engine::work::{AccessKind, Place};
 use crate::handle::Id;
-use crate::memory::block::Phase;
+use crate::memory::block::{Block, Phase};
 use crate::report::ViolationKind;
 use crate::state::State;
 
@@ -410,8 +410,53 @@ impl State {
             };
             bound.push((region.address, region.bytes, place));
         }
+        if !self.reaches_all(call, context, &bound) {
+            return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
         let name = name.to_owned();
         Ok(Some(Run { name, kernel, arguments, declared, bound, images, context, spun: false }))
+    }
+
+    /// Whether the context's device has access to all of the memory; reports memory of another device to
+    /// which it has none, where a kernel on a real one faults.
+    fn reaches_all(
+        &mut self,
+        call: &'static str,
+        context: Id,
+        bound: &[(u64, usize, Place)],
+    ) -> bool {
+        let far = bound.iter().find(|(.., place)| !self.reaches(context, place));
+        let message = far.map(|(address, ..)| {
+            format!("a kernel uses {address:#x}, memory of a device to which its own has no access")
+        });
+        let is_far = message.is_some();
+        message.into_iter().for_each(|message| {
+            self.log.violation(ViolationKind::UnknownAddress, call, message);
+        });
+        !is_far
+    }
+
+    fn reaches(&self, context: Id, place: &Place) -> bool {
+        let (Some(context), Some(far)) = (self.contexts.get(&context), self.device_of(place))
+        else {
+            return true;
+        };
+        let Place::Device { block, offset } = *place else {
+            return true;
+        };
+        let near = context.device;
+        let is_managed = |block: &Block| block.call == "cuMemAllocManaged";
+        if near == far || self.space.blocks.get(&block).is_some_and(is_managed) {
+            return true;
+        }
+        if let Some(chunks) = self.virtual_memory.reservations.get(&block) {
+            let mut chunks = chunks.iter().filter(|chunk| chunk.range().contains(&offset));
+            return chunks.all(|chunk| chunk.access.contains_key(&near));
+        }
+        match self.space.blocks.get(&block).and_then(|block| self.pools.get(&block.pool?)) {
+            Some(pool) => pool.is_open_to(near),
+            None => self.access_between(near, far).next().is_some(),
+        }
     }
 
     /// Runs a launch; `false` if it spins and has to be run again.
@@ -420,6 +465,7 @@ impl State {
             let message = "its work ran after a texture or a surface was destroyed".to_owned();
             self.log.violation(ViolationKind::UseAfterFree, call, message);
         }
+        self.reaches_all(call, run.context, &run.bound);
         let body = Arc::clone(&run.kernel.body);
         let (context, declared, bound) = (run.context, &*run.declared, &*run.bound);
         let kernel = &*run.name;

@@ -69,7 +69,9 @@ entries! {
         if levels == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        call.forbid_in_capture()?;
+        // "Clamped to the range [1, 1 + floor(log2(max(width, height, depth)))]".
+        let longest = descriptor.width.max(descriptor.height).max(descriptor.depth).max(1);
+        let levels = levels.min(1 + longest.ilog2());
         let mut shapes = vec![descriptor];
         for _ in 1..levels {
             let next = shapes[shapes.len() - 1].next();
@@ -106,7 +108,6 @@ entries! {
     floor cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) |call| {
         call.forbid_in_capture()?;
         let id = call.mipmap(mipmap)?;
-        call.forbid_in_capture()?;
         let Some(mipmap) = call.images.mipmaps.remove(&id) else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };

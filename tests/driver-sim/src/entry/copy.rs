@@ -192,8 +192,7 @@ fn copy_peer(
     stream: Option<CUstream>,
 ) -> Outcome {
     let home = home(call, stream)?;
-    call.context(dst_context)?;
-    call.context(src_context)?;
+    let contexts = [call.context(dst_context)?, call.context(src_context)?];
     if let Some(stream) = stream {
         refuse_peer(call, stream)?;
     }
@@ -204,7 +203,22 @@ fn copy_peer(
     let ends = (End::Device(dst), End::Device(src));
     let dst = call.device_place(name, dst, bytes)?;
     let src = call.device_place(name, src, bytes)?;
+    for (context, place) in contexts.iter().zip([&dst, &src]) {
+        require_of(call, *context, place)?;
+    }
     submit(call, home, ends, (dst, src), bytes, false)
+}
+
+/// Refuses memory of another device than that of the context which the call names for it.
+fn require_of(call: &mut Call, context: Id, place: &Place) -> Outcome {
+    let (named, device) = (call.contexts[&context].device, call.device_of(place));
+    if device.is_none_or(|device| device == named) {
+        return Ok(());
+    }
+    let name = call.name;
+    let message = format!("memory that is not of device {named}, whose context the call names");
+    call.log.violation(ViolationKind::WrongDevice, name, message);
+    Err(CUDA_ERROR_INVALID_VALUE)
 }
 
 /// Driver 580's condition for copies of pool memory in calls that name no devices.

@@ -31,7 +31,13 @@ entries! {
         // SAFETY: not null, or the call would have failed; so the caller passes a description.
         let resource = unsafe { bytes(resource) };
         // SAFETY: not null, so the caller passes a description.
-        let texture = unsafe { bytes(texture) };
+        let mut texture = unsafe { texture.read() };
+        if !texture.addressMode.contains(&CU_TR_ADDRESS_MODE_BORDER) {
+            // As driver 580 reads it back.
+            texture.borderColor = [0.0; 4];
+        }
+        // SAFETY: a local, of whose bytes the caller has set all.
+        let texture = unsafe { bytes(&raw const texture) };
         // SAFETY: not null where it is read, so the caller passes a view.
         let view = (!view.is_null()).then(|| unsafe { bytes(view) });
         let handle = new_object(call, LeakKind::Texture, resource, texture, view);

@@ -113,7 +113,7 @@ impl State {
     }
 
     /// The access of contexts of a device to those of another one.
-    fn access_between(&self, device: usize, peer: usize) -> impl Iterator<Item = Way> {
+    pub(crate) fn access_between(&self, device: usize, peer: usize) -> impl Iterator<Item = Way> {
         let own = self.contexts.iter().filter(move |(_, context)| context.device == device);
         let all = own.flat_map(|(&id, own)| own.peers.iter().map(move |&peer| (id, peer)));
         let there = all.filter(move |(_, far)| self.contexts[far].device == peer);

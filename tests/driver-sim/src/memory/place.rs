@@ -9,6 +9,7 @@ use crate::engine::work::{HostPtr, Place, Target};
 use crate::handle::Id;
 use crate::memory::block::{Block, Phase, Recurring};
 use crate::memory::pages::Pages;
+use crate::memory::space::ALIGNMENT;
 use crate::report::ViolationKind;
 use crate::state::State;
 
@@ -163,7 +164,10 @@ impl State {
             None => self.devices[device].allocated += size,
         }
         let id = self.new_id();
-        let address = self.space.place(device, size);
+        let address = self.space.place_aligned(device, size, ALIGNMENT);
+        let Some(address) = address else {
+            panic!("the addresses of device {device} are used up");
+        };
         let exists = pool.is_none();
         let block = Block {
             address,

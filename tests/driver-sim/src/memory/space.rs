@@ -31,20 +31,8 @@ impl Space {
         Self { next: next.collect(), ..Self::default() }
     }
 
-    /// An address for a block of `size` bytes. A recycled range is preferred.
-    pub(crate) fn place(&mut self, device: usize, size: usize) -> u64 {
-        let room = size.next_multiple_of(ALIGNMENT);
-        let fits = |&(d, s, _): &(usize, usize, u64)| d == device && s == room;
-        if let Some(at) = self.reusable.iter().rposition(fits) {
-            return self.reusable.remove(at).2;
-        }
-        let address = self.next[device];
-        // One unused unit between blocks: an access beyond the end meets no other block.
-        self.next[device] += (room + ALIGNMENT) as u64;
-        address
-    }
-
-    /// An address at a multiple of `alignment`; [`None`] where the device's range ends.
+    /// An address at a multiple of `alignment`, with one unused unit behind the block: an access beyond the
+    /// end meets no other block. A recycled range is preferred. [`None`] where the device's range ends.
     pub(crate) fn place_aligned(
         &mut self,
         device: usize,
