@@ -104,6 +104,15 @@ fn objects_are_of_what_exists() {
     let (plain, drawn) = (array(0), array(2));
     let texture = CUDA_TEXTURE_DESC::default();
     let (mut sampled, mut surface) = (0, 0);
+    let mut coloured = CUDA_TEXTURE_DESC { borderColor: [1.0; 4], ..texture };
+    for (mode, border) in [(CU_TR_ADDRESS_MODE_CLAMP, 0.0), (CU_TR_ADDRESS_MODE_BORDER, 1.0)] {
+        coloured.addressMode[1] = mode;
+        ok!(cuTexObjectCreate(&mut sampled, &resource(plain), &coloured, null()));
+        let mut back = CUDA_TEXTURE_DESC::default();
+        ok!(cuTexObjectGetTextureDesc(&mut back, sampled));
+        assert_eq!(back.borderColor, [border; 4]);
+        ok!(cuTexObjectDestroy(sampled));
+    }
     ok!(cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null()));
     fails!(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&mut surface, &resource(plain)));
     ok!(cuSurfObjectCreate(&mut surface, &resource(drawn)));
@@ -196,6 +205,11 @@ fn levels_go_with_their_mipmap() {
     let session = begin();
     bind(0);
     let (mut mipmap, mut level) = (null_mut(), null_mut());
+    // More levels than there are sizes.
+    ok!(cuMipmappedArrayCreate(&mut mipmap, &descriptor(0), 9));
+    ok!(cuMipmappedArrayGetLevel(&mut level, mipmap, 3));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMipmappedArrayGetLevel(&mut level, mipmap, 4));
+    ok!(cuMipmappedArrayDestroy(mipmap));
     ok!(cuMipmappedArrayCreate(&mut mipmap, &descriptor(0), 2));
     ok!(cuMipmappedArrayGetLevel(&mut level, mipmap, 1));
     let mut found = CUDA_ARRAY3D_DESCRIPTOR::default();

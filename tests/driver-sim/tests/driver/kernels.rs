@@ -173,3 +173,26 @@ fn a_panic_is_a_failed_launch() {
     call!(cuCtxDestroy_v2(context));
     assert!(session.finish().violations.is_empty());
 }
+
+#[test]
+fn kernels_use_other_devices_with_access_alone() {
+    register_kernel(
+        "reader",
+        |launch| vec![launch.reads::<u8>(0, 1)],
+        |launch, memory| memory.read(launch.address(0), &mut [0]),
+    );
+    let session = begin();
+    let far = bind(1);
+    let (mut x, near) = (alloc(64), bind(0));
+    let s = stream();
+    let mut run = |x: &mut CUdeviceptr| launch("reader", s, &mut [(&raw mut *x).cast()]);
+    assert_eq!(run(&mut x)[0], CUDA_ERROR_ILLEGAL_ADDRESS);
+    only(&session, ViolationKind::UnknownAddress, "has no access");
+    ok!(cuCtxEnablePeerAccess(far, 0));
+    assert_eq!(run(&mut x), [CUDA_SUCCESS; 2]);
+    ok!(cuCtxDisablePeerAccess(far));
+    ok!(cuCtxSetCurrent(near));
+    ok!(cuMemFree_v2(x));
+    ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}

@@ -112,6 +112,10 @@ fn copies_between_two_devices() {
     ok!(cuMemPoolSetAccess(pool, shut.as_ptr().cast(), 1));
     ok!(cuCtxSetCurrent(a));
 
+    // Each context is that of its memory.
+    fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeerAsync(y, a, x, b, 64, s));
+    assert_eq!(violations(&session), [ViolationKind::WrongDevice]);
+
     // Filling another device's memory never works.
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8Async(y, 0, 64, s));
     ok!(cuStreamSynchronize(s));
