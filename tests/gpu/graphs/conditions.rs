@@ -393,6 +393,31 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1, cuda_12_4, cudadevrt;
+    fn l_an_updated_executable_sets_the_conditions_of_its_graph() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let decides = kernels::conditions(&context)?.function("decide")?;
+        let yes = stream.upload_new(&[1])?;
+        let (mut x, mut y) = (stream.alloc_zeroed::<u32>(10)?, stream.alloc_zeroed::<u32>(10)?);
+        let of = |x: &mut DeviceBuffer<u32>| {
+            Graph::capture(&context, |stream| {
+                let is_set = Condition::new(stream, 0)?;
+                decide(stream, &decides, &yes, &is_set)?;
+                is_set.if_then(stream, |body| body.fill(x, 7))
+            })
+        };
+        let (first, second) = (of(&mut x)?, of(&mut y)?);
+        let mut exec = first.instantiate()?;
+        exec.update(&second)?;
+        drop((first, second));
+        exec.launch(&stream)?;
+        assert_eq!((stream.download_vec(&x)?, stream.download_vec(&y)?), (vec![0; 10], vec![7; 10]));
+        Ok(())
+    }
+}
+
+gpu_test! {
     needs 1, cuda_12_4;
     fn l_the_captures_own_streams_rest_while_a_body_is_captured() -> Result<()> {
         let context = context()?;
