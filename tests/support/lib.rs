@@ -38,6 +38,7 @@ pub use driver::{Driver, check, freed_behind_a_stall, simulator, trim_cache};
 #[cfg(unix)]
 pub use fork::in_a_fork;
 pub use hashing::hash;
+pub use macros::tags;
 pub use refusal::refusal;
 pub use report::report;
 pub use run::{Outcome, expect_drop_failures, run};

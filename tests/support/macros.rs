@@ -1,5 +1,21 @@
 //! The declaration of a GPU test.
 
+/// The tags of [`gpu_test`](crate::gpu_test), as names that do not compile if they are not among these.
+#[allow(non_upper_case_globals, reason = "written as tags are")]
+pub mod tags {
+    macro_rules! tags {
+        ($($tag:ident)*) => {$(
+            #[doc = concat!("`", stringify!($tag), "`, as [`gpu_test`](crate::gpu_test) describes it.")]
+            pub const $tag: () = ();
+        )*};
+    }
+
+    tags! {
+        asynchronous timing heavy faulting real runtime nvrtc cudadevrt nccl cuda_12_0 cuda_12_2 cuda_12_4
+        cuda_12_8
+    }
+}
+
 /// Declares a GPU test: how many devices it needs, its tags, its body.
 ///
 /// ```text
@@ -41,46 +57,8 @@ macro_rules! gpu_test {
         }
     };
 
-    (@tags [asynchronous $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module asynchronous [$($rest)*] $($test)* }
-    };
-    (@tags [timing $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module timing [$($rest)*] $($test)* }
-    };
-    (@tags [heavy $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module heavy [$($rest)*] $($test)* }
-    };
-    (@tags [faulting $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module faulting [$($rest)*] $($test)* }
-    };
-    (@tags [real $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module real [$($rest)*] $($test)* }
-    };
-    (@tags [runtime $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module runtime [$($rest)*] $($test)* }
-    };
-    (@tags [nvrtc $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module nvrtc [$($rest)*] $($test)* }
-    };
-    (@tags [cudadevrt $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module cudadevrt [$($rest)*] $($test)* }
-    };
-    (@tags [nccl $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module nccl [$($rest)*] $($test)* }
-    };
-    (@tags [cuda_12_0 $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module cuda_12_0 [$($rest)*] $($test)* }
-    };
-    (@tags [cuda_12_2 $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module cuda_12_2 [$($rest)*] $($test)* }
-    };
-    (@tags [cuda_12_4 $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module cuda_12_4 [$($rest)*] $($test)* }
-    };
-    (@tags [cuda_12_8 $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module cuda_12_8 [$($rest)*] $($test)* }
-    };
-    (@module $tag:ident [$($rest:ident)*] $($test:tt)*) => {
+    (@tags [$tag:ident $($rest:ident)*] $($test:tt)*) => {
+        const _: () = $crate::tags::$tag;
         mod $tag {
             #[allow(unused_imports, reason = "not every body uses its parent's names")]
             use super::*;
