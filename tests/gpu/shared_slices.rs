@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cuda_core::{
-    Device, DeviceBuffer, DeviceGroup, Error, PinnedBuffer, Result, SharedSlice, kernel,
+    Device, DeviceBuffer, DeviceGroup, Error, PinnedBuffer, Result, SharedSlice,
+    image::{ArrayFlags, ArrayShape, CudaArray, Texture, TextureDescriptor},
+    kernel,
     managed::ManagedBuffer,
 };
 use support::{gpu_test, kernels, stall};
@@ -66,6 +68,22 @@ gpu_test! {
         stream.upload(&host.slice(10..20)?, &mut y)?;
         assert_eq!(stream.download_vec(&y)?, numbers[10..20]);
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e_shared_texels_are_copied_and_sampled() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let texels = SharedSlice::from(stream.upload_new(&[1.0f32, 2.0, 3.0, 4.0])?);
+        let (shape, flags) = (ArrayShape::D1 { width: 3 }, ArrayFlags::default());
+        let mut array = CudaArray::<f32>::new(stream.context(), shape, flags)?;
+        stream.copy_to_array(&texels.slice(1..)?, &mut array)?;
+        let mut back = stream.alloc::<f32>(3)?;
+        stream.copy_from_array(&array, &mut back)?;
+        assert_eq!(stream.download_vec(&back)?, [2.0, 3.0, 4.0]);
+        let texture = Texture::new(&texels, &TextureDescriptor::default())?;
+        texture.bind(&texels).map(drop)
     }
 }
 

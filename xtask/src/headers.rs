@@ -1,8 +1,7 @@
 //! Builds and tests against every supported cuda.h.
 
-use crate::Refusal;
 use crate::table::Table;
-use crate::{Outcome, asks_for, workspace};
+use crate::{Outcome, Refusal, asks_for, workspace};
 use fetch::RELEASES;
 
 pub(crate) mod declared;

@@ -159,7 +159,7 @@ unsafe impl DeviceAllocator for Functions {
         let (context, device) = (stream.context(), stream.device().as_raw());
         let primary = stream.device().retained_primary();
         if primary.is_none_or(|primary| primary.raw() != context.address_space()) {
-            let what = "the stream, which is not of a primary context,".into();
+            let what = "the memory of C functions".into();
             return Err(Error::WrongContext { op: "Allocator::from_functions", what });
         }
         // SAFETY: the caller of `from_functions` promised that it may be called with this parameter

@@ -1,8 +1,6 @@
 //! Each device's primary context, retained at its first use; its state can be read and changed
 //! before.
 
-use crate::context::peer;
-use crate::process::effect::{Failed, attempt};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
@@ -11,11 +9,13 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::context::Context;
 use crate::context::current::Current;
 use crate::context::guard::Guard;
+use crate::context::peer;
 use crate::context::settings::ContextFlags;
 use crate::device::{self, Device, PrimaryContext};
 use crate::error::{Error, Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
+use crate::process::effect::{Failed, attempt};
 use crate::types::usage::MemoryInfo;
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
@@ -272,7 +272,8 @@ impl Device {
     ///
     /// # Errors
     /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this
-    /// process can then not use the device any more.
+    /// process can then not use the device any more. After an error that may be one of earlier work, the
+    /// context is retained again, and access of peers has to be given again.
     #[doc(alias("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRetain", "cudaDeviceReset"))]
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
@@ -284,10 +285,14 @@ impl Device {
         if let (Some(context), Ok(()) | Err(Failed::Unknown(_))) = (retained, &reset) {
             // With the context, access of it and to it is gone.
             peer::forget(context.raw());
-            if retain(self)? != context.as_raw() {
-                let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-                return Err(Error::Driver { op: RETAIN, code });
-            }
+            let again = retain(self).and_then(|again| match again == context.as_raw() {
+                true => Ok(()),
+                false => {
+                    let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+                    Err(Error::Driver { op: RETAIN, code })
+                }
+            });
+            return reset.map_err(Error::from).and(again);
         }
         Ok(reset?)
     }

@@ -1,7 +1,8 @@
 //! Many copies in one driver call.
 
-use cuda_sys::{CUresult, CUstream, symbol as cu};
 use std::cell::Cell;
+
+use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::copy::linear::LinearCopy;
 use crate::copy::{at_one_end, cross, ends, enter_if_captured};

@@ -153,6 +153,7 @@ impl fmt::Display for Error {
                     "Communicator::on" => {
                         "each rank takes a stream of its own context, in the order of the contexts"
                     }
+                    "Allocator::from_functions" => "its memory is that of the primary context",
                     _ => "make it in the stream's context, or use a stream of its own",
                 };
                 write!(f, "{op}: {what} belongs to another context than the stream; {instead}")

@@ -1,6 +1,5 @@
 //! Graphs from ordinary code.
 
-use crate::process::effect::{Failed, attempt};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use super::{Graph, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
+use crate::process::effect::{Failed, attempt};
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
 use crate::stream::Stream;
@@ -184,6 +184,10 @@ impl Graph {
     }
 }
 
+/// Why a capture gives no graph although no call of the program has failed, or an error was ignored.
+pub(super) const INCOMPLETE: &str =
+    "an operation is not complete, or the driver did not say where in the graph it is";
+
 /// A capture; ended when dropped.
 pub(super) struct Capture {
     /// Not empty; the capture began on the first one.
@@ -255,9 +259,7 @@ impl Capture {
         drop(bound);
         let (raw, uses) = self.end();
         let raw = Owned::new(raw?);
-        let why =
-            "an operation is not complete, or the driver did not say where in the graph it is";
-        Error::unless(!uses.is_broken, op, why)?;
+        Error::unless(!uses.is_broken, op, INCOMPLETE)?;
         self.recording.require_used_conditions("Graph::capture")?;
         Ok(Graph::own(raw, self.recording.id(), self.origin().context(), uses))
     }

@@ -57,7 +57,10 @@ pub struct GraphExec {
     pub(super) nodes: KnownNodes,
     /// When it was instantiated.
     pub(super) made: Moment,
-    /// The graphs with conditions that it was updated to, which its kernels set from then on.
+    /// The id of the graph whose conditions its kernels may set: of the one that it was updated to last.
+    /// [`None`] if that is unknown.
+    pub(super) conditions_of: Option<u64>,
+    /// The graphs with conditions that it was updated to.
     pub(super) updated: Vec<SharedGraph>,
     /// The nodes that were changed since, by their addresses.
     pub(super) changed: Tree<usize, ChangedNode>,
@@ -192,6 +195,7 @@ impl Graph {
             origin: self.uses.owners.clone(),
             nodes: self.uses.by_node.clone(),
             made,
+            conditions_of: Some(self.id),
             updated: Vec::new(),
             changed: Tree::new(),
             last: self.uses.enter(),

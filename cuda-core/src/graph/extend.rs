@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUgraph, CUgraphNode};
 
-use super::capture::Capture;
+use super::capture::{Capture, INCOMPLETE};
 use super::{Graph, NodeId, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -28,14 +28,15 @@ impl<O: Send + Sync> KeptAlive for GivenOwner<O> {}
 impl Graph {
     /// Adds what `work` enqueues on the stream that it is given, after the nodes `after`, as
     /// [`Graph::capture`] captures it: `cuStreamBeginCaptureToGraph`, from CUDA 12.3 on. There must
-    /// be no executable of the graph. If `work` fails or panics, what it has enqueued before is part
-    /// of the graph. The graph is [given up](Error::GivenUp) if the failure was in a body of a
-    /// [`Condition`](crate::Condition), or in the allocation or the free of
-    /// [memory of the graph](crate::Stream::alloc_in_graph), and if no operation depends on a condition.
+    /// be no executable of the graph, or one that was updated to it. If `work` fails or panics, what it has
+    /// enqueued before is part of the graph. The graph is [given up](Error::GivenUp) if the failure was in a
+    /// body of a [`Condition`](crate::Condition), or in the allocation or the free of
+    /// [memory of the graph](crate::Stream::alloc_in_graph), if no operation depends on a condition, and if the
+    /// error of the call that begins may be one of earlier work.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a node of another graph, and while there are executables; those of
-    /// [`Graph::capture`].
+    /// [`Error::Invalid`] for a node of another graph, while there are such executables, or while a launch of
+    /// one is pending that was dropped; those of [`Graph::capture`].
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -54,8 +55,13 @@ impl Graph {
     ) -> Result<()> {
         let own = after.iter().all(|node| node.graph == self.id);
         Error::unless(own, OP, "a node of another graph")?;
-        let unused = Arc::strong_count(&self.executables) == 1;
-        Error::unless(unused, OP, "there is an executable of the graph")?;
+        // Also by executables that were updated to it, and by launches that are pending.
+        let unused = Arc::strong_count(&self.raw) == 1;
+        Error::unless(
+            unused,
+            OP,
+            "an executable uses the graph, or a launch of one that was dropped",
+        )?;
         let after: Vec<CUgraphNode> = after.iter().map(|node| node.raw.0).collect();
         let Self { raw, uses, context, .. } = self;
         let mut raw = lock(raw);
@@ -66,7 +72,10 @@ impl Graph {
             // An operation without a node would stand for one of these, which may be one of several.
             used.by_node.retain(|known| !after.contains(&known.node.0));
             complete = recording.require_used_conditions(OP);
-            if used.is_broken || complete.is_err() {
+            if complete.is_ok() {
+                complete = Error::unless(!used.is_broken, OP, INCOMPLETE);
+            }
+            if complete.is_err() {
                 // Its operations may use what is not kept.
                 let _ = raw.release().or_else(|_| raw.disown().map(drop));
             }

@@ -91,6 +91,7 @@ impl GraphExec {
             Ok(()) => {
                 self.adopt(graph.uses.clone());
                 self.updated = conditional.into_iter().collect();
+                self.conditions_of = Some(graph.id);
             }
             Err(Failed::Refused(error)) => return Err(error),
             // It may be the executable of either.
@@ -99,6 +100,7 @@ impl GraphExec {
                 self.adopt(self.uses.with(&graph.uses));
                 self.changed = changed;
                 self.updated.extend(conditional);
+                self.conditions_of = None;
                 return Err(error);
             }
         }
@@ -118,7 +120,7 @@ impl GraphExec {
     /// # Errors
     /// Those of [`Launch::launch`] that are found before the driver is called;
     /// [`Error::Invalid`] for a launch of no elements, for a [`Condition`](crate::Condition) that was not made
-    /// in the capture of the graph, for a node of another kind, and for one of
+    /// in the capture of the graph that this was instantiated from, or last updated to, for a node of another kind, and for one of
     /// another graph than this was [instantiated](Graph::instantiate) from; [`Error::NotCapturable`] for arguments that a graph
     /// cannot keep; the driver's: the executable is unchanged, unless the error may be one of earlier work;
     /// it then keeps what either form of the operation uses.
@@ -154,7 +156,7 @@ impl GraphExec {
         launch: &mut Launch<'_, K>,
     ) -> Result<()> {
         let (op, exec) = ("cuGraphExecKernelNodeSetParams", self.node(node)?);
-        launch.as_node(op, self.id, |function, kernel, touches| {
+        launch.as_node(op, self.conditions_of, |function, kernel, touches| {
             // An H200 with driver 580 crashes in this call if no context is current.
             let _entered = function.context().enter_unless_current()?;
             self.set(op, node.raw, touches, Some(function), || {

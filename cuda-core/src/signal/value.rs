@@ -246,7 +246,8 @@ impl<K: StreamKind> Stream<K> {
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
     let backing = &memory.block().backing;
     let is_served = backing.is_in_the_context() || matches!(backing, DeviceBacking::Owned { .. });
-    let why = "CUDA does not do this in memory of the driver's pools: use a `Signal`, or `Context::alloc`";
+    let why = "CUDA does not do this in memory of the driver's pools, as that of an allocator is unless it says \
+               otherwise: use a `Signal`, or `Context::alloc`";
     Error::unless(is_served, op, why)
 }
 

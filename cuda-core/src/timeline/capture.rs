@@ -45,7 +45,7 @@
 //! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. It is
 //!   called when none of the streams that this crate knows of is being captured, and under
 //!   [`RelaxedCaptureMode`].
-//! * This crate's own threads are relaxed [for as long as they
+//! * Threads of this crate that call the driver are relaxed [for as long as they
 //!   live](crate::process::capture_mode::RelaxedCaptureMode::for_life).
 //!
 //! [`RelaxedCaptureMode`]: crate::process::capture_mode::RelaxedCaptureMode

@@ -79,7 +79,7 @@ impl Ready<'_> {
     }
 
     /// Registers the waits that wake the future, unless there is nothing to wait for.
-    fn start(pending: Vec<PendingMark>, waker: Waker) -> Result<Option<Arc<Ticket>>> {
+    fn start(pending: Vec<PendingMark>, waker: &mut Option<Waker>) -> Result<Option<Arc<Ticket>>> {
         let mut left = Vec::with_capacity(pending.len());
         for pending in pending {
             if !pending.query()? {
@@ -92,7 +92,7 @@ impl Ready<'_> {
         let ticket = Arc::new(Ticket(Mutex::new(Progress {
             left: left.len(),
             reached: Ok(()),
-            waker: Some(waker),
+            waker: waker.take(),
         })));
         for pending in left {
             let shared = ticket.clone();
@@ -158,9 +158,11 @@ impl Future for Ready<'_> {
             }
             ReadyState::New(pending) => {
                 // Foreign code, which may panic: before the marks are taken.
-                let waker = task.waker().clone();
-                std::mem::replace(pending, Ok(Vec::new()))
-                    .and_then(|pending| Self::start(pending, waker))
+                let mut waker = Some(task.waker().clone());
+                let started = std::mem::replace(pending, Ok(Vec::new()))
+                    .and_then(|pending| Self::start(pending, &mut waker));
+                contain(|| drop(waker));
+                started
             }
         };
         match started.transpose() {

@@ -250,6 +250,24 @@ fn l_an_operation_that_is_refused_leaves_nothing_in_the_graph() {
     });
 }
 
+/// A capture that has begun in spite of an error of earlier work ends, and takes its graph along.
+#[test]
+fn s45_a_capture_that_begins_with_an_error_ends() {
+    clean(|session| {
+        let context = primary();
+        let mut x = context.create_stream()?.alloc_zeroed::<u32>(64)?;
+        let mut graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        let late = |call| Fault::new(CUDA_ERROR_UNKNOWN).function(call).takes_effect();
+        session.inject(late("cuStreamBeginCapture_v2"));
+        assert!(Graph::capture(&context, |_| unreachable!("not begun")).is_err());
+        session.inject(late("cuStreamBeginCaptureToGraph"));
+        assert!(graph.extend(&[], |_| unreachable!("not begun")).is_err());
+        assert!(matches!(graph.instantiate(), Err(Error::GivenUp { .. })), "it may have anything");
+        let graph = Graph::capture(&context, |stream| stream.fill(&mut x, 1))?;
+        graph.instantiate()?.launch(&context.create_stream()?)
+    });
+}
+
 /// The graph may have a condition's operation, without what was to run on it: there is no graph. If the
 /// operation was refused, there is one without it.
 #[test]

@@ -63,6 +63,17 @@ fn s07_a_kernel_sets_no_condition_of_another_graph() {
         // SAFETY: as in `decide`.
         unsafe { exec.set_kernel(node, &mut launch) }?;
         exec.launch(&stream)?;
+        // Once it is updated, those of the other graph.
+        let (third, thirds) = graph_of(&decides, &value)?;
+        exec.update(&third)?;
+        for (condition, is_taken) in [(&condition, false), (&thirds, true)] {
+            let mut launch = stream.kernel(&decides).arg(&value).arg(condition);
+            // SAFETY: as in `decide`.
+            let set = unsafe { exec.set_kernel(node, &mut launch) };
+            if is_taken { set? } else { says(refusal(set)) }
+        }
+        drop((graph, condition));
+        exec.launch(&stream)?;
         stream.synchronize()
     });
 }
@@ -75,9 +86,12 @@ fn s07_an_executable_keeps_the_graph_whose_conditions_it_sets() {
         let decides = kernels::conditions(&primary())?.function("decide")?;
         let value = stream.alloc_zeroed::<u32>(1)?;
         let (first, _) = graph_of(&decides, &value)?;
-        let (second, _) = graph_of(&decides, &value)?;
+        let (mut second, _) = graph_of(&decides, &value)?;
         let mut exec = first.instantiate()?;
         exec.update(&second)?;
+        // An extension that leaves a condition unused would destroy it.
+        let extended = second.extend(&[], |stream| Condition::new(stream, 0).map(drop));
+        assert!(refusal(extended).starts_with("an executable uses the graph"));
         let before = session.calls("cuGraphDestroy");
         drop((first, second));
         assert_eq!(session.calls("cuGraphDestroy"), before);

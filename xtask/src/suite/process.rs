@@ -197,17 +197,16 @@ fn tail(lines: &mut dyn Iterator<Item = String>) -> (String, Vec<String>) {
 #[cfg(all(test, unix))]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
     /// Runs two tests of a program that is this script of the shell.
     fn run(name: &str, script: &str) -> Run {
         let path = std::env::temp_dir().join(format!("program-{name}-{}", std::process::id()));
-        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&path, script).unwrap();
         let program = Program { suite: "a::b".into(), path: path.clone(), directory: None };
-        let run = program.run(&Invocation::default(), &["one", "two"], &mut |_| ());
+        let by_the_shell = Invocation { wrapper: vec!["sh".into()], ..Invocation::default() };
+        let run = program.run(&by_the_shell, &["one", "two"], &mut |_| ());
         fs::remove_file(path).unwrap();
         run.unwrap()
     }

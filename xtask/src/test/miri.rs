@@ -3,13 +3,13 @@
 mod suites;
 mod times;
 
-use crate::Outcome;
 use std::collections::HashSet;
 use std::process::Command;
 
 use anyhow::Context as _;
 
 use super::depth::Depth;
+use crate::Outcome;
 use crate::process::{cargo_of, require};
 use crate::suite::process::follow;
 use crate::suite::{Case, Finished, Program, Report, Run, Tag, slowest};

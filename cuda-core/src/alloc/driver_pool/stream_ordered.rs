@@ -39,7 +39,7 @@ unsafe impl DeviceAllocator for DriverPool {
                 pools.extend(device.memory_pool()?);
             }
         }
-        // A pool that does not say how much it reserves is trimmed to nothing, or says so.
+        // A pool that does not say how much it reserves counts as reserving nothing; its trim says why.
         let reserved = |pool: &MemoryPool| pool.usage().map_or(0, |usage| usage.reserved);
         trim_all(&pools, keep, reserved, MemoryPool::trim)
     }

@@ -1,6 +1,5 @@
 //! The other side of a copy to or from an array.
 
-use crate::memory::shared::SharedSlice;
 use std::marker::PhantomData;
 
 use super::CudaArray;
@@ -17,6 +16,7 @@ use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::same_len;
+use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Touch};

@@ -1,6 +1,5 @@
 //! What a texture can be created from.
 
-use crate::memory::shared::SharedSlice;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use crate::image::array::{ArrayMemory, RawArray, TexelArray};
 use crate::memory::Storage;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceMemory, DeviceSlice};
+use crate::memory::shared::SharedSlice;
 use crate::timeline::ledger::{Access, InGraphs, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;

@@ -460,8 +460,8 @@ impl<'a> Touched<'a> {
         op: &'static str,
         is_part: impl Fn(u64) -> bool,
     ) -> Result<()> {
-        let why =
-            "a condition is set by kernels of the graph that it was made for, and by no others";
+        let why = "a condition is set by kernels of the capture that it was made in, and by no others: `Graph::extend` \
+                   is a capture of its own";
         Error::unless(self.conditions.iter().all(|capture| is_part(*capture)), op, why)
     }
 

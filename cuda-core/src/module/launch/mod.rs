@@ -1,5 +1,7 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
+use std::sync::Arc;
+
 use cuda_sys::{
     CU_LAUNCH_ATTRIBUTE_PRIORITY, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchConfig, CUresult,
     symbol as cu,
@@ -10,6 +12,7 @@ use crate::error::{Error, LAUNCH as OP, LaunchError, Result, asked};
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
+use crate::timeline::recording::Recording;
 use crate::util::by_parts::debug_by;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
@@ -189,6 +192,11 @@ impl InContext for Kernel {
     }
 }
 
+/// Whether what is recorded there is a part of the capture with that id.
+fn is_part_of(recording: Option<&Arc<Recording>>) -> impl Fn(u64) -> bool {
+    move |capture| recording.is_some_and(|recording| recording.is_within(capture))
+}
+
 /// The error for a kernel that was loaded in another context than that of the stream.
 #[cold]
 fn elsewhere(function: &Function, stream: &Context) -> Error {
@@ -282,9 +290,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let notes_priority = recording.is_some() && priority().is_some();
         let Checked { function, mut config, arguments, touched } = self.check()?;
         config.hStream = bound.raw();
-        touched.require_conditions(OP, |capture| {
-            recording.is_some_and(|recording| recording.is_within(capture))
-        })?;
+        touched.require_conditions(OP, is_part_of(recording))?;
         let (_crossings, raw) = (touched.cross(function)?, function.as_raw());
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
@@ -326,8 +332,10 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// The launch for no elements, which is only checked.
     #[cold]
     fn launch_nothing(&mut self) -> Result<()> {
-        self.stream.core().ensure()?;
+        let core = self.stream.core();
+        core.ensure()?;
         let Checked { function, touched, .. } = self.check()?;
+        touched.require_conditions(OP, is_part_of(core.timeline().recording()))?;
         touched.cross(function).map(drop)
     }
 
@@ -344,12 +352,13 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         Ok(Checked { function, config, arguments, touched })
     }
 
-    /// Describes the launch as a node of the graph with that id, and says what it uses. It may not use
-    /// memory of another device, since only a capture notes what needs access.
+    /// Describes the launch as the node of a graph, and says what it uses. It may set conditions of the
+    /// graph with that id. It may not use memory of another device, since only a capture notes what needs
+    /// access.
     pub(crate) fn as_node<R>(
         &mut self,
         op: &'static str,
-        graph: u64,
+        conditions_of: Option<u64>,
         call: impl FnOnce(&Function, &CUDA_KERNEL_NODE_PARAMS, &[Touch<'_>]) -> Result<R>,
     ) -> Result<R> {
         Error::unless(!self.prepared.is_empty, op, "a launch for no elements is no operation")?;
@@ -357,7 +366,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let why =
             "a kernel that uses another device's memory: capture it, and `update` to that graph";
         Error::unless(touched.is_near(), op, why)?;
-        touched.require_conditions(op, |capture| capture == graph)?;
+        touched.require_conditions(op, |capture| Some(capture) == conditions_of)?;
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let node = CUDA_KERNEL_NODE_PARAMS {

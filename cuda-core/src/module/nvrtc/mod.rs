@@ -179,12 +179,13 @@ impl Program {
     }
 
     /// The folders of a CUDA toolkit's headers, such as `cuda_fp16.h`, `cooperative_groups.h` and
-    /// `cuda/std/atomic`, to search for `#include`: below `CUDA_HOME`, `CUDA_PATH` or `/usr/local/cuda`, the
-    /// first of them that has such headers. Elsewhere, as in a package of NVIDIA's for Python, they are
-    /// found by [`include_path`](Self::include_path).
+    /// `cuda/std/atomic`, to search for `#include`: below `CUDA_HOME`, `CUDA_PATH` or, except on Windows,
+    /// `/usr/local/cuda`, the first of them that has `include/cuda_fp16.h`. The two variables are ignored in a
+    /// set-uid program. Elsewhere, as in a package of NVIDIA's for Python, the headers are found by
+    /// [`include_path`](Self::include_path).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if none of them does.
+    /// [`Error::Invalid`] if none of these folders has them.
     ///
     /// ```no_run
     /// use cuda_core::nvrtc::Program;

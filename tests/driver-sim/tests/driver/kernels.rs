@@ -185,7 +185,7 @@ fn kernels_use_other_devices_with_access_alone() {
     let far = bind(1);
     let (mut x, near) = (alloc(64), bind(0));
     let s = stream();
-    let mut run = |x: &mut CUdeviceptr| launch("reader", s, &mut [(&raw mut *x).cast()]);
+    let run = |x: &mut CUdeviceptr| launch("reader", s, &mut [(&raw mut *x).cast()]);
     assert_eq!(run(&mut x)[0], CUDA_ERROR_ILLEGAL_ADDRESS);
     only(&session, ViolationKind::UnknownAddress, "has no access");
     ok!(cuCtxEnablePeerAccess(far, 0));

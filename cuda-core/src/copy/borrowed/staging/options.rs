@@ -1,7 +1,7 @@
 //! Options of copies of large borrowed slices.
 
 use std::env;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
 
@@ -54,8 +54,8 @@ const LARGEST_CHUNK: usize = 64 << 20;
 pub struct StagingOptions {
     /// Threads that help the calling thread: with zero it copies alone; at most 64. The first copy
     /// that needs them starts them; they sleep while there is nothing to copy.
-    /// [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) to several devices uses twice as many, if
-    /// there are cores for them.
+    /// Where no number was set, [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) to several devices uses
+    /// twice as many, if there are cores for them.
     pub threads: usize,
     /// Bytes of a chunk, a power of two from 4 KiB to 64 MiB. A copy has up to eight in use.
     pub chunk: usize,
@@ -72,6 +72,9 @@ static OPTIONS: Mutex<Option<StagingOptions>> = Mutex::new(None);
 
 /// The size of a chunk, readable without the lock.
 static CHUNK_NOW: AtomicUsize = AtomicUsize::new(USUAL_CHUNK);
+
+/// Whether the program, or its environment, has set a number of threads.
+static IS_SET: AtomicBool = AtomicBool::new(false);
 
 /// Whether `bytes` are more than a chunk, or more than `limit`.
 pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
@@ -94,6 +97,7 @@ pub fn staging_options() -> Result<StagingOptions> {
         env::var_os(name).map(|text| text.to_string_lossy().into_owned())
     })?;
     CHUNK_NOW.store(parsed.chunk, Ordering::Relaxed);
+    IS_SET.store(env::var_os(THREADS).is_some(), Ordering::Relaxed);
     Ok(*options.insert(parsed))
 }
 
@@ -107,6 +111,7 @@ pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     let options = options.check()?;
     let mut known = lock(&OPTIONS);
     CHUNK_NOW.store(options.chunk, Ordering::Relaxed);
+    IS_SET.store(true, Ordering::Relaxed);
     *known = Some(options);
     Ok(())
 }
@@ -132,11 +137,14 @@ impl StagingOptions {
         Self { threads, chunk }.check()
     }
 
-    /// Threads that help to fill chunks of which each device reads others. Two devices read as fast as some
-    /// thirty threads write; more threads, for more devices, write no faster.
+    /// Threads that help to fill chunks, each of which one of several devices reads. Two devices read as fast
+    /// as some thirty threads write; more threads, for more devices, write no faster.
     pub(crate) fn threads_for_parts(self) -> usize {
         static CORES: OnceLock<usize> = OnceLock::new();
-        self.threads_on(*CORES.get_or_init(cores))
+        match IS_SET.load(Ordering::Relaxed) {
+            true => self.threads,
+            false => self.threads_on(*CORES.get_or_init(cores)),
+        }
     }
 
     fn threads_on(self, cores: usize) -> usize {
