@@ -19,7 +19,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
-    #[doc(alias("cuDeviceGetAttribute"))]
+    #[doc(alias("cuDeviceGetAttribute", "cudaDeviceGetAttribute"))]
     pub fn supports_memory_pools(self) -> Result<bool> {
         Ok(self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0)
     }

@@ -155,7 +155,7 @@ impl<H: StableHost> Registered<H> {
 
     /// Waits, without blocking, for all work that uses the elements. After that, dropping the value and
     /// [`into_inner`](Self::into_inner) wait for no such work. They may still wait for copies that own
-    /// memory on the same pages, and in `cuMemHostUnregister`, which may wait for work of devices.
+    /// memory on the same pages, and the driver, which unregisters it, for work of devices.
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.parts.buffer.ready_mut()
     }

@@ -270,7 +270,6 @@ impl<'a, A: sealed::TouchMemory<'a>> sealed::TouchMemory<'a> for Option<A> {
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 struct Unit([u8; UNIT]);
-
 const UNIT: usize = 16;
 
 /// Bytes of the arguments, each beginning at a unit of its own.
@@ -414,9 +413,7 @@ impl<'a> Touched<'a> {
         } else if !Confined::to_context(context).is_at_home_in(self.context) {
             self.fail(wrong_context());
         }
-        for touch in touches {
-            self.touches.push(|| touch);
-        }
+        touches.into_iter().for_each(|touch| self.touches.push(|| touch));
     }
 
     #[inline]
@@ -425,8 +422,7 @@ impl<'a> Touched<'a> {
     }
 
     fn wrong(&self, memory: Device) -> Error {
-        let (memory, stream) = (memory.ordinal(), self.device().ordinal());
-        Error::wrong_device(OP, memory, stream)
+        Error::wrong_device(OP, memory.ordinal(), self.device().ordinal())
     }
 
     #[cold]
@@ -452,8 +448,7 @@ impl<'a> Touched<'a> {
         if self.far.is_empty() { Ok(Vec::new()) } else { self.cross_all(function) }
     }
 
-    /// Refuses conditions of graphs that the launch is no part of. `is_part`: whether it is one of the graph
-    /// of that capture.
+    /// Refuses conditions unless the launch is a part of the captures that they were made in.
     #[inline]
     pub(super) fn require_conditions(
         &self,
