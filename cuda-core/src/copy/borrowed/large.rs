@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::{fetch, send};
-use crate::copy::borrowed::staging::options::{StagingOptions, is_more_than, staging_options};
+use crate::copy::borrowed::staging::options::{Staging, StagingOptions, is_more_than, staging};
 use crate::copy::borrowed::staging::plan::{self, Piece, Sizes};
 use crate::copy::borrowed::staging::ring::{DEPTH, Ring};
 use crate::copy::borrowed::staging::share::Share;
@@ -40,8 +40,8 @@ struct Plan {
 impl Plan {
     /// `is_scatter`: each of several devices reads chunks of its own.
     fn of(bytes: usize, is_scatter: bool) -> Result<Self> {
-        let options = staging_options()?;
-        let threads = if is_scatter { options.threads_for_parts() } else { options.threads };
+        let Staging { options, threads_for_parts } = staging()?;
+        let threads = if is_scatter { threads_for_parts } else { options.threads };
         let chunk = if bytes <= SMALL { CHUNK.min(options.chunk) } else { options.chunk };
         let is_large = is_more_than(bytes, ALONE);
         Ok(Self { chunk, helpers: if is_large { threads } else { 0 }, is_large })
@@ -325,7 +325,7 @@ impl Flow<'_> {
 /// Copies regions, which the device has filled, to their slices.
 pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
     let (regions, slices): (Vec<Region>, Vec<&mut [u8]>) = staged.into_iter().unzip();
-    let StagingOptions { threads, chunk } = staging_options()?;
+    let StagingOptions { threads, chunk } = staging()?.options;
     let share = Share::of_mut(slices.into_iter(), chunk);
     let helpers = threads.min(share.quanta().saturating_sub(1));
     with_help(&share, helpers, |help| {

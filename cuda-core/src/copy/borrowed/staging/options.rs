@@ -1,8 +1,8 @@
 //! Options of copies of large borrowed slices.
 
 use std::env;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::copying;
@@ -68,13 +68,19 @@ impl StagingOptions {
     }
 }
 
-static OPTIONS: Mutex<Option<StagingOptions>> = Mutex::new(None);
+/// The options in force.
+#[derive(Clone, Copy)]
+pub(crate) struct Staging {
+    pub(crate) options: StagingOptions,
+    /// Threads that help to fill chunks, each of which one of several devices reads. Two devices read as
+    /// fast as some thirty threads write; more threads, for more devices, write no faster.
+    pub(crate) threads_for_parts: usize,
+}
+
+static STAGING: Mutex<Option<Staging>> = Mutex::new(None);
 
 /// The size of a chunk, readable without the lock.
 static CHUNK_NOW: AtomicUsize = AtomicUsize::new(USUAL_CHUNK);
-
-/// Whether the program, or its environment, has set a number of threads.
-static IS_SET: AtomicBool = AtomicBool::new(false);
 
 /// Whether `bytes` are more than a chunk, or more than `limit`.
 pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
@@ -88,17 +94,21 @@ pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
 /// too, until [`staging::set_options`](crate::staging::set_options) is called. [`Error::Forked`] in
 /// a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
+    staging().map(|staging| staging.options)
+}
+
+/// [`staging_options`], and what follows from how they were set.
+pub(crate) fn staging() -> Result<Staging> {
     driver::gone().map_or(Ok(()), Err)?;
-    let mut options = lock(&OPTIONS);
-    if let Some(options) = *options {
-        return Ok(options);
+    let mut known = lock(&STAGING);
+    if let Some(staging) = *known {
+        return Ok(staging);
     }
-    let parsed = StagingOptions::from_settings(|name| {
+    let parsed = Staging::from_settings(|name| {
         env::var_os(name).map(|text| text.to_string_lossy().into_owned())
     })?;
-    CHUNK_NOW.store(parsed.chunk, Ordering::Relaxed);
-    IS_SET.store(env::var_os(THREADS).is_some(), Ordering::Relaxed);
-    Ok(*options.insert(parsed))
+    CHUNK_NOW.store(parsed.options.chunk, Ordering::Relaxed);
+    Ok(*known.insert(parsed))
 }
 
 /// Sets how copies of large borrowed slices are made from now on. No driver call.
@@ -109,48 +119,38 @@ pub fn staging_options() -> Result<StagingOptions> {
 pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let options = options.check()?;
-    let mut known = lock(&OPTIONS);
+    let mut known = lock(&STAGING);
     CHUNK_NOW.store(options.chunk, Ordering::Relaxed);
-    IS_SET.store(true, Ordering::Relaxed);
-    *known = Some(options);
+    *known = Some(Staging { options, threads_for_parts: options.threads });
     Ok(())
-}
-
-fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn useful() -> usize {
     if copying::can_demote() { USEFUL_DEMOTERS } else { USEFUL }
 }
 
-impl StagingOptions {
+impl Staging {
     fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let threads = match setting(THREADS) {
-            Some(text) => text.trim().parse().map_err(|_| bad_threads(&text))?,
-            None => cores().min(useful()) - 1,
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let [threads, threads_for_parts] = match setting(THREADS) {
+            Some(text) => [text.trim().parse().map_err(|_| bad_threads(&text))?; 2],
+            None => default_threads(cores, useful()),
         };
         let chunk = match setting(CHUNK) {
             Some(text) => parse_bytes(&text).ok_or_else(|| bad_chunk(&text))?,
             None => USUAL_CHUNK,
         };
-        Self { threads, chunk }.check()
+        Ok(Self { options: StagingOptions { threads, chunk }.check()?, threads_for_parts })
     }
+}
 
-    /// Threads that help to fill chunks, each of which one of several devices reads. Two devices read as fast
-    /// as some thirty threads write; more threads, for more devices, write no faster.
-    pub(crate) fn threads_for_parts(self) -> usize {
-        static CORES: OnceLock<usize> = OnceLock::new();
-        match IS_SET.load(Ordering::Relaxed) {
-            true => self.threads,
-            false => self.threads_on(*CORES.get_or_init(cores)),
-        }
-    }
+/// Threads that help with a copy, and with a copy in parts.
+fn default_threads(cores: usize, useful: usize) -> [usize; 2] {
+    let threads = cores.min(useful) - 1;
+    [threads, (2 * threads).min(cores - 1)]
+}
 
-    fn threads_on(self, cores: usize) -> usize {
-        (2 * self.threads).min(cores - 1).max(self.threads)
-    }
-
+impl StagingOptions {
     fn check(self) -> Result<Self> {
         if self.threads > workers::MOST {
             return Err(bad_threads(&self.threads.to_string()));
@@ -177,7 +177,9 @@ mod tests {
 
     fn parsed(threads: &str, chunk: &str) -> Result<(usize, usize)> {
         let setting = |name: &str| Some(if name == THREADS { threads } else { chunk }.to_owned());
-        StagingOptions::from_settings(setting).map(|options| (options.threads, options.chunk))
+        let staging = Staging::from_settings(setting)?;
+        assert_eq!(staging.threads_for_parts, staging.options.threads);
+        Ok((staging.options.threads, staging.options.chunk))
     }
 
     #[test]
@@ -195,13 +197,13 @@ mod tests {
 
     #[test]
     fn parts_of_several_devices_take_twice_the_threads_if_there_are_cores() {
-        let on = |threads, cores| StagingOptions::new(threads, 4096).threads_on(cores);
-        assert_eq!([on(13, 64), on(13, 20), on(13, 8), on(0, 64), on(0, 1)], [26, 19, 13, 0, 0]);
+        let parts = |cores| default_threads(cores, 14);
+        assert_eq!([parts(64), parts(20), parts(8), parts(1)], [[13, 26], [13, 19], [7, 7], [0, 0]]);
     }
 
     #[test]
     fn without_settings_the_machine_decides() {
-        let options = StagingOptions::from_settings(|_| None);
+        let options = Staging::from_settings(|_| None).map(|staging| staging.options);
         assert!(options.is_ok_and(|o| o.threads < useful() && o.chunk == USUAL_CHUNK));
     }
 }
