@@ -198,7 +198,10 @@ mod tests {
     #[test]
     fn parts_of_several_devices_take_twice_the_threads_if_there_are_cores() {
         let parts = |cores| default_threads(cores, 14);
-        assert_eq!([parts(64), parts(20), parts(8), parts(1)], [[13, 26], [13, 19], [7, 7], [0, 0]]);
+        assert_eq!(
+            [parts(64), parts(20), parts(8), parts(1)],
+            [[13, 26], [13, 19], [7, 7], [0, 0]]
+        );
     }
 
     #[test]
