@@ -113,6 +113,23 @@ fn h14_limit_env() -> Result<()> {
 }
 
 #[test]
+#[cfg(unix)]
+fn h14_limit_env_that_is_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+
+    if !child::is_this() {
+        with_each("h14_limit_env_that_is_no_text", LIMIT, &["set by the child"]);
+        return;
+    }
+    let limit = std::ffi::OsStr::from_bytes(b"6MiB\xff");
+    // SAFETY: no other thread of this process reads or writes the environment now.
+    unsafe { std::env::set_var(LIMIT, limit) };
+    cuda_sim::install(Config::from_env().devices(1)).expect("a process without a driver");
+    refused(CachingPool::shared(), &limit.to_string_lossy());
+    child::done();
+}
+
+#[test]
 fn i_allocator_env() -> Result<()> {
     const GOOD: [&str; 3] = ["cache", "driver", "plain"];
     const BAD: [&str; 5] = ["Driver", "Cache", "driver ", "none", ""];

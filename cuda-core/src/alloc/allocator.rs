@@ -1,6 +1,5 @@
 //! Allocators as values.
 
-use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 use std::sync::Arc;
 
@@ -14,9 +13,10 @@ use crate::alloc::caching::pool::{self, CachingPool};
 use crate::error::Result;
 use crate::process::contained::Contained;
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
+use crate::util::by_parts::{compare_by, debug_by};
 
 /// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
+/// Two are equal if both get memory from the same place; custom ones, if one is a clone of the other.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, with_allocator};
@@ -112,27 +112,11 @@ impl Allocator {
     }
 }
 
-/// Equal if both get memory from the same place; custom ones, if one is a clone of the other.
-impl PartialEq for Allocator {
-    fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0, self.pool(), other.pool()) {
-            (Choice::Custom(one), Choice::Custom(other), ..) => Arc::ptr_eq(one, other),
-            (one, other, None, None) => discriminant(one) == discriminant(other),
-            (_, _, one, other) => one == other,
-        }
-    }
-}
-
-impl Eq for Allocator {}
-
-impl Hash for Allocator {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match (&self.0, self.pool()) {
-            (Choice::Custom(custom), _) => Arc::as_ptr(custom).cast::<()>().hash(state),
-            (choice, None) => discriminant(choice).hash(state),
-            (_, Some(pool)) => pool.hash(state),
-        }
-    }
+compare_by! {
+    Allocator: |it| (discriminant(&it.0), match &it.0 {
+        Choice::Custom(custom) => Arc::as_ptr(custom).addr() as u64,
+        _ => it.pool().unwrap_or_default(),
+    })
 }
 
 // SAFETY: the inner allocator fulfils the conditions.

@@ -1,5 +1,6 @@
 //! What keeps device memory allocated, and how it is freed.
 
+use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub(crate) enum DeviceBacking {
     /// Stream-ordered: allocated and freed on this stream.
     Home(Arc<StreamCore>),
     /// A block of a caching pool.
-    Cached(Home),
+    // INVARIANT: taken only when the block is freed, by the last operation on it.
+    Cached(ManuallyDrop<Home>),
     /// Allocated by `allocator`, which frees it in the order of this stream.
     Served { home: Arc<StreamCore>, allocator: Allocator },
     /// Any other memory: freed by `owner`, once the host has seen that no work uses it.

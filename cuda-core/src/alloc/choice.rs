@@ -1,9 +1,8 @@
 //! Which allocator a stream uses: the scope's, else the device's, else the default.
 
 use std::cell::RefCell;
-use std::env::VarError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Once, OnceLock, PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use super::allocator::{Allocator, Choice};
 use crate::alloc::caching::builder::SHARED;
@@ -11,6 +10,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::util::on_drop::OnDrop;
+use crate::util::setting;
 
 /// The allocators that [`Stream::alloc`](crate::Stream::alloc) uses outside of scopes.
 #[derive(Default)]
@@ -30,22 +30,13 @@ thread_local! {
 /// The allocator that `CUDA_CORE_ALLOCATOR` chooses.
 fn from_environment() -> Result<Allocator> {
     static CHOSEN: OnceLock<Result<Allocator>> = OnceLock::new();
-    let choose = || match std::env::var("CUDA_CORE_ALLOCATOR").as_deref() {
-        Ok(text) => named(text),
-        Err(VarError::NotPresent) => Ok(Allocator::cache()),
-        Err(VarError::NotUnicode(text)) => named(&text.to_string_lossy()),
+    let choose = || match setting("CUDA_CORE_ALLOCATOR").as_deref() {
+        None | Some("cache") => Ok(Allocator::cache()),
+        Some("driver") => Ok(Allocator::driver_pool()),
+        Some("plain") => Ok(Allocator::plain()),
+        Some(text) => Err(Error::malformed("CUDA_CORE_ALLOCATOR", text, "cache, driver or plain")),
     };
     CHOSEN.get_or_init(choose).clone()
-}
-
-/// The allocator that a value of `CUDA_CORE_ALLOCATOR` names.
-fn named(text: &str) -> Result<Allocator> {
-    match text {
-        "cache" => Ok(Allocator::cache()),
-        "driver" => Ok(Allocator::driver_pool()),
-        "plain" => Ok(Allocator::plain()),
-        _ => Err(Error::malformed("CUDA_CORE_ALLOCATOR", text, "cache, driver or plain")),
-    }
 }
 
 /// Whether the shared caching pool is chosen everywhere, on any thread, in scopes too. Two loads,
@@ -81,7 +72,7 @@ const SEVERAL: u64 = u64::MAX;
 static ROUTE: Route = Route { pool: AtomicU64::new(SEVERAL), scopes: AtomicUsize::new(0) };
 
 impl Defaults {
-    /// Updates [`ROUTE`] after a change; the lock is held.
+    /// Updates [`ROUTE`] after a change, or when the environment is first read; the lock is held.
     fn publish(&self) {
         let everywhere = match &self.everywhere {
             Some(allocator) => allocator.pool(),
@@ -90,18 +81,10 @@ impl Defaults {
         let mut devices = self.devices.iter();
         let same = devices.all(|(_, allocator)| allocator.pool() == everywhere);
         let pool = everywhere.filter(|_| same).unwrap_or(SEVERAL);
-        ROUTE.pool.store(pool, Ordering::Release);
+        if ROUTE.pool.load(Ordering::Relaxed) != pool {
+            ROUTE.pool.store(pool, Ordering::Release);
+        }
     }
-}
-
-/// Reads the environment, once, and publishes the choice.
-#[cold]
-fn look() {
-    static LOOKED: Once = Once::new();
-    LOOKED.call_once(|| {
-        let defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
-        defaults.publish();
-    });
 }
 
 /// The allocator that an allocation on `device` uses now, on this thread.
@@ -114,8 +97,8 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     if ROUTE.pool.load(Ordering::Acquire) == SHARED {
         return Ok(Allocator::cache());
     }
-    look();
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
+    defaults.publish();
     let own = defaults.devices.iter().find(|(of, _)| *of == device);
     let chosen = own.map(|(_, allocator)| allocator).or(defaults.everywhere.as_ref());
     match chosen {

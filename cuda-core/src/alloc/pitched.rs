@@ -59,19 +59,13 @@ impl Context {
     pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
         let row = byte_len::<T>(width, ALIGNMENT)?;
         let least = byte_len::<u8>(row.saturating_mul(height), 1)?;
-        self.live()?;
-        let (mut address, mut pitch) = (NOWHERE, row);
-        if least > 0 {
-            let to = (address, pitch);
-            (address, pitch) =
-                self.allocate("cuMemAllocPitch", least, to, |(address, pitch)| {
-                    // SAFETY: the call writes an address and a size, to exclusive borrows; a live context
-                    // is current.
-                    unsafe {
-                        cu::cuMemAllocPitch_v2(address, pitch, row, height, access_width::<T>())
-                    }
-                })?;
-        }
+        let to = (NOWHERE, row);
+        let (address, pitch) =
+            self.allocate("cuMemAllocPitch", least, to, |(address, pitch)| {
+                // SAFETY: the call writes an address and a size, to exclusive borrows; a live context
+                // is current.
+                unsafe { cu::cuMemAllocPitch_v2(address, pitch, row, height, access_width::<T>()) }
+            })?;
         Ok(PitchedBuffer {
             bytes: owned(self, address, height * pitch, Plain, height * pitch),
             width,

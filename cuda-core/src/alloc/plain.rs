@@ -93,12 +93,7 @@ impl Context {
     #[doc(alias("cuMemAlloc", "cudaMalloc"))]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        self.live()?;
-        let address = match bytes {
-            0 => NOWHERE,
-            _ => allocate(self, bytes)?,
-        };
-        Ok(owned(self, address, bytes, Plain, len))
+        Ok(owned(self, allocate(self, bytes)?, bytes, Plain, len))
     }
 }
 

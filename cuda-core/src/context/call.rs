@@ -75,7 +75,7 @@ impl Context {
         self.relaxed(|| asked(op, to, call))?
     }
 
-    /// [`Context::call`] for a call that allocates `bytes` on the device.
+    /// [`Context::call`] for a call that allocates `bytes` on the device; no call for none, but `to`.
     pub(crate) fn allocate<R>(
         &self,
         op: &'static str,
@@ -83,6 +83,9 @@ impl Context {
         to: R,
         call: impl FnOnce(&mut R) -> CUresult,
     ) -> Result<R> {
+        if bytes == 0 {
+            return self.live().map(|_| to);
+        }
         self.call(op, to, call).map_err(|error| self.explain(error, op, bytes))
     }
 

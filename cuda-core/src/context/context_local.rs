@@ -133,7 +133,8 @@ pub(crate) struct ThreadValue {
 fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
     let local = thread::with(|thread| {
         let kept = thread.values.borrow();
-        let found = kept.iter().find(|kept| ptr_eq(&kept.slot, slot) && kept.context == *context);
+        let slot = Arc::as_ptr(slot);
+        let found = kept.iter().find(|kept| kept.slot.as_ptr() == slot && kept.context == *context);
         found.map(|kept| Rc::clone(&kept.local))
     });
     local?.downcast().ok()
@@ -169,8 +170,4 @@ fn drop_abandoned() {
         abandoned
     });
     drop(abandoned);
-}
-
-fn ptr_eq(weak: &Weak<()>, slot: &Arc<()>) -> bool {
-    std::ptr::eq(weak.as_ptr(), Arc::as_ptr(slot))
 }

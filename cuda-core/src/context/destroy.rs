@@ -34,8 +34,6 @@ impl Context {
     /// [`drops::flush`](crate::drops::flush) ends all waits for it. The driver's of the call that
     /// destroys it, with a context that is [given up](Error::GivenUp).
     ///
-    /// [`drops::flush`](crate::drops::flush): crate::drops::flush
-    ///
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
     ///
@@ -48,11 +46,8 @@ impl Context {
     /// ```
     #[doc(alias("cuCtxSynchronize", "cuCtxDestroy", "cuGreenCtxDestroy", "cudaDeviceSynchronize"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
-        let raw = match self.live() {
-            Ok(raw) => raw,
-            Err(error) => return Err(Rejected::new(error, self)),
-        };
-        let Ref::Counted(shared) = self.0 else {
+        let (raw, this) = Rejected::unless(self.live(), self)?;
+        let Ref::Counted(shared) = this.0 else {
             return Ok(());
         };
         let sole = Arc::try_unwrap(shared).or_else(|shared| {
@@ -70,7 +65,7 @@ impl Context {
             return Ok(());
         };
         destroy(raw, kind).map_err(|why| {
-            let error = why.into_reported(Resource::Context, raw.0.addr() as u64, 0);
+            let error = why.into_reported(Resource::Context, raw.number(), 0);
             let nothing = ContextInner::new(ptr::null_mut(), inner.device, ContextKind::GivenUp);
             Rejected::new(error, Self(Ref::Counted(Arc::new(nothing))))
         })
@@ -86,8 +81,7 @@ impl Context {
         };
         if !inner.left_behind.swap(true, Ordering::AcqRel) {
             mem::forget(inner.clone());
-            let handle = self.as_raw().addr() as u64;
-            drop_hook::report(Resource::Context, handle, 0, Some(why.clone()));
+            drop_hook::report(Resource::Context, self.raw().number(), 0, Some(why.clone()));
         }
     }
 }
@@ -135,8 +129,7 @@ impl Drop for ContextInner {
         if let Some(kind) = self.retire() {
             deferred::run_or_defer(move || {
                 if let Err(error) = destroy(raw, kind) {
-                    let handle = raw.0.addr() as u64;
-                    drop_hook::report(Resource::Context, handle, 0, Some(error.into()));
+                    drop_hook::report(Resource::Context, raw.number(), 0, Some(error.into()));
                 }
             });
         }
@@ -183,7 +176,7 @@ fn destroy(raw: RawContext, kind: ContextKind) -> Result<(), FailedRelease> {
             // It may be current on this thread, and destroying it would leave it so.
             return Err(FailedRelease::Unknown(error));
         }
-        drop_hook::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
+        drop_hook::report(Resource::Current, before.number(), 0, Some(error));
     }
     match green {
         Some(green) => green::destroy(green),

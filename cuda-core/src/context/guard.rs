@@ -280,5 +280,5 @@ fn set_once_more(saved: RawContext) {
 /// Reports that what was current could not be made current again.
 #[cold]
 fn report_lost(saved: RawContext, error: Error) {
-    drop_hook::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
+    drop_hook::report(Resource::Current, saved.number(), 0, Some(error));
 }

@@ -129,16 +129,13 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
     if let Some(primary) = primary::retained().find(|primary| primary.raw() == raw) {
         return Some(primary.clone());
     }
-    let registry = lock(&REGISTRY);
-    let (_, weak) = registry.iter().find(|(known, _)| *known == raw)?;
-    weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
+    find(&lock(&REGISTRY), raw)
 }
 
-/// All contexts on these devices that this crate has an object for.
-pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
-    let mut known = all_known();
-    known.retain(|context| devices.contains(&context.device()));
-    known
+/// The object for `raw`, of a context that is not primary.
+fn find(registry: &[(RawContext, Weak<ContextInner>)], raw: RawContext) -> Option<Context> {
+    let (_, weak) = registry.iter().find(|(known, _)| *known == raw)?;
+    weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
 }
 
 /// All contexts that this crate has an object for.
@@ -162,12 +159,10 @@ impl Context {
         let mut registry = lock(&REGISTRY);
         if let ContextKind::Foreign(_) = kind {
             // Another thread may have registered the same foreign context meanwhile.
-            let mut entries = registry.iter();
-            let known = entries.find(|(known, _)| known.0 == raw);
-            if let Some(inner) = known.and_then(|(_, weak)| weak.upgrade()) {
+            if let Some(known) = find(&registry, Handle(raw)) {
                 // Before the given owner is dropped, which happens at the return.
                 drop(registry);
-                return Self(Ref::Counted(inner));
+                return known;
             }
         }
         let inner = Arc::new(ContextInner::new(raw, device, kind));
@@ -290,12 +285,8 @@ impl Context {
     /// The context whose address space this one uses: a green context uses the primary one's.
     #[inline]
     pub(crate) fn address_space(&self) -> RawContext {
-        match self.inner().kind {
-            ContextKind::Green(_) => {
-                self.device().retained_primary().map_or(self.raw(), Context::raw)
-            }
-            _ => self.raw(),
-        }
+        let primary = self.green().and_then(|_| self.device().retained_primary());
+        primary.map_or(self.raw(), Context::raw)
     }
 
     /// Whether another library created it, of whichever kind.

@@ -1,7 +1,6 @@
 //! The range that a profiler records, if it was started to wait for one.
 
 use std::ffi::{CStr, c_void};
-use std::mem;
 use std::ptr;
 
 use cuda_sys::{CUresult, symbol as cu};
@@ -12,6 +11,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
+use crate::util::library;
 
 /// # Profiling
 impl Context {
@@ -77,9 +77,7 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
         cu::cuGetProcAddress(symbol.as_ptr(), &mut function, SINCE, 0)
     })?;
     // SAFETY: "CUresult cuProfilerStart(void)", and Stop alike, since CUDA 4.0; null is `None`.
-    let function = unsafe {
-        mem::transmute::<*mut c_void, Option<unsafe extern "C" fn() -> CUresult>>(function)
-    };
+    let function = unsafe { library::function::<unsafe extern "C" fn() -> CUresult>(function) };
     let Some(function) = function else {
         let code = cuda_sys::CUDA_ERROR_NOT_FOUND;
         return Err(Error::Driver { op, code });

@@ -146,18 +146,15 @@ impl Context {
     #[doc(alias("cuCtxPushCurrent"))]
     pub fn push(&self) -> Result<()> {
         let raw = self.live()?;
-        match current::push(raw) {
-            Ok(()) => {
+        let keep_unless_absent = || {
+            // It may be on the stack despite the error.
+            if !current::get_again().is_ok_and(|now| now != raw) {
                 current::keep_pushed(self);
-                Ok(())
             }
-            Err(failed) => Err(failed.undo(|| {
-                // It may be on the stack despite the error.
-                if !current::get_again().is_ok_and(|now| now != raw) {
-                    current::keep_pushed(self);
-                }
-            })),
-        }
+        };
+        current::push(raw).map_err(|failed| failed.undo(keep_unless_absent))?;
+        current::keep_pushed(self);
+        Ok(())
     }
 
     /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. It is then

@@ -215,7 +215,7 @@ unsafe fn enqueue_owned<H: StableHost>(
     copy: LinearCopy,
     (source_len, destination_len): (usize, usize),
     device: Option<Device>,
-    mut flight: InFlight<H>,
+    flight: InFlight<H>,
     touch: Touch<'_>,
 ) -> Result<InFlight<H>, Rejected<InFlight<H>>> {
     let op = copy.op();
@@ -226,10 +226,7 @@ unsafe fn enqueue_owned<H: StableHost>(
     }
     // Begun first, so that it ends last: a drop hook may unregister these very pages.
     let _quiet = DeferForeignCode::begin();
-    let bound = match checked.and_then(|()| core.bind(op)) {
-        Ok(bound) => bound,
-        Err(error) => return Err(Rejected::new(error, flight)),
-    };
+    let (bound, mut flight) = Rejected::unless(checked.and_then(|()| core.bind(op)), flight)?;
     let pages = pin_gate::hold_pages(copy.host().addr(), copy.bytes);
     // SAFETY: both sides are equally long; the device's stays allocated, by the caller's promise; the
     // owner, and so the host's, stays where it is until the flight gives it back, for which it waits
@@ -243,10 +240,7 @@ unsafe fn enqueue_owned<H: StableHost>(
     if let Some(held) = &mut flight.held {
         held.pages = Some(pages);
     }
-    match enqueued {
-        Ok(()) => Ok(flight),
-        Err(error) => Err(Rejected::new(error, flight)),
-    }
+    Rejected::unless(enqueued, flight).map(|((), flight)| flight)
 }
 
 impl<H: StableHost> Drop for InFlight<H> {

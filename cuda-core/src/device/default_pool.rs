@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUmemAccess_flags, CUmemPool_attribute, CUmemoryPool, symbol as cu};
 
 use crate::device::{Device, mem_location};
 use crate::error::{Result, asked, check};
@@ -44,18 +44,23 @@ fn prepare(device: Device) -> Result<Option<RawPool>> {
     let raw = asked("cuDeviceGetDefaultMemPool", ptr::null_mut(), |raw| unsafe {
         cu::cuDeviceGetDefaultMemPool(raw, device.as_raw())
     })?;
-    let mut threshold = u64::MAX;
-    let _relaxed = RelaxedCaptureMode::enter()?;
-    // SAFETY: the attribute's value is a cuuint64_t, which the call reads from a local that
-    // outlives it; default pools are never destroyed.
-    check("cuMemPoolSetAttribute", unsafe {
-        cu::cuMemPoolSetAttribute(
-            raw,
-            cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-            (&raw mut threshold).cast(),
-        )
-    })?;
+    set_attribute(raw, cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
     Ok(Some(Handle(raw)))
+}
+
+/// `cuMemPoolSetAttribute`. The caller holds a live pool, or has a default one, which is never destroyed.
+pub(crate) fn set_attribute(
+    pool: CUmemoryPool,
+    attribute: CUmemPool_attribute,
+    mut value: u64,
+) -> Result<()> {
+    let _relaxed = RelaxedCaptureMode::enter()?;
+    // SAFETY: the pool is live; the attribute's value is a cuuint64_t, or an int, which little-endian
+    // machines, as all that CUDA supports are, have at the same address; the call reads it from a local
+    // that outlives it.
+    check("cuMemPoolSetAttribute", unsafe {
+        cu::cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())
+    })
 }
 
 /// Opens or closes `owner`'s default pool to `peer`: `cuMemPoolSetAccess`.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use cuda_sys::{CUdevice, CUdevice_attribute, symbol as cu};
 
 use crate::device::default_pool::RawPool;
+use crate::device::limits::DeviceLimits;
 use crate::error::{Error, Result, asked};
 use crate::process::driver;
 use crate::util::by_parts::{compare_by, debug_by};
@@ -22,6 +23,7 @@ mod properties;
 
 pub(crate) mod attributes;
 pub(crate) mod default_pool;
+pub(crate) mod limits;
 pub(crate) mod mem_location;
 pub(crate) mod p2p;
 pub(crate) mod runtime;
@@ -64,14 +66,12 @@ pub(crate) struct DeviceState {
     raw: CUdevice,
     primary: <PrimaryContext as Pocket>::Content,
     default_pool: OnceLock<Option<RawPool>>,
-    launch_bounds: <LaunchBounds as Pocket>::Content,
+    limits: OnceLock<DeviceLimits>,
+    memory: OnceLock<usize>,
 }
 
 /// The device's primary context.
 pub(crate) enum PrimaryContext {}
-
-/// The limits of the device that launches are checked against.
-pub(crate) enum LaunchBounds {}
 
 static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
 
@@ -92,7 +92,8 @@ fn devices() -> Result<&'static [DeviceState]> {
             raw,
             primary: Default::default(),
             default_pool: OnceLock::new(),
-            launch_bounds: Default::default(),
+            limits: OnceLock::new(),
+            memory: OnceLock::new(),
         });
     }
     Ok(DEVICES.get_or_init(|| found.into_boxed_slice()))
@@ -148,10 +149,6 @@ impl Device {
     #[inline]
     pub(crate) fn primary_pocket(self) -> &'static <PrimaryContext as Pocket>::Content {
         &self.state.primary
-    }
-
-    pub(crate) fn launch_bounds_pocket(self) -> &'static <LaunchBounds as Pocket>::Content {
-        &self.state.launch_bounds
     }
 }
 

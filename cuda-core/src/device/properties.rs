@@ -67,6 +67,15 @@ impl Device {
         })
     }
 
+    /// [`total_memory`](Self::total_memory), which never changes: the driver is asked once.
+    pub(crate) fn known_memory(self) -> Result<usize> {
+        if let Some(bytes) = self.state.memory.get() {
+            return Ok(*bytes);
+        }
+        let bytes = self.total_memory()?;
+        Ok(*self.state.memory.get_or_init(|| bytes))
+    }
+
     /// One attribute: `cuDeviceGetAttribute`.
     ///
     /// # Errors

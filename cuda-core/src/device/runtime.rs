@@ -21,9 +21,11 @@ pub fn runtime_version() -> Option<Version> {
 
 #[cfg(all(unix, not(miri)))]
 mod os {
-    use std::ffi::{CStr, c_int, c_void};
+    use std::ffi::{CStr, c_int};
 
     use libc::{RTLD_NOLOAD, RTLD_NOW, dlopen, dlsym};
+
+    use crate::util::library::function;
 
     /// Newest first; the last is a development link to any of them.
     const NAMES: [&CStr; 4] =
@@ -43,11 +45,7 @@ mod os {
         let symbol = unsafe { dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) };
         // SAFETY: "cudaError_t cudaRuntimeGetVersion(int *)" in every release, and cudaError_t is
         // an int; null is `None`.
-        let get = unsafe {
-            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*mut c_int) -> c_int>>(
-                symbol,
-            )
-        }?;
+        let get = unsafe { function::<unsafe extern "C" fn(*mut c_int) -> c_int>(symbol) }?;
         let mut version = 0;
         // SAFETY: the library is open and stays so; the function writes one int, to a local that
         // outlives the call.

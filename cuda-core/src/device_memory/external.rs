@@ -12,7 +12,7 @@ use crate::alloc::plain::{self, owned};
 use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
-use crate::memory::{byte_len, recast};
+use crate::memory::{byte_len, elements};
 use crate::process::drop_hook;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
@@ -155,14 +155,10 @@ impl ExternalMemory {
         offset: usize,
         len: usize,
     ) -> Result<DeviceBuffer<T>, Rejected<Self>> {
-        match self.map::<T>(offset, len) {
-            Ok((address, bytes)) => {
-                let context = self.context().clone();
-                let mapped = MappedExternal(Some(ManuallyDrop::new(self)));
-                Ok(owned(&context, address, bytes, mapped, len))
-            }
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let ((address, bytes), this) = Rejected::unless(self.map::<T>(offset, len), self)?;
+        let context = this.context().clone();
+        let mapped = MappedExternal(Some(ManuallyDrop::new(this)));
+        Ok(owned(&context, address, bytes, mapped, len))
     }
 
     fn map<T: Pod>(&self, offset: usize, len: usize) -> Result<(CUdeviceptr, usize)> {
@@ -174,9 +170,7 @@ impl ExternalMemory {
         if end > self.0.size {
             return Err(Error::OutOfBounds { start: offset, end, len: self.0.size });
         }
-        if offset % align_of::<T>() != 0 {
-            return Err(recast::<T>(bytes, offset as CUdeviceptr));
-        }
+        elements::<T>(bytes, offset as CUdeviceptr)?;
         let part = cuda_sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset: offset as _,
             size: bytes as _,

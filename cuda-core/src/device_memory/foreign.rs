@@ -12,7 +12,7 @@ use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{byte_len, recast};
+use crate::memory::{byte_len, elements};
 use crate::process::contained::{Contained, ForeignOwner};
 use crate::process::driver;
 use crate::process::release::FailedRelease;
@@ -95,9 +95,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return Ok(kept_by(context, NOWHERE, 0, len, owner, None));
         }
         Error::unless(address != 0, "DeviceBuffer::from_raw", "the address is zero")?;
-        if address % align_of::<T>() as u64 != 0 {
-            return Err(recast::<T>(bytes, address));
-        }
+        elements::<T>(bytes, address)?;
         Ok(kept_by(context, address, bytes, len, owner, None))
     }
 
@@ -128,10 +126,8 @@ impl<T: Pod> DeviceBuffer<T> {
     #[doc(alias("cuMemFree", "cuMemFreeAsync", "cudaFree", "cudaFreeAsync"))]
     #[doc(alias("leak"))]
     pub fn into_raw(mut self) -> Result<(CUdeviceptr, usize), Rejected<Self>> {
-        match self.disown() {
-            Ok(address) => Ok((address, self.len())),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let (address, this) = Rejected::unless(self.disown(), self)?;
+        Ok((address, this.len()))
     }
 
     /// Waits for the work that uses the memory, and leaves it to the caller.

@@ -12,10 +12,9 @@ use crate::memory::buffer::Buffer;
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory};
 use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::driver;
 use crate::process::release::FailedRelease;
-use crate::process::{driver, drop_hook};
 use crate::types::pod::Pod;
-use crate::types::resource::Resource;
 use crate::util::sent_bytes::sent_bytes;
 
 sent_bytes! {
@@ -129,22 +128,14 @@ impl<T: Pod> DeviceBuffer<T> {
             cu::cuIpcOpenMemHandle_v2(address, raw, flags)
         })?;
         drop(relaxed);
-        let mut opened = Opened(context.clone());
         let room = room_behind(address);
-        let refused = match &room {
-            Ok(room) if *room >= bytes => None,
-            Ok(room) => Some(Error::OutOfBounds { start: 0, end: len, len: room / size_of::<T>() }),
-            Err(error) => Some(error.clone()),
-        };
-        if let Some(refused) = refused {
-            if let Err(error) = opened.release(address) {
-                let bytes = room.unwrap_or(bytes);
-                drop_hook::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
-            }
-            return Err(refused);
-        }
         drop(entered);
-        Ok(owned(context, address, bytes, opened, len))
+        // On errors, its drop closes the memory.
+        let opened = owned(context, address, bytes, Opened(context.clone()), len);
+        match room? {
+            room if room >= bytes => Ok(opened),
+            room => Err(Error::OutOfBounds { start: 0, end: len, len: room / size_of::<T>() }),
+        }
     }
 }
 

@@ -160,14 +160,11 @@ impl<T: Pod> ManagedBuffer<T> {
         let device = context.device();
         device.require(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, "managed memory")?;
         let concurrent = all_concurrent()?;
-        let mut address = NOWHERE;
-        if bytes > 0 {
-            address = context.allocate("cuMemAllocManaged", bytes, address, |address| {
-                // SAFETY: the call writes one address, to an exclusive borrow; a live context is
-                // current.
-                unsafe { cu::cuMemAllocManaged(address, bytes, attached.as_raw().0) }
-            })?;
-        }
+        let address = context.allocate("cuMemAllocManaged", bytes, NOWHERE, |address| {
+            // SAFETY: the call writes one address, to an exclusive borrow; a live context is
+            // current.
+            unsafe { cu::cuMemAllocManaged(address, bytes, attached.as_raw().0) }
+        })?;
         let storage = owned_storage(context, address, bytes, ManagedOwner { concurrent });
         Ok(Self::with_extra(storage, len, Managed { concurrent, attached }))
     }
@@ -275,7 +272,7 @@ impl<T: Pod> ManagedBuffer<T> {
         if !self.extra.concurrent && block.bytes > 0 && self.extra.attached != ManagedAttach::Host {
             // While a device runs anything, in whatever context, the host must touch no managed
             // memory.
-            for context in context::known_on(&Device::all()?.collect::<Vec<_>>()) {
+            for context in context::all_known() {
                 context.synchronize()?;
             }
         }

@@ -192,11 +192,8 @@ from! {
     [X] Rejected<X> => Error: |rejected| rejected.error;
 }
 
-// The sentence of `Display` holds that of the inner error, so the inner one is no source: a report of
-// the chain would have it twice.
-impl std::error::Error for Error {}
-
-/// `Debug` of an error: the name of its variant, and the sentence of `Display`.
+/// `Debug` of an error: the name of its variant, and the sentence of `Display`. That sentence holds the one
+/// of an inner error, so the inner one is no source: a report of the chain would have it twice.
 macro_rules! debug_by_variant {
     ($error:ident: $($variant:ident),*) => {
         impl fmt::Debug for $error {
@@ -207,6 +204,8 @@ macro_rules! debug_by_variant {
                 f.debug_tuple(variant).field(&format_args!("{self}")).finish()
             }
         }
+
+        impl std::error::Error for $error {}
     };
 }
 
@@ -279,11 +278,3 @@ debug_by_variant! { AllocatorError: Failed, Null, LimitExceeded }
 debug_by_variant! { LaunchError: Limit, ArgumentCount, ArgumentSize, Refused }
 debug_by_variant! { ModuleError: Compile, File, NotFound }
 debug_by_variant! { NcclError: Failed, TimedOut, Aborted, Finalized, NotFound, TooOld, Missing }
-
-impl std::error::Error for AllocatorError {}
-
-impl std::error::Error for LaunchError {}
-
-impl std::error::Error for ModuleError {}
-
-impl std::error::Error for NcclError {}

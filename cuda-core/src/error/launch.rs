@@ -94,25 +94,20 @@ pub(crate) const NOT_ALLOWED_YET: &str =
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit { kernel, what: what @ ("grid.x" | "grid.y"), asked: 0, .. } => {
-                write!(
-                    f,
-                    "{LAUNCH}: `{kernel}`: {what} is zero; `elements(0)` makes a launch that does nothing"
-                )
-            }
-            Self::Limit { kernel, what: NOT_ALLOWED_YET, asked, limit } => write!(
-                f,
-                "{LAUNCH}: `{kernel}`: {asked} bytes of dynamic shared memory asked for; {limit} possible until \
-                 `Function::set_max_dynamic_shared` allows more"
-            ),
-            Self::Limit { kernel, what, asked: 0, .. } => {
-                write!(f, "{LAUNCH}: `{kernel}`: {what} is zero")
-            }
             Self::Limit { kernel, what, asked, limit } => {
-                write!(
-                    f,
-                    "{LAUNCH}: `{kernel}`: {what}: {asked} asked for, at most {limit} possible"
-                )
+                write!(f, "{LAUNCH}: `{kernel}`: ")?;
+                match (*what, asked) {
+                    ("grid.x" | "grid.y", 0) => {
+                        write!(f, "{what} is zero; `elements(0)` makes a launch that does nothing")
+                    }
+                    (NOT_ALLOWED_YET, _) => write!(
+                        f,
+                        "{asked} bytes of dynamic shared memory asked for; {limit} possible until \
+                         `Function::set_max_dynamic_shared` allows more"
+                    ),
+                    (_, 0) => write!(f, "{what} is zero"),
+                    _ => write!(f, "{what}: {asked} asked for, at most {limit} possible"),
+                }
             }
             Self::Refused { kernel, asked, code } => {
                 write!(f, "{LAUNCH}: `{kernel}`, {asked}: {}", describe(*code))?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Error;
+use super::{Error, Result};
 use crate::util::by_parts::debug_by;
 
 /// The error of an operation that takes a value by value, and that value: nothing is lost.
@@ -35,6 +35,14 @@ pub struct Rejected<X> {
 impl<X> Rejected<X> {
     pub(crate) fn new(error: Error, value: X) -> Self {
         Self { error, value }
+    }
+
+    /// The result of what was tried, and the value; the error with the value if it failed.
+    pub(crate) fn unless<R>(tried: Result<R>, value: X) -> Result<(R, X), Self> {
+        match tried {
+            Ok(result) => Ok((result, value)),
+            Err(error) => Err(Self::new(error, value)),
+        }
     }
 
     /// The same error with another value, such as a wrapper around it.

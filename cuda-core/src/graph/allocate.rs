@@ -85,8 +85,8 @@ impl Stream {
     /// `cuMemFreeAsync`. Otherwise it is freed at the end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for other memory, which is dropped, and for a stream that is not captured;
-    /// the driver's, after which the capture fails, too.
+    /// [`Error::Invalid`] for other memory, which is dropped, unless it has no bytes, and for a stream that is
+    /// not captured; the driver's, after which the capture fails, too.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::capture::{Capture, bind_captured};
 use super::contexts::GraphContexts;
-use super::{Graph, KeptUses, NodeId};
+use super::{Graph, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::effect::Failed;
 use crate::stream::Stream;
-use crate::timeline::recording::{Condition, Included, Node, Order, Recording, add_child};
+use crate::timeline::recording::{Condition, GraphTraits, Node, Order, Recording, add_child};
 use crate::util::by_parts::debug_by;
 
 /// What [`Graph::build`] builds a graph with.
@@ -237,12 +237,9 @@ impl Graph {
             let added = self.with_raw(|child| Ok(add_child(bound.raw(), child)));
             (bound.count(), added.map_err(Failed::Refused).and_then(|added| added))
         };
-        let KeptUses { memory, copies, owners, traits, .. } = &self.uses;
         let why = "the graph allocates memory, so it can be no part of another";
-        Error::unless(!traits.has_memory, op, why)?;
-        // The driver includes no graph that has conditional nodes.
-        let child = Included { memory, bodies: &[], copies, owners, traits: *traits };
-        recording.include(op, &bound, child, add)
+        Error::unless(!self.uses.traits.has(GraphTraits::MEMORY), op, why)?;
+        recording.include(op, &bound, &self.uses, add)
     }
 }
 

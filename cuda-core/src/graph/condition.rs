@@ -9,7 +9,6 @@ use cuda_sys::{
     CUstream, symbol as cu,
 };
 
-use super::KeptUses;
 use super::capture::{Capture, bind_captured};
 use crate::error::{Error, Result, check};
 use crate::process::driver::driver_version;
@@ -18,7 +17,7 @@ use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
 use crate::stream::Stream;
 use crate::timeline::recording::{
-    Body, Condition, GraphUses, Included, Node, Recording, UsedMemory, captured_graph, join,
+    Body, Condition, GraphUses, KeptUses, Node, Recording, UsedMemory, captured_graph, join,
 };
 use crate::types::version::Version;
 
@@ -247,12 +246,10 @@ impl Condition {
             let joined = join(bound.raw(), node);
             (bound.count(), joined.map_err(Failed::Unknown))
         };
-        let KeptUses { memory, bodies, copies, owners, traits, .. } = &all;
-        let child = Included { memory, bodies, copies, owners, traits: *traits };
         match is_broken {
             // The capture has an operation that is not finished.
             true => Ok(()),
-            false => recording.finish(ADD, open, &bound, child, join),
+            false => recording.finish(ADD, open, &bound, &all, join),
         }
     }
 

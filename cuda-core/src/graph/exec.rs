@@ -6,7 +6,7 @@ use std::{mem, ptr};
 use cuda_sys::{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExec, symbol as cu};
 
 use super::update::ChangedNode;
-use super::{Graph, KeptUses, SharedGraph};
+use super::{Graph, SharedGraph};
 use crate::context::peer::Moment;
 use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result, check};
@@ -17,7 +17,9 @@ use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, LastLaunch};
-use crate::timeline::recording::{GraphOwners, KeptAlive, KnownNodes, UsedMemory};
+use crate::timeline::recording::{
+    GraphOwners, GraphTraits, KeptAlive, KeptUses, KnownNodes, UsedMemory,
+};
 use crate::timeline::{Mark, Timeline};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
@@ -123,7 +125,7 @@ impl KeptByExec {
         let mark = last.clone();
         let then = move |reached| {
             let Self { owners, code, .. } = &self;
-            let_go(owners.iter().chain(code), &last, reached);
+            let_go(owners.0.iter().chain(code), &last, reached);
         };
         deferred::run_or_defer(move || when_reached(mark, Box::new(then)));
     }
@@ -170,13 +172,14 @@ impl Graph {
         let _held = self.uses.admit(op, None)?;
         let made = Moment::now();
         let mut exec: CUgraphExec = ptr::null_mut();
-        let flags = match self.uses.traits.has_priorities {
+        let flags = match self.uses.traits.has(GraphTraits::PRIORITIES) {
             true => CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into(),
             false => 0,
         };
         let call = |graph| {
             // Under the graph's lock, so that of several threads one finds it free.
-            let is_free = !self.uses.traits.has_memory || Arc::strong_count(&self.executables) == 1;
+            let allocates = self.uses.traits.has(GraphTraits::MEMORY);
+            let is_free = !allocates || Arc::strong_count(&self.executables) == 1;
             let why = "the graph allocates memory, so there is one executable of it at a time";
             Error::unless(is_free, op, why)?;
             // SAFETY: the graph is live, and no other thread uses it; its context is current; the
@@ -249,7 +252,8 @@ impl GraphExec {
         if !self.used().all(|memory| memory.kept.ledger().is_quiet(timeline)) {
             self.order(&bound)?;
         }
-        let late = self.uses.traits.may_take_long || self.is_behind_a_hold_up(timeline);
+        let late =
+            self.uses.traits.has(GraphTraits::MAY_TAKE_LONG) || self.is_behind_a_hold_up(timeline);
         let call = |stream| {
             // SAFETY: the executable is live and only this thread uses it, by the exclusive borrow;
             // `bound` keeps the stream alive, with its context current if it needs that. What the
@@ -352,7 +356,9 @@ impl GraphExec {
         // Those that it was made for stay, since the driver may keep how they go.
         let copies = mem::take(&mut self.uses.copies);
         self.uses = KeptUses { copies, ..uses };
-        self.uses.traits.may_be_refused |= !self.uses.copies.is_empty();
+        if !self.uses.copies.is_empty() {
+            self.uses.traits.add(GraphTraits::MAY_BE_REFUSED);
+        }
         // Which later launches still come after.
         if let Some(Mark { timeline, seq }) = before {
             self.launched_elsewhere(&timeline, seq, true);
@@ -401,7 +407,7 @@ impl GraphExec {
     }
 
     fn kept(&self, code: Vec<Arc<dyn KeptAlive>>) -> KeptByExec {
-        let uses_none = self.uses.owners.is_empty() && self.updated.is_empty();
+        let uses_none = self.uses.owners.0.is_empty() && self.updated.is_empty();
         let used = !(uses_none && code.is_empty());
         let pending = |mark: &Mark| used && !mark.timeline.has_completed(mark.seq);
         KeptByExec {

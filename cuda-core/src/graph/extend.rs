@@ -111,10 +111,10 @@ impl Graph {
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
         driver::ensure()?;
-        let traits = GraphTraits { is_barrier: true, ..GraphTraits::MAY_TAKE_LONG };
-        let mut uses = GraphUses { traits, ..GraphUses::default() };
-        uses.owners.push(Arc::new(GivenOwner(Contained::new(owner))));
-        uses.owners.push(Arc::new(context.clone()));
+        let mut uses = GraphUses { traits: GraphTraits::MAY_TAKE_LONG, ..GraphUses::default() };
+        uses.traits.add(GraphTraits::BARRIER);
+        uses.owners.0.push(Arc::new(GivenOwner(Contained::new(owner))));
+        uses.owners.0.push(Arc::new(context.clone()));
         Ok(Self::own(Owned::new(RawGraph(Handle(raw))), next_id(), context, uses))
     }
 }

@@ -1,14 +1,26 @@
-//! What a graph consists of.
+//! What a graph consists of, and the graphs inside its nodes.
 
-use std::fmt;
+use std::collections::HashMap;
 use std::path::Path;
+use std::{fmt, ptr};
 
-use cuda_sys::{CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, symbol as cu};
+use cuda_sys::{
+    CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_GRAPH,
+    CUgraph, CUgraphNode, symbol as cu,
+};
 
-use super::inner::InnerGraph;
 use super::node::kind_name;
-use super::{Graph, GraphNode};
-use crate::error::{Error, Result, c_string, check, counted};
+use super::{Graph, GraphNode, NodeId};
+use crate::error::{Error, Result, asked, c_string, check, counted};
+use crate::process::handle::Handle;
+use crate::timeline::recording::listed;
+use crate::util::by_parts::debug_by;
+
+const NODES: &str = "cuGraphGetNodes";
+const EDGES: &str = "cuGraphGetEdges";
+
+/// No graph of the process has this number, so no executable changes a node of it.
+const NONE: u64 = 0;
 
 /// # Looking at it
 impl Graph {
@@ -133,3 +145,142 @@ impl fmt::Display for Graph {
         }
     }
 }
+
+/// A graph inside a node of a [`Graph`]: one that was [included](Graph::include), or a body of a
+/// [`Condition`](crate::Condition); from [`GraphNode::graphs`].
+#[derive(Clone, Copy)]
+pub struct InnerGraph<'g> {
+    graph: &'g Graph,
+    // INVARIANT: of a node of the graph, which has all its nodes for as long as it lives. None: the graph
+    // itself.
+    raw: Option<Handle<CUgraph>>,
+}
+
+impl<'g> InnerGraph<'g> {
+    pub(super) fn whole(graph: &'g Graph) -> Self {
+        Self { graph, raw: None }
+    }
+
+    /// The number of nodes: `cuGraphGetNodes`.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
+    pub fn node_count(&self) -> Result<usize> {
+        self.with_raw(|graph| {
+            asked(NODES, 0, |count| {
+                // SAFETY: the graph is live, and no other thread uses it; without a list, the call
+                // writes one number, to an exclusive borrow.
+                unsafe { cu::cuGraphGetNodes(graph, ptr::null_mut(), count) }
+            })
+        })
+    }
+
+    /// The nodes: `cuGraphGetNodes`. Executables cannot change them: their [ids](GraphNode::id) are of no
+    /// graph.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[doc(alias("cuGraphGetNodes", "cudaGraphGetNodes"))]
+    pub fn nodes(&self) -> Result<Vec<GraphNode<'g>>> {
+        let id = if self.raw.is_some() { NONE } else { self.graph.id };
+        self.with_raw(|graph| {
+            let nodes = listed(NODES, |list, count| {
+                // SAFETY: the graph is live, and no other thread uses it; `listed` passes a count, and
+                // room for as many nodes or null.
+                unsafe { cu::cuGraphGetNodes(graph, list, count) }
+            })?;
+            let named = nodes.into_iter().map(|raw| NodeId { graph: id, raw });
+            // SAFETY: nodes of this graph, whose lock this thread holds.
+            named.map(|node| unsafe { GraphNode::new(self.graph, node) }).collect()
+        })
+    }
+
+    /// The number of dependencies between nodes: `cuGraphGetEdges`.
+    ///
+    /// # Errors
+    /// Those of [`Graph::edge_count`].
+    #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
+    pub fn edge_count(&self) -> Result<usize> {
+        self.with_raw(|graph| {
+            asked(EDGES, 0, |count| {
+                // SAFETY: the graph is live, and no other thread uses it; without lists, the call
+                // writes one number, to an exclusive borrow.
+                unsafe { cu::cuGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), count) }
+            })
+        })
+    }
+
+    /// The dependencies between nodes, as pairs of indices into [`InnerGraph::nodes`]: the second node
+    /// comes after the first: `cuGraphGetEdges`.
+    ///
+    /// # Errors
+    /// Those of [`Graph::edge_count`].
+    #[doc(alias("cuGraphGetEdges", "cudaGraphGetEdges"))]
+    pub fn edges(&self) -> Result<Vec<(usize, usize)>> {
+        let mut count = self.edge_count()?;
+        if count == 0 {
+            // The driver refuses lists without room.
+            return Ok(Vec::new());
+        }
+        let nodes = self.nodes()?;
+        let numbered = nodes.iter().enumerate().map(|(index, node)| (node.as_raw(), index));
+        let index: HashMap<CUgraphNode, usize> = numbered.collect();
+        let mut from: Vec<CUgraphNode> = vec![ptr::null_mut(); count];
+        let mut to = from.clone();
+        self.with_raw(|graph| {
+            let (first, second) = (from.as_mut_ptr(), to.as_mut_ptr());
+            // SAFETY: the graph is live, and no other thread uses it; both lists have room for
+            // `count` nodes, one for each dependency: none is added to the graph.
+            check(EDGES, unsafe { cu::cuGraphGetEdges(graph, first, second, &mut count) })
+        })?;
+        let pairs = from.iter().zip(&to).take(count);
+        Ok(pairs.filter_map(|(from, to)| Some((*index.get(from)?, *index.get(to)?))).collect())
+    }
+
+    /// Makes the driver's calls about it, one thread at a time.
+    fn with_raw<R>(&self, calls: impl FnOnce(CUgraph) -> Result<R>) -> Result<R> {
+        self.graph.with_raw(|whole| calls(self.raw.map_or(whole, |inner| inner.0)))
+    }
+}
+
+/// # What is inside
+impl<'g> GraphNode<'g> {
+    /// The graphs that the node runs: the one that was [included](Graph::include)
+    /// (`cuGraphChildGraphNodeGetGraph`), or the bodies of a [`Condition`](crate::Condition), in the
+    /// order of their capture. Empty for nodes of other kinds, and for conditional nodes of
+    /// [`Graph::from_raw`], whose bodies the driver does not report.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let graph = cuda_core::Graph::capture(&context, |_stream| Ok(()))?;
+    /// for node in graph.nodes()? {
+    ///     for inner in node.graphs()? {
+    ///         println!("{node} of {} nodes", inner.node_count()?);
+    ///     }
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[doc(alias("cuGraphChildGraphNodeGetGraph", "cudaGraphChildGraphNodeGetGraph"))]
+    pub fn graphs(&self) -> Result<Vec<InnerGraph<'g>>> {
+        let graph = self.graph();
+        let raw = match self.kind() {
+            CU_GRAPH_NODE_TYPE_GRAPH => vec![graph.with_raw(|_graph| {
+                let op = "cuGraphChildGraphNodeGetGraph";
+                asked(op, Handle(ptr::null_mut()), |child: &mut Handle<CUgraph>| {
+                    // SAFETY: a node of the live graph, of this kind, and no other thread uses the graph;
+                    // the call writes one handle, to an exclusive borrow.
+                    unsafe { cu::cuGraphChildGraphNodeGetGraph(self.as_raw(), &mut child.0) }
+                })
+            })?],
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => graph.uses.bodies_of(self.id().raw).collect(),
+            _ => Vec::new(),
+        };
+        Ok(raw.into_iter().map(|inner| InnerGraph { graph, raw: Some(inner) }).collect())
+    }
+}
+
+debug_by! { [] InnerGraph<'_>: |it| "InnerGraph" { raw: it.raw, of: it.graph } }

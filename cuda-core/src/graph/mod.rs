@@ -12,9 +12,7 @@ use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
-use crate::timeline::recording::{
-    Body, CopiesBetween, GraphOwners, GraphTraits, GraphUses, KnownNodes, Node, UsedMemory,
-};
+use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMemory};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
@@ -43,15 +41,14 @@ mod transfers;
 
 mod look;
 
-mod inner;
 mod node;
 mod picture;
 
 pub use builder::GraphBuilder;
 pub use contexts::GraphContexts;
 pub use exec::GraphExec;
-pub use inner::InnerGraph;
 pub use lent::LentLaunch;
+pub use look::InnerGraph;
 pub use node::{GraphNode, NodeId, NodeKind};
 
 /// Work that is described once, and launched many times.
@@ -112,61 +109,10 @@ pub struct Graph {
     executables: Arc<()>,
 }
 
-/// What the operations of a graph use.
-#[derive(Clone)]
-struct KeptUses {
-    memory: Vec<UsedMemory>,
-    by_node: KnownNodes,
-    bodies: Vec<Body>,
-    copies: Vec<CopiesBetween>,
-    owners: Arc<GraphOwners>,
-    traits: GraphTraits,
-}
-
-impl From<GraphUses> for KeptUses {
-    fn from(uses: GraphUses) -> Self {
-        let GraphUses { memory, by_node, bodies, copies, owners, mut traits, .. } = uses;
-        traits.may_be_refused |= owners.iter().any(|owner| owner.may_end()) || !copies.is_empty();
-        let (by_node, owners) = (KnownNodes::new(by_node), Arc::new(owners));
-        Self { memory, by_node, bodies, copies, owners, traits }
-    }
-}
-
 impl KeptUses {
-    /// What either uses.
-    fn with(&self, other: &Self) -> Self {
-        let mut owners = GraphOwners::default();
-        let all = self.owners.iter().chain(other.owners.iter());
-        all.for_each(|owner| owners.push(owner.clone()));
-        // Streams of another capture.
-        let captures = self.by_node.iter().map(|known| known.on.stream.0 + 1).max().unwrap_or(0);
-        let later = other.by_node.iter().cloned().map(|mut known| {
-            known.on.stream.0 += captures;
-            known
-        });
-        let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
-        let traits = self.traits.or(other.traits);
-        let bodies = [&*self.bodies, &other.bodies].concat();
-        let more = other.copies.iter().filter(|copies| !self.copies.contains(copies));
-        let copies = self.copies.iter().chain(more).cloned().collect();
-        let (memory, owners) = (self.memory.clone(), owners.into());
-        let mut both = Self { memory, by_node, bodies, copies, owners, traits };
-        other.memory.iter().for_each(|memory| both.add(memory));
-        both
-    }
-
-    /// Adds uses of memory that is known, or of other memory.
-    fn add(&mut self, new: &UsedMemory) {
-        let Some(known) = self.memory.iter_mut().find(|known| known.key() == new.key()) else {
-            return self.memory.push(new.clone());
-        };
-        new.uses.iter().for_each(|(range, access)| known.add(range.clone(), *access));
-        known.count += new.count;
-    }
-
     /// Whether operations of NCCL are among them, which wait for those of other ranks.
     fn has_collectives(&self) -> bool {
-        self.owners.iter().any(|owner| owner.is_rank())
+        self.traits.has(GraphTraits::RANKS)
     }
 
     /// The graphs of a conditional node, those that are known.
@@ -193,10 +139,10 @@ impl KeptUses {
     /// is as if it were aborted after the call.
     #[inline]
     fn admit(&self, op: &'static str, made: Option<Moment>) -> Result<Vec<Crossing>> {
-        if !self.traits.may_be_refused {
+        if !self.traits.has(GraphTraits::MAY_BE_REFUSED) {
             return Ok(Vec::new());
         }
-        let owners = self.owners.iter().filter_map(|owner| owner.admits(op).transpose());
+        let owners = self.owners.0.iter().filter_map(|owner| owner.admits(op).transpose());
         owners.chain(self.copies.iter().map(|copies| copies.admit(op, made))).collect()
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::{Graph, GraphNode, InnerGraph};
 use crate::error::Result;
-use crate::timeline::recording::CapturedOn;
+use crate::timeline::recording::NodeUses;
 
 /// Size of a node, and of the gaps between columns and rows, in pixels.
 const NODE: (usize, usize) = (230, 26);
@@ -24,6 +24,9 @@ const CHARACTERS: usize = 32;
 const COLOURS: [&str; 8] =
     ["#dbe8fb", "#fbe3c8", "#d5f0d8", "#f6d5e5", "#e6def7", "#f7f1bf", "#cdeff0", "#e3e0d8"];
 const UNKNOWN: &str = "#f5f5f5";
+
+/// The [stream](NodeUses::stream) that a node was captured on, and the ordinal of its device.
+type CapturedOn = ((u32, u32), u32);
 
 /// # A picture
 impl Graph {
@@ -45,7 +48,8 @@ impl Graph {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn to_svg(&self) -> Result<String> {
-        let on = |node: &GraphNode<'_>| self.uses.by_node.get(node.id().raw).map(|known| known.on);
+        let known = |known: &NodeUses| (known.stream, known.context.device().ordinal());
+        let on = |node: &GraphNode<'_>| self.uses.by_node.get(node.id().raw).map(known);
         let mut parts = Vec::new();
         let mut found = VecDeque::from([(InnerGraph::whole(self), String::new(), None)]);
         while let Some((graph, caption, outer)) = found.pop_front() {
@@ -95,13 +99,13 @@ fn spread(on: &mut [Option<CapturedOn>], edges: &[(usize, usize)]) {
 /// All streams, in their order.
 fn streams(parts: &[Part]) -> Vec<CapturedOn> {
     let mut streams: Vec<_> = parts.iter().flat_map(|part| &part.on).flatten().copied().collect();
-    streams.sort_unstable_by_key(|on| on.stream);
-    streams.dedup_by_key(|on| on.stream);
+    streams.sort_unstable();
+    streams.dedup();
     streams
 }
 
 fn name(streams: &[CapturedOn], number: usize) -> String {
-    format!("stream {number}, device {}", streams[number].device)
+    format!("stream {number}, device {}", streams[number].1)
 }
 
 fn draw(parts: &[Part]) -> String {
@@ -155,8 +159,7 @@ impl Part {
         for ((label, (x, middle)), on) in self.labels.iter().zip(layout.nodes).zip(&self.on) {
             let ((w, h), y) = (NODE, middle - NODE.1 / 2);
             let mut title = escaped(label);
-            let number = |on: &CapturedOn| streams.binary_search_by_key(&on.stream, |it| it.stream);
-            let number = on.as_ref().and_then(|on| number(on).ok());
+            let number = on.and_then(|on| streams.binary_search(&on).ok());
             let colour = number.map_or(UNKNOWN, |number| COLOURS[number % COLOURS.len()]);
             if let Some(number) = number {
                 title = format!("{title} ({})", name(streams, number));
@@ -312,7 +315,7 @@ mod tests {
 
     #[test]
     fn nodes_have_the_colours_of_their_streams() {
-        let on = |device, stream| Some(CapturedOn { device, stream: (0, stream) });
+        let on = |device, stream| Some(((0, stream), device));
         // The second is the first node of the third's operation.
         let edges = [(0, 1), (1, 2)];
         let mut streams = [on(7, 1), None, on(3, 0), None];

@@ -1,6 +1,6 @@
 //! Executable graphs whose copies and fills are changed.
 
-use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, symbol as cu};
+use cuda_sys::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, symbol as cu};
 
 use super::{GraphExec, NodeId};
 use crate::context::Context;
@@ -19,8 +19,8 @@ use crate::types::extent::Extent;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
-const COPY: &str = "cuGraphExecMemcpyNodeSetParams";
-const FILL: &str = "cuGraphExecMemsetNodeSetParams";
+pub(super) const COPY: &str = "cuGraphExecMemcpyNodeSetParams";
+pub(super) const FILL: &str = "cuGraphExecMemsetNodeSetParams";
 const SAME: &str = "the rows of a node stay as many and as long as they were when it was captured";
 
 /// # Changing copies and fills
@@ -258,21 +258,4 @@ pub(super) fn filled(node: Node) -> Result<CUDA_MEMSET_NODE_PARAMS> {
 
 fn fill_size(fill: &CUDA_MEMSET_NODE_PARAMS) -> [usize; 3] {
     [fill.elementSize as usize, fill.width, fill.height]
-}
-
-/// Says what to do if the driver has refused to make another operation of a node with rows. The caller
-/// holds the lock of its graph.
-#[cold]
-pub(super) fn explain(op: &'static str, node: Node, error: Error) -> Error {
-    if error.code() != Some(CUDA_ERROR_INVALID_VALUE) {
-        return error;
-    }
-    let has_rows = match op {
-        COPY => copied(node).is_ok_and(|copy| copy.Height * copy.Depth > 1),
-        FILL => filled(node).is_ok_and(|fill| fill.height > 1),
-        _ => false,
-    };
-    let reason = "the driver changes neither copies of rows nor how many rows a fill has, and how long: \
-                  `set_fill_pitched` changes the rest of a fill, `update` the whole graph";
-    if has_rows { Error::invalid(op, reason) } else { error }
 }

@@ -3,10 +3,13 @@
 use std::mem;
 use std::sync::Arc;
 
-use cuda_sys::{CUgraphExec, CUgraphExecUpdateResultInfo, CUresult, symbol as cu};
+use cuda_sys::{
+    CUDA_ERROR_INVALID_VALUE, CUgraphExec, CUgraphExecUpdateResultInfo, CUresult, symbol as cu,
+};
 
 use super::node::kind_name;
-use super::{Graph, GraphExec, NodeId, transfers};
+use super::transfers::{COPY, FILL, copied, filled};
+use super::{Graph, GraphExec, NodeId};
 use crate::error::{Error, Result, asked, check};
 use crate::module::Function;
 use crate::module::launch::Launch;
@@ -14,7 +17,7 @@ use crate::process::effect::{Failed, attempt};
 use crate::process::foreign_code::DeferForeignCode;
 use crate::stream::StreamKind;
 use crate::timeline::ledger::{Touch, key};
-use crate::timeline::recording::{Node, NodeUses, UsedMemory, dependencies};
+use crate::timeline::recording::{GraphTraits, Node, NodeUses, UsedMemory, dependencies};
 use crate::util::sync::lock;
 
 const OP: &str = "cuGraphExecUpdate";
@@ -66,7 +69,7 @@ impl GraphExec {
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let exec = self.raw()?;
         let why = "the graph allocates memory, so only its own executable can: instantiate it";
-        Error::unless(!graph.uses.traits.has_memory || graph.id == self.id, OP, why)?;
+        Error::unless(!graph.uses.traits.has(GraphTraits::MEMORY) || graph.id == self.id, OP, why)?;
         let why = "the graph has operations of NCCL, which this executable could leave out: instantiate it";
         let leaves_none_out = self.uses.has_collectives() || !graph.uses.has_collectives();
         Error::unless(leaves_none_out, OP, why)?;
@@ -181,7 +184,7 @@ impl GraphExec {
     ) -> Result<()> {
         if self.is_set(node, touches, function) {
             let _turn = lock(&self.graph);
-            return Ok(attempt(op, call()).map_err(|failed| of_another_kind(op, node, failed))?);
+            return Ok(attempt(op, call()).map_err(|failed| explained(op, node, failed))?);
         }
         // What the call drops may report to a hook, which may use the graph.
         let quiet = DeferForeignCode::begin();
@@ -191,7 +194,7 @@ impl GraphExec {
         let memory: Option<Vec<_>> = touches.iter().map(UsedMemory::keep).collect();
         let memory = memory.ok_or(Error::NotCapturable { op })?;
         let turn = lock(&self.graph);
-        let set = attempt(op, call()).map_err(|failed| of_another_kind(op, node, failed));
+        let set = attempt(op, call()).map_err(|failed| explained(op, node, failed));
         if let Err(Failed::Refused(error)) = set {
             return Err(error);
         }
@@ -341,28 +344,41 @@ impl GraphExec {
     }
 }
 
-/// Why the driver refused the parameters, if the node is of another kind than they are for. The
-/// caller holds the graph's lock.
+/// Says why the driver refused the parameters, if the node is of another kind than they are for, or has rows.
+/// The caller holds the graph's lock.
 #[cold]
-fn of_another_kind(op: &'static str, node: Node, failed: Failed) -> Failed {
+fn explained(op: &'static str, node: Node, failed: Failed) -> Failed {
+    let Failed::Refused(error) = failed else {
+        return failed;
+    };
     let (own, setter) = match op {
-        "cuGraphExecMemcpyNodeSetParams" => (cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY, "set_copy"),
-        "cuGraphExecMemsetNodeSetParams" => (cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET, "set_fill"),
+        COPY => (cuda_sys::CU_GRAPH_NODE_TYPE_MEMCPY, "set_copy"),
+        FILL => (cuda_sys::CU_GRAPH_NODE_TYPE_MEMSET, "set_fill"),
         _ => (cuda_sys::CU_GRAPH_NODE_TYPE_KERNEL, "set_kernel"),
     };
-    let mut kind = own;
-    // SAFETY: a node of a live graph; the call writes one number, to a local that outlives it.
-    let asked = unsafe { cu::cuGraphNodeGetType(node.0, &mut kind) };
-    match failed {
-        Failed::Refused(_) if asked == cuda_sys::CUDA_SUCCESS && kind != own => {
+    let kind = asked("cuGraphNodeGetType", own, |kind| {
+        // SAFETY: a node of a live graph; the call writes one number, to an exclusive borrow.
+        unsafe { cu::cuGraphNodeGetType(node.0, kind) }
+    });
+    let has_rows = || match op {
+        COPY => copied(node).is_ok_and(|copy| copy.Height * copy.Depth > 1),
+        FILL => filled(node).is_ok_and(|fill| fill.height > 1),
+        _ => false,
+    };
+    Failed::Refused(match kind {
+        Ok(kind) if kind != own => {
             let (found, own) = (kind_name(kind), kind_name(own));
-            let reason =
+            let why =
                 format!("`{setter}` changes a {own}, and the node is of another kind: {found}");
-            Failed::Refused(Error::invalid(op, reason))
+            Error::invalid(op, why)
         }
-        Failed::Refused(error) => Failed::Refused(transfers::explain(op, node, error)),
-        failed => failed,
-    }
+        _ if error.code() == Some(CUDA_ERROR_INVALID_VALUE) && has_rows() => {
+            let why = "the driver changes neither copies of rows nor how many rows a fill has, and how long: \
+                       `set_fill_pitched` changes the rest of a fill, `update` the whole graph";
+            Error::invalid(op, why)
+        }
+        _ => error,
+    })
 }
 
 /// What a node uses that was changed.

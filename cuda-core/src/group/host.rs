@@ -1,9 +1,10 @@
 //! Copies between host memory and all devices, and between all devices and the parts of one
-//! buffer.
+//! buffer. Borrowed slices go through the staging chunks of borrowed copies.
 
-use crate::copy::borrowed::large::Split;
+use crate::copy::borrowed::large::{self, DeviceEnd, Split};
+use crate::copy::borrowed::staging::options::is_more_than;
 use crate::copy::host_slice::{HostSlice, HostSliceMut};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
@@ -13,7 +14,11 @@ use crate::memory::into_view::IntoView;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, same_len};
 use crate::stream::Stream;
-use crate::types::pod::Pod;
+use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
+
+/// Bytes up to which each stream stages its own copy: faster than a new chunk of which little is
+/// used.
+const SMALL: usize = 64 << 10;
 
 /// # From and to the host
 impl DeviceGroup {
@@ -26,10 +31,8 @@ impl DeviceGroup {
     /// the chunks of a large slice.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) unless there is one destination for each member,
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice), and
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) as
-    /// [`Error::OnDevice`](crate::Error::OnDevice), before any driver call. After the driver fails,
+    /// [`Error::Invalid`] unless there is one destination for each member, [`Error::WrongDevice`], and
+    /// [`Error::LengthMismatch`] as [`Error::OnDevice`], before any driver call. After the driver fails,
     /// destinations may be written in part.
     ///
     /// ```no_run
@@ -69,10 +72,9 @@ impl DeviceGroup {
     /// in pinned memory, and may be changed when the method returns.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) unless there is one destination for each member,
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) and
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) before any driver call. After the
-    /// driver fails, destinations may be written in part.
+    /// [`Error::Invalid`] unless there is one destination for each member, [`Error::WrongDevice`] and
+    /// [`Error::LengthMismatch`] before any driver call. After the driver fails, destinations may be
+    /// written in part.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -148,6 +150,57 @@ impl DeviceGroup {
             }
             WholeMut::Host(HostSliceMut::Borrowed(whole)) => self.gather_borrowed(sources, whole),
         }
+    }
+}
+
+impl DeviceGroup {
+    /// [`DeviceGroup::upload_all`] or [`DeviceGroup::scatter`] of a borrowed slice, as long as each
+    /// destination, or as all together.
+    fn upload_borrowed<T: Pod>(
+        &self,
+        source: &[T],
+        destinations: Vec<DeviceSliceMut<'_, T>>,
+        split: Split,
+    ) -> Result<()> {
+        if is_more_than(size_of_val(source), SMALL) {
+            let ends = self.ends(destinations, SliceMut::cast)?;
+            return large::upload(bytes_of(source), ends, split, Error::on);
+        }
+        let mut rest = source;
+        self.streams.iter().zip(destinations).try_for_each(|(stream, destination)| {
+            let part = match split {
+                Split::Whole => source,
+                Split::Next => {
+                    let (part, behind) = rest.split_at(destination.len());
+                    rest = behind;
+                    part
+                }
+            };
+            stream.upload(part, destination).map_err(|error| error.on(stream.device()))
+        })
+    }
+
+    /// [`DeviceGroup::gather`] to a borrowed slice, as long as all sources together.
+    fn gather_borrowed<T: Pod>(
+        &self,
+        sources: Vec<DeviceSlice<'_, T>>,
+        destination: &mut [T],
+    ) -> Result<()> {
+        let ends = self.ends(sources, |source| source.cast())?;
+        large::download(ends, bytes_of_mut(destination), Error::on)
+    }
+
+    /// Each member's stream, and its memory as bytes.
+    fn ends<V, B>(
+        &self,
+        views: Vec<V>,
+        as_bytes: impl Fn(V) -> Result<B>,
+    ) -> Result<Vec<DeviceEnd<'_, B>>> {
+        let ends =
+            self.streams.iter().zip(views).map(|(stream, view)| {
+                Ok(DeviceEnd { core: stream.core(), memory: as_bytes(view)? })
+            });
+        ends.collect()
     }
 }
 

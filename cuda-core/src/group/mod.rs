@@ -1,6 +1,5 @@
 //! Several GPUs as one: a stream on each, and operations on all of them.
 
-mod borrowed;
 mod contexts;
 mod exchange;
 mod host;

@@ -67,21 +67,18 @@ impl DeviceGroup {
         let mut report = PeerReport::default();
         for (context, peer) in self.pairs() {
             let (device, other) = (context.device(), peer.device());
-            let enabled = match device.can_access_peer(other) {
-                Ok(true) => context.enable_peer_access(peer),
-                Ok(false) => {
-                    report.add(device, other);
-                    continue;
-                }
-                Err(error) => Err(error),
+            let reached = match device.can_access_peer(other) {
+                Ok(true) => context.enable_peer_access(peer).map(|()| true),
+                unreached => unreached,
             };
             let of_the_hardware =
                 [cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuda_sys::CUDA_ERROR_TOO_MANY_PEERS];
-            match enabled {
-                Err(error) if error.code().is_some_and(|code| of_the_hardware.contains(&code)) => {
-                    report.add(device, other);
+            match reached {
+                Ok(true) => {}
+                Err(error) if !of_the_hardware.map(Some).contains(&error.code()) => {
+                    return Err(error.on(device));
                 }
-                other => other.map_err(|error| error.on(device))?,
+                _ => report.add(device, other),
             }
         }
         Ok(report)

@@ -24,7 +24,7 @@ use crate::process::release::FailedRelease;
 use crate::timeline::Mark;
 use crate::timeline::ledger::overlap;
 use crate::util::on_drop::OnDrop;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, wait_while};
 use crate::util::turns::Turns;
 
 /// Pages of 64 KiB, the largest that systems use for ordinary memory. On systems with smaller
@@ -126,20 +126,11 @@ fn may_begin(pages: &Pages) -> MutexGuard<'static, PinState> {
     let delays = state.waiting.iter().filter(|w| overlap(&w.pages, pages));
     let delay = delays.map(|waiting| waiting.patience).max();
     if let Some(delay) = delay {
-        let end = Instant::now() + delay;
-        while state.waiting.iter().any(|w| overlap(&w.pages, pages)) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let woken = CHANGED.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let waits = |state: &mut PinState| state.waiting.iter().any(|w| overlap(&w.pages, pages));
+        let woken = CHANGED.wait_timeout_while(state, delay, waits);
+        state = woken.unwrap_or_else(PoisonError::into_inner).0;
     }
-    while state.closed.iter().any(|closed| overlap(closed, pages)) {
-        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
-    }
-    state
+    wait_while(&CHANGED, state, |state| state.closed.iter().any(|closed| overlap(closed, pages)))
 }
 
 impl PageHold {

@@ -130,10 +130,9 @@ impl<H: StableHost> Registered<H> {
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
         let why = "unknown flags; there are PORTABLE and MAPPED, and `read_only` for READ_ONLY";
-        match Error::unless(known.contains(flags), REGISTER, why) {
-            Ok(()) => Self::register(context, host, flags),
-            Err(error) => Err(Rejected::new(error, host)),
-        }
+        let checked = Error::unless(known.contains(flags), REGISTER, why);
+        let ((), host) = Rejected::unless(checked, host)?;
+        Self::register(context, host, flags)
     }
 
     fn register(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, Rejected<H>> {
@@ -180,10 +179,8 @@ impl<H: StableHost> Registered<H> {
     /// ```
     #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn into_inner(mut self) -> Result<H, Rejected<Self>> {
-        if let Err(error) = self.parts.buffer.free() {
-            return Err(Rejected::new(error, self));
-        }
-        let mut this = ManuallyDrop::new(self);
+        let ((), this) = Rejected::unless(self.parts.buffer.free(), self)?;
+        let mut this = ManuallyDrop::new(this);
         // SAFETY: the field is not used again, since `this` is not dropped.
         let parts = unsafe { ManuallyDrop::take(&mut this.parts) };
         // SAFETY: initialised, by the invariant; nothing uses its elements any more.
@@ -282,9 +279,7 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
         let feature = "registering memory that devices only read";
         let checked = Error::unless(known.contains(flags), REGISTER, why)
             .and_then(|()| context.device().require(supported, feature));
-        if let Err(error) = checked {
-            return Err(Rejected::new(error, host));
-        }
+        let ((), host) = Rejected::unless(checked, host)?;
         Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
             .map_err(|rejected| rejected.map(|ReadOnly(host)| host))
     }

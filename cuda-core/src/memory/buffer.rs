@@ -286,10 +286,9 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
-        match self.as_view().cast::<U>().map(|view| view.len()) {
-            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let len = self.as_view().cast::<U>().map(|view| view.len());
+        let (len, this) = Rejected::unless(len, self)?;
+        Ok(Buffer::from_storage(this.storage, len))
     }
 }
 

@@ -181,6 +181,26 @@ impl<M: MemoryKind> Block<M> {
         }
     }
 
+    /// What the drop of its owner does with a block that has bytes.
+    fn end(mut self) {
+        // In a fork's child, a thread that does not exist there may hold the shared ledger's lock.
+        let shared = self.ledger.shared().filter(|_| !driver::is_gone());
+        if let Some(shared) = shared.cloned() {
+            return shared.take_over(OnDrop::new(move || self.free_from_graphs()));
+        }
+        if deferred::must_not_run_here() {
+            return deferred::run_elsewhere(move || self.free_or_keep());
+        }
+        if M::waits_for_others(&self) {
+            self.free_or_keep();
+        } else if self.free_unless_held().is_some() {
+            drop(self);
+        } else {
+            held::keep(move || self.free_or_keep());
+        }
+        held::retry();
+    }
+
     fn leave_behind(&self, why: FailedRelease) {
         let (context, address) = (M::context_of(&self.backing), M::number(self.address));
         leave_behind(context, M::RESOURCE, address, self.bytes, why);
@@ -294,34 +314,13 @@ impl<M: MemoryKind> Storage<M> {
 impl<M: MemoryKind> Drop for Storage<M> {
     #[inline]
     fn drop(&mut self) {
-        let free = self.block.bytes > 0;
-        if free && !driver::is_gone() && M::recycle(&mut self.block) {
+        if self.block.bytes > 0 && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
-        // In a fork's child, a thread that does not exist there may hold the shared ledger's lock.
-        let shared = self.block.ledger.shared().filter(|_| free && !driver::is_gone());
-        if let Some(shared) = shared.cloned() {
-            // SAFETY: the field is not touched after this, which is the end of the drop.
-            let block = unsafe { ManuallyDrop::take(&mut self.block) };
-            return shared.take_over(OnDrop::new(move || block.free_from_graphs()));
-        }
-        let here = !deferred::must_not_run_here();
-        let waits_for_others = free && M::waits_for_others(&self.block);
-        if !free || (here && !waits_for_others && self.block.free_unless_held().is_some()) {
-            // SAFETY: the field is not touched after this, which is the only drop on this path.
-            unsafe { ManuallyDrop::drop(&mut self.block) };
-        } else {
-            // SAFETY: the field is not touched after this, the only place that takes it on this path.
-            let block = unsafe { ManuallyDrop::take(&mut self.block) };
-            let later = move || block.free_or_keep();
-            match here {
-                false => deferred::run_elsewhere(later),
-                true if waits_for_others => later(),
-                true => held::keep(later),
-            }
-        }
-        if free && here {
-            held::retry();
+        // SAFETY: the field is not touched after this, which is the end of the drop.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        if block.bytes > 0 {
+            block.end();
         }
     }
 }
@@ -344,12 +343,7 @@ pub(crate) fn elements<T>(bytes: usize, address: u64) -> Result<usize> {
     if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
         return Ok(len);
     }
-    Err(recast::<T>(bytes, address))
-}
-
-/// The error for bytes at `address` that are no elements of type `T`.
-pub(crate) fn recast<T>(bytes: usize, address: u64) -> Error {
-    not_elements(bytes, address, size_of::<T>(), align_of::<T>())
+    Err(not_elements(bytes, address, size_of::<T>(), align_of::<T>()))
 }
 
 #[cold]

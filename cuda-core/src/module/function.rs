@@ -6,13 +6,12 @@ use std::sync::{Arc, OnceLock};
 
 use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 
-use super::code::{Code, Users, find_once};
-use super::{Loaded, Module};
+use super::Module;
+use super::code::{Code, Users};
 use crate::context::Context;
 use crate::error::{LOAD, Result, asked, check};
 use crate::module::launch::limits::LaunchLimits;
 use crate::process::handle::Handle;
-use crate::process::owned::Owned;
 use crate::util::by_parts::{compare_by, debug_by};
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
@@ -121,49 +120,6 @@ pub(crate) unsafe fn name_of(context: &Context, function: CUfunction) -> Result<
 
 /// # The function and its attributes
 impl Function {
-    /// The function of a module with that name, which the driver is asked for once.
-    pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
-        let loaded = module.live()?;
-        let op = "cuModuleGetFunction";
-        let found = find_once(&loaded.functions, op, name, |symbol| {
-            let asked = loaded.context.ask(op, ptr::null_mut(), |raw| {
-                // SAFETY: the call writes one handle, to an exclusive borrow; the name is
-                // NUL-terminated and read during the call only; the caller holds the module, whose
-                // context is current.
-                unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
-            });
-            let names = || Self::names(loaded, LISTED).unwrap_or_default();
-            let raw = asked.map_err(|error| error.naming_one_of(name, names))?;
-            Ok(FoundFunction::new(raw, name))
-        })?;
-        Ok(Self::of(found, &loaded.context, Code::Module(module.clone())))
-    }
-
-    /// All functions of a module.
-    pub(super) fn all(module: &Arc<Owned<Loaded>>) -> Result<Vec<Self>> {
-        let (names, _) = Self::names(module.live()?, usize::MAX)?;
-        // Loads them, which listing them does not.
-        names.iter().map(|name| Self::find(module, name)).collect()
-    }
-
-    /// The names of the first functions of a module, which the caller holds, and how many it has.
-    fn names(loaded: &Loaded, most: usize) -> Result<(Vec<String>, usize)> {
-        let (context, raw) = (&loaded.context, loaded.raw.0);
-        let _entered = context.enter_briefly()?;
-        let count: u32 = asked("cuModuleGetFunctionCount", 0, |count| {
-            // SAFETY: the call writes one number, to an exclusive borrow; the caller holds the module.
-            unsafe { cu::cuModuleGetFunctionCount(count, raw) }
-        })?;
-        let mut list = vec![ptr::null_mut(); most.min(count as usize)];
-        let (first, len) = (list.as_mut_ptr(), list.len() as u32);
-        // SAFETY: the list has room for `len` functions; the caller holds the module.
-        let code = unsafe { cu::cuModuleEnumerateFunctions(first, len, raw) };
-        check("cuModuleEnumerateFunctions", code)?;
-        // SAFETY: a function of the module, which the caller holds.
-        let names = list.into_iter().map(|raw| unsafe { name_of(context, raw) });
-        Ok((names.collect::<Result<_>>()?, count as usize))
-    }
-
     /// The function of `code` that was found in `context`.
     pub(super) fn of(found: Arc<FoundFunction>, context: &Context, code: Code) -> Self {
         Self { found, context: context.clone(), code }

@@ -1,6 +1,7 @@
 //! Options of the driver's compiler, and its answers.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::time::Duration;
 
@@ -192,24 +193,18 @@ impl JitOptions {
 
     /// The arguments of one call of the compiler.
     pub(super) fn prepare(&self) -> JitCall {
-        let mut call = JitCall {
-            keys: Vec::with_capacity(self.pairs.len() + 5),
-            values: Vec::with_capacity(self.pairs.len() + 5),
-            info: vec![0; LOG],
-            errors: vec![0; LOG],
-        };
+        let (mut info, mut errors, size) = (vec![0; LOG], vec![0; LOG], number(LOG as u32));
         // The outputs first, so that their positions are known.
-        call.push(cuda_sys::CU_JIT_WALL_TIME, ptr::null_mut());
-        let (info, errors) = (call.info.as_mut_ptr(), call.errors.as_mut_ptr());
-        let size = number(LOG as u32);
-        call.push(cuda_sys::CU_JIT_INFO_LOG_BUFFER, info.cast());
-        call.push(cuda_sys::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, size);
-        call.push(cuda_sys::CU_JIT_ERROR_LOG_BUFFER, errors.cast());
-        call.push(cuda_sys::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, size);
-        for &(key, value) in &self.pairs {
-            call.push(key, number(value));
-        }
-        call
+        let outputs = [
+            (cuda_sys::CU_JIT_WALL_TIME, ptr::null_mut()),
+            (cuda_sys::CU_JIT_INFO_LOG_BUFFER, info.as_mut_ptr().cast()),
+            (cuda_sys::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, size),
+            (cuda_sys::CU_JIT_ERROR_LOG_BUFFER, errors.as_mut_ptr().cast()),
+            (cuda_sys::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, size),
+        ];
+        let options = self.pairs.iter().map(|(key, value)| (*key, number(*value)));
+        let (keys, values) = outputs.into_iter().chain(options).unzip();
+        JitCall { keys, values, info, errors }
     }
 }
 
@@ -237,11 +232,6 @@ pub(super) struct JitOutcome {
 }
 
 impl JitCall {
-    fn push(&mut self, key: CUjit_option, value: *mut c_void) {
-        self.keys.push(key);
-        self.values.push(value);
-    }
-
     /// Pointers to keys and values, and their number, for as long as `self` exists. They are the
     /// vectors' own pointers, which stay valid while the vectors are read in between.
     pub(super) fn pairs(&mut self) -> (*mut CUjit_option, *mut *mut c_void, u32) {
@@ -264,9 +254,9 @@ impl JitCall {
 /// The buffers that the driver was given for its logs. CUDA does not document that it leaves them
 /// alone after the call, and it may compile more when code is first used: they stay until the code
 /// is unloaded.
-#[derive(Default)]
 pub(super) struct Outputs {
-    call: Option<JitCall>,
+    /// Leaked together with code that could not be unloaded.
+    call: Option<ManuallyDrop<JitCall>>,
     /// What was logged, and the time that was spent, when the code was loaded.
     pub(super) log: String,
     pub(super) wall_time: Duration,
@@ -283,24 +273,17 @@ impl Outputs {
     pub(super) fn of(op: &'static str, code: CUresult, call: JitCall) -> Result<Self> {
         let JitOutcome { info, errors, wall_time } = call.outcome();
         compiled(op, code, errors)?;
-        Ok(Self { call: Some(call), log: info, wall_time })
+        Ok(Self { call: Some(ManuallyDrop::new(call)), log: info, wall_time })
     }
 
     /// What was logged so far. Exclusive, so that no call that writes logs is in progress.
     pub(super) fn outcome(&mut self) -> JitOutcome {
-        self.call.as_ref().map(JitCall::outcome).unwrap_or_default()
+        self.call.as_ref().map(|call| call.outcome()).unwrap_or_default()
     }
 
     /// Frees the buffers after the code was unloaded.
     pub(super) fn free(&mut self) {
-        self.call = None;
-    }
-}
-
-impl Drop for Outputs {
-    /// Leaks them together with code that could not be unloaded.
-    fn drop(&mut self) {
-        std::mem::forget(self.call.take());
+        drop(self.call.take().map(ManuallyDrop::into_inner));
     }
 }
 

@@ -3,17 +3,12 @@
 
 use super::Function;
 use super::launch::argument::Reach;
-use crate::alloc::pitched::PitchedBuffer;
 use crate::error::{Error, LaunchError, Result};
-use crate::host::registered::Registered;
-use crate::host::stable_host::{StableHost, StableHostMut};
-use crate::memory::buffer::Buffer;
-use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::types::pod::Pod;
 
-/// Memory for a parameter that is declared as `&[T]`: `&buffer`, shared views, `&`[`SharedSlice`],
-/// `&` of an exclusive view. Sealed.
+/// Memory for a parameter that is declared as `&[T]`: `&buffer`, shared views, `&` of a
+/// [`SharedSlice`](crate::SharedSlice) or of an exclusive view. Sealed.
 ///
 /// ```
 /// use cuda_core::{Argument, DeviceBuffer, kernel};
@@ -64,29 +59,14 @@ impl<T: Pod> ByValue for T {}
 
 impl ByValue for bool {}
 
-trait Sealed {}
+/// Implemented here for views; for what views are made of, beside their use as arguments.
+pub(super) trait Sealed {}
 
-macro_rules! given {
-    ($([$($kind:tt)*] $memory:ty: $given:ident;)*) => {$(
-        impl<T: Pod, $($kind)*> Sealed for $memory {}
-        impl<T: Pod, $($kind)*> $given<T> for $memory {}
-    )*};
-}
+impl<T: Pod, M: Reach> Sealed for Slice<'_, T, M> {}
+impl<T: Pod, M: Reach> Reads<T> for Slice<'_, T, M> {}
 
-given! {
-    [M: Reach, X] &Buffer<T, M, X>: Reads;
-    [M: Reach] Slice<'_, T, M>: Reads;
-    [M: Reach] &Slice<'_, T, M>: Reads;
-    [M: Reach] &SliceMut<'_, T, M>: Reads;
-    [M: Reach] &SharedSlice<T, M>: Reads;
-    [] &PitchedBuffer<T>: Reads;
-    [] &mut PitchedBuffer<T>: Writes;
-    [H: StableHost<Element = T>] &Registered<H>: Reads;
-    [M: Reach, X] &mut Buffer<T, M, X>: Writes;
-    [M: Reach] SliceMut<'_, T, M>: Writes;
-    [M: Reach] &mut SliceMut<'_, T, M>: Writes;
-    [H: StableHostMut<Element = T>] &mut Registered<H>: Writes;
-}
+impl<T: Pod, M: Reach> Sealed for SliceMut<'_, T, M> {}
+impl<T: Pod, M: Reach> Writes<T> for SliceMut<'_, T, M> {}
 
 /// [`Function::check_parameters`] with the name and the size of each parameter.
 #[doc(hidden)]

@@ -2,15 +2,15 @@
 
 use std::ffi::c_void;
 use std::path::Path;
+use std::ptr;
 use std::sync::Arc;
 
 use cuda_sys::symbol as cu;
 
 use crate::context::Context;
-use crate::error::Result;
-use crate::module::code::ByName;
-use crate::module::code::Users;
-use crate::module::function::Function;
+use crate::error::{Result, asked, check};
+use crate::module::code::{ByName, Code, Users, find_once};
+use crate::module::function::{FoundFunction, Function, LISTED, name_of};
 use crate::module::jit::{JitOptions, Outputs};
 use crate::module::nvrtc::Cubin;
 use crate::module::{Loaded, Module, aligned, ptx_text, read_image};
@@ -192,7 +192,20 @@ impl Module {
     /// ```
     #[doc(alias("cuModuleGetFunction"))]
     pub fn function(&self, name: &str) -> Result<Function> {
-        Function::find(&self.0, name)
+        let op = "cuModuleGetFunction";
+        let loaded = self.0.live()?;
+        let found = find_once(&loaded.functions, op, name, |symbol| {
+            let asked = loaded.context.ask(op, ptr::null_mut(), |raw| {
+                // SAFETY: the call writes one handle, to an exclusive borrow; the name is
+                // NUL-terminated and read during the call only; the module is loaded, and its context
+                // is current.
+                unsafe { cu::cuModuleGetFunction(raw, loaded.raw.0, symbol.as_ptr()) }
+            });
+            let names = || loaded.names(LISTED).unwrap_or_default();
+            let raw = asked.map_err(|error| error.naming_one_of(name, names))?;
+            Ok(FoundFunction::new(raw, name))
+        })?;
+        Ok(Function::of(found, &loaded.context, Code::Module(self.0.clone())))
     }
 
     /// All kernels of the module, each with its [name](Function::name), in no particular order:
@@ -213,7 +226,9 @@ impl Module {
     /// ```
     #[doc(alias("cuModuleEnumerateFunctions", "cuModuleGetFunctionCount", "cuFuncGetName"))]
     pub fn functions(&self) -> Result<Vec<Function>> {
-        Function::all(&self.0)
+        let (names, _) = self.0.live()?.names(usize::MAX)?;
+        // Loads them, which listing them does not.
+        names.iter().map(|name| self.function(name)).collect()
     }
 
     /// # Safety
@@ -221,7 +236,7 @@ impl Module {
     /// image.
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuModuleLoadDataEx";
-        let mut raw = std::ptr::null_mut();
+        let mut raw = ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
         let code = context.relaxed(|| {
@@ -237,5 +252,24 @@ impl Module {
             functions: ByName::default(),
             outputs: Outputs::of(op, code, call)?,
         }))))
+    }
+}
+
+impl Loaded {
+    /// The names of the first functions, and how many there are: from CUDA 12.4 on.
+    fn names(&self, most: usize) -> Result<(Vec<String>, usize)> {
+        let _entered = self.context.enter_briefly()?;
+        let count: u32 = asked("cuModuleGetFunctionCount", 0, |count| {
+            // SAFETY: the call writes one number, to an exclusive borrow; the module is loaded.
+            unsafe { cu::cuModuleGetFunctionCount(count, self.raw.0) }
+        })?;
+        let mut list = vec![ptr::null_mut(); most.min(count as usize)];
+        let (first, len) = (list.as_mut_ptr(), list.len() as u32);
+        // SAFETY: the list has room for `len` functions; the module is loaded.
+        let code = unsafe { cu::cuModuleEnumerateFunctions(first, len, self.raw.0) };
+        check("cuModuleEnumerateFunctions", code)?;
+        // SAFETY: a function of the module, which is loaded.
+        let names = list.into_iter().map(|raw| unsafe { name_of(&self.context, raw) });
+        Ok((names.collect::<Result<_>>()?, count as usize))
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
-use crate::timeline::recording::{CapturedPart, Recording};
+use crate::timeline::recording::{CapturedPart, GraphTraits, Recording};
 use crate::util::inline_vec::InlineVec;
 
 /// An operation of one rank.
@@ -240,6 +240,7 @@ impl<'a> Call<'a> {
         if let Some(recording) = bound.timeline().recording() {
             // Before NCCL knows of the graph.
             recording.keep_once(Arc::as_ptr(self.joined).addr(), || self.joined.clone());
+            recording.note_trait(GraphTraits::RANKS);
         }
         Ok(bound)
     }

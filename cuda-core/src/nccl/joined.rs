@@ -280,35 +280,21 @@ pub(super) type HeldRanks<'a> = OwningInlineVec<LockedRank<'a>, 8>;
 #[inline]
 pub(super) fn hold_all<'a>(
     op: &'static str,
-    all: impl Iterator<Item = &'a Arc<Joined>> + Clone,
+    all: impl Iterator<Item = &'a Arc<Joined>>,
     held: &mut HeldRanks<'a>,
 ) -> Result<()> {
-    let mut last = ptr::null();
-    for joined in all.clone() {
+    let mut listed = InlineVec::<_, 8>::new();
+    all.for_each(|joined| listed.push(|| joined));
+    let (listed, mut last) = (listed.as_mut_slice(), ptr::null());
+    if !listed.is_sorted_by_key(|joined| Arc::as_ptr(joined)) {
+        listed.sort_unstable_by_key(|joined| Arc::as_ptr(joined));
+    }
+    for joined in listed {
         let next = Arc::as_ptr(joined);
-        if next < last {
-            *held = HeldRanks::new();
-            return hold_sorted(op, all.collect(), held);
-        }
         if next != last {
             held.push(joined.hold(op)?);
         }
         last = next;
-    }
-    Ok(())
-}
-
-/// [`hold_all`] for communicators that come in another order.
-#[cold]
-fn hold_sorted<'a>(
-    op: &'static str,
-    mut all: Vec<&'a Arc<Joined>>,
-    held: &mut HeldRanks<'a>,
-) -> Result<()> {
-    all.sort_unstable_by_key(|joined| Arc::as_ptr(joined));
-    all.dedup_by_key(|joined| Arc::as_ptr(joined));
-    for joined in all {
-        held.push(joined.hold(op)?);
     }
     Ok(())
 }
@@ -380,14 +366,6 @@ impl KeptAlive for Arc<Joined> {
     /// Freeing the communicator waits for the launch.
     fn note_last_launch(&self, mark: &Mark) -> bool {
         self.note_use(&mark.timeline, mark.seq);
-        true
-    }
-
-    fn may_end(&self) -> bool {
-        true
-    }
-
-    fn is_rank(&self) -> bool {
         true
     }
 

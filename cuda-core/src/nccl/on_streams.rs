@@ -94,8 +94,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let mut pairs = self.pairs("ncclAllReduce", sources, destinations)?;
-        self.each("ncclAllReduce", taken(&mut pairs), |rank, (from, to)| {
+        self.each_pair("ncclAllReduce", sources, destinations, |rank, (from, to)| {
             rank.all_reduce(from, to, reduction)
         })
     }
@@ -211,8 +210,9 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        let mut pairs = self.pairs("ncclAllGather", sources, destinations)?;
-        self.each("ncclAllGather", taken(&mut pairs), |rank, (from, to)| rank.all_gather(from, to))
+        self.each_pair("ncclAllGather", sources, destinations, |rank, (from, to)| {
+            rank.all_gather(from, to)
+        })
     }
 
     /// [`OnStream::all_gather_in_place`] at all ranks: `ncclAllGather`.
@@ -248,8 +248,7 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
         reduction: Reduction<T>,
     ) -> Result<()> {
-        let mut pairs = self.pairs("ncclReduceScatter", sources, destinations)?;
-        self.each("ncclReduceScatter", taken(&mut pairs), |rank, (from, to)| {
+        self.each_pair("ncclReduceScatter", sources, destinations, |rank, (from, to)| {
             rank.reduce_scatter(from, to, reduction)
         })
     }
@@ -279,8 +278,9 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
     ) -> Result<()> {
-        let mut pairs = self.pairs("ncclSend", sources, destinations)?;
-        self.each("ncclSend", taken(&mut pairs), |rank, (from, to)| rank.all_to_all(from, to))
+        self.each_pair("ncclSend", sources, destinations, |rank, (from, to)| {
+            rank.all_to_all(from, to)
+        })
     }
 
     /// Copies between ranks, all at once: each from a source, given with the rank that has it, to a
@@ -332,22 +332,22 @@ impl<'a, G: AddTo<'a>> OnStreams<'a, G> {
         })
     }
 
-    /// A source and a destination for each rank.
+    /// [`Self::each`] with a source and a destination for each rank.
     #[inline]
-    fn pairs<T: Element>(
-        &self,
+    fn each_pair<T: Element>(
+        self,
         op: &'static str,
         sources: impl IntoIterator<Item = impl IntoView<DeviceSlice<'a, T>>>,
         destinations: impl IntoIterator<Item = impl IntoView<DeviceSliceMut<'a, T>>>,
-    ) -> Result<PerRank<(DeviceSlice<'a, T>, DeviceSliceMut<'a, T>)>> {
+        describe: impl FnMut(
+            OnStream<'_, 'a>,
+            (DeviceSlice<'a, T>, DeviceSliceMut<'a, T>),
+        ) -> Result<()>,
+    ) -> Result<()> {
         let (mut sources, mut destinations) = (listed(sources), listed(destinations));
         self.ranks.one_each(op, destinations.as_slice().len(), "destination")?;
         self.ranks.one_each(op, sources.as_slice().len(), "source")?;
-        let mut pairs = PerRank::new();
-        for pair in taken(&mut sources).zip(taken(&mut destinations)) {
-            pairs.push(|| Some(pair));
-        }
-        Ok(pairs)
+        self.each(op, taken(&mut sources).zip(taken(&mut destinations)), describe)
     }
 
     /// Describes an operation of each rank with its memory, and enqueues them together if they match.

@@ -191,10 +191,9 @@ impl Communicator {
         mut buffer: Buffer<T, DeviceMemory, X>,
     ) -> Result<RegisteredBuffer<T>, Rejected<Buffer<T, DeviceMemory, X>>> {
         let (len, bytes) = (buffer.len(), buffer.byte_len());
-        match self.0.register(&mut buffer.storage, bytes) {
-            Ok(()) => Ok(Buffer::with_extra(buffer.storage, len, Registration(()))),
-            Err(error) => Err(Rejected::new(error, buffer)),
-        }
+        let registered = self.0.register(&mut buffer.storage, bytes);
+        let ((), buffer) = Rejected::unless(registered, buffer)?;
+        Ok(Buffer::with_extra(buffer.storage, len, Registration(())))
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::{driver, drop_hook};
-use crate::util::sync::lock;
+use crate::util::sync::{lock, thread_number, wait_while};
 
 /// The deferred part of a `Drop`.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -49,19 +49,14 @@ pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
 struct Reaper {
     jobs: VecDeque<Job>,
     /// The thread that takes jobs, also those that are queued from now on, until it finds the queue empty.
-    taker: Option<ThreadNumber>,
+    taker: Option<u64>,
     /// That thread may wait, and no other could be started: the next thread that ends a job takes its place.
     waits: bool,
     /// A thread was started that has not looked yet whether another one takes jobs.
     starting: bool,
-    /// How many threads were started.
-    started: ThreadNumber,
     /// Those that run, and some that have ended.
     threads: Vec<JoinHandle<()>>,
 }
-
-/// A thread that runs deferred drops, or 0.
-type ThreadNumber = u64;
 
 /// Threads that wait at the same time in deferred drops; behind so many, later drops wait, too.
 const MOST: usize = 64;
@@ -71,13 +66,12 @@ static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
     taker: None,
     waits: false,
     starting: false,
-    started: 0,
     threads: Vec::new(),
 });
 
 thread_local! {
-    /// This thread, if it runs deferred drops.
-    static REAPS: Cell<ThreadNumber> = const { Cell::new(0) };
+    /// Whether this thread runs deferred drops.
+    static REAPS: Cell<bool> = const { Cell::new(false) };
     /// On a thread that calls a continuation: the rest of its task, unless handed over.
     static BEHIND: Cell<Option<Arc<dyn HandOver>>> = const { Cell::new(None) };
     /// Whether this thread is inside the [`Gate`].
@@ -91,15 +85,15 @@ impl Reaper {
             return Ok(());
         }
         self.threads.retain(|thread| !thread.is_finished());
-        let number = self.started + 1;
         let thread = std::thread::Builder::new().name("cuda-core drops".to_owned());
-        self.threads.push(thread.spawn(move || reap(number))?);
-        (self.started, self.starting) = (number, true);
+        self.threads.push(thread.spawn(reap)?);
+        self.starting = true;
         Ok(())
     }
 
     /// The next job for this thread, unless another one takes the jobs.
-    fn next(&mut self, thread: ThreadNumber) -> Option<Job> {
+    fn next(&mut self) -> Option<Job> {
+        let thread = thread_number();
         if self.taker.is_some_and(|taker| taker != thread) && !self.waits {
             return None;
         }
@@ -126,8 +120,7 @@ static GATE_CHANGED: Condvar = Condvar::new();
 impl Gate {
     /// Does not return once the process exits.
     fn enter() {
-        let gate = GATE_CHANGED.wait_while(lock(&GATE), |gate| gate.closed);
-        gate.unwrap_or_else(PoisonError::into_inner).inside += 1;
+        wait_while(&GATE_CHANGED, lock(&GATE), |gate| gate.closed).inside += 1;
         INSIDE.set(true);
     }
 
@@ -205,7 +198,7 @@ pub(crate) fn hand_over() {
         return;
     }
     let mut reaper = lock(&REAPER);
-    if reaper.taker != Some(REAPS.get()) {
+    if reaper.taker != Some(thread_number()) {
         return;
     }
     let running = reaper.threads.iter().filter(|thread| !thread.is_finished()).count();
@@ -217,11 +210,11 @@ pub(crate) fn hand_over() {
     }
 }
 
-fn reap(thread: ThreadNumber) {
-    REAPS.set(thread);
+fn reap() {
+    REAPS.set(true);
     lock(&REAPER).starting = false;
     loop {
-        let Some(job) = lock(&REAPER).next(thread) else {
+        let Some(job) = lock(&REAPER).next() else {
             return;
         };
         run(move || {
@@ -248,7 +241,7 @@ pub(crate) fn park() {
 
 /// Whether this thread runs deferred drops.
 pub(crate) fn is_reaper() -> bool {
-    REAPS.try_with(Cell::get).is_ok_and(|thread| thread != 0)
+    REAPS.try_with(Cell::get).unwrap_or(false)
 }
 
 /// Waits for the threads of deferred drops, as often as there are some.

@@ -10,11 +10,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use crate::error::Error;
 use crate::process::{driver, foreign_code};
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 /// One thing that a `Drop` could not do.
 ///
@@ -77,7 +78,7 @@ impl fmt::Display for DropFailure {
 pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 
 static FAILURES: AtomicU64 = AtomicU64::new(0);
-static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
+static HOOK: Mutex<Option<DropHook>> = Mutex::new(None);
 
 /// The number of times since the process began that a `Drop` of this crate failed, or a `close`
 /// failed so that the resource may be gone ([`Error::GivenUp`]). Failures while the process exits,
@@ -129,8 +130,7 @@ fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
     if driver::is_gone() {
         return None;
     }
-    let mut slot = HOOK.write().unwrap_or_else(PoisonError::into_inner);
-    std::mem::replace(&mut *slot, hook)
+    std::mem::replace(&mut *lock(&HOOK), hook)
 }
 
 /// Counts a failure and calls the hook, unless the driver is gone with the process.
@@ -139,7 +139,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
         return;
     }
     FAILURES.fetch_add(1, Ordering::Relaxed);
-    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let hook = lock(&HOOK).clone();
     if let Some(hook) = hook {
         let failure = DropFailure { resource, handle, bytes, error };
         foreign_code::after(move || hook(&failure));

@@ -116,10 +116,7 @@ pub(crate) fn give_fd(
     call: impl FnOnce(RawFd) -> CUresult,
 ) -> Result<(), Failed> {
     let Ok(duplicate) = fd.try_clone() else {
-        return Err(Failed::Refused(Error::Driver {
-            op,
-            code: cuda_sys::CUDA_ERROR_OPERATING_SYSTEM,
-        }));
+        return attempt(op, cuda_sys::CUDA_ERROR_OPERATING_SYSTEM);
     };
     let given = attempt(op, call(duplicate.as_raw_fd()));
     if !matches!(given, Err(Failed::Refused(_))) {

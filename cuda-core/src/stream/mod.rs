@@ -303,13 +303,11 @@ impl Stream {
     /// ```
     #[doc(alias("cuStreamDestroy", "cudaStreamDestroy"))]
     pub fn close(self) -> Result<(), Rejected<Self>> {
-        if let Err(error) = self.core.ensure() {
-            return Err(Rejected::new(error, self));
-        }
-        let core = self.core.clone();
+        let ((), this) = Rejected::unless(self.core.ensure(), self)?;
+        let core = this.core.clone();
         // Dropped first: what the stream cache keeps for its handles would otherwise keep the
         // stream alive.
-        drop(self);
+        drop(this);
         match Arc::try_unwrap(core) {
             Ok(core) => core.close().map_err(|rejected| rejected.map(Self::new)),
             Err(_shared) => Ok(()),

@@ -405,7 +405,7 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
 fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) {
     match retire(&timeline, raw) {
         Err(FailedRelease::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
-        Err(why) => drop_hook::report(Resource::Stream, raw.0.addr() as u64, 0, Some(why.into())),
+        Err(why) => drop_hook::report(Resource::Stream, raw.number(), 0, Some(why.into())),
         Ok(()) => {}
     }
     // This crate does not use the handle any more. The stream's owner is dropped before its

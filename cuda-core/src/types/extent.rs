@@ -96,19 +96,13 @@ impl fmt::Display for Extent {
     }
 }
 
-macro_rules! from_numbers {
-    ($($type:ident, $left_out:literal;)*) => {
-        from! {$(
-            [] usize => $type: |x| Self::new(x, $left_out, $left_out);
-            [] (usize, usize) => $type: |pair| Self::new(pair.0, pair.1, $left_out);
-            [] (usize, usize, usize) => $type: |all| Self::new(all.0, all.1, all.2);
-        )*}
-    };
-}
-
-from_numbers! {
-    Extent, 1;
-    Origin, 0;
+from! {
+    [] usize => Extent: |x| Self::new(x, 1, 1);
+    [] (usize, usize) => Extent: |pair| Self::new(pair.0, pair.1, 1);
+    [] (usize, usize, usize) => Extent: |all| Self::new(all.0, all.1, all.2);
+    [] usize => Origin: |x| Self::new(x, 0, 0);
+    [] (usize, usize) => Origin: |pair| Self::new(pair.0, pair.1, 0);
+    [] (usize, usize, usize) => Origin: |all| Self::new(all.0, all.1, all.2);
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Libraries that are searched for and loaded when first used.
 
-use std::ffi::OsString;
+use std::ffi::{OsString, c_void};
 use std::fmt::Write;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use cuda_sys::os::{self, Library};
@@ -32,29 +33,14 @@ macro_rules! functions {
             ) -> Result<Self, String> {
                 Ok(Self {
                     $($field: {
-                        let address = symbol($symbol);
-                        if address.is_null() {
-                            return Err(format!("it lacks {}", $symbol.to_string_lossy()));
-                        }
                         // SAFETY: the caller promises that an address which is not null is a
-                        // function of this signature; function pointers and data pointers have one
-                        // size on every platform that CUDA supports.
-                        unsafe {
-                            std::mem::transmute::<
-                                *const std::ffi::c_void,
-                                $crate::util::library::functions!(@type $arguments $($result)?),
-                            >(address)
-                        }
+                        // function of the field's signature.
+                        let found = unsafe { $crate::util::library::function(symbol($symbol)) };
+                        found.ok_or_else(|| format!("it lacks {}", $symbol.to_string_lossy()))?
                     },)*
                     $($($newer: {
-                        let address = symbol($newer_symbol);
-                        // SAFETY: as above; a null function pointer is `None`.
-                        unsafe {
-                            std::mem::transmute::<
-                                *const std::ffi::c_void,
-                                Option<$crate::util::library::functions!(@type $newer_arguments)>,
-                            >(address)
-                        }
+                        // SAFETY: as above.
+                        unsafe { $crate::util::library::function(symbol($newer_symbol)) }
                     },)*)?
                 })
             }
@@ -63,6 +49,16 @@ macro_rules! functions {
 }
 
 pub(crate) use functions;
+
+/// The function at this address; [`None`] for null.
+///
+/// # Safety
+/// `F` is a type of function pointers, and an address that is not null is a function of that type.
+pub(crate) unsafe fn function<F: Copy>(address: *const c_void) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
+    // SAFETY: not null, and so a function of that type, by the caller's promise; the sizes are equal.
+    (!address.is_null()).then(|| unsafe { mem::transmute_copy(&address) })
+}
 
 /// What `load` makes of the first library that it accepts, or what was tried, with the loader's
 /// answers.

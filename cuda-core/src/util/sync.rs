@@ -1,13 +1,26 @@
-//! Locks that ignore poisoning, and numbers of threads.
+//! Locks and waits that ignore poisoning, and numbers of threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Locks `mutex`. No code of this crate leaves a guarded value half changed when it unwinds, so a
 /// poisoned lock is still usable.
 #[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for as long as `condition` holds. Asks it again after each wait, also where the lock is poisoned:
+/// [`Condvar::wait_while`] then returns early.
+pub(crate) fn wait_while<'a, T>(
+    changed: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    condition: impl Fn(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    while condition(&mut guard) {
+        guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    }
+    guard
 }
 
 /// An id of the calling thread that no other thread of the process ever has.

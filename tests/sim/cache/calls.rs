@@ -1,6 +1,8 @@
 //! Driver calls: none on a hit.
 
-use cuda_core::{Allocator, CachingPool, Device, Error, Rejected, with_allocator};
+use cuda_core::{
+    Allocator, CachingPool, Device, Error, Rejected, pools::PoolLimit, with_allocator,
+};
 use cuda_sim::Fault;
 
 use super::*;
@@ -63,6 +65,23 @@ fn buffer_closed(buffer: DeviceBuffer<u8>) {
     if let Err(Rejected { error, .. }) = buffer.close() {
         panic!("unexpected error: {error}");
     }
+}
+
+#[test]
+fn h14_a_share_of_the_memory_is_asked_about_once() {
+    run(|session| {
+        let stream = Device::get(0)?.create_stream()?;
+        let pool = CachingPool::builder().limit(PoolLimit::Fraction(0.5)).build()?;
+        let first = alloc(&stream, &pool, 100)?;
+        let mark = session.mark();
+        let second = alloc(&stream, &pool, 3 << 20)?;
+        assert!(!session.names_since(mark).contains(&"cuDeviceTotalMem_v2"));
+        let mark = session.mark();
+        assert!(pool.usage(stream.device()).limit.is_some());
+        assert_eq!(session.names_since(mark), [""; 0]);
+        drop((first, second));
+        Ok(())
+    });
 }
 
 #[test]

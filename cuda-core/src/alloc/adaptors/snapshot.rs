@@ -1,7 +1,5 @@
 //! Allocated and cached memory, as JSON.
 
-use std::fmt::Write;
-
 use super::{Outstanding, Tracking};
 use crate::alloc::DeviceAllocator;
 use crate::alloc::caching::pool::CachingPool;
@@ -61,82 +59,65 @@ impl Snapshot {
     /// The snapshot as JSON: an object with `version`, which is 1, and this value's fields;
     /// addresses are strings such as `"0x7f2c14000000"`.
     pub fn to_json(&self) -> String {
-        let mut json = String::from("{\"version\":1,\"allocator\":");
-        string(&mut json, &self.allocator);
-        json.push_str(",\"outstanding\":");
-        list(&mut json, &self.outstanding, outstanding);
-        json.push_str(",\"segments\":");
-        list(&mut json, &self.segments, segment);
-        json.push_str("}\n");
-        json
+        let allocator = string(&self.allocator);
+        let outstanding = list(&self.outstanding, outstanding);
+        let segments = list(&self.segments, segment);
+        format!(
+            "{{\"version\":1,\"allocator\":{allocator},\"outstanding\":{outstanding},\
+             \"segments\":{segments}}}\n"
+        )
     }
 }
 
-fn outstanding(json: &mut String, block: &Outstanding) {
-    let Outstanding { number, address, bytes, stream, thread, .. } = block;
+fn outstanding(block: &Outstanding) -> String {
+    let Outstanding { number, address, bytes, stream, thread, backtrace, .. } = block;
     let device = block.device.ordinal();
-    // Writing to a string does not fail.
-    let _ = write!(
-        json,
+    let backtrace = backtrace.as_ref().map(|trace| string(&trace.to_string()));
+    let backtrace = backtrace.map_or_else(String::new, |text| format!(",\"backtrace\":{text}"));
+    format!(
         "{{\"number\":{number},\"address\":\"{address:#x}\",\"bytes\":{bytes},\"device\":{device},\
-         \"stream\":{stream},\"thread\":{thread}"
-    );
-    if let Some(backtrace) = &block.backtrace {
-        json.push_str(",\"backtrace\":");
-        string(json, &backtrace.to_string());
-    }
-    json.push('}');
+         \"stream\":{stream},\"thread\":{thread}{backtrace}}}"
+    )
 }
 
-fn segment(json: &mut String, segment: &CacheSegment) {
-    let CacheSegment { device, address, bytes, .. } = segment;
-    let _ = write!(
-        json,
-        "{{\"device\":{},\"address\":\"{address:#x}\",\"bytes\":{bytes},\"blocks\":",
-        device.ordinal()
-    );
-    list(json, &segment.blocks, block);
-    json.push('}');
+fn segment(segment: &CacheSegment) -> String {
+    let CacheSegment { address, bytes, .. } = segment;
+    let (device, blocks) = (segment.device.ordinal(), list(&segment.blocks, block));
+    format!(
+        "{{\"device\":{device},\"address\":\"{address:#x}\",\"bytes\":{bytes},\"blocks\":{blocks}}}"
+    )
 }
 
-fn block(json: &mut String, block: &CacheBlock) {
+fn block(block: &CacheBlock) -> String {
+    let CacheBlock { address, bytes, .. } = block;
     let state = match block.state {
         CacheBlockState::Used => "used",
         CacheBlockState::Free => "free",
         CacheBlockState::Pending => "pending",
     };
-    let _ = write!(
-        json,
-        "{{\"address\":\"{:#x}\",\"bytes\":{},\"state\":\"{state}\"}}",
-        block.address, block.bytes
-    );
+    format!("{{\"address\":\"{address:#x}\",\"bytes\":{bytes},\"state\":\"{state}\"}}")
 }
 
 /// An array with one element per line, so that people can read it, too.
-fn list<T>(json: &mut String, elements: &[T], mut element: impl FnMut(&mut String, &T)) {
-    json.push('[');
-    for (index, value) in elements.iter().enumerate() {
-        json.push_str(if index == 0 { "\n" } else { ",\n" });
-        element(json, value);
-    }
-    json.push(']');
+fn list<T>(elements: &[T], element: fn(&T) -> String) -> String {
+    let lines: Vec<_> = elements.iter().map(|value| format!("\n{}", element(value))).collect();
+    format!("[{}]", lines.join(","))
 }
 
 /// A string, escaped for JSON.
-fn string(json: &mut String, text: &str) {
-    json.push('"');
+fn string(text: &str) -> String {
+    let mut json = String::from("\"");
     for character in text.chars() {
         match character {
             '"' => json.push_str("\\\""),
             '\\' => json.push_str("\\\\"),
             '\n' => json.push_str("\\n"),
-            control if control < ' ' => {
-                let _ = write!(json, "\\u{:04x}", control as u32);
-            }
+            control if control < ' ' => json += &format!("\\u{:04x}", control as u32),
             other => json.push(other),
         }
     }
     json.push('"');
+    json
 }
 
 #[cfg(test)]
@@ -145,8 +126,7 @@ mod tests {
 
     #[test]
     fn strings_are_escaped() {
-        let mut json = String::new();
-        string(&mut json, "a \"b\"\\\n\t\u{1}ü");
+        let json = string("a \"b\"\\\n\t\u{1}ü");
         assert_eq!(json, "\"a \\\"b\\\"\\\\\\n\\u0009\\u0001ü\"");
     }
 }

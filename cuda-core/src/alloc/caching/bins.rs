@@ -6,11 +6,10 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use super::awaiting::Awaiting;
-use super::class;
 use super::heap::Heap;
 use super::segments::CacheBlockState;
+use super::{Home, class};
 use crate::timeline::Mark;
-use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
 
@@ -35,29 +34,23 @@ impl PoolUsage {
     }
 }
 
-/// A block that is not allocated. It carries the references that its next owner needs, so that
-/// handing it over touches no reference count: a hit writes no cache line that other streams'
-/// threads write.
+/// A block that is not allocated.
 pub(super) struct Cached {
     pub(super) address: CUdeviceptr,
-    pub(super) bytes: usize,
-    /// Index of its bin, by [`class::bin`].
-    pub(super) bin: usize,
     /// The point of the home stream's timeline after which other streams may use it.
     pub(super) mark: Mark,
-    pub(super) home: Arc<StreamCore>,
-    /// The heap it was cut from, unless that is the shared pool's.
-    pub(super) branch: Option<Arc<Heap>>,
+    pub(super) home: Home,
 }
 
 impl Cached {
     /// The heap it was cut from.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
-        self.branch.as_ref().or_else(|| self.home.stream_cache.heap.get())
+        self.home.branch.as_ref().or_else(|| self.home.core.stream_cache.heap.get())
     }
 
-    pub(super) fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
-        gone.push((self.home, self.branch));
+    /// Its home goes into `gone`: dropping that may destroy a stream or free memory of a pool.
+    pub(super) fn into_free(self, gone: &mut Vec<Home>) -> (CUdeviceptr, Mark) {
+        gone.push(self.home);
         (self.address, self.mark)
     }
 }
@@ -69,20 +62,17 @@ pub(super) struct Contents {
     pub(super) pending: Vec<(Cached, Fences)>,
 }
 
-/// What a block kept alive. Dropping the last reference destroys a stream or frees a pool's memory.
-pub(super) type Gone = (Arc<StreamCore>, Option<Arc<Heap>>);
-
 impl Bins {
     /// A block for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, needed: usize) -> Option<Cached> {
         let mut bin = class::bin(needed);
         let latest = self.bins.get(bin)?.last();
-        if latest.is_none_or(|block| block.bytes != needed) {
+        if latest.is_none_or(|block| block.home.bytes != needed) {
             bin = self.bring_forward(needed)?;
         }
         let block = self.bins.get_mut(bin)?.pop()?;
-        self.counts.allocate(block.bytes);
+        self.counts.allocate(block.home.bytes);
         Some(block)
     }
 
@@ -97,8 +87,8 @@ impl Bins {
         for at in class::bin(needed)..=class::bin(class::most(needed)) {
             let bin = self.bins.get_mut(at)?;
             let looked_at = bin.iter().enumerate().rev().take(LOOKS);
-            let serving = looked_at.filter(|(_, block)| class::fits(block.bytes, needed));
-            if let Some((best, _)) = serving.min_by_key(|(_, block)| block.bytes) {
+            let serving = looked_at.filter(|(_, block)| class::fits(block.home.bytes, needed));
+            if let Some((best, _)) = serving.min_by_key(|(_, block)| block.home.bytes) {
                 let last = bin.len() - 1;
                 bin.swap(last, best);
                 return Some(at);
@@ -110,7 +100,7 @@ impl Bins {
     /// Puts a block into its bin; returns it if the bins do not keep it.
     #[inline]
     pub(super) fn put(&mut self, block: Cached) -> Option<Cached> {
-        let bin = self.bins.get_mut(block.bin);
+        let bin = self.bins.get_mut(block.home.bin);
         if let Some(bin) = bin.filter(|bin| bin.len() < bin.capacity()) {
             bin.push(block);
             return None;
@@ -123,12 +113,12 @@ impl Bins {
     /// long-lived memory is not cut from a block that a larger request will need.
     #[cold]
     fn put_first(&mut self, block: Cached) -> Option<Cached> {
-        if block.bin >= class::BINS {
+        if block.home.bin >= class::BINS {
             return Some(block);
         }
         self.bins.resize_with(class::BINS, Vec::new);
-        let bin = &mut self.bins[block.bin];
-        if block.bytes <= class::SegmentKind::LARGEST_SMALL {
+        let bin = &mut self.bins[block.home.bin];
+        if block.home.bytes <= class::SegmentKind::LARGEST_SMALL {
             bin.push(block);
             return None;
         }
@@ -140,14 +130,14 @@ impl Bins {
 
     /// Keeps a block that other streams may still use.
     pub(super) fn put_behind(&mut self, block: Cached, fences: Fences) {
-        self.counts.pending += block.bytes;
+        self.counts.pending += block.home.bytes;
         self.pending.enter(block, fences);
     }
 
     /// The counters, and the blocks that the stream may use at once: summed on demand, so that a hit
     /// does not pay for a counter.
     pub(super) fn usage(&self) -> PoolUsage {
-        let free = || self.bins.iter().flatten().map(|block| block.bytes);
+        let free = || self.bins.iter().flatten().map(|block| block.home.bytes);
         PoolUsage { free: free().sum(), largest_free: free().max().unwrap_or(0), ..self.counts }
     }
 
@@ -169,7 +159,7 @@ impl Bins {
     /// [`take_reached`](Self::take_reached) for the given streams.
     pub(super) fn take_reached_of(&mut self, streams: &[u64]) -> Contents {
         let pending = self.pending.take_reached(streams);
-        self.counts.pending -= pending.iter().map(|(block, _)| block.bytes).sum::<usize>();
+        self.counts.pending -= pending.iter().map(|(block, _)| block.home.bytes).sum::<usize>();
         Contents { bins: Vec::new(), pending }
     }
 

@@ -431,7 +431,7 @@ impl Heap {
 
     /// The most bytes that the heap can ever hold.
     fn most(&self) -> Result<usize> {
-        let total = self.context.device().total_memory()?;
+        let total = self.context.device().known_memory()?;
         Ok(self.limit()?.map_or(total, |limit| limit.min(total)))
     }
 

@@ -240,7 +240,7 @@ impl Heap {
             return;
         };
         // A stream that has handles keeps all its small blocks in its stream cache.
-        let rest = match SegmentKind::of(block.bytes) {
+        let rest = match SegmentKind::of(block.home.bytes) {
             SegmentKind::Small => Rest::Stays,
             SegmentKind::Large => Rest::Joins,
         };

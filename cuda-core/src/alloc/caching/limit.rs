@@ -43,7 +43,7 @@ impl PoolLimit {
         Ok(match self {
             Self::None => None,
             Self::Bytes(bytes) => Some(bytes),
-            Self::Fraction(share) => Some((device.total_memory()? as f64 * share) as usize),
+            Self::Fraction(share) => Some((device.known_memory()? as f64 * share) as usize),
         })
     }
 

@@ -50,14 +50,16 @@ use heap::Heap;
 use pool::CachingPool;
 use stream_cache::StreamCache;
 
-/// The stream that a cached block was allocated on.
+/// Where a block is from. It has the references that the block's next owner needs, so that handing the
+/// block over touches no reference count: a hit writes no cache line that other streams' threads write.
 pub(crate) struct Home {
-    // INVARIANT: taken only by `take`, the last operation on a block.
-    core: ManuallyDrop<Arc<StreamCore>>,
+    /// The stream that it was allocated on.
+    core: Arc<StreamCore>,
     /// The heap it was cut from, unless that is the shared pool's.
     branch: Option<Arc<Heap>>,
     /// The size of the block: the request's, rounded.
     bytes: usize,
+    /// Index of its bin, by [`class::bin`].
     bin: usize,
 }
 
@@ -92,12 +94,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
         bytes,
         // Another stream may use it only after what its home stream did with it before.
         ledger: Ledger::after(0..bytes, cached.mark),
-        backing: DeviceBacking::Cached(Home {
-            core: ManuallyDrop::new(cached.home),
-            branch: cached.branch,
-            bytes: cached.bytes,
-            bin: cached.bin,
-        }),
+        backing: DeviceBacking::Cached(ManuallyDrop::new(cached.home)),
     }
 }
 
@@ -125,33 +122,21 @@ pub(crate) fn allocate(
         None => growth::allocate(heap, core, needed, requested)?,
     };
     core.stream_cache.with(heap, |bins| bins.counts.allocate(taken.bytes));
-    let cached = Cached {
-        address: taken.address,
+    let home = Home {
+        core: core.clone(),
+        branch: (!heap.settings.is_shared()).then(|| heap.clone()),
         bytes: taken.bytes,
         bin: class::bin(taken.bytes),
-        mark: core.timeline().at(taken.seq),
-        home: core.clone(),
-        branch: (!heap.settings.is_shared()).then(|| heap.clone()),
     };
-    Ok(block(cached, requested))
+    let mark = core.timeline().at(taken.seq);
+    Ok(block(Cached { address: taken.address, mark, home }, requested))
 }
 
-impl Home {
-    /// The block at `address`, which is this one's, as a cached one.
-    ///
-    /// # Safety
-    /// Nothing uses this value after this.
+impl Cached {
+    /// The block at `address`, which has this home and is now free.
     #[inline]
-    unsafe fn take(&mut self, address: CUdeviceptr, timeline: Arc<Timeline>) -> Cached {
-        Cached {
-            address,
-            bytes: self.bytes,
-            bin: self.bin,
-            mark: Mark { seq: timeline.issued(), timeline },
-            // SAFETY: by the caller's promise nothing takes it after this.
-            home: unsafe { ManuallyDrop::take(&mut self.core) },
-            branch: self.branch.take(),
-        }
+    fn new(address: CUdeviceptr, home: Home, timeline: Arc<Timeline>) -> Self {
+        Self { address, mark: Mark { seq: timeline.issued(), timeline }, home }
     }
 }
 
@@ -159,24 +144,29 @@ impl Home {
 /// given, may reuse it at once. No driver call.
 ///
 /// # Safety
-/// The block is neither used nor freed again after this.
+/// The block is neither used nor freed again after this, and `home` is not used.
 #[inline]
-pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Arc<Timeline>) {
-    // SAFETY: by the caller's promise nothing uses the block, and so its home, after this.
-    StreamCache::put(unsafe { home.take(address, timeline) });
+pub(crate) unsafe fn recycle(
+    address: CUdeviceptr,
+    home: &mut ManuallyDrop<Home>,
+    timeline: Arc<Timeline>,
+) {
+    // SAFETY: by the caller's promise nothing uses it after this.
+    let home = unsafe { ManuallyDrop::take(home) };
+    StreamCache::put(Cached::new(address, home, timeline));
 }
 
 /// [`recycle`] of a block that other streams may still use, up to the points in `fences`.
 ///
 /// # Safety
 /// That of [`recycle`].
-pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences) {
+pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut ManuallyDrop<Home>, fences: Fences) {
+    // SAFETY: by the caller's promise nothing uses it after this.
+    let home = unsafe { ManuallyDrop::take(home) };
     let timeline = home.core.timeline().clone();
-    if fences.is_empty() {
-        // SAFETY: what the caller promised is what `recycle` asks for: the block is neither used
-        // nor freed again after this.
-        return unsafe { recycle(address, home, timeline) };
+    let block = Cached::new(address, home, timeline);
+    match fences.is_empty() {
+        true => StreamCache::put(block),
+        false => StreamCache::put_behind(block, fences),
     }
-    // SAFETY: by the caller's promise nothing uses the block, and so its home, after this.
-    StreamCache::put_behind(unsafe { home.take(address, timeline) }, fences);
 }

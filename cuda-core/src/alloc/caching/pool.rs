@@ -19,6 +19,7 @@ use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
 use crate::types::usage::PoolUsage;
 use crate::util::by_parts::{compare_by, debug_by};
+use crate::util::setting;
 use crate::util::sync::lock;
 
 /// A pool of device memory that keeps freed blocks, in segments of its own.
@@ -85,7 +86,7 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
     }
     let make = || {
         let mut builder = CachingPool::builder();
-        if let Ok(limit) = std::env::var(LIMIT) {
+        if let Some(limit) = setting(LIMIT) {
             builder = builder.limit(PoolLimit::parse(LIMIT, &limit)?);
         }
         Ok(CachingPool::of(builder.into_settings(SHARED)))
@@ -163,7 +164,8 @@ impl CachingPool {
         })
     }
 
-    /// What the pool holds of a device's memory; all zero in a fork's child. No driver call.
+    /// What the pool holds of a device's memory; all zero in a fork's child. No driver call, unless the
+    /// limit was made a fraction since the pool grew: then `cuDeviceTotalMem_v2`, once for each device.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -270,14 +272,6 @@ impl CachingPool {
     }
 
     /// The heap that the stream's blocks come from. The shared pool's is kept alive by its streams.
-    fn heap_of(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
-        if self.0.settings.is_shared() {
-            return self.serve(core);
-        }
-        self.heap(core.context())
-    }
-
-    /// [`CachingPool::heap_of`] for a stream that caches blocks in its bins.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
         let serve = || {
             let heap = self.heap(core.context());
@@ -363,7 +357,7 @@ unsafe impl DeviceAllocator for CachingPool {
         if bytes > isize::MAX as usize {
             return Err(Error::SizeOverflow { len: bytes, element_size: 1 });
         }
-        let heap = self.heap_of(core);
+        let heap = self.serve(core);
         let needed = class::rounded(bytes.max(1));
         let taken = match heap.find(core, needed, LOOKED_AT) {
             Some(taken) => taken,
@@ -376,7 +370,7 @@ unsafe impl DeviceAllocator for CachingPool {
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         let core = stream.core();
         require_uncaptured(core, "CachingPool::deallocate")?;
-        let heap = self.heap_of(core);
+        let heap = self.serve(core);
         // A new point: events recorded before do not cover what the caller may have made the stream
         // wait for since.
         let seq = core.reach()?.count();

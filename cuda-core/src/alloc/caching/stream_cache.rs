@@ -147,7 +147,7 @@ impl StreamCache {
     /// the stream cache of that home stream.
     #[inline]
     pub(super) fn put(block: Cached) {
-        let core = Arc::as_ptr(&block.home);
+        let core = Arc::as_ptr(&block.home.core);
         // SAFETY: the reference in `block` keeps the stream alive while the lock is held: any
         // thread that takes the block out of the bins must hold the lock.
         let stream_cache = unsafe { &(*core).stream_cache };
@@ -166,7 +166,7 @@ impl StreamCache {
     /// Takes back a block that other streams may still use.
     #[cold]
     pub(super) fn put_behind(block: Cached, fences: Fences) {
-        let home = Arc::clone(&block.home);
+        let home = Arc::clone(&block.home.core);
         let Some(heap) = block.heap().cloned() else {
             return;
         };
@@ -205,8 +205,8 @@ impl CachedBlocks {
     #[inline]
     fn accept(&mut self, block: &Cached) -> Option<&mut Bins> {
         let open = self.open;
-        let bins = self.of(block.branch.as_deref())?;
-        bins.counts.used -= block.bytes;
+        let bins = self.of(block.home.branch.as_deref())?;
+        bins.counts.used -= block.home.bytes;
         open.then_some(bins)
     }
 

@@ -5,6 +5,7 @@ use std::ptr;
 use cuda_sys::{CUmemPool_attribute, symbol as cu};
 
 use super::memory_pool::MemoryPool;
+use crate::device::default_pool;
 use crate::error::{Result, asked, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::types::usage::PoolUsage;
@@ -178,14 +179,6 @@ impl MemoryPool {
     }
 
     fn set_bytes(&self, attribute: CUmemPool_attribute, bytes: usize) -> Result<()> {
-        let pool = self.live()?;
-        let mut value = bytes as u64;
-        let _relaxed = RelaxedCaptureMode::enter()?;
-        // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t, or an int, which
-        // little-endian machines, as all that CUDA supports are, have at the same address; the call
-        // reads it from a local that outlives it.
-        check("cuMemPoolSetAttribute", unsafe {
-            cu::cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())
-        })
+        default_pool::set_attribute(self.live()?, attribute, bytes as u64)
     }
 }

@@ -5,11 +5,11 @@
 //! two driver calls that revoke the access.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use crate::device::Device;
 use crate::process::foreign_code::DeferForeignCode;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, wait_while};
 
 /// Held while work between two devices is being enqueued, from before its driver call to after it.
 #[must_use = "the work is enqueued while this lives"]
@@ -37,8 +37,8 @@ pub(super) struct Before(u64);
 type Between = [Device; 2];
 
 /// What is known of the work between two devices.
+#[derive(Default)]
 struct Crossings {
-    between: Between,
     /// The number of enqueues that have begun, which is the next ticket.
     begun: u64,
     /// Tickets of those that have not ended.
@@ -51,7 +51,7 @@ struct Crossings {
 }
 
 /// One entry for each pair of devices between which there ever was work.
-static CROSSINGS: Mutex<Vec<Crossings>> = Mutex::new(Vec::new());
+static CROSSINGS: Mutex<Vec<(Between, Crossings)>> = Mutex::new(Vec::new());
 
 /// An enqueue has ended, or the gate has opened.
 static CHANGED: Condvar = Condvar::new();
@@ -74,20 +74,19 @@ fn between(one: Device, other: Device) -> Between {
 }
 
 /// The entry of two devices, created if needed.
-fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
-    let found = all.iter().position(|entry| entry.between == between);
+fn entry(all: &mut Vec<(Between, Crossings)>, between: Between) -> &mut Crossings {
+    let found = all.iter().position(|(known, _)| *known == between);
     let index = found.unwrap_or_else(|| {
-        all.push(Crossings {
-            between,
-            begun: 0,
-            under_way: Vec::new(),
-            closed: false,
-            by_graphs: false,
-            revoked: 0,
-        });
+        all.push((between, Crossings::default()));
         all.len() - 1
     });
-    &mut all[index]
+    &mut all[index].1
+}
+
+/// Makes a change of the entry that other threads may wait for.
+fn change(between: Between, change: impl FnOnce(&mut Crossings)) {
+    change(entry(&mut lock(&CROSSINGS), between));
+    CHANGED.notify_all();
 }
 
 /// Waits until `ready` accepts the entry, then runs `then` on it under the lock.
@@ -96,10 +95,7 @@ fn when<R>(
     ready: impl Fn(&Crossings) -> bool,
     then: impl FnOnce(&mut Crossings) -> R,
 ) -> R {
-    let mut all = lock(&CROSSINGS);
-    while !ready(entry(&mut all, between)) {
-        all = CHANGED.wait(all).unwrap_or_else(PoisonError::into_inner);
-    }
+    let mut all = wait_while(&CHANGED, lock(&CROSSINGS), |all| !ready(entry(all, between)));
     then(entry(&mut all, between))
 }
 
@@ -130,11 +126,7 @@ impl Crossing {
 
 impl Drop for Crossing {
     fn drop(&mut self) {
-        let mut all = lock(&CROSSINGS);
-        let under_way = &mut entry(&mut all, self.between).under_way;
-        under_way.retain(|&ticket| ticket != self.ticket);
-        drop(all);
-        CHANGED.notify_all();
+        change(self.between, |entry| entry.under_way.retain(|&ticket| ticket != self.ticket));
     }
 }
 
@@ -182,9 +174,6 @@ impl ClosedGate {
 
 impl Drop for ClosedGate {
     fn drop(&mut self) {
-        let mut all = lock(&CROSSINGS);
-        entry(&mut all, self.between).closed = false;
-        drop(all);
-        CHANGED.notify_all();
+        change(self.between, |entry| entry.closed = false);
     }
 }

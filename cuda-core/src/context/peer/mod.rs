@@ -101,9 +101,10 @@ impl Context {
     #[doc(alias("cudaDeviceEnablePeerAccess", "cudaMemPoolSetAccess"))]
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
         let (op, far) = ("cuCtxEnablePeerAccess", peer.live()?);
+        let (device, owner) = (self.device(), peer.device());
         let same =
             "both contexts are of the same device: access is given to another device's memory";
-        Error::unless(self.device() != peer.device(), op, same)?;
+        Error::unless(device != owner, op, same)?;
         let _changes = Changes::begin();
         let enabled = self.call(op, (), |()| {
             // SAFETY: `peer` is live; flags must be zero.
@@ -114,22 +115,12 @@ impl Context {
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
             other => other?,
         }
-        default_pool::set_access(
-            peer.device(),
-            self.device(),
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        )?;
+        default_pool::set_access(owner, device, cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
         let (context, far) = (self.address_space(), peer.address_space());
+        let (pool, ending) = (true, false);
         let mut enabled = lock(&ENABLED);
         enabled.retain(|access| !access.is_of(context, far));
-        enabled.push(ContextAccess {
-            context,
-            far,
-            device: self.device(),
-            peer: peer.device(),
-            pool: true,
-            ending: false,
-        });
+        enabled.push(ContextAccess { context, far, device, peer: owner, pool, ending });
         Ok(())
     }
 
@@ -156,9 +147,10 @@ impl Context {
     #[doc(alias("cudaDeviceDisablePeerAccess", "cudaMemPoolSetAccess"))]
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
+        let (to, owner) = (self.device(), peer.device());
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
         let _quiet = DeferForeignCode::begin();
-        let closed = close(self.device(), peer.device())?;
+        let closed = close(to, owner)?;
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &ContextAccess| access.is_of(spaces.0, spaces.1);
@@ -179,15 +171,10 @@ impl Context {
         if !was_none {
             disabled?;
         }
-        let needed_by_others =
-            lock(&ENABLED).iter().any(|access| access.opens_pool(self.device(), peer.device()));
-        let default = peer.device().default_pool()?;
-        if !needed_by_others && !default.is_some_and(|pool| is_open(pool, self.device())) {
-            default_pool::set_access(
-                peer.device(),
-                self.device(),
-                cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-            )?;
+        let needed_by_others = lock(&ENABLED).iter().any(|access| access.opens_pool(to, owner));
+        let open = |pool| lock(&OPEN_POOLS).contains(&OpenPool { pool, owner, to });
+        if !needed_by_others && !owner.default_pool()?.is_some_and(open) {
+            default_pool::set_access(owner, to, cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE)?;
         }
         lock(&ENABLED).retain(|access| !this(access));
         Ok(())
@@ -216,12 +203,11 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
         let before = gate::enqueued(device, peer);
-        let contexts = match gate::is_crossed_by_graphs(device, peer) {
-            true => context::all_known(),
-            false => context::known_on(&[device, peer]),
-        };
-        for context in contexts {
-            context.synchronize()?;
+        let by_graphs = gate::is_crossed_by_graphs(device, peer);
+        for context in context::all_known() {
+            if by_graphs || [device, peer].contains(&context.device()) {
+                context.synchronize()?;
+            }
         }
         if let Some(closed) = gate::close(device, peer, before) {
             return Ok(closed);
@@ -260,35 +246,30 @@ impl ContextAccess {
 static ENABLED: Mutex<Vec<ContextAccess>> = Mutex::new(Vec::new());
 
 /// A pool that was opened to another device by a call of its own.
+#[derive(PartialEq)]
 struct OpenPool {
     pool: RawPool,
     owner: Device,
     to: Device,
 }
 
-impl OpenPool {
-    fn is(&self, pool: RawPool, to: Device) -> bool {
-        self.pool.0 == pool.0 && self.to == to
-    }
-}
-
 static OPEN_POOLS: Mutex<Vec<OpenPool>> = Mutex::new(Vec::new());
 
 /// Notes that `owner`'s pool was opened to the other device.
 pub(crate) fn pool_opened(pool: RawPool, owner: Device, to: Device) {
-    let mut open = lock(&OPEN_POOLS);
-    if !open.iter().any(|known| known.is(pool, to)) {
-        open.push(OpenPool { pool, owner, to });
+    let (mut all, open) = (lock(&OPEN_POOLS), OpenPool { pool, owner, to });
+    if !all.contains(&open) {
+        all.push(open);
     }
 }
 
 /// Notes that `owner`'s pool was closed to the other device, and so to those contexts of that device which
 /// have access.
 pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
-    lock(&OPEN_POOLS).retain(|open| !open.is(pool, to));
+    lock(&OPEN_POOLS).retain(|open| *open != OpenPool { pool, owner, to });
     // Cached: the caller has the pool, so the owner's default pool was looked up before.
     let default = owner.default_pool().ok().flatten();
-    if default.is_some_and(|default| default.0 == pool.0) {
+    if default == Some(pool) {
         let opened = |access: &&mut ContextAccess| access.opens_pool(to, owner);
         for access in lock(&ENABLED).iter_mut().filter(opened) {
             access.pool = false;
@@ -296,14 +277,9 @@ pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
     }
 }
 
-/// Whether the pool was opened to the device by a call of its own.
-fn is_open(pool: RawPool, to: Device) -> bool {
-    lock(&OPEN_POOLS).iter().any(|open| open.is(pool, to))
-}
-
 /// To be called before the pool is destroyed.
 pub(crate) fn forget_pool(pool: RawPool) {
-    lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0);
+    lock(&OPEN_POOLS).retain(|open| open.pool != pool);
 }
 
 /// Memory of a device that other contexts and devices use only with access: devices to that of a

@@ -146,10 +146,8 @@ impl Tensor {
         shape: &[usize],
         strides: Option<&[usize]>,
     ) -> Result<Self, Rejected<Buffer<T, DeviceMemory, X>>> {
-        match extents(buffer.len(), shape, strides) {
-            Ok(extents) => Ok(Self::of(SharedSlice::<T>::from(buffer), extents, false)),
-            Err(error) => Err(Rejected::new(error, buffer)),
-        }
+        let (extents, buffer) = Rejected::unless(extents(buffer.len(), shape, strides), buffer)?;
+        Ok(Self::of(SharedSlice::<T>::from(buffer), extents, false))
     }
 
     /// [`Tensor::new`] for memory that this program goes on reading: read-only for the consumer,
@@ -231,10 +229,9 @@ impl Tensor {
     ) -> Result<NonNull<DLManagedTensor>, Rejected<Self>> {
         let why = "shared memory is read-only, which only the versioned struct can say: use \
                    `Tensor::into_raw`";
-        if let Err(error) = Error::unless(!self.read_only, INTO_RAW, why) {
-            return Err(Rejected::new(error, self));
-        }
-        self.hand_over(consumer, |dl_tensor, manager_ctx| {
+        let writable = Error::unless(!self.read_only, INTO_RAW, why);
+        let ((), this) = Rejected::unless(writable, self)?;
+        this.hand_over(consumer, |dl_tensor, manager_ctx| {
             let deleter = Some(delete::<DLManagedTensor> as _);
             DLManagedTensor { dl_tensor, manager_ctx, deleter }
         })

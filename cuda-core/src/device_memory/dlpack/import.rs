@@ -9,8 +9,8 @@ use crate::device_memory::foreign::kept_by;
 use crate::error::{Error, Rejected, Result};
 use crate::memory::device::{DeviceBuffer, NOWHERE};
 use crate::memory::shared::SharedSlice;
-use crate::memory::{byte_len, recast};
-use crate::process::contained::contain;
+use crate::memory::{byte_len, elements};
+use crate::process::contained::{Contained, ForeignOwner};
 use crate::process::{deferred, driver};
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
@@ -44,21 +44,19 @@ pub struct ImportedTensor {
 }
 
 /// Deletes the producer's struct when this is dropped.
-// INVARIANT: the tensor's deleter has not been called.
-struct OwnedTensor(RawTensor);
+struct OwnedTensor(Option<ForeignOwner>);
 
-/// The producer's struct.
-// INVARIANT: a live managed tensor until its deleter is called.
-#[derive(Clone, Copy)]
-enum RawTensor {
-    Versioned(NonNull<DLManagedTensorVersioned>),
-    Unversioned(NonNull<DLManagedTensor>),
+/// The producer's struct, of either version, and its deleter, which the drop calls.
+// INVARIANT: a live managed tensor, whose deleter has not been called.
+struct Managed<M> {
+    raw: NonNull<M>,
+    deleter: Option<unsafe extern "C" fn(*mut M)>,
 }
 
 // SAFETY: a tensor's deleter may be called by any thread: that is part of DLPack.
-unsafe impl Send for RawTensor {}
+unsafe impl<M> Send for Managed<M> {}
 // SAFETY: a shared reference reaches nothing.
-unsafe impl Sync for RawTensor {}
+unsafe impl<M> Sync for Managed<M> {}
 
 // SAFETY: `raw` and `stream` are `Send`; the pointers in `tensor` lead to numbers that DLPack forbids the
 // producer to change before the deleter is called, which happens when `raw` is dropped.
@@ -104,7 +102,9 @@ impl ImportedTensor {
         // SAFETY: as above.
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
         let read_only = flags & DLManagedTensorVersioned::READ_ONLY != 0;
-        Self::of(tensor, read_only, stream, RawTensor::Versioned(raw))
+        // SAFETY: as above.
+        let deleter = unsafe { (*raw.as_ptr()).deleter };
+        Self::of(tensor, read_only, stream, || Managed { raw, deleter })
     }
 
     /// [`ImportedTensor::from_raw`] for the struct before DLPack 1.0, from a capsule named
@@ -119,10 +119,18 @@ impl ImportedTensor {
         let raw = NonNull::new(raw).ok_or_else(null)?;
         // SAFETY: a live tensor, by the caller's promise.
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
-        Self::of(tensor, false, stream, RawTensor::Unversioned(raw))
+        // SAFETY: as above.
+        let deleter = unsafe { (*raw.as_ptr()).deleter };
+        Self::of(tensor, false, stream, || Managed { raw, deleter })
     }
 
-    fn of(tensor: DLTensor, read_only: bool, stream: &Stream, raw: RawTensor) -> Result<Self> {
+    /// `own` takes the tensor over, which on errors stays the caller's.
+    fn of<M: 'static>(
+        tensor: DLTensor,
+        read_only: bool,
+        stream: &Stream,
+        own: impl FnOnce() -> Managed<M>,
+    ) -> Result<Self> {
         // A use by another stream would wait for a point of the capture, and so join it.
         if let Some(recording) = stream.core().timeline().recording() {
             return Err(recording.refusal(FROM_RAW));
@@ -130,8 +138,8 @@ impl ImportedTensor {
         let is_shaped = tensor.ndim == 0 || (tensor.ndim > 0 && !tensor.shape.is_null());
         let shape = || numbers(&tensor, tensor.shape);
         if is_shaped && shape().iter().all(|length| *length >= 0) {
-            let (raw, stream) = (OwnedTensor(raw), stream.clone());
-            return Ok(Self { raw, tensor, read_only, stream });
+            let raw = OwnedTensor(Some(Contained::new(Box::new(own()))));
+            return Ok(Self { raw, tensor, read_only, stream: stream.clone() });
         }
         Err(Error::invalid(FROM_RAW, "the tensor's shape is null, or a length in it is negative"))
     }
@@ -203,10 +211,8 @@ impl ImportedTensor {
     /// ```
     pub fn into_buffer<T: TensorElement>(self) -> Result<DeviceBuffer<T>, Rejected<Self>> {
         let why = "the tensor is read-only: use `into_shared`";
-        match Error::unless(!self.read_only, INTO_BUFFER, why) {
-            Ok(()) => self.into_memory(),
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        let writable = Error::unless(!self.read_only, INTO_BUFFER, why);
+        Rejected::unless(writable, self)?.1.into_memory()
     }
 
     /// [`ImportedTensor::into_buffer`] for elements that are only read here, by any number of
@@ -219,12 +225,9 @@ impl ImportedTensor {
     }
 
     fn into_memory<T: TensorElement>(self) -> Result<DeviceBuffer<T>, Rejected<Self>> {
-        let (address, len, bytes) = match self.place::<T>() {
-            Ok(place) => place,
-            Err(error) => return Err(Rejected::new(error, self)),
-        };
+        let ((address, len, bytes), this) = Rejected::unless(self.place::<T>(), self)?;
         // The stream's handles are not kept.
-        let Self { raw, stream, .. } = self;
+        let Self { raw, stream, .. } = this;
         let (context, timeline) = (stream.context(), stream.core().timeline());
         if bytes == 0 {
             return Ok(kept_by(context, address, bytes, len, raw, None));
@@ -267,46 +270,26 @@ impl ImportedTensor {
             return Ok((NOWHERE, 0, 0));
         }
         let address = (data.addr() as u64).checked_add(byte_offset).filter(|_| !data.is_null());
-        match address {
-            None => Err(Error::invalid(INTO_BUFFER, "the elements have no address")),
-            Some(address) if address % align_of::<T>() as u64 != 0 => {
-                Err(recast::<T>(bytes, address))
-            }
-            Some(address) => Ok((address, len, bytes)),
-        }
+        let nowhere = || Error::invalid(INTO_BUFFER, "the elements have no address");
+        let address = address.ok_or_else(nowhere)?;
+        Ok((address, elements::<T>(bytes, address)?, bytes))
     }
 }
 
 impl Drop for OwnedTensor {
     fn drop(&mut self) {
-        let raw = self.0;
+        let owner = self.0.take();
         // In a fork's child, and at the end of the process, foreign code is not run; and a producer's may
         // call the driver.
-        // SAFETY: by the invariant the deleter has not been called; this value, which nothing uses after
-        // its end, is the only one that calls it.
-        deferred::run_or_defer(move || contain(|| unsafe { raw.delete() }));
+        deferred::run_or_defer(move || drop(owner));
     }
 }
 
-impl RawTensor {
-    /// # Safety
-    /// The deleter has not been called, and the tensor is not used afterwards.
-    unsafe fn delete(self) {
-        match self {
-            RawTensor::Versioned(raw) => {
-                // SAFETY: a live tensor, by the invariant.
-                if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
-                    // SAFETY: as above; called once, and the tensor is not used after.
-                    unsafe { deleter(raw.as_ptr()) };
-                }
-            }
-            RawTensor::Unversioned(raw) => {
-                // SAFETY: a live tensor, by the invariant.
-                if let Some(deleter) = unsafe { (*raw.as_ptr()).deleter } {
-                    // SAFETY: as above; called once, and the tensor is not used after.
-                    unsafe { deleter(raw.as_ptr()) };
-                }
-            }
+impl<M> Drop for Managed<M> {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.deleter {
+            // SAFETY: a live tensor, by the invariant; called once, and the tensor is not used after.
+            unsafe { deleter(self.raw.as_ptr()) };
         }
     }
 }

@@ -120,9 +120,6 @@ impl PhysicalMemory {
         size: usize,
         properties: &CUmemAllocationProp,
     ) -> Result<Self> {
-        if size == 0 {
-            return Ok(Self::own(context, 0, 0));
-        }
         let handle = context.allocate("cuMemCreate", size, 0, |handle| {
             // SAFETY: the call reads properties and writes one handle, both borrowed for longer than
             // it; flags must be zero.

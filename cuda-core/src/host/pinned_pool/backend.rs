@@ -1,10 +1,9 @@
 //! The choice of what allocates pinned memory.
 
-use std::env;
-use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::error::{Error, Result};
+use crate::util::setting;
 
 /// What allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
 ///
@@ -50,19 +49,13 @@ pub(super) fn is_driver() -> Result<bool> {
 
 #[cold]
 fn look_up() -> Result<bool> {
-    let value = parsed(env::var_os("CUDA_CORE_PINNED").as_deref())?;
+    let text = setting("CUDA_CORE_PINNED").unwrap_or_else(|| "slab".to_owned());
+    let value = match text.trim() {
+        "slab" => SLAB,
+        "driver" => DRIVER,
+        _ => return Err(Error::malformed("CUDA_CORE_PINNED", &text, "slab or driver")),
+    };
     // `PinnedPool::set_backend` may have been called meanwhile; it wins.
     let _ = BACKEND.compare_exchange(UNKNOWN, value, Ordering::Relaxed, Ordering::Relaxed);
     Ok(BACKEND.load(Ordering::Relaxed) == DRIVER)
-}
-
-fn parsed(setting: Option<&OsStr>) -> Result<u8> {
-    let Some(text) = setting else {
-        return Ok(SLAB);
-    };
-    match text.to_str().map(str::trim) {
-        Some("slab") => Ok(SLAB),
-        Some("driver") => Ok(DRIVER),
-        _ => Err(Error::malformed("CUDA_CORE_PINNED", &text.to_string_lossy(), "slab or driver")),
-    }
 }

@@ -6,7 +6,7 @@ use std::mem;
 use cuda_sys::CUdeviceptr;
 
 use super::PinnedChunk;
-use super::class::{CLASSES, Class};
+use super::class::{self, CLASSES};
 use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
@@ -40,7 +40,7 @@ pub(super) struct Cache {
 
 /// Chunks and slabs near one NUMA node.
 struct Shelf {
-    /// By [`Class::index`]; the last bin holds all large chunks.
+    /// By [`class::bin`]; the last bin holds all large chunks.
     bins: Vec<Bin>,
     /// The slabs, and the ranges they are cut into, by their addresses. A chunk is a taken range.
     space: Space,
@@ -82,9 +82,9 @@ impl Cache {
 
     /// An idle chunk of exactly this class.
     #[inline]
-    pub(super) fn pop(&mut self, node: NumaNode, class: Class) -> Option<PinnedChunk> {
+    pub(super) fn pop(&mut self, node: NumaNode, bin: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
-        let chunk = shelf.bins[class.index()].idle.pop()?;
+        let chunk = shelf.bins[bin].idle.pop()?;
         self.counts.hand_out(chunk.bytes);
         Some(chunk)
     }
@@ -102,7 +102,7 @@ impl Cache {
         if self.is_retired(&chunk) {
             return self.spent.push(fences);
         }
-        let (node, bin) = (chunk.node.index(), Class::of(chunk.bytes).index());
+        let (node, bin) = (chunk.node.index(), class::bin(chunk.bytes));
         self.settle(node, bin, FEW);
         if let Some(shelf) = self.shelves.get_mut(node) {
             shelf.bins[bin].pending.push_back((chunk, fences));
@@ -112,15 +112,15 @@ impl Cache {
     /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
     /// bin, or cut from a free range.
     pub(super) fn find(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        let class = Class::of(bytes);
-        self.settle(node.index(), class.index(), MANY);
-        self.pop(node, class).or_else(|| self.carve(node, bytes))
+        let bin = class::bin(bytes);
+        self.settle(node.index(), bin, MANY);
+        self.pop(node, bin).or_else(|| self.carve(node, bytes))
     }
 
     /// Cuts a chunk from the smallest range with room for it.
     fn carve(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
-        let range = shelf.space.take(NO_OWNER, Class::of(bytes).kind(), bytes)?;
+        let range = shelf.space.take(NO_OWNER, class::kind(bytes), bytes)?;
         let slab = self.slabs.iter().find(|slab| slab.has(range.address))?;
         self.counts.hand_out(bytes);
         Some(slab.chunk(&range))
@@ -179,9 +179,8 @@ impl Cache {
         let Some(shelf) = self.shelves.get_mut(chunk.node.index()) else {
             return;
         };
-        let class = Class::of(chunk.bytes);
-        match class.kind() {
-            SegmentKind::Small => shelf.bins[class.index()].idle.push(chunk),
+        match class::kind(chunk.bytes) {
+            SegmentKind::Small => shelf.bins[class::bin(chunk.bytes)].idle.push(chunk),
             SegmentKind::Large => shelf.space.give(chunk.address(), None),
         }
     }

@@ -16,28 +16,17 @@ const STEP: usize = 2 << 20;
 /// The number of classes; the index [`CLASSES`] itself stands for everything larger.
 pub(super) const CLASSES: usize = size_class::class_of(LARGEST, GRANULE);
 
-/// A set of sizes whose chunks are kept together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Class(usize);
+/// The bin of chunks for `bytes`, which are not zero: the index of their class.
+#[inline]
+pub(super) const fn bin(bytes: usize) -> usize {
+    if bytes > LARGEST { CLASSES } else { size_class::class_of(bytes - 1, GRANULE) }
+}
 
-impl Class {
-    /// The class of chunks for `bytes`, which are not zero.
-    #[inline]
-    pub(super) const fn of(bytes: usize) -> Self {
-        Self(if bytes > LARGEST { CLASSES } else { size_class::class_of(bytes - 1, GRANULE) })
-    }
-
-    #[inline]
-    pub(super) fn index(self) -> usize {
-        self.0
-    }
-
-    /// The kind of slab that such chunks are cut from: large ones have their own, since a small chunk
-    /// in the middle would split them.
-    #[inline]
-    pub(super) fn kind(self) -> SegmentKind {
-        if self.0 == CLASSES { SegmentKind::Large } else { SegmentKind::Small }
-    }
+/// The kind of slab that chunks for `bytes` are cut from: large ones have their own, since a small chunk
+/// in the middle would split them.
+#[inline]
+pub(super) const fn kind(bytes: usize) -> SegmentKind {
+    if bytes > LARGEST { SegmentKind::Large } else { SegmentKind::Small }
 }
 
 /// Size of the chunk for `bytes`, which are not zero and at most `isize::MAX`.
@@ -73,14 +62,14 @@ mod tests {
     #[test]
     fn a_class_is_one_size() {
         for bytes in sizes().filter(|bytes| *bytes <= LARGEST) {
-            let (class, size) = (Class::of(bytes), rounded(bytes));
-            assert_eq!(class, Class::of(size), "{bytes} and {size}");
-            assert!(class.index() < CLASSES && class.kind() == SegmentKind::Small, "{bytes}");
+            let (class, size) = (bin(bytes), rounded(bytes));
+            assert_eq!(class, bin(size), "{bytes} and {size}");
+            assert!(class < CLASSES && kind(bytes) == SegmentKind::Small, "{bytes}");
             if size < LARGEST {
-                assert_eq!(Class::of(size + 1).index(), class.index() + 1, "{size}");
+                assert_eq!(bin(size + 1), class + 1, "{size}");
             }
         }
-        assert_eq!(Class::of(1).index(), 0);
-        assert_eq!(Class::of(LARGEST + 1).kind(), SegmentKind::Large);
+        assert_eq!(bin(1), 0);
+        assert_eq!((bin(LARGEST + 1), kind(LARGEST + 1)), (CLASSES, SegmentKind::Large));
     }
 }

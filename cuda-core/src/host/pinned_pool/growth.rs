@@ -4,7 +4,7 @@ use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
 use super::cache::Cache;
-use super::class::{self, Class};
+use super::class;
 use super::host_mapping::UNIT;
 use super::node::NumaNode;
 use super::source::Slab;
@@ -31,7 +31,7 @@ impl Slabs {
     ) -> Result<PinnedChunk> {
         let bytes = class::rounded(asked);
         let primary = context.device().primary()?;
-        let kind = Class::of(bytes).kind();
+        let kind = class::kind(bytes);
         let least = bytes.next_multiple_of(UNIT);
         let turn = match self.turn.try_lock() {
             Ok(turn) => Some(turn),

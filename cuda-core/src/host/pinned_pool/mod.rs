@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use cuda_sys::CUdeviceptr;
 
 use cache::Cache;
-use class::Class;
 use node::NumaNode;
 
 use crate::context::Context;
@@ -153,7 +152,7 @@ impl Slabs {
     #[inline]
     pub(crate) fn take(&self, context: &Context, bytes: usize) -> Result<PinnedChunk> {
         let node = NumaNode::of(context.device());
-        if let Some(chunk) = lock(&self.cache).pop(node, Class::of(bytes)) {
+        if let Some(chunk) = lock(&self.cache).pop(node, class::bin(bytes)) {
             return Ok(chunk);
         }
         self.take_slowly(context, node, bytes)
@@ -207,7 +206,7 @@ impl Slabs {
 
     /// A chunk that the driver, when queried, reports to be done with.
     fn ask(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        let bin = Class::of(bytes).index();
+        let bin = class::bin(bytes);
         for _ in 0..ASKED_ABOUT {
             let (chunk, fences) = lock(&self.cache).take_pending(node.index(), bin)?;
             if self.ask_about(chunk, fences) {

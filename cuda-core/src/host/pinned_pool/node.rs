@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::OnceLock;
 
 use crate::device::Device;
 
@@ -17,8 +17,8 @@ const MOST: u8 = 64;
 /// Devices whose node is remembered.
 const DEVICES: usize = 64;
 
-/// By ordinal; zero if not looked up yet, otherwise one more than the [`NumaNode`].
-static KNOWN: [AtomicU8; DEVICES] = [const { AtomicU8::new(0) }; DEVICES];
+/// By ordinal.
+static KNOWN: [OnceLock<NumaNode>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
 impl NumaNode {
     /// The system does not report a node.
@@ -31,17 +31,8 @@ impl NumaNode {
     /// The node that the device is attached to.
     #[inline]
     pub(super) fn of(device: Device) -> Self {
-        let Some(known) = KNOWN.get(device.ordinal() as usize) else {
-            return Self::ANY;
-        };
-        match known.load(Ordering::Relaxed) {
-            0 => {
-                let node = Self::look_up(device);
-                known.store(node.0 + 1, Ordering::Relaxed);
-                node
-            }
-            node => Self(node - 1),
-        }
+        let known = KNOWN.get(device.ordinal() as usize);
+        known.map_or(Self::ANY, |known| *known.get_or_init(|| Self::look_up(device)))
     }
 
     /// Reads it from Linux's `sysfs`, by the device's PCI address.

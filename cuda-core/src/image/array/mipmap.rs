@@ -54,8 +54,7 @@ impl<T: Texel> MipmappedArray<T> {
     ) -> Result<Self> {
         driver::ensure()?;
         let op = "cuMipmappedArrayCreate";
-        flags.check(op)?;
-        shape.check::<T>(op)?;
+        shape.check::<T>(op, flags)?;
         let exist = (1..=shape.most_levels()).contains(&levels);
         let why = "a mipmap has at least one level, and its last is that of one texel";
         Error::unless(exist, op, why)?;

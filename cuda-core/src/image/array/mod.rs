@@ -202,11 +202,9 @@ impl<T: Texel> CudaArray<T> {
     #[doc(alias("cuArray3DCreate", "cudaMallocArray", "cudaMalloc3DArray"))]
     #[doc(alias("cuArrayCreate"))]
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
-        flags.check(OP)?;
         driver::ensure()?;
-        shape.check::<T>(OP)?;
+        let bytes = shape.check::<T>(OP, flags)?;
         let descriptor = shape.descriptor::<T>(flags);
-        let bytes = shape.extent().texels().unwrap_or(0) * size_of::<T>();
         let raw = context.allocate(OP, bytes, ptr::null_mut(), |raw| {
             // SAFETY: the call reads a description and writes one handle, both borrowed for longer
             // than it; a live context is current.

@@ -102,15 +102,6 @@ flags! {
     }
 }
 
-impl ArrayFlags {
-    /// Refuses flags that would make another kind of array, or one without memory.
-    pub(super) fn check(self, op: &'static str) -> Result<()> {
-        let known = Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER;
-        let why = "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither";
-        Error::unless(known.contains(self), op, why)
-    }
-}
-
 /// The driver's description of an array; see
 /// [`CudaArray::descriptor`](crate::image::CudaArray::descriptor).
 ///
@@ -188,16 +179,18 @@ impl ArrayShape {
         largest.checked_ilog2().map_or(0, |log| log + 1)
     }
 
-    /// Refuses shapes that no array can have.
-    pub(super) fn check<T: Texel>(self, op: &'static str) -> Result<()> {
+    /// The size in bytes. Refuses flags that would make another kind of array, or one without memory; and
+    /// shapes that no array can have.
+    pub(super) fn check<T: Texel>(self, op: &'static str, flags: ArrayFlags) -> Result<usize> {
+        let known = ArrayFlags::SURFACE_LOAD_STORE | ArrayFlags::TEXTURE_GATHER;
+        let why = "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither";
+        Error::unless(known.contains(flags), op, why)?;
         let extent = self.extent();
         Error::unless(!extent.is_empty(), op, "an array has at least one texel in each dimension")?;
         let texels = extent.texels().unwrap_or(usize::MAX);
-        let bytes = texels.checked_mul(size_of::<T>());
-        match bytes.filter(|bytes| *bytes <= isize::MAX as usize) {
-            Some(_) => Ok(()),
-            None => Err(Error::SizeOverflow { len: texels, element_size: size_of::<T>() }),
-        }
+        let bytes =
+            texels.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
+        bytes.ok_or(Error::SizeOverflow { len: texels, element_size: size_of::<T>() })
     }
 
     /// The description for `cuArray3DCreate`: zero for absent dimensions.

@@ -21,7 +21,7 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::shared::SharedSlice;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
-use crate::module::Function;
+use crate::module::{Function, kernel};
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{Condition, Reached, Recording};
 use crate::types::pod::{Pod, bytes_of};
@@ -195,10 +195,13 @@ memory! {
     [M: Reach, X] Option<&'a mut Buffer<T, M, X>>;
 }
 
-/// Memory as an argument: noted like the view that the method makes of it.
+/// Memory as an argument: noted like the view that the method makes of it, and what a typed kernel may do
+/// with it.
 macro_rules! viewed {
-    ($([$($kind:tt)*] $memory:ty: $view:ident;)*) => {$(
+    ($([$($kind:tt)*] $memory:ty: $view:ident, $given:ident;)*) => {$(
         memory! { [$($kind)*] $memory; }
+        impl<'a, T: Pod, $($kind)*> kernel::Sealed for $memory {}
+        impl<'a, T: Pod, $($kind)*> kernel::$given<T> for $memory {}
 
         impl<'a, T: Pod, $($kind)*> sealed::TouchMemory<'a> for $memory {
             #[inline]
@@ -210,16 +213,16 @@ macro_rules! viewed {
 }
 
 viewed! {
-    [M: Reach, X] &'a Buffer<T, M, X>: as_view;
-    [M: Reach, X] &'a mut Buffer<T, M, X>: as_view_mut;
-    [M: Reach] &'a Slice<'_, T, M>: clone;
-    [M: Reach] &'a SliceMut<'_, T, M>: as_view;
-    [M: Reach] &'a SharedSlice<T, M>: as_view;
-    [] &'a PitchedBuffer<T>: as_bytes;
-    [] &'a mut PitchedBuffer<T>: as_bytes_mut;
-    [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow;
-    [H: StableHost<Element = T>] &'a Registered<H>: as_view;
-    [H: StableHostMut<Element = T>] &'a mut Registered<H>: as_view_mut;
+    [M: Reach, X] &'a Buffer<T, M, X>: as_view, Reads;
+    [M: Reach, X] &'a mut Buffer<T, M, X>: as_view_mut, Writes;
+    [M: Reach] &'a Slice<'_, T, M>: clone, Reads;
+    [M: Reach] &'a SliceMut<'_, T, M>: as_view, Reads;
+    [M: Reach] &'a SharedSlice<T, M>: as_view, Reads;
+    [] &'a PitchedBuffer<T>: as_bytes, Reads;
+    [] &'a mut PitchedBuffer<T>: as_bytes_mut, Writes;
+    [M: Reach] &'a mut SliceMut<'_, T, M>: reborrow, Writes;
+    [H: StableHost<Element = T>] &'a Registered<H>: as_view, Reads;
+    [H: StableHostMut<Element = T>] &'a mut Registered<H>: as_view_mut, Writes;
 }
 
 impl<'a, K: ObjectKind> sealed::PushArgument<'a> for BoundObject<'a, K> {
@@ -309,6 +312,7 @@ impl Arguments {
     }
 
     /// The number of arguments.
+    #[inline]
     pub(super) fn count(&self) -> usize {
         self.places.as_slice().len()
     }
@@ -335,30 +339,24 @@ pub struct Touched<'a> {
     touches: InlineVec<Touch<'a>, 8>,
     /// The stream's context.
     context: &'a Context,
-    /// Memory of other devices, to which the context needs access.
-    far: Vec<ByParameter<Confined>>,
+    /// Memory of other devices, to which the context needs access, each with its first parameter.
+    far: Vec<(Confined, Parameter)>,
     /// The captures of the conditions that the kernel may set.
     conditions: Vec<u64>,
-    /// Why some memory cannot be reached.
-    error: Option<Box<ByParameter<Error>>>,
-    /// Whether one of the two has an entry whose parameter is not known yet.
-    pub(super) unnamed: bool,
+    /// Why some memory cannot be reached, and its parameter.
+    error: Option<Box<(Error, Parameter)>>,
+    /// The argument that is being added.
+    pub(super) by: Parameter,
 }
 
 /// The number of a parameter, from zero on; [`None`] for memory that is no argument.
 type Parameter = Option<usize>;
 
-/// Something with the parameter by which the launch was given it, once that is known.
-struct ByParameter<T> {
-    what: T,
-    by: Option<Parameter>,
-}
-
 /// How errors name an argument.
 #[cold]
-fn named(by: Option<Parameter>, function: &Function) -> Cow<'static, str> {
+fn named(by: Parameter, function: &Function) -> Cow<'static, str> {
     let kernel = function.name();
-    match by.flatten() {
+    match by {
         Some(index) => format!("argument {index} of `{kernel}`").into(),
         None => format!("memory that `{kernel}` uses").into(),
     }
@@ -377,7 +375,7 @@ impl<'a> Touched<'a> {
             far: Vec::new(),
             conditions: Vec::new(),
             error: None,
-            unnamed: false,
+            by: None,
         }
     }
 
@@ -400,9 +398,8 @@ impl<'a> Touched<'a> {
     fn far(&mut self, memory: Confined) {
         if memory.device == self.device() {
             self.fail(wrong_context());
-        } else if self.far.iter().all(|far| far.what != memory) {
-            self.far.push(ByParameter { what: memory, by: None });
-            self.unnamed = true;
+        } else if self.far.iter().all(|(far, _)| *far != memory) {
+            self.far.push((memory, self.by));
         }
     }
 
@@ -427,18 +424,8 @@ impl<'a> Touched<'a> {
 
     #[cold]
     fn fail(&mut self, error: Error) {
-        self.error.get_or_insert_with(|| Box::new(ByParameter { what: error, by: None }));
-        self.unnamed = true;
-    }
-
-    /// Names the parameter by which the launch was given what has none yet.
-    #[cold]
-    pub(super) fn name(&mut self, parameter: Parameter) {
-        self.unnamed = false;
-        let far = self.far.iter_mut().map(|far| &mut far.by);
-        for by in far.chain(self.error.iter_mut().map(|error| &mut error.by)) {
-            by.get_or_insert(parameter);
-        }
+        let by = self.by;
+        self.error.get_or_insert_with(|| Box::new((error, by)));
     }
 
     /// To be held while the launch is enqueued, so that the access it needs to other devices'
@@ -467,19 +454,19 @@ impl<'a> Touched<'a> {
 
     /// Notes in a capture what the launch reaches by that access. To be called while it [crosses](Self::cross).
     pub(super) fn note_reached(&self, recording: &Recording) {
-        for far in &self.far {
-            recording.note_reached(Reached::captured(self.context, far.what));
+        for (far, _) in &self.far {
+            recording.note_reached(Reached::captured(self.context, *far));
         }
     }
 
     #[cold]
     fn cross_all(&self, function: &Function) -> Result<Vec<Crossing>> {
-        let crossing = |far: &ByParameter<Confined>| {
-            let crossing = peer::crossing(self.device(), far.what.device);
-            if peer::has_access(self.context, far.what) {
+        let crossing = |&(far, by): &(Confined, Parameter)| {
+            let crossing = peer::crossing(self.device(), far.device);
+            if peer::has_access(self.context, far) {
                 return Ok(crossing);
             }
-            Err(self.wrong(far.what.device).of_argument(named(far.by, function)))
+            Err(self.wrong(far.device).of_argument(named(by, function)))
         };
         self.far.iter().map(crossing).collect()
     }
@@ -487,9 +474,9 @@ impl<'a> Touched<'a> {
     /// Refuses a launch that was given memory which its device cannot reach.
     #[inline]
     pub(super) fn check(&self, function: &Function) -> Result<()> {
-        match &self.error {
+        match self.error.as_deref() {
             None => Ok(()),
-            Some(error) => Err(error.what.clone().of_argument(named(error.by, function))),
+            Some((error, by)) => Err(error.clone().of_argument(named(*by, function))),
         }
     }
 

@@ -45,15 +45,10 @@ unsafe impl Sync for Attributes {}
 impl Attributes {
     pub(super) const NONE: Self = Self(Vec::new());
 
-    /// Sets an attribute. Its value begins with `words`, whatever the attribute's type.
+    /// Sets an attribute. Its value begins with these words, whatever the attribute's type.
     fn set(&mut self, id: CUlaunchAttributeID, words: [u32; 3]) {
         let mut value = CUlaunchAttributeValue::default();
-        let bytes = words.map(u32::to_ne_bytes);
-        let mut pad = [0; 64];
-        for (place, byte) in pad.iter_mut().zip(bytes.iter().flatten()) {
-            *place = *byte as _;
-        }
-        value.pad = pad;
+        [value.clusterDim.x, value.clusterDim.y, value.clusterDim.z] = words;
         match self.0.iter_mut().find(|attribute| attribute.id == id) {
             Some(attribute) => attribute.value = value,
             None => self.0.push(CUlaunchAttribute { id, value, ..Default::default() }),
@@ -63,10 +58,9 @@ impl Attributes {
     /// The first words of an attribute's value, if it is set.
     pub(super) fn get(&self, id: CUlaunchAttributeID) -> Option<[u32; 3]> {
         let attribute = self.0.iter().find(|attribute| attribute.id == id)?;
-        // SAFETY: `set` wrote each attribute by its `pad`, all of it.
-        let pad = unsafe { attribute.value.pad };
-        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| pad[4 * at + i] as u8));
-        Some([word(0), word(1), word(2)])
+        // SAFETY: `set` wrote each attribute by its `clusterDim`.
+        let first = unsafe { attribute.value.clusterDim };
+        Some([first.x, first.y, first.z])
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [CUlaunchAttribute] {

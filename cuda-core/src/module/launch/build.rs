@@ -1,7 +1,7 @@
 //! The shape and the arguments of a launch.
 
 use super::argument::sealed::{PushArgument as _, TouchMemory as _};
-use super::{Argument, DeviceVisible, Dimensions, Launch};
+use super::{Argument, DeviceVisible, Dimensions, Launch, Prepared};
 use crate::stream::{Stream, StreamKind};
 
 /// Threads per block that [`Launch::elements`] and [`Launch::elements_2d`] choose: whole warps, side by
@@ -135,11 +135,9 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn arg<A: Argument<'a>>(mut self, argument: A) -> Self {
-        let prepared = &mut *self.prepared;
-        argument.into_argument().push(&mut prepared.arguments, &mut prepared.touched);
-        if prepared.touched.unnamed {
-            prepared.touched.name(Some(prepared.arguments.count() - 1));
-        }
+        let Prepared { arguments, touched, .. } = &mut *self.prepared;
+        touched.by = Some(arguments.count());
+        argument.into_argument().push(arguments, touched);
         self
     }
 
@@ -158,10 +156,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     where
         A: Argument<'a, As: DeviceVisible<'a>>,
     {
+        self.prepared.touched.by = None;
         memory.into_argument().touch(&mut self.prepared.touched);
-        if self.prepared.touched.unnamed {
-            self.prepared.touched.name(None);
-        }
         self
     }
 }

@@ -1,55 +1,13 @@
 //! Limits of a launch, known before any driver call.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX_DYNAMIC;
 
 use super::Dimensions;
-use crate::device::{Device, LaunchBounds};
+use crate::device::limits::DeviceLimits;
 use crate::error::{Error, LaunchError, NOT_ALLOWED_YET, Result};
 use crate::module::Function;
-use crate::util::pocket::Pocket;
-
-/// Limits of a device: the same for all its kernels.
-pub(crate) struct DeviceLimits {
-    grid: Dimensions,
-    block: Dimensions,
-    /// Shared memory that a block can be allowed to have, in bytes.
-    shared: usize,
-}
-
-impl Pocket for LaunchBounds {
-    type Content = OnceLock<DeviceLimits>;
-}
-
-impl DeviceLimits {
-    /// Queried from the driver once for a device.
-    fn of(device: Device) -> Result<&'static Self> {
-        let known = device.launch_bounds_pocket();
-        if let Some(limits) = known.get() {
-            return Ok(limits);
-        }
-        let attributes = device.attributes();
-        let limits = Self {
-            grid: Dimensions {
-                x: attributes.max_grid_dim_x()?,
-                y: attributes.max_grid_dim_y()?,
-                z: attributes.max_grid_dim_z()?,
-            },
-            block: Dimensions {
-                x: attributes.max_block_dim_x()?,
-                y: attributes.max_block_dim_y()?,
-                z: attributes.max_block_dim_z()?,
-            },
-            // A device without opt-in reports zero for the first.
-            shared: attributes
-                .max_shared_memory_per_block_optin()?
-                .max(attributes.max_shared_memory_per_block()?) as usize,
-        };
-        Ok(known.get_or_init(|| limits))
-    }
-}
 
 /// Limits of a kernel and of its device.
 pub(crate) struct LaunchLimits {
@@ -92,9 +50,8 @@ impl LaunchLimits {
 
     #[cold]
     fn wrong_shape(&self, function: &Function, grid: Dimensions, block: Dimensions) -> Error {
-        let DeviceLimits { grid: grids, block: blocks, .. } = *self.device;
-        let (asked, most) = ([grid, block], [grids, blocks]);
-        let [asked, most] = [asked, most].map(|[g, b]| [g.x, g.y, g.z, b.x, b.y, b.z]);
+        let asked = [grid.x, grid.y, grid.z, block.x, block.y, block.z];
+        let most = [self.device.grid, self.device.block].concat();
         let names = ["grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"];
         match (0..names.len()).find(|at| !(1..=most[*at]).contains(&asked[*at])) {
             Some(at) => limited(function, names[at], asked[at].into(), most[at].into()),

@@ -1,5 +1,6 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use cuda_sys::{
@@ -12,7 +13,7 @@ use crate::error::{Error, LAUNCH as OP, LaunchError, Result, asked};
 use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
-use crate::timeline::recording::Recording;
+use crate::timeline::recording::{GraphTraits, Recording};
 use crate::util::by_parts::debug_by;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
@@ -20,13 +21,12 @@ mod build;
 
 pub(super) mod argument;
 mod attributes;
-mod dimensions;
 pub(crate) mod limits;
 mod shape;
 
 pub use argument::{Argument, DeviceVisible};
 pub use attributes::MemorySyncDomain;
-pub use dimensions::Dimensions;
+pub use shape::Dimensions;
 
 use argument::{Arguments, Pointers, Touched};
 use shape::LaunchShape;
@@ -111,32 +111,16 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// The function to launch.
-enum LaunchedFunction<'a> {
-    Given(&'a Function),
-    LookedUp(Function),
-    /// Boxed, so that it takes no more room than the others.
-    Failed(Box<Error>),
-}
+/// The function to launch: given, or looked up. The error is boxed, so that it takes no more room.
+type LaunchedFunction<'a> = Result<Cow<'a, Function>, Box<Error>>;
 
-impl LaunchedFunction<'_> {
-    #[inline]
-    fn get(&self) -> Result<&Function> {
-        match self {
-            Self::Given(function) => Ok(function),
-            Self::LookedUp(function) => Ok(function),
-            Self::Failed(error) => Err((**error).clone()),
-        }
-    }
-
-    /// The function, if it is of the stream's context.
-    #[inline]
-    fn on(&self, stream: &Context) -> Result<&Function> {
-        let function = self.get()?;
-        match function.context() == stream {
-            true => Ok(function),
-            false => Err(elsewhere(function, stream)),
-        }
+/// The function, if it is of the stream's context.
+#[inline]
+fn usable_on<'l>(function: &'l LaunchedFunction<'_>, stream: &Context) -> Result<&'l Function> {
+    match function {
+        Ok(function) if function.context() == stream => Ok(function),
+        Ok(function) => Err(elsewhere(function, stream)),
+        Err(error) => Err((**error).clone()),
     }
 }
 
@@ -179,7 +163,7 @@ impl Launchable for Function {}
 impl InContext for Function {
     #[inline]
     fn in_context(&self, _: &Context) -> LaunchedFunction<'_> {
-        LaunchedFunction::Given(self)
+        Ok(Cow::Borrowed(self))
     }
 }
 
@@ -187,8 +171,7 @@ impl Launchable for Kernel {}
 
 impl InContext for Kernel {
     fn in_context(&self, context: &Context) -> LaunchedFunction<'_> {
-        self.function(context)
-            .map_or_else(|error| LaunchedFunction::Failed(error.into()), LaunchedFunction::LookedUp)
+        self.function(context).map(Cow::Owned).map_err(Box::new)
     }
 }
 
@@ -301,7 +284,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
             recording.keep_once(raw.addr(), || function.clone());
             touched.note_reached(recording);
             if notes_priority {
-                recording.note_priority();
+                recording.note_trait(GraphTraits::PRIORITIES);
             }
         }
         let (seq, result) = bound.submit(OP, touched.as_mut_slice(), |_| {
@@ -320,7 +303,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// Says in the error of the launch what was asked for, unless earlier work caused the error.
     #[cold]
     fn refused(&self, error: Error) -> Error {
-        match (&error, self.prepared.function.get()) {
+        match (&error, &self.prepared.function) {
             (Error::Driver { op: OP, code }, Ok(function)) if !error.is_sticky() => {
                 let (kernel, asked) = (function.name().into(), self.prepared.shape.to_string());
                 LaunchError::Refused { kernel, asked, code: *code }.into()
@@ -344,7 +327,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     #[inline(always)]
     fn check(&mut self) -> Result<Checked<'_, 'a>> {
         let Prepared { function, shape, arguments, touched, .. } = &mut *self.prepared;
-        let function = function.on(self.stream.context())?;
+        let function = usable_on(function, self.stream.context())?;
         let limits = function.limits()?;
         let config = shape.config(function, limits)?;
         limits.check_arguments(OP, function, arguments.sizes())?;
@@ -396,7 +379,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let stream = self.stream.core().raw();
         // The arguments do not count, and need not be there.
         let Prepared { function, shape, .. } = &mut *self.prepared;
-        let function = function.on(self.stream.context())?;
+        let function = usable_on(function, self.stream.context())?;
         let mut config = shape.config(function, function.limits()?)?;
         config.hStream = stream;
         let number = asked(op, 0, |number| call(number, function.as_raw(), &config))?;
@@ -443,7 +426,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
 debug_by! {
    [K: StreamKind] Launch<'_, K>: |it| "Launch" {
-       function: it.prepared.function.get(), stream: it.stream, grid: it.prepared.shape.grid, block: it.prepared.shape.block,
+       function: it.prepared.function, stream: it.stream, grid: it.prepared.shape.grid, block: it.prepared.shape.block,
        dynamic_shared: it.prepared.shape.dynamic_shared, arguments: it.prepared.arguments.sizes().len(); ..
    }
 }

@@ -322,17 +322,15 @@ impl Program {
         let api = api()?;
         let (program, log) = self.build(api, "sm")?;
         let image = program.output("nvrtcGetCUBIN", api.cubin_size, api.cubin)?;
-        let output = self.output(&program, log)?;
         // "The value of cubinSizeRet is set to 0 if the value specified to -arch is a virtual
         // architecture", as the default is.
-        Cubin::new(image, output).map_err(|output| Error::Nvrtc {
-            op: "nvrtcGetCUBIN",
-            code: INVALID_OPTION,
-            reason: "NVRTC_ERROR_INVALID_OPTION: there is no binary: it takes a real architecture \
-                     (Program::capability or Program::architecture), and no link-time optimisation"
-                .to_owned(),
-            log: output.log,
-        })
+        if image.is_empty() {
+            let reason = "NVRTC_ERROR_INVALID_OPTION: there is no binary: it takes a real architecture \
+                          (Program::capability or Program::architecture), and no link-time optimisation";
+            let (op, code, reason) = ("nvrtcGetCUBIN", INVALID_OPTION, reason.to_owned());
+            return Err(Error::Nvrtc { op, code, reason, log });
+        }
+        Ok(Cubin::new(image, self.output(&program, log)?))
     }
 
     /// The compiled program with its log. `kind` is the architecture's: `compute` (virtual) or `sm`

@@ -25,12 +25,13 @@ mod event;
 use std::env;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
-use std::mem::{transmute, transmute_copy};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cuda_sys::CUstream;
 use cuda_sys::os::{self, LoadOnce};
+
+use crate::util::library;
 
 use event::{EventAttributes, c_name};
 
@@ -135,11 +136,8 @@ fn load() -> bool {
     // SAFETY: the initialisers are those of the tool that the user who started the program chose.
     let library = named.and_then(|file| unsafe { os::Library::open(&file) }.ok());
     let entry = library.map(|library| library.symbol(c"InitializeInjectionNvtx2"));
-    entry.filter(|entry| !entry.is_null()).is_some_and(|entry| {
-        // SAFETY: a function of this signature, by the protocol of NVTX; the library is never
-        // unloaded.
-        attach(unsafe { transmute::<*const c_void, Initialize>(entry) })
-    })
+    // SAFETY: a function of this signature, by the protocol of NVTX; the library is never unloaded.
+    entry.and_then(|entry| unsafe { library::function(entry) }).is_some_and(attach)
 }
 
 /// Lets the tool set the functions that it wants called.
@@ -255,9 +253,8 @@ unsafe extern "C" fn module_functions(
 /// `F` is the type of the function, as NVTX declares it.
 unsafe fn function<F: Copy>(module: usize, at: usize) -> Option<F> {
     let address = FUNCTIONS[module][at].load(Ordering::Acquire);
-    // SAFETY: not null, and so a function of that type, by the caller's promise and the invariant;
-    // pointers to functions and to data have one size on every platform that CUDA supports.
-    (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
+    // SAFETY: null or a function of that type, by the caller's promise and the invariant.
+    unsafe { library::function(address) }
 }
 
 /// Calls the function that takes a name, or, for an event that has more, the one that takes

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::util::on_drop::OnDrop;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, wait_while};
 
 #[cfg(test)]
 mod tests;
@@ -177,11 +177,7 @@ impl HelpJob<'_> {
         }
         LEAVING.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let mut team = lock(&TEAM);
-        while !is_empty() {
-            team = LEFT.wait(team).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(team);
+        drop(wait_while(&LEFT, lock(&TEAM), |_| !is_empty()));
         LEAVING.fetch_sub(1, Ordering::SeqCst);
     }
 }

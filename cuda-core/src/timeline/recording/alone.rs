@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::PoisonError;
 
 use super::locked::LockedRecording;
-use super::{Included, OpenRecording, Order, Recording};
+use super::{KeptUses, OpenRecording, Order, Recording};
 use crate::error::Result;
 use crate::process::driver;
 use crate::process::effect::Failed;
@@ -92,13 +92,15 @@ impl Recording {
         op: &'static str,
         body: CapturedAlone<'_>,
         bound: &Bound<'_>,
-        child: Included<'_>,
+        child: &KeptUses,
         enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut guard = self.lock();
         body.release(&mut guard);
         let recorded = self.open(op, &mut guard)?;
         recorded.include(bound, child, enqueue)?;
+        // Only here: another graph that is included is copied, so that it has other bodies.
+        recorded.uses.bodies.extend(&child.bodies);
         recorded.unfinished -= 1;
         Ok(())
     }

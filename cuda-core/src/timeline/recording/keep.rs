@@ -16,22 +16,22 @@ impl Recording {
     ) -> Result<()> {
         let mut guard = self.lock();
         let uses = &mut self.open(op, &mut guard)?.uses;
-        if !self.can_hold(traits) {
-            return Err(Error::NotCapturable { op });
-        }
-        uses.owners.push(owner);
-        uses.traits = uses.traits.or(traits);
+        self.require_can_hold(op, traits)?;
+        uses.owners.0.push(owner);
+        uses.traits.add(traits);
         Ok(())
     }
 
-    pub(super) fn can_hold(&self, traits: GraphTraits) -> bool {
-        !traits.is_not_for_bodies || self.outer.is_none()
+    /// Refuses what the body of a condition cannot have.
+    pub(super) fn require_can_hold(&self, op: &'static str, traits: GraphTraits) -> Result<()> {
+        let refused = traits.has(GraphTraits::EVENT) && self.outer.is_some();
+        if refused { Err(Error::NotCapturable { op }) } else { Ok(()) }
     }
 
-    /// Notes that a kernel has a priority of its own.
-    pub(crate) fn note_priority(&self) {
+    /// Notes a trait of an operation that is captured.
+    pub(crate) fn note_trait(&self, new: GraphTraits) {
         if let Some(recorded) = self.lock().as_mut() {
-            recorded.uses.traits.has_priorities = true;
+            recorded.uses.traits.add(new);
         }
     }
 
@@ -49,7 +49,7 @@ impl Recording {
     {
         if let Some(recorded) = self.lock().as_mut() {
             if recorded.kept_once.insert(key, ()).is_none() {
-                recorded.uses.owners.push(Arc::new(owner()));
+                recorded.uses.owners.0.push(Arc::new(owner()));
             }
         }
     }

@@ -31,9 +31,7 @@ impl Recording {
         let touch = [Touch::shared(&ledger, 0..bytes, Access::Write, InGraphs::Kept)];
         let mut guard = self.lock();
         let recorded = self.open_for(ALLOC, &touch, &mut guard)?;
-        if !self.can_hold(GraphTraits::MEMORY) {
-            return Err(Error::NotCapturable { op: ALLOC });
-        }
+        self.require_can_hold(ALLOC, GraphTraits::MEMORY)?;
         let mut address = 0;
         let used = recorded.place_touch(&touch[0]);
         let at = used.at;
@@ -99,7 +97,7 @@ impl OpenRecording {
         self.enter(&used, false);
         let made = self.record(bound, &used, false, || bound.enqueue(op, call)).node;
         drop(relaxed);
-        self.uses.traits = self.uses.traits.or(GraphTraits::MEMORY);
+        self.uses.traits.add(GraphTraits::MEMORY);
         match made {
             Ok(node) => self.note_node(bound, node, &used),
             Err(_) => self.uses.is_broken = true,

@@ -47,7 +47,7 @@ pub(crate) use dependencies::{
 pub(crate) use reach::{CopiesBetween, CopyEnd, Reached};
 pub(crate) use together::CapturedPart;
 pub(crate) use uses::{
-    Body, CapturedOn, GraphOwners, GraphTraits, GraphUses, KeptAlive, KnownNodes, NodeUses,
+    Body, GraphOwners, GraphTraits, GraphUses, KeptAlive, KeptUses, KnownNodes, NodeUses,
     UsedMemory,
 };
 
@@ -90,6 +90,7 @@ pub(crate) enum Order {
     Access,
 }
 
+#[derive(Default)]
 struct OpenRecording {
     uses: GraphUses,
     /// The keys of what [`Recording::keep_once`] keeps: handles of functions and contexts, addresses of
@@ -125,16 +126,7 @@ impl Recording {
             Order::Streams => CaptureOrder::Streams(Vec::new()),
             Order::Access => CaptureOrder::Access(ByAccess::default()),
         };
-        let recorded = OpenRecording {
-            uses: GraphUses::default(),
-            index: Tree::new(),
-            kept_once: Tree::new(),
-            order,
-            unfinished: 0,
-            alone: None,
-            allocated: Vec::new(),
-            reached: Vec::new(),
-        };
+        let recorded = OpenRecording { order, ..OpenRecording::default() };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
         let (resumed, exposed) = (Condvar::new(), AtomicBool::new(false));
@@ -276,14 +268,12 @@ impl Recording {
         &self,
         op: &'static str,
         bound: &Bound<'_>,
-        child: Included<'_>,
+        child: &KeptUses,
         enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut guard = self.lock();
         let recorded = self.open(op, &mut guard)?;
-        if !self.can_hold(child.traits) {
-            return Err(Error::NotCapturable { op });
-        }
+        self.require_can_hold(op, child.traits)?;
         recorded.include(bound, child, enqueue)
     }
 
@@ -364,30 +354,22 @@ fn ended(op: &'static str) -> Error {
     Error::invalid(op, why)
 }
 
-/// A graph that is captured as one operation.
-pub(crate) struct Included<'a> {
-    pub(crate) memory: &'a [UsedMemory],
-    pub(crate) bodies: &'a [Body],
-    pub(crate) copies: &'a [CopiesBetween],
-    pub(crate) owners: &'a GraphOwners,
-    pub(crate) traits: GraphTraits,
-}
-
 impl OpenRecording {
+    /// Captures a graph as one operation. The handles of its bodies are not noted.
     fn include(
         &mut self,
         bound: &Bound<'_>,
-        child: Included<'_>,
+        child: &KeptUses,
         enqueue: impl FnOnce() -> (u64, Result<(), Failed>),
     ) -> Result<()> {
         let mut uses = Vec::new();
-        for memory in child.memory {
+        for memory in &child.memory {
             for (range, access) in &memory.uses {
                 let at = self.place(&memory.kept, memory.lent);
                 uses.push(PlacedUse { at, range: range.clone(), access: *access });
             }
         }
-        let is_barrier = uses.is_empty() || child.traits.is_barrier;
+        let is_barrier = uses.is_empty() || child.traits.has(GraphTraits::BARRIER);
         // Its node is added by a call of its own, and may be there although the stream is as before. What
         // comes after it is unknown then.
         let mut is_unknown = false;
@@ -402,10 +384,9 @@ impl OpenRecording {
         self.uses.is_broken |= is_unknown;
         self.settle(&captured, &uses, is_barrier);
         if captured.is_there {
-            child.owners.iter().for_each(|owner| self.uses.owners.push(owner.clone()));
-            self.uses.bodies.extend(child.bodies);
+            self.uses.owners.0.extend_from_slice(&child.owners.0);
             child.copies.iter().for_each(|copies| self.uses.note_copies(copies.clone()));
-            self.uses.traits = self.uses.traits.or(child.traits);
+            self.uses.traits.add(child.traits);
         }
         self.note_node(bound, captured.node?, &[]);
         Ok(())

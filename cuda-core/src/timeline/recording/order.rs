@@ -7,8 +7,10 @@ use crate::error::Result;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, Ledger, Use};
 
+#[derive(Default)]
 pub(super) enum CaptureOrder {
     /// One stream: its operations come one after the other.
+    #[default]
     Chain,
     /// One ledger for each of [`GraphUses::memory`](super::GraphUses::memory).
     Streams(Vec<Ledger>),

@@ -1,7 +1,7 @@
 //! The memory that a capture lists, and what its operations do to it.
 
 use super::order::CaptureOrder;
-use super::{Captured, OpenRecording, UsedMemory};
+use super::{Captured, GraphTraits, OpenRecording, UsedMemory};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, KeptMemory, Ledger, Touch, key};
 use crate::util::inline_vec::InlineVec;
 
@@ -60,7 +60,9 @@ impl OpenRecording {
 
     /// Enters what an operation of the graph uses.
     pub(super) fn enter(&mut self, uses: &[PlacedUse], is_barrier: bool) {
-        self.uses.traits.is_barrier |= is_barrier;
+        if is_barrier {
+            self.uses.traits.add(GraphTraits::BARRIER);
+        }
         for PlacedUse { at, range, access } in uses {
             let memory = &mut self.uses.memory[*at];
             memory.add(range.clone(), *access);

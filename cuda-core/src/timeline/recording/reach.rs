@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{KeptAlive, Recording};
+use super::{GraphTraits, KeptAlive, Recording};
 use crate::context::Context;
 use crate::context::peer::{self, Confined, Crossing, Moment};
 use crate::error::{Error, Result};
@@ -25,10 +25,6 @@ impl Reached {
 }
 
 impl KeptAlive for Reached {
-    fn may_end(&self) -> bool {
-        true
-    }
-
     fn admits(&self, op: &'static str) -> Result<Option<Crossing>> {
         let Self { by, memory, at } = self;
         let crossing = peer::crossing(by.device(), memory.device);
@@ -166,7 +162,8 @@ impl Recording {
         if let Some(recorded) = self.lock().as_mut() {
             if !recorded.reached.contains(&reached) {
                 recorded.reached.push(reached.clone());
-                recorded.uses.owners.push(Arc::new(reached));
+                recorded.uses.owners.0.push(Arc::new(reached));
+                recorded.uses.traits.add(GraphTraits::MAY_BE_REFUSED);
             }
         }
     }

@@ -64,7 +64,7 @@ pub(crate) fn trim() -> Result<()> {
         let Some((_, stream)) = lock(&KEPT).pop() else {
             return Ok(());
         };
-        let number = stream.0.addr() as u64;
+        let number = stream.number();
         destroy(stream).map_err(|why| why.into_reported(Resource::Stream, number, 0))?;
     }
 }

@@ -41,6 +41,7 @@ impl GraphUses {
     pub(super) fn note_copies(&mut self, copies: CopiesBetween) {
         if !self.copies.contains(&copies) {
             self.copies.push(copies);
+            self.traits.add(GraphTraits::MAY_BE_REFUSED);
         }
     }
 
@@ -48,15 +49,14 @@ impl GraphUses {
     pub(super) fn note_node(&mut self, bound: &Bound<'_>, node: Node, keys: Box<[usize]>) {
         let context = bound.core().context().clone();
         let stream = (0, self.number_of(bound.timeline()));
-        let on = CapturedOn { device: context.device().ordinal(), stream };
-        self.by_node.push(NodeUses { node, keys, context, on });
+        self.by_node.push(NodeUses { node, keys, context, stream });
     }
 
     /// The node of the last operation that was noted on the stream.
     pub(super) fn last_node(&self, stream: &Timeline) -> Option<Node> {
         let number = self.number_of(stream);
         let mut last_first = self.by_node.iter().rev();
-        last_first.find(|known| known.on.stream.1 == number).map(|known| known.node)
+        last_first.find(|known| known.stream.1 == number).map(|known| known.node)
     }
 
     /// Each stream is numbered when it is made.
@@ -65,67 +65,89 @@ impl GraphUses {
     }
 }
 
-/// What some operation of a graph makes its launches.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct GraphTraits {
-    /// A function of the host is among the operations: they may take any time.
-    pub(crate) may_take_long: bool,
-    /// CUDA has no such operation in the body of a condition: a function of the host, an event.
-    pub(crate) is_not_for_bodies: bool,
-    /// A kernel has a priority of its own.
-    pub(crate) has_priorities: bool,
-    /// Memory is allocated: there is one executable at a time, and the graph is not part of another.
-    pub(crate) has_memory: bool,
-    /// What is kept alive may [refuse a launch](KeptAlive::admits), or copies between devices may.
-    pub(crate) may_be_refused: bool,
-    /// Which memory an operation uses is unknown, so that a graph is a barrier where it is included.
-    pub(crate) is_barrier: bool,
+/// What the operations of a graph use, once it is complete.
+#[derive(Clone)]
+pub(crate) struct KeptUses {
+    pub(crate) memory: Vec<UsedMemory>,
+    pub(crate) by_node: KnownNodes,
+    pub(crate) bodies: Vec<Body>,
+    pub(crate) copies: Vec<CopiesBetween>,
+    pub(crate) owners: Arc<GraphOwners>,
+    pub(crate) traits: GraphTraits,
 }
 
+impl From<GraphUses> for KeptUses {
+    fn from(uses: GraphUses) -> Self {
+        let GraphUses { memory, by_node, bodies, copies, owners, traits, .. } = uses;
+        let (by_node, owners) = (KnownNodes::new(by_node), Arc::new(owners));
+        Self { memory, by_node, bodies, copies, owners, traits }
+    }
+}
+
+impl KeptUses {
+    /// What either uses.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let owners = self.owners.0.iter().chain(&other.owners.0).cloned().collect();
+        // Streams of another capture.
+        let captures = self.by_node.iter().map(|known| known.stream.0 + 1).max().unwrap_or(0);
+        let later = other.by_node.iter().cloned().map(|mut known| {
+            known.stream.0 += captures;
+            known
+        });
+        let by_node = KnownNodes::new(self.by_node.iter().cloned().chain(later).collect());
+        let bodies = [&*self.bodies, &other.bodies].concat();
+        let more = other.copies.iter().filter(|copies| !self.copies.contains(copies));
+        let copies = self.copies.iter().chain(more).cloned().collect();
+        let (memory, owners) = (self.memory.clone(), GraphOwners(owners).into());
+        let mut both = Self { memory, by_node, bodies, copies, owners, traits: self.traits };
+        both.traits.add(other.traits);
+        other.memory.iter().for_each(|memory| both.add(memory));
+        both
+    }
+
+    /// Adds uses of memory that is known, or of other memory.
+    pub(crate) fn add(&mut self, new: &UsedMemory) {
+        let Some(known) = self.memory.iter_mut().find(|known| known.key() == new.key()) else {
+            return self.memory.push(new.clone());
+        };
+        new.uses.iter().for_each(|(range, access)| known.add(range.clone(), *access));
+        known.count += new.count;
+    }
+}
+
+/// What some operation of a graph makes its launches: a set of these.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct GraphTraits(u8);
+
 impl GraphTraits {
-    /// Host functions, and waits for what is recorded outside of the graph.
-    pub(crate) const MAY_TAKE_LONG: Self = Self { may_take_long: true, ..Self::EVENT };
+    /// CUDA has no such operation in the body of a condition: a function of the host, an event.
+    pub(crate) const EVENT: Self = Self(1);
+    /// A function of the host, or a wait for what is recorded outside of the graph: it may take any time.
+    pub(crate) const MAY_TAKE_LONG: Self = Self(1 << 1 | Self::EVENT.0);
+    /// An allocation or a free: there is one executable at a time, and the graph is not part of another.
+    pub(crate) const MEMORY: Self = Self(1 << 2 | Self::EVENT.0);
+    /// A kernel has a priority of its own.
+    pub(crate) const PRIORITIES: Self = Self(1 << 3);
+    /// Which memory an operation uses is unknown, so that a graph is a barrier where it is included.
+    pub(crate) const BARRIER: Self = Self(1 << 4);
+    /// What is kept alive may [refuse a launch](KeptAlive::admits), or copies between devices may.
+    pub(crate) const MAY_BE_REFUSED: Self = Self(1 << 5);
+    /// An operation of NCCL, which waits for those of other ranks, and is refused after an abort.
+    pub(crate) const RANKS: Self = Self(1 << 6 | Self::MAY_BE_REFUSED.0);
 
-    pub(crate) const EVENT: Self = Self {
-        may_take_long: false,
-        is_not_for_bodies: true,
-        has_priorities: false,
-        has_memory: false,
-        may_be_refused: false,
-        is_barrier: false,
-    };
+    /// Whether all of `other` are among these.
+    #[inline]
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 
-    /// Allocations and frees.
-    pub(crate) const MEMORY: Self = Self { has_memory: true, ..Self::EVENT };
-
-    pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            may_take_long: self.may_take_long || other.may_take_long,
-            is_not_for_bodies: self.is_not_for_bodies || other.is_not_for_bodies,
-            has_priorities: self.has_priorities || other.has_priorities,
-            has_memory: self.has_memory || other.has_memory,
-            may_be_refused: self.may_be_refused || other.may_be_refused,
-            is_barrier: self.is_barrier || other.is_barrier,
-        }
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0 |= other.0;
     }
 }
 
 #[derive(Default)]
-pub(crate) struct GraphOwners(Vec<Arc<dyn KeptAlive>>);
-
-impl GraphOwners {
-    pub(crate) fn push(&mut self, owner: Arc<dyn KeptAlive>) {
-        self.0.push(owner);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn KeptAlive>> {
-        self.0.iter()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
+pub(crate) struct GraphOwners(pub(crate) Vec<Arc<dyn KeptAlive>>);
 
 impl Drop for GraphOwners {
     /// Behind the release of the graph, which may be deferred as this is. In a fork's child, foreign code
@@ -144,18 +166,9 @@ pub(crate) trait KeptAlive: Send + Sync + RefUnwindSafe {
         false
     }
 
-    /// Whether another thread may end it although the graph keeps it.
-    fn may_end(&self) -> bool {
-        false
-    }
-
-    /// Whether it is a rank of NCCL, whose operations wait for those of other ranks.
-    fn is_rank(&self) -> bool {
-        false
-    }
-
-    /// Asked of what [may end](Self::may_end) before the call `op`, which makes or launches an executable:
-    /// the error of a call after that end, or what the call holds so that the end does not come meanwhile.
+    /// Asked before the call `op`, which makes or launches an executable, if the graph
+    /// [may be refused](GraphTraits::MAY_BE_REFUSED). Of what another thread may end although the graph keeps
+    /// it: the error of a call after that end, or what the call holds so that the end does not come meanwhile.
     fn admits(&self, _op: &'static str) -> Result<Option<Crossing>> {
         Ok(None)
     }
@@ -174,7 +187,9 @@ pub(crate) struct NodeUses {
     pub(crate) keys: Box<[usize]>,
     /// The context of the stream that it was captured on.
     pub(crate) context: Context,
-    pub(crate) on: CapturedOn,
+    /// Which of the graph's captures that was in, and which of the streams of that, in the order in which they
+    /// were made.
+    pub(crate) stream: (u32, u32),
 }
 
 /// A graph that runs on a condition: of a node of the graph, or of one that runs on another condition.
@@ -205,16 +220,6 @@ impl KnownNodes {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &NodeUses> {
         self.0.iter()
     }
-}
-
-/// The stream that an operation was captured on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CapturedOn {
-    /// The ordinal of its device.
-    pub(crate) device: u32,
-    /// Which of the graph's captures it was, and which of the streams of that, in the order in which they
-    /// were made.
-    pub(crate) stream: (u32, u32),
 }
 
 /// Ranges of an allocation beyond which those that changed nodes use are merged.

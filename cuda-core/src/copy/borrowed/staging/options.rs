@@ -1,6 +1,5 @@
 //! Options of copies of large borrowed slices.
 
-use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,6 +8,7 @@ use super::copying;
 use crate::error::{Error, Result};
 use crate::process::{driver, workers};
 use crate::util::byte_text::parse_bytes;
+use crate::util::setting;
 use crate::util::sync::lock;
 
 /// Environment variables of the options.
@@ -104,9 +104,7 @@ pub(crate) fn staging() -> Result<Staging> {
     if let Some(staging) = *known {
         return Ok(staging);
     }
-    let parsed = Staging::from_settings(|name| {
-        env::var_os(name).map(|text| text.to_string_lossy().into_owned())
-    })?;
+    let parsed = Staging::from_settings(setting)?;
     CHUNK_NOW.store(parsed.options.chunk, Ordering::Relaxed);
     Ok(*known.insert(parsed))
 }
