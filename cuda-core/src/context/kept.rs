@@ -7,14 +7,11 @@ use std::sync::OnceLock;
 /// references to streams and contexts. No driver call.
 pub(crate) static STAGING: OnceLock<fn()> = OnceLock::new();
 
-/// The same for the chunks of pinned buffers.
+/// The same for the chunks of pinned buffers and of signals.
 pub(crate) static PINNED: OnceLock<fn()> = OnceLock::new();
-
-/// The same for the words of signals.
-pub(crate) static SIGNALS: OnceLock<fn()> = OnceLock::new();
 
 /// Removes points that are known to have been reached from the process-wide pools. No driver call.
 pub(crate) fn forget_reached() {
-    let kept = [&STAGING, &PINNED, &SIGNALS];
+    let kept = [&STAGING, &PINNED];
     kept.iter().filter_map(|kept| kept.get()).for_each(|forget| forget());
 }

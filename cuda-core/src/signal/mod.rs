@@ -3,24 +3,18 @@
 pub(crate) mod semaphore;
 pub(crate) mod value;
 
-use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::context::{Context, kept};
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::host::pinned::{self, HostAddress, PinnedFlags};
-use crate::process::release::FailedRelease;
-use crate::process::{driver, drop_hook};
+use crate::context::Context;
+use crate::error::Result;
+use crate::host::pinned_pool::{PinnedChunk, SIGNALS};
+use crate::process::driver;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, Fences, InGraphs, Ledger, Touch};
-use crate::types::resource::Resource;
+use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, Touch};
 use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads
 /// and changes at any time, inside host functions too.
@@ -59,10 +53,9 @@ use crate::util::sync::lock;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Signal<T: StreamValue> {
-    // INVARIANT: a word of a slab that is this signal's alone, and that devices and host access
-    // only as an atomic value of type `T`. Every operation that was enqueued on it is in the
-    // ledger.
-    word: Word,
+    // INVARIANT: of `SIGNALS`, whose slabs devices reach by the host's addresses; devices and host access it
+    // only as an atomic value of type `T`. Every operation that was enqueued on it is in the ledger.
+    chunk: PinnedChunk,
     ledger: Ledger,
     /// The value to return when the memory is out of reach.
     initial: T,
@@ -70,43 +63,6 @@ pub struct Signal<T: StreamValue> {
 
 /// The bytes that a signal's ledger covers.
 const WORD: Bytes = 0..8;
-
-/// The place of a signal's value.
-#[derive(Clone, Copy)]
-struct Word {
-    /// The slab that it is in.
-    slab: HostAddress,
-    index: u32,
-}
-
-/// Bytes from one word to the next: two signals do not share a cache line.
-const STRIDE: usize = 64;
-
-/// Words in a slab.
-const WORDS: u32 = u64::BITS;
-
-/// Bytes of a slab.
-const SLAB: usize = STRIDE * WORDS as usize;
-
-/// Pinned memory for [`WORDS`] signals. It is given back only on demand: `cuMemFreeHost` waits for
-/// all of a device's work, some of which may wait for a signal.
-struct SignalSlab {
-    base: HostAddress,
-    /// One bit for each unused word.
-    idle: u64,
-}
-
-struct SignalPool {
-    slabs: Vec<SignalSlab>,
-    /// Words of dropped signals that work may still use; oldest first.
-    retired: VecDeque<(Word, Fences)>,
-}
-
-static POOL: Mutex<SignalPool> =
-    Mutex::new(SignalPool { slabs: Vec::new(), retired: VecDeque::new() });
-
-/// How many retired words are checked before a new slab is allocated.
-const LOOKED_AT: usize = 8;
 
 impl<T: StreamValue> Signal<T> {
     /// A new signal with that value, for streams of every device and context. Makes no driver call if a
@@ -127,8 +83,11 @@ impl<T: StreamValue> Signal<T> {
     /// ```
     pub fn new(context: &Context, value: T) -> Result<Self> {
         driver::ensure()?;
-        let signal =
-            Self { word: take(context.device())?, ledger: Ledger::default(), initial: value };
+        let signal = Self {
+            chunk: SIGNALS.take(context, WORD.end)?,
+            ledger: Ledger::default(),
+            initial: value,
+        };
         signal.set(value);
         Ok(signal)
     }
@@ -141,8 +100,8 @@ impl<T: StreamValue> Signal<T> {
         if driver::is_gone() {
             return self.initial;
         }
-        // SAFETY: the word is the signal's, aligned for 8 bytes, and all accesses to it are atomic.
-        unsafe { T::load(self.word.as_ptr()) }
+        // SAFETY: the chunk is the signal's, aligned for 8 bytes, and all accesses to it are atomic.
+        unsafe { T::load(self.as_ptr()) }
     }
 
     /// Changes the value: work that waits for it goes on, and sees what was done before
@@ -163,14 +122,18 @@ impl<T: StreamValue> Signal<T> {
         if driver::is_gone() {
             return;
         }
-        // SAFETY: the word is the signal's, aligned for 8 bytes, and all accesses to it are atomic.
-        unsafe { value.store(self.word.as_ptr()) }
+        // SAFETY: the chunk is the signal's, aligned for 8 bytes, and all accesses to it are atomic.
+        unsafe { value.store(self.as_ptr()) }
     }
 
     /// The address of the value, for kernels and other libraries, valid while `self` lives. Host
     /// and devices reach it by the same address.
     pub fn as_raw(&self) -> CUdeviceptr {
-        self.word.as_ptr().addr() as CUdeviceptr
+        self.as_ptr().addr() as CUdeviceptr
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.chunk.base.0.as_ptr()
     }
 
     /// The access of an operation on the value. All are readers to the ledger: none waits for
@@ -248,140 +211,9 @@ impl<T: StreamValue> Drop for Signal<T> {
         if driver::is_gone() {
             return;
         }
-        let fences = self.ledger.last_uses(&WORD);
-        let mut pool = lock(&POOL);
-        if fences.is_empty() {
-            pool.give(self.word);
-        } else {
-            pool.retired.push_back((self.word, fences));
-        }
+        // The chunk is part of a slab, so this makes no driver call and does not fail.
+        let _ = SIGNALS.give(self.chunk, self.ledger.last_uses(&WORD));
     }
 }
 
 debug_by! { [T: StreamValue + Debug] Signal<T>: |it| "Signal"(it.get()) }
-
-impl Word {
-    fn as_ptr(self) -> *mut u8 {
-        let slab = self.slab.0.as_ptr();
-        // SAFETY: a slab has `WORDS` words, and the index is of one of them.
-        unsafe { slab.add(self.index as usize * STRIDE) }
-    }
-}
-
-impl SignalSlab {
-    fn is_home_of(&self, word: Word) -> bool {
-        self.base.0 == word.slab.0
-    }
-
-    /// Reports that the slab is never given back.
-    fn leak(self, why: Error) {
-        let address = self.base.0.addr().get() as u64;
-        drop_hook::report(Resource::PinnedMemory, address, SLAB, Some(why));
-    }
-}
-
-impl SignalPool {
-    fn remove(&mut self, which: impl Fn(&SignalSlab) -> bool) -> Option<SignalSlab> {
-        let at = self.slabs.iter().position(which)?;
-        Some(self.slabs.swap_remove(at))
-    }
-
-    /// Takes an unused word for the caller.
-    fn take(&mut self) -> Option<Word> {
-        let slab = self.slabs.iter_mut().find(|slab| slab.idle != 0)?;
-        let index = slab.idle.trailing_zeros();
-        slab.idle &= !(1 << index);
-        Some(Word { slab: slab.base, index })
-    }
-
-    fn give(&mut self, word: Word) {
-        if let Some(slab) = self.slabs.iter_mut().find(|slab| slab.is_home_of(word)) {
-            slab.idle |= 1 << word.index;
-        }
-    }
-}
-
-/// An idle word, one that a query shows to be idle, or one of a new slab.
-fn take(device: Device) -> Result<Word> {
-    if let Some(word) = lock(&POOL).take() {
-        return Ok(word);
-    }
-    reap(LOOKED_AT);
-    if let Some(word) = lock(&POOL).take() {
-        return Ok(word);
-    }
-    let base = pinned::alloc_raw(device.primary()?, SLAB, PinnedFlags::PORTABLE)?;
-    let _ = kept::SIGNALS.set(prune);
-    let mut pool = lock(&POOL);
-    // The first word is the caller's, even if other words have been given back meanwhile.
-    pool.slabs.push(SignalSlab { base, idle: !1 });
-    Ok(Word { slab: base, index: 0 })
-}
-
-/// Makes retired words idle that are known to be unused, and drops the references of their points.
-/// No driver call.
-fn prune() {
-    let mut pool = lock(&POOL);
-    let all = std::mem::take(&mut pool.retired).into_iter();
-    let (done, retired): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());
-    pool.retired = retired.into();
-    let give = |(word, spent)| {
-        pool.give(word);
-        spent
-    };
-    let spent: Vec<_> = done.into_iter().map(give).collect();
-    // Dropping the last reference to a timeline destroys its events: not under the lock.
-    drop(pool);
-    drop(spent);
-}
-
-/// Queries up to `most` retired words, and makes the unused ones idle.
-fn reap(most: usize) {
-    let count = lock(&POOL).retired.len().min(most);
-    for _ in 0..count {
-        let Some((word, fences)) = lock(&POOL).retired.pop_front() else {
-            return;
-        };
-        // Queries call the driver, and so does dropping the last reference to a timeline: not under
-        // the lock.
-        match fences.query() {
-            Ok(true) => lock(&POOL).give(word),
-            Err(Error::LostStream) => set_aside(word),
-            Ok(false) | Err(_) => lock(&POOL).retired.push_back((word, fences)),
-        }
-    }
-}
-
-/// Gives up the slab of a word that a device may still use, since its stream is lost. Other signals
-/// in that slab stay valid.
-fn set_aside(word: Word) {
-    let slab = lock(&POOL).remove(|slab| slab.is_home_of(word));
-    if let Some(slab) = slab {
-        slab.leak(Error::LostStream);
-    }
-}
-
-/// Gives back the slabs that no signal uses: `cuMemFreeHost`. If that call fails, so that the slab
-/// may be gone, it is given up.
-pub(crate) fn trim() -> Result<usize> {
-    reap(usize::MAX);
-    let mut gone = 0;
-    loop {
-        let slab = lock(&POOL).remove(|slab| slab.idle == u64::MAX);
-        let Some(slab) = slab else {
-            return Ok(gone);
-        };
-        // SAFETY: memory of `alloc_raw`, which no signal has any more and no work uses; freed once.
-        match unsafe { pinned::free_raw(slab.base) } {
-            Ok(()) => gone += SLAB,
-            Err(FailedRelease::Kept(error)) => {
-                lock(&POOL).slabs.push(slab);
-                return Err(error);
-            }
-            Err(FailedRelease::Unknown(error)) => {
-                slab.leak(error.clone());
-                return Err(error);
-            }
-        }
-    }
-}

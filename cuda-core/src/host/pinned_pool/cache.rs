@@ -129,12 +129,8 @@ impl Cache {
     /// Makes pending chunks of a bin idle whose fences are known to be reached; looks at `most` of
     /// them. No driver call.
     fn settle(&mut self, node: usize, bin: usize, most: usize) {
-        let count = match self.shelves.get(node) {
-            Some(shelf) => shelf.bins[bin].pending.len().min(most),
-            None => return,
-        };
         // Round-robin: a chunk that waits for a stream that is held up does not hide the others.
-        for _ in 0..count {
+        for _ in 0..self.pending_in(node, bin).min(most) {
             let pending = &mut self.shelves[node].bins[bin].pending;
             let Some((chunk, fences)) = pending.pop_front() else {
                 return;
@@ -159,6 +155,11 @@ impl Cache {
         let taken = shelf.bins[bin].pending.pop_front()?;
         self.counts.used += taken.0.bytes;
         Some(taken)
+    }
+
+    /// The number of pending chunks of a bin.
+    pub(super) fn pending_in(&self, node: usize, bin: usize) -> usize {
+        self.shelves.get(node).map_or(0, |shelf| shelf.bins[bin].pending.len())
     }
 
     /// The node, the bin and the number of pending chunks, for each bin.

@@ -4,7 +4,7 @@ use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
 use super::cache::Cache;
-use super::class;
+use super::class::{self, GRANULE};
 use super::host_mapping::UNIT;
 use super::node::NumaNode;
 use super::source::Slab;
@@ -12,16 +12,20 @@ use super::{PinnedChunk, Slabs};
 use crate::alloc::caching::class::SegmentKind;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
+use crate::process::driver;
 use crate::util::sync::lock;
 
-/// The first slab for chunks that have a class: it takes no longer to get than a mebibyte from the
-/// driver. Each later slab is as large as all before together, so that there are never many.
-const FIRST: usize = UNIT;
-
-/// The largest slab for chunks that have a class.
-const MOST: usize = 64 * UNIT;
+/// Units of the largest slab for chunks that have a class.
+const MOST: usize = 64;
 
 impl Slabs {
+    /// What slabs are multiples of, and the first slab for chunks that have a class: a mapping takes no
+    /// longer to get than a mebibyte from the driver. Each later slab is as large as all before together,
+    /// so that there are never many.
+    fn unit(&self) -> usize {
+        if self.maps { UNIT } else { 64 * GRANULE }
+    }
+
     /// A chunk of a new slab.
     pub(super) fn grow(
         &self,
@@ -32,7 +36,9 @@ impl Slabs {
         let bytes = class::rounded(asked);
         let primary = context.device().primary()?;
         let kind = class::kind(bytes);
-        let least = bytes.next_multiple_of(UNIT);
+        let acquire = |bytes| Slab::acquire(primary, node, bytes, kind, self.maps);
+        let unit = self.unit();
+        let least = bytes.next_multiple_of(unit);
         let turn = match self.turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
@@ -41,7 +47,7 @@ impl Slabs {
         let mut wanted = if kind == SegmentKind::Large || turn.is_none() {
             least
         } else {
-            least.max(lock(&self.cache).reserved_for_classes().clamp(FIRST, MOST))
+            least.max(lock(&self.cache).reserved_for_classes().clamp(unit, MOST * unit))
         };
         let limit = self.limit.load(Ordering::Relaxed);
         let exceeds = |more| lock(&self.cache).counts.reserved.saturating_add(more) > limit;
@@ -53,14 +59,14 @@ impl Slabs {
                 wanted = least;
             }
         }
-        let slab = Slab::acquire(primary, node, wanted, kind)
+        let slab = acquire(wanted)
             .or_else(|error| {
                 if !error.is_out_of_memory() {
                     return Err(error);
                 }
                 self.ask_about_all();
                 let _ = self.release_idle(0);
-                Slab::acquire(primary, node, least, kind)
+                acquire(least)
             })
             .map_err(|error| match error {
                 // Reports the size that was requested instead of the slab's.
@@ -75,9 +81,16 @@ impl Slabs {
         Ok(cache.adopt(slab, bytes))
     }
 
+    /// What [`PinnedPool::trim`](super::PinnedPool::trim) does.
+    pub(crate) fn trim(&self, keep: usize) -> Result<usize> {
+        driver::ensure()?;
+        self.ask_about_all();
+        self.release_idle(keep)
+    }
+
     /// Gives idle slabs back until at most `keep` bytes are reserved, or none is idle; returns the
     /// bytes given back.
-    pub(super) fn release_idle(&self, keep: usize) -> Result<usize> {
+    fn release_idle(&self, keep: usize) -> Result<usize> {
         let mut gone = 0;
         self.with(Cache::merge);
         loop {

@@ -76,10 +76,16 @@ pub(crate) struct Slabs {
     /// another thread does next. Threads that lose the race allocate a slab of exactly the size they
     /// need; so does a drop hook that runs while its own thread has the right.
     turn: Mutex<()>,
+    /// Slabs are mappings near their device, registered as a whole; otherwise small allocations of the
+    /// driver's, which devices reach by the host's addresses.
+    maps: bool,
 }
 
 /// The slabs of the process.
-pub(crate) static SHARED: Slabs = Slabs::new();
+pub(crate) static SHARED: Slabs = Slabs::new(true);
+
+/// Those that signals are in.
+pub(crate) static SIGNALS: Slabs = Slabs::new(false);
 
 /// The slabs of every other [`PinnedPool`].
 static OTHERS: Mutex<Vec<Weak<Slabs>>> = Mutex::new(Vec::new());
@@ -101,6 +107,7 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 /// call.
 fn prune() {
     SHARED.with(Cache::settle_all);
+    SIGNALS.with(Cache::settle_all);
     let others: Vec<_> = lock(&OTHERS).iter().filter_map(Weak::upgrade).collect();
     others.iter().for_each(|slabs| slabs.with(Cache::settle_all));
 }
@@ -117,17 +124,18 @@ fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 }
 
 impl Slabs {
-    const fn new() -> Self {
+    const fn new(maps: bool) -> Self {
         Self {
             cache: Mutex::new(Cache::NEW),
             limit: AtomicUsize::new(usize::MAX),
             turn: Mutex::new(()),
+            maps,
         }
     }
 
     /// Others than those of the process.
     fn others() -> Arc<Self> {
-        let slabs = Arc::new(Self::new());
+        let slabs = Arc::new(Self::new(true));
         // In a fork's child, the lock may be held by a thread that does not exist there.
         if driver::is_gone() {
             return slabs;
@@ -151,7 +159,7 @@ impl Slabs {
     /// A chunk of a slab.
     #[inline]
     pub(crate) fn take(&self, context: &Context, bytes: usize) -> Result<PinnedChunk> {
-        let node = NumaNode::of(context.device());
+        let node = if self.maps { NumaNode::of(context.device()) } else { NumaNode::ANY };
         if let Some(chunk) = lock(&self.cache).pop(node, class::bin(bytes)) {
             return Ok(chunk);
         }
@@ -206,9 +214,11 @@ impl Slabs {
 
     /// A chunk that the driver, when queried, reports to be done with.
     fn ask(&self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
-        let bin = class::bin(bytes);
-        for _ in 0..ASKED_ABOUT {
-            let (chunk, fences) = lock(&self.cache).take_pending(node.index(), bin)?;
+        let (at, bin) = (node.index(), class::bin(bytes));
+        // None of them twice.
+        let count = lock(&self.cache).pending_in(at, bin).min(ASKED_ABOUT);
+        for _ in 0..count {
+            let (chunk, fences) = lock(&self.cache).take_pending(at, bin)?;
             if self.ask_about(chunk, fences) {
                 if let Some(found) = self.find(node, bytes) {
                     return Some(found);

@@ -131,9 +131,7 @@ impl PinnedPool {
     /// ```
     #[doc(alias("cuMemHostUnregister", "cudaHostUnregister"))]
     pub fn trim(&self, keep: usize) -> Result<usize> {
-        driver::ensure()?;
-        self.slabs().ask_about_all();
-        self.slabs().release_idle(keep)
+        self.slabs().trim(keep)
     }
 
     /// The most that is reserved before idle memory is given back; [`None`], the default, without a

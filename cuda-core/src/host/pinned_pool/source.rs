@@ -34,15 +34,16 @@ pub(super) struct Slab {
 }
 
 impl Slab {
-    /// Memory that every context can use, near `node`. `context` is a primary one, which outlives
-    /// the slab.
+    /// Memory that every context can use, near `node`: a mapping if `maps`, and if one can be had.
+    /// `context` is a primary one, which outlives the slab.
     pub(super) fn acquire(
         context: &Context,
         node: NumaNode,
         bytes: usize,
         kind: SegmentKind,
+        maps: bool,
     ) -> Result<Self> {
-        let mapping = map(context, node, bytes);
+        let mapping = if maps { map(context, node, bytes) } else { None };
         let base = match &mapping {
             Some(mapping) => mapping.base,
             None => pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,

@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::host::pinned_pool::PinnedPool;
+use crate::host::pinned_pool::{PinnedPool, SIGNALS};
 use crate::process::pinned_pass::Pass;
 use crate::process::release::FailedRelease;
 use crate::process::{driver, workers};
-use crate::signal;
 use crate::timeline::core::{Bound, StagingSlot, StreamCore};
 use crate::timeline::ledger::Fences;
 use crate::timeline::recording::streams;
@@ -414,7 +413,7 @@ pub fn trim_staging() -> Result<usize> {
     loop {
         let Some(chunk) = lock(&POOL).idle.pop_front() else {
             gone += PinnedPool::shared().trim(0)?;
-            gone += signal::trim()?;
+            gone += SIGNALS.trim(0)?;
             return streams::trim().map(|()| gone);
         };
         let given = chunk.give(Fences::none());
