@@ -22,30 +22,32 @@ use crate::types::pod::{Pod, bytes_of};
 
 /// A pattern that `cuMemset` can repeat.
 #[derive(Clone, Copy)]
-enum Pattern {
-    D8(u8),
-    D16(u16),
-    D32(u32),
+struct Pattern {
+    /// Its bytes, as a number.
+    value: u32,
+    // INVARIANT: 1, 2 or 4.
+    width: usize,
 }
 
 impl Pattern {
-    /// Its bytes, the call that fills a row, and the call that fills several.
-    fn parts(self) -> (usize, &'static str, &'static str) {
-        match self {
-            Self::D8(_) => (1, "cuMemsetD8Async", "cuMemsetD2D8Async"),
-            Self::D16(_) => (2, "cuMemsetD16Async", "cuMemsetD2D16Async"),
-            Self::D32(_) => (4, "cuMemsetD32Async", "cuMemsetD2D32Async"),
+    /// The call that fills a row, and the call that fills several.
+    fn ops(self) -> (&'static str, &'static str) {
+        match self.width {
+            1 => ("cuMemsetD8Async", "cuMemsetD2D8Async"),
+            2 => ("cuMemsetD16Async", "cuMemsetD2D16Async"),
+            _ => ("cuMemsetD32Async", "cuMemsetD2D32Async"),
         }
     }
 
     /// The first `width` of the bytes: 1, 2 or 4.
     #[inline]
     fn of(bytes: &[u8], width: usize) -> Self {
-        match (width, bytes) {
-            (4, &[a, b, c, d, ..]) => Self::D32(u32::from_ne_bytes([a, b, c, d])),
-            (2, &[a, b, ..]) => Self::D16(u16::from_ne_bytes([a, b])),
-            _ => Self::D8(bytes[0]),
-        }
+        let value = match bytes[..width] {
+            [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]),
+            [a, b] => u16::from_ne_bytes([a, b]).into(),
+            _ => bytes[0].into(),
+        };
+        Self { value, width }
     }
 
     /// Enqueues the fill of `count` elements of this width.
@@ -54,15 +56,16 @@ impl Pattern {
     /// They are at `to`, aligned to their width, and stay allocated until the fill is done.
     #[inline]
     unsafe fn fill(self, to: CUdeviceptr, count: usize, stream: CUstream) -> CUresult {
-        match self {
+        let value = self.value;
+        match self.width {
             // SAFETY: the caller promises that there are `count` bytes, until the fill is done.
-            Self::D8(value) => unsafe { cu::cuMemsetD8Async(to, value, count, stream) },
+            1 => unsafe { cu::cuMemsetD8Async(to, value as u8, count, stream) },
             // SAFETY: the caller promises that there are `count` elements of two bytes, aligned to
             // that, until the fill is done.
-            Self::D16(value) => unsafe { cu::cuMemsetD16Async(to, value, count, stream) },
+            2 => unsafe { cu::cuMemsetD16Async(to, value as u16, count, stream) },
             // SAFETY: the caller promises that there are `count` elements of four bytes, aligned to
             // that, until the fill is done.
-            Self::D32(value) => unsafe { cu::cuMemsetD32Async(to, value, count, stream) },
+            _ => unsafe { cu::cuMemsetD32Async(to, value, count, stream) },
         }
     }
 
@@ -77,16 +80,17 @@ impl Pattern {
         (n, rows): (usize, usize),
         stream: CUstream,
     ) -> CUresult {
-        match self {
+        let v = self.value;
+        match self.width {
             // SAFETY: the caller promises that there are these rows of `n` bytes, until the fill is
             // done.
-            Self::D8(v) => unsafe { cu::cuMemsetD2D8Async(to, pitch, v, n, rows, stream) },
+            1 => unsafe { cu::cuMemsetD2D8Async(to, pitch, v as u8, n, rows, stream) },
             // SAFETY: the caller promises that there are these rows of `n` elements of two bytes,
             // aligned to that, until the fill is done.
-            Self::D16(v) => unsafe { cu::cuMemsetD2D16Async(to, pitch, v, n, rows, stream) },
+            2 => unsafe { cu::cuMemsetD2D16Async(to, pitch, v as u16, n, rows, stream) },
             // SAFETY: the caller promises that there are these rows of `n` elements of four bytes,
             // aligned to that, until the fill is done.
-            Self::D32(v) => unsafe { cu::cuMemsetD2D32Async(to, pitch, v, n, rows, stream) },
+            _ => unsafe { cu::cuMemsetD2D32Async(to, pitch, v, n, rows, stream) },
         }
     }
 }
@@ -128,8 +132,7 @@ impl<'a> FillValue<'a> {
 
     /// The first call of a fill by several, as errors name it.
     fn op(self) -> &'static str {
-        let (_, _, op) = Pattern::of(self.bytes, self.width).parts();
-        op
+        Pattern::of(self.bytes, self.width).ops().1
     }
 
     /// Enqueues the fill of `len` elements: a memset for each run of equal patterns in the value,
@@ -138,7 +141,7 @@ impl<'a> FillValue<'a> {
     /// # Safety
     /// They are at `to`, a multiple of the patterns' width, and stay allocated until the fill is
     /// done.
-    unsafe fn fill(self, to: CUdeviceptr, len: usize, stream: CUstream) -> CUresult {
+    unsafe fn fill(self, to: CUdeviceptr, len: usize, stream: CUstream) -> Result<(), CUresult> {
         let size = self.bytes.len();
         let address = |element: usize| to + (element * size) as u64;
         let mut done = len.min(SEED);
@@ -148,23 +151,17 @@ impl<'a> FillValue<'a> {
             let pattern = Pattern::of(run[0], self.width);
             // SAFETY: the first `done` elements have these patterns, `size` bytes apart, aligned to
             // their width since `to` and `size` are; they stay allocated by the caller's promise.
-            let code = unsafe { pattern.fill_rows((to + offset, size), (run.len(), done), stream) };
-            if code != CUDA_SUCCESS {
-                return code;
-            }
+            ok(unsafe { pattern.fill_rows((to + offset, size), (run.len(), done), stream) })?;
             offset += (run.len() * self.width) as u64;
         }
         while done < len {
             let more = done.min(len - done);
             // SAFETY: the elements up to `done`, and `more` after them, are among `len`, which stay
             // allocated by the caller's promise. They do not overlap, as `more` is at most `done`.
-            let code = unsafe { cu::cuMemcpyDtoDAsync_v2(address(done), to, more * size, stream) };
-            if code != CUDA_SUCCESS {
-                return code;
-            }
+            ok(unsafe { cu::cuMemcpyDtoDAsync_v2(address(done), to, more * size, stream) })?;
             done += more;
         }
-        CUDA_SUCCESS
+        Ok(())
     }
 
     /// Enqueues the fill of rows: of the first one, then copies of all that are written before, and
@@ -173,13 +170,15 @@ impl<'a> FillValue<'a> {
     /// # Safety
     /// The rows are at `to`, a multiple of the patterns' width, as `geometry` says, which has at
     /// least one element; they stay allocated until the fill is done.
-    unsafe fn fill_rows(self, to: CUdeviceptr, geometry: Geometry, stream: CUstream) -> CUresult {
+    unsafe fn fill_rows(
+        self,
+        to: CUdeviceptr,
+        geometry: Geometry,
+        stream: CUstream,
+    ) -> Result<(), CUresult> {
         let Geometry { row, pitch, .. } = geometry;
         // SAFETY: the first row has as many elements, and stays allocated by the caller's promise.
-        let code = unsafe { self.fill(to, row / self.bytes.len(), stream) };
-        if code != CUDA_SUCCESS {
-            return code;
-        }
+        unsafe { self.fill(to, row / self.bytes.len(), stream) }?;
         for (plane, rows) in geometry.planes() {
             let (mut done, whole) = if plane == 0 { (1, 1) } else { (0, rows) };
             while done < rows {
@@ -197,14 +196,11 @@ impl<'a> FillValue<'a> {
                 };
                 // SAFETY: both sides have `more` rows, which stay allocated by the caller's promise:
                 // those of the first plane up to `done`, or all of it, and those not written yet.
-                let code = unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
-                if code != CUDA_SUCCESS {
-                    return code;
-                }
+                ok(unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) })?;
                 done += more;
             }
         }
-        CUDA_SUCCESS
+        Ok(())
     }
 }
 
@@ -266,7 +262,7 @@ impl<K: StreamKind> Stream<K> {
         destination: impl IntoView<DeviceSliceMut<'b, T>>,
         value: u8,
     ) -> Result<()> {
-        self.fill_with(destination.into(), Pattern::D8(value))
+        self.fill_with(destination.into(), Pattern::of(&[value], 1))
     }
 
     /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`,
@@ -306,21 +302,19 @@ impl<K: StreamKind> Stream<K> {
         at_home(op, core, &bytes.as_view())?;
         let stream = core.bind_work(op)?;
         let call = |stream| {
-            let Some(pattern) = pattern else {
+            let filled = match pattern {
                 // SAFETY: the destination has these rows, aligned to the value's patterns, and stays
                 // allocated until the mark that is made of this fill has completed.
-                return unsafe { value.fill_rows(address, geometry, stream) };
+                None => unsafe { value.fill_rows(address, geometry, stream) },
+                Some(pattern) => geometry.planes().try_for_each(|(start, rows)| {
+                    let to = (address + start as u64, geometry.pitch);
+                    // SAFETY: the destination has these rows, each of as many elements of this width,
+                    // aligned to it, and stays allocated until the mark that is made of this fill has
+                    // completed.
+                    ok(unsafe { pattern.fill_rows(to, (geometry.row / value.width, rows), stream) })
+                }),
             };
-            let (pitch, columns) = (geometry.pitch, geometry.row / value.width);
-            let mut codes = geometry.planes().map(|(start, rows)| {
-                // SAFETY: the destination has these rows, each of `columns` elements of this width,
-                // aligned to it, and stays allocated until the mark that is made of this fill has
-                // completed.
-                unsafe {
-                    pattern.fill_rows((address + start as u64, pitch), (columns, rows), stream)
-                }
-            });
-            codes.find(|code| *code != CUDA_SUCCESS).unwrap_or(CUDA_SUCCESS)
+            filled.err().unwrap_or(CUDA_SUCCESS)
         };
         stream.submit_copy(op, &mut [bytes.write()], call).1
     }
@@ -330,12 +324,11 @@ impl<K: StreamKind> Stream<K> {
         destination: DeviceSliceMut<'_, T>,
         pattern: Pattern,
     ) -> Result<()> {
-        let (width, op, _) = pattern.parts();
-        let (address, count) = (destination.as_raw(), destination.byte_len() / width);
+        let (address, count) = (destination.as_raw(), destination.byte_len() / pattern.width);
         // SAFETY: the destination has as many elements of this width, aligned to it, and stays
         // allocated until the mark that is made of this fill has completed.
         let call = |stream| unsafe { pattern.fill(address, count, stream) };
-        self.submit_fill(op, destination, call)
+        self.submit_fill(pattern.ops().0, destination, call)
     }
 
     /// A fill by several calls: one operation, of which the ledger has one mark.
@@ -344,7 +337,8 @@ impl<K: StreamKind> Stream<K> {
         let (address, len) = (to.as_raw(), to.len());
         // SAFETY: the destination has `len` elements of the value's size, aligned to its patterns,
         // and stays allocated until the mark that is made of this fill has completed.
-        let call = |stream| unsafe { value.fill(address, len, stream) };
+        let call =
+            |stream| unsafe { value.fill(address, len, stream) }.err().unwrap_or(CUDA_SUCCESS);
         self.submit_fill(value.op(), to, call)
     }
 
@@ -365,6 +359,11 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
+/// The driver's answer, as an error unless it is that of success.
+fn ok(code: CUresult) -> Result<(), CUresult> {
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
+}
+
 /// The fill of `rows` rows of `row` bytes, which begin `pitch` bytes apart, as the node of a graph;
 /// [`None`] for a value that takes several.
 pub(crate) fn fill_node<T: Pod>(
@@ -373,22 +372,13 @@ pub(crate) fn fill_node<T: Pod>(
     value: T,
 ) -> Option<CUDA_MEMSET_NODE_PARAMS> {
     let value = [value];
-    let pattern = FillValue::of(bytes_of(&value), to | pitch as u64).pattern()?;
-    let ((width, ..), value) = (
-        pattern.parts(),
-        match pattern {
-            Pattern::D8(value) => value.into(),
-            Pattern::D16(value) => value.into(),
-            Pattern::D32(value) => value,
-        },
-    );
-    let (element, width) = (width as u32, row / width);
+    let Pattern { value, width } = FillValue::of(bytes_of(&value), to | pitch as u64).pattern()?;
     Some(CUDA_MEMSET_NODE_PARAMS {
         dst: to,
         pitch,
         value,
-        elementSize: element,
-        width,
+        elementSize: width as u32,
+        width: row / width,
         height: rows,
     })
 }

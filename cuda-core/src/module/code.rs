@@ -9,7 +9,7 @@ use super::library::LoadedLibrary;
 use super::{Function, Loaded};
 use crate::error::{Error, Result, c_string};
 use crate::process::owned::Owned;
-use crate::timeline::ledger::{Access, Fences, Ledger, Use};
+use crate::timeline::ledger::{Ledger, WHOLE};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
@@ -59,15 +59,11 @@ pub(super) fn find_once<V>(
     Ok(lock(known).entry(name.to_owned()).or_insert_with(|| Arc::new(new)).clone())
 }
 
-/// The one byte that stands for the code in its ledger.
-const CODE: std::ops::Range<usize> = 0..1;
-
 impl Users {
     /// Notes that a kernel was launched.
     #[inline]
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
-        let (range, access, fences) = (&CODE, Access::Read, &Fences::none());
-        self.launches.mark(Use { range, access, stream, seq, fences });
+        self.launches.mark_whole(stream, seq);
     }
 
     /// Takes the global at that address; returns whether it was free.
@@ -95,7 +91,7 @@ impl Users {
         if *self.in_use_for_good.get_mut() {
             return Err(Error::LostStream);
         }
-        self.launches.last_uses(&CODE).wait_host()
+        self.launches.last_uses(&WHOLE).wait_host()
     }
 }
 

@@ -27,7 +27,7 @@ use crate::error::{Error, NcclError, Result};
 use crate::memory::within;
 use crate::process::handle::Handle;
 use crate::process::{deferred, driver};
-use crate::timeline::ledger::{Access, Ledger, NO_FENCES, Use};
+use crate::timeline::ledger::{Ledger, WHOLE};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
 use crate::util::inline_vec::{InlineVec, OwningInlineVec};
@@ -58,9 +58,6 @@ struct State {
     raw: Handle<RawCommunicator>,
     finalized: bool,
 }
-
-/// The one byte that stands for a communicator in its ledger.
-const ALL: std::ops::Range<usize> = 0..1;
 
 /// A communicator that this thread may call.
 pub(super) struct LockedRank<'a> {
@@ -196,13 +193,12 @@ impl Joined {
     /// Notes that an operation was enqueued at this point.
     #[inline]
     pub(super) fn note_use(&self, stream: &Arc<Timeline>, seq: u64) {
-        let (range, access, fences) = (&ALL, Access::Read, &NO_FENCES);
-        self.uses.mark(Use { range, access, stream, seq, fences });
+        self.uses.mark_whole(stream, seq);
     }
 
     /// Whether work can never be done, since the context is lost.
     pub(super) fn is_lost(&self) -> bool {
-        let reached = self.uses.last_uses(&ALL).query();
+        let reached = self.uses.last_uses(&WHOLE).query();
         reached.is_err_and(|error| error.is_sticky())
     }
 
@@ -355,7 +351,7 @@ impl Drop for Joined {
         if raw.0.is_null() || driver::is_gone() {
             return;
         }
-        let uses = mem::take(&mut self.uses).last_uses(&ALL);
+        let uses = mem::take(&mut self.uses).last_uses(&WHOLE);
         let Self { nccl, rank, .. } = *self;
         let remains = Remains { nccl, context: self.context.clone(), rank, raw, finalized };
         deferred::run_or_defer(move || remains.end_behind(&uses));

@@ -13,7 +13,7 @@ use crate::host::pinned_pool::{PinnedChunk, SIGNALS};
 use crate::process::driver;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::util::by_parts::debug_by;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads
@@ -61,9 +61,6 @@ pub struct Signal<T: StreamValue> {
     initial: T,
 }
 
-/// The bytes that a signal's ledger covers.
-const WORD: Bytes = 0..8;
-
 impl<T: StreamValue> Signal<T> {
     /// A new signal with that value, for streams of every device and context. Makes no driver call if a
     /// slab of pinned memory has room; a new slab is allocated in the primary context of the context's
@@ -84,7 +81,7 @@ impl<T: StreamValue> Signal<T> {
     pub fn new(context: &Context, value: T) -> Result<Self> {
         driver::ensure()?;
         let signal = Self {
-            chunk: SIGNALS.take(context, WORD.end)?,
+            chunk: SIGNALS.take(context, size_of::<u64>())?,
             ledger: Ledger::default(),
             initial: value,
         };
@@ -139,7 +136,7 @@ impl<T: StreamValue> Signal<T> {
     /// The access of an operation on the value. All are readers to the ledger: none waits for
     /// another, and the word is reused only after all of them.
     fn touch(&self) -> Touch<'_> {
-        Touch::shared(&self.ledger, WORD, Access::Read, InGraphs::Refused)
+        Touch::shared(&self.ledger, WHOLE, Access::Read, InGraphs::Refused)
     }
 }
 
@@ -212,7 +209,7 @@ impl<T: StreamValue> Drop for Signal<T> {
             return;
         }
         // The chunk is part of a slab, so this makes no driver call and does not fail.
-        let _ = SIGNALS.give(self.chunk, self.ledger.last_uses(&WORD));
+        let _ = SIGNALS.give(self.chunk, self.ledger.last_uses(&WHOLE));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::raw_enum::raw_enum;
@@ -66,12 +66,9 @@ struct ImportedSemaphore {
     // INVARIANT: imported into `context`; destroyed only by `release`.
     raw: Handle<CUexternalSemaphore>,
     context: Context,
-    /// Signals and waits, as reads of one byte; destroying it is a write of that byte.
+    /// Signals and waits, as reads; destroying it is a write.
     uses: Ledger,
 }
-
-/// The one byte.
-const SEMAPHORE: Bytes = 0..1;
 
 impl ExternalSemaphore {
     /// Imports a semaphore by a file descriptor, which Vulkan calls `OPAQUE_FD`:
@@ -154,7 +151,7 @@ impl ExternalSemaphore {
 
     /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
-        Touch::shared(&self.0.uses, SEMAPHORE, Access::Read, InGraphs::Refused)
+        Touch::shared(&self.0.uses, WHOLE, Access::Read, InGraphs::Refused)
     }
 
     /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it
@@ -204,7 +201,6 @@ impl<K: StreamKind> Stream<K> {
         let op = "cuWaitExternalSemaphoresAsync";
         let core = self.core();
         let (raw, stream, _entered) = semaphore.bind(op, core)?;
-        core.timeline().hold_up(stream.entered())?;
         let mut wait = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS::default();
         wait.params.fence.value = value;
         let call = |stream| {
@@ -212,9 +208,7 @@ impl<K: StreamKind> Stream<K> {
             // semaphore stays until the mark that is made of this has completed.
             unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) }
         };
-        let (seq, result) = stream.submit(op, &mut [semaphore.touch()], call);
-        core.timeline().held_up_at(seq);
-        result
+        stream.late(true, || stream.submit(op, &mut [semaphore.touch()], call))?.1
     }
 }
 
@@ -227,7 +221,7 @@ impl Release for ImportedSemaphore {
 
     /// "Any outstanding signals or waits must have completed".
     fn release(&mut self) -> Result<(), FailedRelease> {
-        self.uses.last_uses(&SEMAPHORE).wait_host()?;
+        self.uses.last_uses(&WHOLE).wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
             // call, and no signal or wait is queued; its context is current.

@@ -72,8 +72,6 @@ pub(crate) mod sealed {
     pub trait Value: Copy + Eq {
         const ZERO: Self;
         const ONES: Self;
-        /// More than 32 bits.
-        const WIDE: bool;
         /// The calls that write and that wait.
         const WRITE: &'static str;
         const WAIT: &'static str;
@@ -101,11 +99,10 @@ pub(crate) mod sealed {
     }
 
     macro_rules! value {
-        ($($type:ty, $atomic:ty, $wide:literal, $write:ident, $wait:ident, $bits:literal;)*) => {$(
+        ($($type:ty, $atomic:ty, $write:ident, $wait:ident, $bits:literal;)*) => {$(
             impl Value for $type {
                 const ZERO: Self = 0;
                 const ONES: Self = !0;
-                const WIDE: bool = $wide;
                 const WRITE: &'static str = concat!("cuStreamWriteValue", $bits);
                 const WAIT: &'static str = concat!("cuStreamWaitValue", $bits);
 
@@ -147,8 +144,8 @@ pub(crate) mod sealed {
     }
 
     value! {
-        u32, AtomicU32, false, cuStreamWriteValue32_v2, cuStreamWaitValue32_v2, 32;
-        u64, AtomicU64, true, cuStreamWriteValue64_v2, cuStreamWaitValue64_v2, 64;
+        u32, AtomicU32, cuStreamWriteValue32_v2, cuStreamWaitValue32_v2, 32;
+        u64, AtomicU64, cuStreamWriteValue64_v2, cuStreamWaitValue64_v2, 64;
     }
 }
 
@@ -281,7 +278,6 @@ pub(super) unsafe fn wait<T: StreamValue>(
 ) -> Result<()> {
     let stream = core.bind(T::WAIT)?;
     require(core.device(), Some(until))?;
-    core.timeline().hold_up(stream.entered())?;
     let (condition, value) = match until {
         WaitValue::Geq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_GEQ, value),
         WaitValue::Eq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_EQ, value),
@@ -290,9 +286,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     };
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
-    let (seq, result) = stream.submit(T::WAIT, &mut [touch], call);
-    core.timeline().held_up_at(seq);
-    result
+    stream.late(true, || stream.submit(T::WAIT, &mut [touch], call))?.1
 }
 
 impl<T: StreamValue> WaitValue<T> {
@@ -316,12 +310,12 @@ struct Abilities {
 
 /// Refuses what the device does not support. All devices support 32 bits and the other conditions.
 pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>>) -> Result<()> {
-    let nor = matches!(until, Some(WaitValue::Nor(_)));
-    if !T::WIDE && !nor {
+    let (wide, nor) = (size_of::<T>() > 4, matches!(until, Some(WaitValue::Nor(_))));
+    if !wide && !nor {
         return Ok(());
     }
     let able = abilities(device)?;
-    let feature = match (T::WIDE && !able.wide, nor && !able.nor) {
+    let feature = match (wide && !able.wide, nor && !able.nor) {
         (true, _) => "64-bit stream memory operations",
         (_, true) => "CU_STREAM_WAIT_VALUE_NOR",
         (false, false) => return Ok(()),

@@ -150,38 +150,29 @@ impl StreamBuilder<'_> {
     }
 
     fn create(&self) -> Result<CUstream> {
-        let op = "cuGreenCtxStreamCreate";
-        let mut raw = ptr::null_mut();
-        let created = match self.context.green() {
-            None => return self.create_plain(),
-            Some(_) if self.order == ImplicitOrder::Blocking => {
-                let why =
-                    "streams of a green context do not synchronise with the legacy default stream";
-                return Err(Error::invalid(op, why));
+        let is_blocking = self.is_blocking();
+        if let Some(green) = self.context.green() {
+            let (op, mut raw) = ("cuGreenCtxStreamCreate", ptr::null_mut());
+            let why =
+                "streams of a green context do not synchronise with the legacy default stream";
+            Error::unless(!is_blocking, op, why)?;
+            driver::ensure()?;
+            match green::create_stream(green, &mut raw, self.priority) {
+                cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => {}
+                code => return check(op, code).map(|()| raw),
             }
-            Some(green) => {
-                driver::ensure()?;
-                green::create_stream(green, &mut raw, self.priority)
-            }
-        };
-        match created {
-            cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => self.create_plain(),
-            code => check(op, code).map(|()| raw),
         }
+        let flags = if is_blocking { 0 } else { NON_BLOCKING };
+        self.context.ask("cuStreamCreateWithPriority", ptr::null_mut(), |raw| {
+            // SAFETY: the call writes one handle, to an exclusive borrow; a live context is current.
+            unsafe { cu::cuStreamCreateWithPriority(raw, flags, self.priority) }
+        })
     }
 
     /// The stream with that handle, for the capture that `recording` describes, if it has one.
     fn stream(&self, raw: CUstream, flavor: Flavor, recording: Option<Arc<Recording>>) -> Stream {
         let core = StreamCore::new(self.context, flavor, self.order, raw, None, recording);
         Stream::new(registry::note(core))
-    }
-
-    fn create_plain(&self) -> Result<CUstream> {
-        let flags = if self.order == ImplicitOrder::Blocking { 0 } else { NON_BLOCKING };
-        self.context.ask("cuStreamCreateWithPriority", ptr::null_mut(), |raw| {
-            // SAFETY: the call writes one handle, to an exclusive borrow; a live context is current.
-            unsafe { cu::cuStreamCreateWithPriority(raw, flags, self.priority) }
-        })
     }
 
     /// Creates `len` such streams; see [`StreamPool`].

@@ -67,21 +67,22 @@ impl<K: StreamKind> Stream<K> {
         touches: &mut [Touch<'_>],
     ) -> Result<()> {
         let core = self.core();
-        let stream = core.bind("cuLaunchHostFunc")?;
-        core.timeline().hold_up(stream.entered())?;
+        // Dropped after `stream`, if that fails.
         let call = Arc::new(HostCall {
             function: Mutex::new(Some(f)),
             timeline: Arc::downgrade(core.timeline()),
             // Work that is counted after this may be enqueued after the function.
             before: core.timeline().issued(),
         });
-        let (seq, launched) = stream.submit("cuLaunchHostFunc", touches, |stream| {
+        let op = "cuLaunchHostFunc";
+        let stream = core.bind(op)?;
+        let launch = |stream| {
             let data = Arc::into_raw(Arc::clone(&call)).cast_mut();
             // SAFETY: `run` has the type that the driver calls, and takes back the count of this
             // very call the one time that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
-        });
-        core.timeline().held_up_at(seq);
+        };
+        let (_, launched) = stream.late(true, || stream.submit(op, touches, launch))?;
         if launched.is_err() {
             // The error may be that of earlier work (`crate::process::effect`): then the driver may
             // call `run` nevertheless. It keeps its count of the call, permanently if it does not make

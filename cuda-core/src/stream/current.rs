@@ -4,7 +4,6 @@
 //! entering a stream also makes its context current, which costs what [`Guard`] costs.
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 
 use crate::context::Context;
 use crate::context::guard::Guard;
@@ -139,7 +138,7 @@ impl Stream {
         let saved = self.context().current_stream()?;
         let context = self.context().enter()?;
         drop(set(self));
-        let slot = SavedStream { entered: self.clone(), saved, _not_send: PhantomData };
+        let slot = SavedStream { entered: self.clone(), saved };
         Ok(StreamGuard { slot, context })
     }
 }
@@ -182,8 +181,6 @@ pub struct StreamGuard {
 struct SavedStream {
     entered: Stream,
     saved: Stream,
-    /// The current stream belongs to the thread.
-    _not_send: PhantomData<*const ()>,
 }
 
 impl StreamGuard {

@@ -11,11 +11,11 @@ use crate::process::contained::{Contained, ForeignOwner};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::stream::event::Event;
-use crate::stream::{Stream, implicit_order};
+use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::{EventFlags, RawEvent};
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
-use crate::timeline::{Flavor, capture};
+use crate::timeline::{Flavor, ImplicitOrder, capture};
 
 /// # Streams of other code
 impl Stream {
@@ -79,8 +79,13 @@ impl Stream {
         let found = asked("cuStreamGetCtx", nothing, |of| unsafe { cu::cuStreamGetCtx(raw, of) })?;
         Error::unless(found == context.as_raw(), op, "the stream belongs to another context")?;
         capture::refuse_captured(Handle(raw), op)?;
-        // SAFETY: the stream is live by the caller's promise, and no default stream.
-        let order = unsafe { implicit_order(raw) }?;
+        // SAFETY: the stream is live by the caller's promise, and no default stream; the call writes one
+        // number, to an exclusive borrow.
+        let flags = asked("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
+        let order = match flags & NON_BLOCKING {
+            0 => ImplicitOrder::Blocking,
+            _ => ImplicitOrder::NonBlocking,
+        };
         let core = registry::find_or(raw, || {
             StreamCore::new(context, Flavor::Foreign, order, raw, Some(owner), None)
         });

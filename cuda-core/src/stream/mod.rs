@@ -267,20 +267,6 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// `cuStreamGetFlags`.
-///
-/// # Safety
-/// The stream is live, and its context current if it needs that.
-unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
-    // SAFETY: the stream is live by the caller's promise; the call writes one number, to an exclusive
-    // borrow.
-    let flags = asked("cuStreamGetFlags", 0, |n| unsafe { cu::cuStreamGetFlags(raw, n) })?;
-    Ok(match flags & NON_BLOCKING {
-        0 => ImplicitOrder::Blocking,
-        _ => ImplicitOrder::NonBlocking,
-    })
-}
-
 /// # Closing
 impl Stream {
     /// Destroys the stream, if nothing else refers to it: `cuStreamDestroy_v2`. Dropping it reports
@@ -341,9 +327,10 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     #[doc(alias("nvtxNameCuStream"))]
     pub fn set_name(&self, name: &str) {
-        if let Some(recording) = self.core.timeline().recording() {
+        let timeline = self.core.timeline();
+        if timeline.recording().is_some() {
             // No later capture gets a stream of that name.
-            recording.expose();
+            timeline.expose();
         }
         crate::process::nvtx::name_stream(self.core.raw(), name);
     }

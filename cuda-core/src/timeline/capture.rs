@@ -88,10 +88,7 @@ impl Timeline {
     /// after the begin of the capture, for which other code needed the handle.
     #[inline]
     pub(crate) fn expose(&self) {
-        if let Some(recording) = self.recording() {
-            recording.expose();
-        }
-        if !self.is_exposed() {
+        if !self.is_known_elsewhere() {
             self.exposed.store(true, Ordering::Release);
         }
     }
@@ -100,6 +97,12 @@ impl Timeline {
     /// captures it.
     #[inline]
     pub(crate) fn is_exposed(&self) -> bool {
+        self.is_known_elsewhere() || self.flavor() == Flavor::Captured
+    }
+
+    /// Whether code outside of this crate has the stream's handle.
+    #[inline]
+    pub(super) fn is_known_elsewhere(&self) -> bool {
         self.exposed.load(Ordering::Acquire)
     }
 
@@ -108,24 +111,16 @@ impl Timeline {
     /// current.
     #[inline(always)]
     pub(crate) fn refuse_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
-        match self.is_exposed() {
-            true => self.refuse_if_captured(raw, op),
-            false => Ok(()),
-        }
-    }
-
-    #[cold]
-    fn refuse_if_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
         match self.recording() {
             Some(recording) => Err(recording.refusal(op)),
-            None => refuse_captured(raw, op),
+            None => self.refuse_foreign_capture(raw, op),
         }
     }
 
     /// [`Timeline::refuse_captured`] for `op` that this crate's own captures can record.
     #[inline(always)]
     pub(crate) fn refuse_foreign_capture(&self, raw: RawStream, op: &'static str) -> Result<()> {
-        match self.is_exposed() && self.flavor() != Flavor::Captured {
+        match self.is_known_elsewhere() && self.flavor() != Flavor::Captured {
             true => refuse_captured(raw, op),
             false => Ok(()),
         }

@@ -18,7 +18,7 @@ use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, drop_hook, foreign_code, held};
 use crate::timeline::event::RawEvent;
 use crate::timeline::recording::{Recording, streams};
-use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline, registry};
+use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Recorded, Timeline, registry};
 use crate::types::resource::Resource;
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
@@ -236,7 +236,7 @@ impl<'a> Bound<'a> {
         if own || other.has_completed(mark.seq) || timeline.has_waited(mark) {
             return Ok(());
         }
-        let Some((event, covered)) = other.covering(mark.seq)? else {
+        let Some(Recorded { event, seq: covered, .. }) = other.covering(mark.seq)? else {
             return Ok(());
         };
         self.wait_for_event(&event, other.is_held_up(covered))
@@ -252,21 +252,21 @@ impl<'a> Bound<'a> {
             // event may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
         };
-        self.enqueue_late("cuStreamWaitEvent", held_up, call)?.1
+        self.late(held_up, || self.enqueue("cuStreamWaitEvent", call))?.1
     }
 
-    /// [`Self::enqueue`]; if `late`, of work that may take any time to complete.
+    /// Calls `enqueue`, which returns the point of what it has enqueued; if `late`, that may take any time to
+    /// complete.
     #[inline]
-    pub(crate) fn enqueue_late(
+    pub(crate) fn late<R>(
         &self,
-        op: &'static str,
         late: bool,
-        call: impl FnOnce(CUstream) -> CUresult,
-    ) -> Result<(u64, Result<()>)> {
+        enqueue: impl FnOnce() -> (u64, R),
+    ) -> Result<(u64, R)> {
         if late {
             self.timeline().hold_up(self.entered())?;
         }
-        let enqueued = self.enqueue(op, call);
+        let enqueued = enqueue();
         if late {
             self.timeline().held_up_at(enqueued.0);
         }
@@ -313,17 +313,16 @@ impl<'a> Bound<'a> {
         op: &'static str,
         mut call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        if let Err(error) = self.prepare() {
-            return (self.count(), Err(error));
-        }
-        let mut code = call(self.raw());
-        let may_help = self.entered.is_none() && self.timeline().recording().is_none();
-        if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && may_help {
-            if let Some(_entered) = self.enter_if_that_changes_anything() {
-                code = call(self.raw());
+        self.enqueue_by(|stream| {
+            let mut code = call(stream);
+            let may_help = self.entered.is_none() && self.timeline().recording().is_none();
+            if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && may_help {
+                if let Some(_entered) = self.enter_if_that_changes_anything() {
+                    code = call(stream);
+                }
             }
-        }
-        (self.count(), check(op, code))
+            check(op, code)
+        })
     }
 
     /// To be called right before something is enqueued, by this crate or by other code: passes on
@@ -401,10 +400,14 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease>
     }
 }
 
-/// Releases a stream to which nothing refers any more; later, if it is being captured.
-fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) {
+/// Releases a stream to which nothing refers any more; later, if it is being captured. Returns whether it
+/// is gone.
+fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) -> bool {
     match retire(&timeline, raw) {
-        Err(FailedRelease::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
+        Err(FailedRelease::Kept(_)) => {
+            held::keep(move || _ = let_go(timeline, raw, owner));
+            return false;
+        }
         Err(why) => drop_hook::report(Resource::Stream, raw.number(), 0, Some(why.into())),
         Ok(()) => {}
     }
@@ -413,6 +416,7 @@ fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) 
     let context = owner.is_some().then(|| timeline.context().clone());
     drop(timeline);
     foreign_code::after(|| drop((owner, context)));
+    true
 }
 
 impl Drop for StreamCore {
@@ -435,8 +439,9 @@ impl Drop for StreamCore {
         let staging = lock(&self.staging).take();
         deferred::run_or_defer(move || {
             drop(staging);
-            let_go(timeline, raw, owner);
-            held::retry();
+            if let_go(timeline, raw, owner) {
+                held::retry();
+            }
         });
     }
 }

@@ -25,10 +25,12 @@
 //! in that moment may be covered late.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Weak};
 
 use super::{Flavor, ImplicitOrder, Timeline};
 use crate::context::guard::Entered;
 use crate::error::{Error, Result};
+use crate::util::sync::lock;
 
 /// Points that may take any time, with all after them.
 #[derive(Default)]
@@ -36,6 +38,42 @@ pub(super) struct HeldUp {
     /// A lower bound of the first such point that is not known to be complete.
     first: AtomicU64,
     last: AtomicU64,
+}
+
+/// Work that may take any time on the context's legacy and blocking streams.
+#[derive(Default)]
+pub(super) struct HoldUps {
+    /// How often a blocking stream was held up.
+    blocking: AtomicU64,
+    /// How many of these hold-ups the legacy stream's work has come after.
+    passed_on: AtomicU64,
+    /// The legacy stream's timeline that was held up last, unless that hold-up is known to be over.
+    legacy: Mutex<Option<Weak<Timeline>>>,
+}
+
+impl HoldUps {
+    /// Whether new streams of the set may come after a hold-up of the legacy stream. If that
+    /// timeline is gone, the end of its hold-up cannot be observed.
+    fn is_legacy_held_up(&self) -> bool {
+        let Some(legacy) = lock(&self.legacy).clone() else {
+            return false;
+        };
+        legacy.upgrade().is_none_or(|legacy| legacy.may_be_held_up())
+    }
+
+    /// A timeline of the legacy stream that was held up and is gone.
+    pub(super) fn orphan(&self) -> Option<Weak<Timeline>> {
+        let legacy = lock(&self.legacy);
+        legacy.clone().filter(|legacy| legacy.strong_count() == 0)
+    }
+
+    /// Notes that all work of the orphan has completed.
+    pub(super) fn forget(&self, orphan: &Weak<Timeline>) {
+        let mut legacy = lock(&self.legacy);
+        if legacy.as_ref().is_some_and(|held| held.ptr_eq(orphan)) {
+            *legacy = None;
+        }
+    }
 }
 
 impl Timeline {
@@ -59,7 +97,7 @@ impl Timeline {
         }
         self.may_come_late(seq);
         if self.order() == ImplicitOrder::Blocking && self.flavor != Flavor::Legacy {
-            self.context.timelines().hold_ups.add();
+            self.context.timelines().hold_ups.blocking.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -76,12 +114,13 @@ impl Timeline {
 
     fn pass_on(&self, entered: Option<&Entered>) -> Result<()> {
         let hold_ups = &self.context.timelines().hold_ups;
-        let Some(blocking) = hold_ups.to_pass_on() else {
+        let blocking = hold_ups.blocking.load(Ordering::Acquire);
+        if blocking <= hold_ups.passed_on.load(Ordering::Acquire) {
             return Ok(());
-        };
+        }
         self.hold_up_the_set(entered)?;
         self.may_come_late(self.issued() + 1);
-        hold_ups.passed_on(blocking);
+        hold_ups.passed_on.fetch_max(blocking, Ordering::AcqRel);
         Ok(())
     }
 
@@ -89,7 +128,7 @@ impl Timeline {
     fn hold_up_the_set(&self, entered: Option<&Entered>) -> Result<()> {
         // Before all else, so that streams created meanwhile know.
         let timelines = self.context.timelines();
-        timelines.hold_ups.hold_up_legacy(timelines.legacy(self.id));
+        *lock(&timelines.hold_ups.legacy) = Some(timelines.legacy(self.id));
         self.checkpoint_the_set(entered)?;
         for other in timelines.blocking() {
             if other.id != self.id {

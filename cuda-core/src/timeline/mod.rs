@@ -79,6 +79,7 @@ pub(crate) struct Timeline {
     /// Never reused, unlike the driver's handle.
     id: u64,
     flavor: Flavor,
+    /// Code outside of this crate has the handle.
     exposed: AtomicBool,
     context: Context,
     /// The handle for late records; removed before the stream is destroyed. Locked for reading
@@ -121,9 +122,11 @@ impl Timeline {
             order,
             context,
             flavor,
-            // All code knows the default streams, and has the handle of a stream that it created. A stream
-            // of a capture is captured.
-            exposed: AtomicBool::new(!matches!(flavor, Flavor::Created | Flavor::GivenUp)),
+            // All code knows the default streams, and has the handle of a stream that it created.
+            exposed: AtomicBool::new(matches!(
+                flavor,
+                Flavor::Foreign | Flavor::Legacy | Flavor::PerThread
+            )),
             issued: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             recorder: RwLock::new((flavor != Flavor::GivenUp).then_some(raw)),
@@ -275,7 +278,7 @@ impl Timeline {
 
     /// Blocks the thread until everything up to `seq` has completed.
     pub(crate) fn wait_host(&self, seq: u64) -> Result<()> {
-        let Some((event, covered)) = self.covering(seq)? else {
+        let Some(Recorded { event, seq: covered, .. }) = self.covering(seq)? else {
             return Ok(());
         };
         deferred::while_waiting(|| event.synchronize())
@@ -286,18 +289,17 @@ impl Timeline {
 
     /// Whether everything up to `seq` has completed; asks the driver if that is not known.
     pub(crate) fn query(&self, seq: u64) -> Result<bool> {
-        let covering = self.covering(seq)?;
-        covering.map_or(Ok(true), |(event, covered)| self.ask(&event, covered))
+        self.covering(seq)?.map_or(Ok(true), |recorded| self.ask(&recorded))
     }
 
-    fn ask(&self, event: &Arc<RawEvent>, covered: u64) -> Result<bool> {
+    fn ask(&self, Recorded { event, seq, .. }: &Recorded) -> Result<bool> {
         // A question about an event of a capture ends the capture.
         if self.flavor == Flavor::Captured {
             return Ok(false);
         }
         let done = event.query().map_err(|error| self.forget_captured(event, error))?;
         if done {
-            self.complete(covered);
+            self.complete(*seq);
         }
         Ok(done)
     }
@@ -305,7 +307,7 @@ impl Timeline {
     /// Whether everything up to `seq` is known to have completed, or an event that is recorded
     /// already shows it. At most one driver call, and never a record.
     pub(crate) fn peek(&self, seq: u64) -> bool {
-        let ask = |recorded: Recorded| self.ask(&recorded.event, recorded.seq).unwrap_or(false);
+        let ask = |recorded| self.ask(&recorded).unwrap_or(false);
         self.has_completed(seq) || self.recorded(seq).is_some_and(ask)
     }
 

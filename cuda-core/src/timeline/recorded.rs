@@ -33,12 +33,12 @@ pub(crate) struct Recorded {
 const RING: usize = 8;
 
 impl Timeline {
-    /// An event that completes when everything up to `seq` has, and the point that it covers;
-    /// [`None`] if all of that has completed already.
+    /// An event that completes when everything up to `seq` has; [`None`] if all of that has completed
+    /// already.
     ///
     /// Records one if no recorded event covers the point: one driver call once the stream has a
     /// spare event.
-    pub(super) fn covering(&self, seq: u64) -> Result<Option<(Arc<RawEvent>, u64)>> {
+    pub(super) fn covering(&self, seq: u64) -> Result<Option<Recorded>> {
         if self.has_completed(seq) {
             return Ok(None);
         }
@@ -52,10 +52,9 @@ impl Timeline {
             };
         }
         match recorded {
-            Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
-            // Its event is not listed any more, since it has completed meanwhile.
-            None if self.has_completed(seq) => Ok(None),
-            None => Err(Error::LostStream),
+            None if !self.has_completed(seq) => Err(Error::LostStream),
+            // Or its event is not listed any more, since it has completed meanwhile.
+            recorded => Ok(recorded),
         }
     }
 
@@ -118,7 +117,7 @@ impl Timeline {
             }
             [len - 1, len / 2, 0].map(|at| events.recorded[at].clone())
         };
-        let completed = |r: &Recorded| self.ask(&r.event, r.seq).unwrap_or(false);
+        let completed = |r: &Recorded| self.ask(r).unwrap_or(false);
         let any = listed.iter().any(completed);
         let mut events = lock(&self.events);
         let left = events.recorded.iter().filter(|r| !self.has_completed(r.seq)).count();

@@ -1,6 +1,5 @@
 //! The timelines of a context, for as long as anything refers to them, and the wait for all of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
@@ -10,6 +9,7 @@ use crate::context::{Context, Streams};
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::timeline::core::StreamCore;
+use crate::timeline::held_up::HoldUps;
 use crate::timeline::{ImplicitOrder, Timeline, registry};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
@@ -21,7 +21,7 @@ pub(crate) struct Timelines {
     /// By [`ImplicitOrder`]: those of the legacy stream and of all streams that CUDA orders with
     /// it, and the others.
     by_order: [Mutex<Tree<u64, Weak<Timeline>>>; 2],
-    pub(crate) hold_ups: HoldUps,
+    pub(super) hold_ups: HoldUps,
     /// The legacy default stream, shared by all its handles.
     pub(crate) legacy: Mutex<Weak<StreamCore>>,
 }
@@ -93,18 +93,6 @@ impl Context {
     }
 }
 
-/// Work that may take any time on the context's legacy and blocking streams; see
-/// [`Timeline::hold_up`].
-#[derive(Default)]
-pub(crate) struct HoldUps {
-    /// How often a blocking stream was held up.
-    blocking: AtomicU64,
-    /// How many of these hold-ups the legacy stream's work has come after.
-    passed_on: AtomicU64,
-    /// The legacy stream's timeline that was held up last, unless that hold-up is known to be over.
-    legacy: Mutex<Option<Weak<Timeline>>>,
-}
-
 impl Timelines {
     /// Registers the timeline with that id, until [`Timelines::leave`].
     pub(crate) fn enter(&self, id: u64, timeline: Weak<Timeline>, order: ImplicitOrder) {
@@ -134,52 +122,5 @@ impl Timelines {
         let mut live = Vec::with_capacity(timelines.len());
         live.extend(timelines.values().filter_map(Weak::upgrade));
         live
-    }
-}
-
-impl HoldUps {
-    /// Counts that a blocking stream was held up.
-    pub(crate) fn add(&self) {
-        self.blocking.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The number of hold-ups, if the legacy stream's work has not come after all of them.
-    #[inline]
-    pub(crate) fn to_pass_on(&self) -> Option<u64> {
-        let blocking = self.blocking.load(Ordering::Acquire);
-        (blocking > self.passed_on.load(Ordering::Acquire)).then_some(blocking)
-    }
-
-    /// Notes that the legacy stream's work has come after `blocking` hold-ups.
-    pub(crate) fn passed_on(&self, blocking: u64) {
-        self.passed_on.fetch_max(blocking, Ordering::AcqRel);
-    }
-
-    /// Notes that the legacy stream was held up.
-    pub(crate) fn hold_up_legacy(&self, legacy: Weak<Timeline>) {
-        *lock(&self.legacy) = Some(legacy);
-    }
-
-    /// Whether new streams of the set may come after a hold-up of the legacy stream. If that
-    /// timeline is gone, the end of its hold-up cannot be observed.
-    pub(crate) fn is_legacy_held_up(&self) -> bool {
-        let Some(legacy) = lock(&self.legacy).clone() else {
-            return false;
-        };
-        legacy.upgrade().is_none_or(|legacy| legacy.may_be_held_up())
-    }
-
-    /// A timeline of the legacy stream that was held up and is gone.
-    fn orphan(&self) -> Option<Weak<Timeline>> {
-        let legacy = lock(&self.legacy);
-        legacy.clone().filter(|legacy| legacy.strong_count() == 0)
-    }
-
-    /// Notes that all work of the orphan has completed.
-    fn forget(&self, orphan: &Weak<Timeline>) {
-        let mut legacy = lock(&self.legacy);
-        if legacy.as_ref().is_some_and(|held| held.ptr_eq(orphan)) {
-            *legacy = None;
-        }
     }
 }

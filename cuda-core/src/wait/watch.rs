@@ -283,14 +283,14 @@ impl Watch {
             let Some((key, first)) = lock(&self.state).queues.take_free() else {
                 break;
             };
-            match first.look() {
-                Some(reached) => {
-                    came = true;
-                    let _ = self.settle(key, first, reached).call_one(self);
-                }
-                None => {
+            match deferred::unless_exiting(|| first.query()) {
+                Ok(false) => {
                     drop(first);
                     lock(&self.state).queues.leave(key);
+                }
+                reached => {
+                    came = true;
+                    let _ = self.settle(key, first, reached.map(drop)).call_one(self);
                 }
             }
         }
@@ -329,19 +329,5 @@ impl HandOver for Left {
             state.due.push_front(rest);
         }
         let _ = state.call_one(&self.watch);
-    }
-}
-
-impl PendingMark {
-    /// The result of the point, unless it is still to come.
-    fn look(&self) -> Option<Result<()>> {
-        if self.timeline.has_completed(self.seq) {
-            return Some(Ok(()));
-        }
-        match deferred::unless_exiting(|| self.event.query()) {
-            Ok(false) => None,
-            Ok(true) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        }
     }
 }

@@ -19,7 +19,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::types::usage::PoolUsage;
 use crate::util::on_drop::OnDrop;
-use crate::util::sync::lock;
+use crate::util::sync::{lock, wait_while};
 use crate::util::turns::Turns;
 use crate::wait::PendingMark;
 
@@ -169,8 +169,7 @@ impl Heap {
     pub(super) fn wait_for_others(&self, seen: u64) -> bool {
         let waits = IN_HAND.get() == 0;
         let nothing_came = |state: &mut HeapState| waits && state.moves == seen && state.moving > 0;
-        let waited = self.moved.wait_while(self.locked(), nothing_came);
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        let state = wait_while(&self.moved, self.locked(), nothing_came);
         let moved = state.moves != seen;
         Self::unlock(state);
         moved

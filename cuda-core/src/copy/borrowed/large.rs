@@ -58,20 +58,21 @@ impl Plan {
     fn run(
         &self,
         cores: &[&StreamCore],
-        direction: &mut dyn CopyDirection,
+        ends: Ends<'_, '_>,
+        blame: Blame,
         pieces: &[Piece],
         share: &Share<'_>,
         ahead: usize,
     ) -> Result<()> {
-        let Some(first) = cores.first() else {
+        let Some(ring) = Ring::new(cores, self.chunk) else {
             return Ok(());
         };
-        let ring = Ring::new(first, cores.iter().copied(), self.chunk);
         // No more than there are quanta for.
         let helpers = self.helpers.min(share.quanta().saturating_sub(1));
         // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
         let mut flow = Flow {
-            direction,
+            ends,
+            blame,
             pieces,
             share,
             ring,
@@ -123,7 +124,7 @@ pub(crate) fn upload<'s>(
     let pieces = plan.pieces(&parts, Sizes::up(source.len(), parts.len(), plan.chunk));
     let slices = pieces.iter().map(|piece| piece.of(source));
     let share = Share::of(slices, plan.chunk, plan.helpers + 1);
-    plan.run(&cores, &mut Up { ends, split, blame }, &pieces, &share, AHEAD)
+    plan.run(&cores, Ends::Up(ends, split), blame, &pieces, &share, AHEAD)
 }
 
 /// Copies device memory to a slice, end by end, and waits until the bytes are there. The ends
@@ -140,54 +141,23 @@ pub(crate) fn download<'s>(
     let pieces = plan.pieces(&parts, Sizes::down(parts.len(), plan.chunk));
     let slices = plan::cut(destination, &pieces);
     let share = Share::of_mut(slices.into_iter(), plan.chunk);
-    plan.run(&cores, &mut Down { ends, blame }, &pieces, &share, DEPTH - 1)
+    plan.run(&cores, Ends::Down(ends), blame, &pieces, &share, DEPTH - 1)
 }
 
-/// The driver calls for each piece, before or after threads copy it.
-trait CopyDirection {
-    /// Begins a piece, which has this region. Returns what to wait for before threads may copy it.
-    fn begin(&self, _piece: &Piece, _region: &Region) -> Result<Option<Arrival>> {
-        Ok(None)
-    }
-
-    /// Called after threads have copied the piece.
-    fn finish(&mut self, _piece: &Piece, _region: &Region) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// The point at which a piece is in its region.
-struct Arrival {
-    mark: Mark,
-    device: Device,
-    blame: Blame,
-    /// Held so that the stream does not reuse the event for a later piece: more pieces are in
-    /// flight than a stream keeps events for.
-    _event: Option<Recorded>,
-}
-
-/// An upload: pieces are filled, then sent.
-struct Up<'s, 'b> {
+/// The devices' side of a copy.
+enum Ends<'s, 'b> {
+    /// Of an upload: pieces are filled, then sent.
     // INVARIANT: pieces are within the memory of each end that they are for: of all ends, which are
     // as long as the slice, or of the one whose part they were cut from.
-    ends: Vec<DeviceEnd<'s, DeviceSliceMut<'b, u8>>>,
-    split: Split,
-    blame: Blame,
+    Up(Vec<DeviceEnd<'s, DeviceSliceMut<'b, u8>>>, Split),
+    /// Of a download: pieces are fetched, then copied out.
+    // INVARIANT: pieces are within the memory of the end whose part they were cut from.
+    Down(Vec<DeviceEnd<'s, DeviceSlice<'b, u8>>>),
 }
 
-impl CopyDirection for Up<'_, '_> {
-    fn finish(&mut self, piece: &Piece, region: &Region) -> Result<()> {
-        let ends = match self.split {
-            Split::Whole => &mut self.ends[..],
-            Split::Next => &mut self.ends[piece.part..=piece.part],
-        };
-        for end in ends {
-            let sent = end.send(piece, region);
-            sent.map_err(|error| (self.blame)(error, end.core.device()))?;
-        }
-        Ok(())
-    }
-}
+/// The point at which a piece is in its region, and the event that covers it: held so that the stream
+/// does not reuse it for a later piece, since more pieces are in flight than a stream keeps events for.
+type Arrival = (Mark, Option<Recorded>);
 
 impl DeviceEnd<'_, DeviceSliceMut<'_, u8>> {
     fn send(&mut self, piece: &Piece, region: &Region) -> Result<()> {
@@ -201,32 +171,20 @@ impl DeviceEnd<'_, DeviceSliceMut<'_, u8>> {
     }
 }
 
-/// A download: pieces are fetched, then copied out.
-struct Down<'s, 'b> {
-    // INVARIANT: pieces are within the memory of the end whose part they were cut from.
-    ends: Vec<DeviceEnd<'s, DeviceSlice<'b, u8>>>,
-    blame: Blame,
-}
-
-impl CopyDirection for Down<'_, '_> {
+impl DeviceEnd<'_, DeviceSlice<'_, u8>> {
     /// Enqueues the copy, and an event after it.
-    fn begin(&self, piece: &Piece, region: &Region) -> Result<Option<Arrival>> {
-        let DeviceEnd { core, memory } = &self.ends[piece.part];
-        let (timeline, device, blame) = (core.timeline(), core.device(), self.blame);
-        let fetch = || {
-            let stream = core.bind("cuMemcpyDtoHAsync")?;
-            let seq = fetch(region, &stream, memory, piece.start, piece.len)?;
-            timeline.checkpoint(false, stream.entered())?;
-            let (mark, _event) = (timeline.at(seq), timeline.recorded(seq));
-            Ok(Some(Arrival { mark, device, blame, _event }))
-        };
-        fetch().map_err(|error| blame(error, device))
+    fn fetch(&self, piece: &Piece, region: &Region) -> Result<Arrival> {
+        let (stream, timeline) = (self.core.bind("cuMemcpyDtoHAsync")?, self.core.timeline());
+        let seq = fetch(region, &stream, &self.memory, piece.start, piece.len)?;
+        timeline.checkpoint(false, stream.entered())?;
+        Ok((timeline.at(seq), timeline.recorded(seq)))
     }
 }
 
 /// A large copy. Each piece begins, is opened to the threads, and is finished; all in order.
 struct Flow<'a> {
-    direction: &'a mut dyn CopyDirection,
+    ends: Ends<'a, 'a>,
+    blame: Blame,
     pieces: &'a [Piece],
     share: &'a Share<'a>,
     ring: Ring,
@@ -274,7 +232,7 @@ impl Flow<'_> {
     fn may_begin(&self) -> bool {
         self.begun < self.pieces.len()
             && self.ahead < self.most
-            && (self.share.is_download() || self.share.waiting() < self.enough)
+            && (self.share.is_download || self.share.waiting() < self.enough)
     }
 
     /// Begins the next piece, if there is room for it.
@@ -283,7 +241,14 @@ impl Flow<'_> {
         let Some(region) = self.ring.region(piece.len, !self.staged.is_empty())? else {
             return Ok(false);
         };
-        let arrival = self.direction.begin(piece, &region)?;
+        let arrival = match &self.ends {
+            Ends::Up(..) => None,
+            Ends::Down(ends) => {
+                let (end, blame) = (&ends[piece.part], self.blame);
+                let arrival = end.fetch(piece, &region);
+                Some(arrival.map_err(|error| blame(error, end.core.device()))?)
+            }
+        };
         let is_here = arrival.is_none();
         self.staged.push_back((region, arrival));
         self.ahead += piece.len;
@@ -299,8 +264,9 @@ impl Flow<'_> {
         let Some((region, arrival)) = self.staged.get(self.opened - self.done) else {
             return Ok(());
         };
-        if let Some(Arrival { mark, device, blame, .. }) = arrival {
-            mark.timeline.wait_host(mark.seq).map_err(|error| blame(error, *device))?;
+        if let Some((mark, _event)) = arrival {
+            let blame = |error| (self.blame)(error, mark.timeline.context().device());
+            mark.timeline.wait_host(mark.seq).map_err(blame)?;
         }
         // SAFETY: the next piece, and a region of its size, which a device has filled if bytes come
         // out of it, and which `self` keeps until the piece is done; if it is never done, `self` is
@@ -314,7 +280,15 @@ impl Flow<'_> {
     fn finish(&mut self) -> Result<()> {
         let piece = &self.pieces[self.done];
         if let Some((region, _)) = self.staged.pop_front() {
-            self.direction.finish(piece, &region)?;
+            let ends = match &mut self.ends {
+                Ends::Up(ends, Split::Whole) => &mut ends[..],
+                Ends::Up(ends, Split::Next) => &mut ends[piece.part..=piece.part],
+                Ends::Down(_) => &mut [],
+            };
+            for end in ends {
+                let sent = end.send(piece, &region);
+                sent.map_err(|error| (self.blame)(error, end.core.device()))?;
+            }
         }
         self.ahead -= piece.len;
         self.done += 1;
@@ -335,7 +309,7 @@ pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
         }
         help.call();
         while share.step() {}
-        (0..share.pieces()).try_for_each(|piece| {
+        (0..regions.len()).try_for_each(|piece| {
             while !share.is_done(piece) {
                 share.help_or_await(piece, help)?;
             }

@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 use std::mem;
-use std::ops::Range;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresult};
 
@@ -14,7 +13,7 @@ use crate::image::array::texel::Texel;
 use crate::process::deferred;
 use crate::process::owned::{Owned, Release};
 use crate::process::release::FailedRelease;
-use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::types::resource::Resource;
 use crate::util::by_parts::debug_by;
 use crate::util::on_drop::OnDrop;
@@ -63,8 +62,6 @@ struct LiveObject<K> {
     _kind: PhantomData<K>,
 }
 
-const ONLY_BYTE: Range<usize> = 0..1;
-
 #[allow(private_bounds, reason = "that bound is the seal")]
 impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
     /// An object that owns `handle`, of the context.
@@ -95,7 +92,7 @@ impl<T: Texel, K: ObjectKind> ImageObject<T, K> {
         let why = "the object was created from other memory than the memory given here";
         Error::unless(self.made().is(made), K::NAME, why)?;
         let LiveObject { handle, context, ledger, .. } = self.object.live()?;
-        let own = Touch::shared(ledger, ONLY_BYTE, Access::Read, InGraphs::Kept);
+        let own = Touch::shared(ledger, WHOLE, Access::Read, InGraphs::Kept);
         Ok(BoundObject { handle: *handle, context, touches: [own, touch], _kind: PhantomData })
     }
 
@@ -173,7 +170,7 @@ impl<K: ObjectKind> Release for LiveObject<K> {
             shared.take_over(OnDrop::new(move || left.leave_graphs()));
             return Ok(());
         }
-        self.ledger.last_uses(&ONLY_BYTE).wait_host()?;
+        self.ledger.last_uses(&WHOLE).wait_host()?;
         let (op, destroy) = K::DESTROY;
         // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
         // done.
@@ -185,7 +182,7 @@ impl<K: ObjectKind> LiveObject<K> {
     /// Destroys the object, which was dropped while graphs used it. Dropping the last graph does not
     /// wait for work that uses it.
     fn leave_graphs(self) {
-        let done = self.ledger.last_uses(&ONLY_BYTE).are_known_reached();
+        let done = self.ledger.last_uses(&WHOLE).are_known_reached();
         let destroy = move || drop(Owned::new(self));
         if done { destroy() } else { deferred::run_elsewhere(destroy) }
     }

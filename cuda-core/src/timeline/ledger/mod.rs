@@ -56,6 +56,9 @@ impl Access {
 /// Bytes of an allocation.
 pub(crate) type Bytes = Range<usize>;
 
+/// The one byte of what streams use only as a whole: a semaphore, the code of a module, a communicator.
+pub(crate) const WHOLE: Bytes = 0..1;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -289,12 +292,9 @@ impl Ledger {
         let only = self.only.load(Ordering::Acquire);
         only == NO_STREAM
             || stream.is_some_and(|stream| {
-                stream.id() == only || only == SHARED && self.is_quiet_in_graphs(stream)
+                stream.id() == only
+                    || only == SHARED && self.shared().is_some_and(|shared| shared.is_quiet(stream))
             })
-    }
-
-    fn is_quiet_in_graphs(&self, stream: &Timeline) -> bool {
-        self.shared.get().is_some_and(|shared| shared.is_quiet(stream))
     }
 
     /// Enters an access.
@@ -304,6 +304,13 @@ impl Ledger {
             return;
         }
         self.mark_locked(used);
+    }
+
+    /// Enters a use of [`WHOLE`] at that point: no other use waits for it, but what destroys the object does.
+    #[inline]
+    pub(crate) fn mark_whole(&self, stream: &Arc<Timeline>, seq: u64) {
+        let (range, access, fences) = (&WHOLE, Access::Read, &NO_FENCES);
+        self.mark(Use { range, access, stream, seq, fences });
     }
 
     /// The common case of a shared borrow: the stream that read first reads the same bytes again.

@@ -76,11 +76,11 @@ impl LastLaunch {
 
     /// Adds its point, unless work on `stream` comes after it anyway.
     fn add_to(&self, stream: Option<&Timeline>, fences: &mut Fences) {
-        let (last, seq) = (self.stream.load(Ordering::Acquire), self.seq.load(Ordering::Acquire));
-        let own = stream.is_some_and(|stream| stream.id() == last);
-        if own || last == NO_STREAM || fences.covers(last, seq) {
+        let last = self.stream.load(Ordering::Acquire);
+        if last == NO_STREAM || stream.is_some_and(|stream| stream.id() == last) {
             return;
         }
+        // The point is that of this timeline only under the lock.
         if let Some(timeline) = &*lock(&self.timeline) {
             fences.add_unless_ordered(stream, timeline, self.seq.load(Ordering::Acquire));
         }

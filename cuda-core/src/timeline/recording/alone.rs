@@ -2,7 +2,6 @@
 //! other operations are refused, and the capture does not end.
 
 use std::mem;
-use std::sync::PoisonError;
 
 use super::locked::LockedRecording;
 use super::{KeptUses, OpenRecording, Order, Recording};
@@ -11,6 +10,7 @@ use crate::process::driver;
 use crate::process::effect::Failed;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
+use crate::util::sync::wait_while;
 
 /// Why other operations are refused while the body of a condition is captured.
 const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";
@@ -53,8 +53,7 @@ impl Recording {
         let is_alone = |recorded: &mut Option<OpenRecording>| {
             recorded.as_ref().is_some_and(|recorded| recorded.alone.is_some())
         };
-        let recorded = self.resumed.wait_while(recorded, is_alone);
-        LockedRecording { recorded: recorded.unwrap_or_else(PoisonError::into_inner), _quiet }
+        LockedRecording { recorded: wait_while(&self.resumed, recorded, is_alone), _quiet }
     }
 
     /// Waits for what other threads [capture alone](CapturedAlone), which began before the capture was to

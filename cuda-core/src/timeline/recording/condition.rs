@@ -6,7 +6,7 @@ use super::{CapturedAlone, Order, Recording};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::effect::Failed;
-use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch};
+use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
 use crate::util::by_parts::debug_by;
 use crate::util::sync::lock;
 
@@ -84,7 +84,7 @@ impl Condition {
 
     /// An operation that sets the condition, or depends on it.
     pub(crate) fn touch(&self) -> Touch<'_> {
-        Touch::shared(&self.ledger, 0..1, Access::Write, InGraphs::Kept)
+        Touch::shared(&self.ledger, WHOLE, Access::Write, InGraphs::Kept)
     }
 
     /// Begins the operation that depends on it: `begin` makes the driver's call. Until

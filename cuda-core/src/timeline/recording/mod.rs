@@ -12,7 +12,7 @@
 //!   else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::context::Context;
@@ -70,8 +70,6 @@ pub(crate) struct Recording {
     conditions: Mutex<Vec<u64>>,
     /// Notified when [`OpenRecording::alone`] is none again.
     resumed: Condvar,
-    /// Other code has got the handle of one of the capture's streams.
-    exposed: AtomicBool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -129,8 +127,7 @@ impl Recording {
         let recorded = OpenRecording { order, ..OpenRecording::default() };
         let (recorded, id) = (Mutex::new(Some(recorded)), next_id());
         let (homes, conditions) = (Mutex::default(), Mutex::default());
-        let (resumed, exposed) = (Condvar::new(), AtomicBool::new(false));
-        Arc::new(Self { recorded, id, homes, outer, conditions, resumed, exposed })
+        Arc::new(Self { recorded, id, homes, outer, conditions, resumed: Condvar::new() })
     }
 
     /// The capture that this one is a part of, or else this one.

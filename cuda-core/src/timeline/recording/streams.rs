@@ -2,11 +2,9 @@
 //! long as to capture some fifteen launches.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
 use cuda_sys::symbol as cu;
 
-use super::Recording;
 use crate::context::{Context, RawContext};
 use crate::error::Result;
 use crate::process::release::{FailedRelease, released};
@@ -33,7 +31,7 @@ pub(crate) fn take(context: &Context) -> Option<RawStream> {
 /// it. One whose handle other code had may have attributes, or work, of that code.
 pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<(), FailedRelease> {
     let context = timeline.context();
-    let is_private = timeline.recording().is_some_and(|recording| !recording.is_exposed());
+    let is_private = !timeline.is_known_elsewhere();
     // If the driver failed to end the capture, the stream may still be captured.
     let is_free = || refuse_captured(stream, "cuStreamBeginCapture").is_ok();
     if is_private && context.is_primary() && is_free() {
@@ -44,17 +42,6 @@ pub(crate) fn keep_or_destroy(timeline: &Timeline, stream: RawStream) -> Result<
         }
     }
     destroy(stream)
-}
-
-impl Recording {
-    /// Notes that the handle of one of the streams is about to leave this crate.
-    pub(crate) fn expose(&self) {
-        self.exposed.store(true, Release);
-    }
-
-    fn is_exposed(&self) -> bool {
-        self.exposed.load(Acquire)
-    }
 }
 
 /// Destroys the streams that are kept: `cuStreamDestroy`.

@@ -31,19 +31,11 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring for a copy on the streams `all`, which include `first`.
-    pub(crate) fn new<'s>(
-        first: &StreamCore,
-        all: impl Iterator<Item = &'s StreamCore>,
-        chunk: usize,
-    ) -> Self {
-        Self {
-            device: first.device(),
-            timelines: all.map(|core| core.timeline().id()).collect(),
-            chunk,
-            current: None,
-            taken: 0,
-        }
+    /// A ring for a copy on these streams; [`None`] if there are none.
+    pub(crate) fn new(cores: &[&StreamCore], chunk: usize) -> Option<Self> {
+        let device = cores.first()?.device();
+        let timelines = cores.iter().map(|core| core.timeline().id()).collect();
+        Some(Self { device, timelines, chunk, current: None, taken: 0 })
     }
 
     /// A region of `len` bytes, at most a chunk. Waits for the copy's own streams if the copy

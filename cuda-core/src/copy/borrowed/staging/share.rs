@@ -1,7 +1,6 @@
 //! A large copy between a borrowed slice and pinned chunks, in quanta that several threads copy.
 
 use std::marker::PhantomData;
-use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::Region;
@@ -11,15 +10,6 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::process::pinned_pass::Pass;
 use crate::process::workers::{Help, Work};
-
-/// Direction of a copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ShareDirection {
-    /// From the slice to the chunks.
-    In,
-    /// From the chunks to the slice.
-    Out,
-}
 
 /// From this many threads on, sending each line on to the cache that all cores share still fills
 /// chunks as fast as devices read them, although it takes a core longer. The bytes need not go to
@@ -38,7 +28,8 @@ const WIDE: usize = 128 << 10;
 
 /// See the module.
 pub(crate) struct Share<'a> {
-    direction: ShareDirection,
+    /// Whether the bytes come from the device.
+    pub(crate) is_download: bool,
     path: Path,
     /// Bytes of a quantum.
     quantum: usize,
@@ -75,46 +66,39 @@ unsafe impl Sync for Share<'_> {}
 impl<'a> Share<'a> {
     /// A copy of pieces into chunks of size `chunk`, by up to `threads` threads.
     pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize, threads: usize) -> Self {
-        let mut share = Self::empty(ShareDirection::In, plan::quantum(chunk));
-        for slice in pieces {
-            share.add(slice.as_ptr().cast_mut(), slice.len());
-        }
+        let slices = pieces.map(|slice| (slice.as_ptr().cast_mut(), slice.len()));
+        let mut share = Self::new(false, slices, chunk);
         share.path = share.path_in(threads.min(share.quanta), copying::can_demote());
         share
     }
 
     /// A copy of pieces out of chunks of size `chunk`.
     pub(crate) fn of_mut(pieces: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
-        let mut share = Self::empty(ShareDirection::Out, plan::quantum(chunk));
-        for slice in pieces {
-            share.add(slice.as_mut_ptr(), slice.len());
-        }
-        share
+        Self::new(true, pieces.map(|slice| (slice.as_mut_ptr(), slice.len())), chunk)
     }
 
-    fn empty(direction: ShareDirection, quantum: usize) -> Self {
+    fn new(
+        is_download: bool,
+        slices: impl Iterator<Item = (*mut u8, usize)>,
+        chunk: usize,
+    ) -> Self {
+        let (quantum, mut quanta) = (plan::quantum(chunk), 0);
+        let piece = |(slice, len): (_, usize)| {
+            let (first, count) = (quanta, len.div_ceil(quantum));
+            quanta += count;
+            SharePiece { slice, len, first, staged: AtomicPtr::default(), left: count.into() }
+        };
+        let pieces = slices.map(piece).collect();
         Self {
-            direction,
+            is_download,
             path: Path::PastCaches,
             quantum,
-            pieces: Vec::new(),
+            pieces,
             taken: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
-            quanta: 0,
+            quanta,
             _borrow: PhantomData,
         }
-    }
-
-    fn add(&mut self, slice: *mut u8, len: usize) {
-        let quanta = len.div_ceil(self.quantum);
-        self.pieces.push(SharePiece {
-            slice,
-            len,
-            first: self.quanta,
-            staged: AtomicPtr::new(ptr::null_mut()),
-            left: AtomicUsize::new(quanta),
-        });
-        self.quanta += quanta;
     }
 
     /// The best path for this many threads.
@@ -128,16 +112,6 @@ impl<'a> Share<'a> {
         } else {
             Path::PastCaches
         }
-    }
-
-    /// Whether the bytes come from the device.
-    pub(crate) fn is_download(&self) -> bool {
-        self.direction == ShareDirection::Out
-    }
-
-    /// The number of pieces.
-    pub(crate) fn pieces(&self) -> usize {
-        self.pieces.len()
     }
 
     /// The number of quanta.
@@ -212,10 +186,7 @@ impl<'a> Share<'a> {
         let len = self.quantum.min(piece.len - start);
         let slice = piece.slice.wrapping_add(start);
         let staged = piece.staged.load(Ordering::Relaxed).wrapping_add(start);
-        let (from, to) = match self.direction {
-            ShareDirection::In => (slice, staged),
-            ShareDirection::Out => (staged, slice),
-        };
+        let (from, to) = if self.is_download { (staged, slice) } else { (slice, staged) };
         // SAFETY: a quantum of a piece that is open: `len` bytes of the slice, by the piece's
         // invariant, and of its region, by the contract of `open`; only the thread that has taken a
         // quantum copies it. A borrowed slice does not overlap a chunk of this crate's.
