@@ -11,9 +11,9 @@ use super::plain::Plain;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::{self, CachingPool};
 use crate::error::Result;
-use crate::process::contained::Contained;
+use crate::process::Contained;
 use crate::stream::Stream;
-use crate::util::by_parts::{compare_by, debug_by};
+use crate::util::{compare_by, debug_by};
 
 /// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
 /// Two are equal if both get memory from the same place; custom ones, if one is a clone of the other.

@@ -11,8 +11,8 @@ use crate::alloc::caching::Home;
 use crate::alloc::custom;
 use crate::context::Context;
 use crate::device::Device;
-use crate::process::release::FailedRelease;
-use crate::timeline::core::StreamCore;
+use crate::process::FailedRelease;
+use crate::timeline::StreamCore;
 
 /// What keeps a block of device memory allocated.
 pub(crate) enum DeviceBacking {

@@ -9,8 +9,7 @@ use crate::alloc::caching::builder::SHARED;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
-use crate::util::on_drop::OnDrop;
-use crate::util::setting;
+use crate::util::{OnDrop, setting};
 
 /// The allocators that [`Stream::alloc`](crate::Stream::alloc) uses outside of scopes.
 #[derive(Default)]

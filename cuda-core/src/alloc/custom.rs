@@ -7,11 +7,10 @@ use cuda_sys::CUdeviceptr;
 use super::DeviceAllocator;
 use super::allocator::Allocator;
 use crate::error::{AllocatorError, Error, Result};
-use crate::memory::device::ALIGNMENT;
-use crate::process::contained::{caught, unless_panic};
-use crate::process::release::FailedRelease;
+use crate::memory::ALIGNMENT;
+use crate::process::{FailedRelease, caught, unless_panic};
 use crate::stream::Stream;
-use crate::timeline::core::StreamCore;
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
 
 /// Allocates `bytes` on the stream: returns the address, and the ledger of the new block.

@@ -8,7 +8,7 @@ use cuda_sys::CUdeviceptr;
 use super::DeviceAllocator;
 use super::allocator::Allocator;
 use crate::error::{Error, Result};
-use crate::process::handle::Handle;
+use crate::process::Handle;
 use crate::stream::Stream;
 
 /// A C function that allocates. Arguments: its parameter, bytes, the device's ordinal. Null if it

@@ -7,12 +7,13 @@ use cuda_sys::symbol as cu;
 use crate::alloc::plain::{Plain, owned};
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
-use crate::memory::{byte_len, within};
+use crate::memory::{
+    ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE, byte_len, within,
+};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///

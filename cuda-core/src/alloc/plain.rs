@@ -6,14 +6,12 @@ use super::DeviceAllocator;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
 use crate::error::Result;
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory, NOWHERE};
-use crate::memory::{Block, Storage, byte_len};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::deferred;
-use crate::process::release::{FailedRelease, released};
+use crate::memory::{
+    ALIGNMENT, Block, Buffer, DeviceBuffer, DeviceMemory, NOWHERE, Storage, byte_len,
+};
+use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, released};
 use crate::stream::Stream;
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.
 pub(crate) struct Plain;

@@ -10,11 +10,9 @@ use cuda_sys::CUresult;
 use super::Context;
 use super::guard::Entered;
 use crate::error::{Error, Result, asked};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::deferred;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
-use crate::process::release::{FailedRelease, released};
+use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, released};
 
 /// Keeps the thread in relaxed capture mode, which ends first, and a context current.
 pub(crate) type RelaxedEntry = (RelaxedCaptureMode, Entered);

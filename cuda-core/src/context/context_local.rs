@@ -8,10 +8,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::context::{Context, thread};
 use crate::error::{Error, Result};
-use crate::process::contained::contain;
-use crate::process::{deferred, driver, drop_hook};
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
+use crate::process::{contain, deferred, driver, drop_hook};
+use crate::types::Resource;
+use crate::util::debug_by;
 
 /// A value for each thread and context, created on first use: for libraries like cuBLAS, whose
 /// handles belong to a thread and a device.

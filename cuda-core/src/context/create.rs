@@ -9,8 +9,7 @@ use super::{Context, ContextKind};
 use crate::context::current;
 use crate::device::Device;
 use crate::error::Result;
-use crate::process::driver;
-use crate::process::effect::attempt;
+use crate::process::{attempt, driver};
 
 /// # Creating contexts
 impl Context {

@@ -10,9 +10,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::context::{self, Context, RawContext, thread};
 use crate::device::Device;
 use crate::error::{Error, Result, asked};
-use crate::process::deferred;
-use crate::process::effect::{Failed, attempt};
-use crate::process::handle::Handle;
+use crate::process::{Failed, Handle, attempt, deferred};
 
 /// What was current before a call that changed it.
 ///

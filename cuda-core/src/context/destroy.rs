@@ -12,11 +12,11 @@ use super::peer;
 use super::{Context, ContextInner, ContextKind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
 use crate::error::{Error, Rejected, Result};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::release::{FailedRelease, released};
-use crate::process::{deferred, driver, drop_hook, foreign_code};
-use crate::types::resource::Resource;
-use crate::util::sync::lock;
+use crate::process::{
+    FailedRelease, RelaxedCaptureMode, deferred, driver, drop_hook, foreign_code, released,
+};
+use crate::types::Resource;
+use crate::util::lock;
 
 /// # Closing
 impl Context {

@@ -7,10 +7,8 @@ use cuda_sys::{CUdevResource, symbol as cu};
 use crate::context::{Context, ContextKind};
 use crate::device::Device;
 use crate::error::{Error, Result, asked, check};
-use crate::process::driver;
-use crate::process::handle::Handle;
-use crate::process::release::{FailedRelease, released};
-use crate::util::by_parts::debug_by;
+use crate::process::{FailedRelease, Handle, driver, released};
+use crate::util::debug_by;
 
 /// A green context's own handle, beside the `CUcontext` that is used for everything else.
 pub(crate) type RawGreenContext = Handle<cuda_sys::CUgreenCtx>;

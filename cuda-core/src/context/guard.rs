@@ -5,11 +5,9 @@ use std::ptr;
 
 use crate::context::{self, Context, RawContext, current, thread};
 use crate::error::{Error, Result};
-use crate::process::foreign_code::DeferForeignCode;
-use crate::process::handle::Handle;
-use crate::process::{driver, drop_hook};
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
+use crate::process::{DeferForeignCode, Handle, driver, drop_hook};
+use crate::types::Resource;
+use crate::util::debug_by;
 
 /// Makes a context current until it is dropped; then it restores what was current before, *none*
 /// included.

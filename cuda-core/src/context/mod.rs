@@ -9,16 +9,11 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::CUcontext;
 
-use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process::contained::{Contained, ForeignOwner};
-use crate::process::driver;
-use crate::process::handle::Handle;
-use crate::types::resource::Resource;
-use crate::util::by_parts::compare_by;
-use crate::util::pocket::Pocket;
-use crate::util::sync::lock;
+use crate::process::{Contained, ForeignOwner, Handle, driver};
+use crate::types::Resource;
+use crate::util::{Pocket, compare_by, lock};
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod switch;
@@ -29,7 +24,7 @@ mod create;
 
 pub(crate) mod settings;
 
-pub(crate) mod call;
+mod call;
 pub(crate) mod context_local;
 pub(crate) mod current;
 pub(crate) mod destroy;
@@ -39,6 +34,11 @@ pub(crate) mod kept;
 pub(crate) mod peer;
 pub(crate) mod profiler;
 mod thread;
+
+pub(crate) use destroy::leave_behind;
+pub(crate) use guard::{Entered, Guard};
+pub(crate) use kept::forget_reached;
+pub(crate) use peer::{Changes, Confined, Crossing, Moment, PeerAccess, crossing};
 
 /// A context of the driver.
 ///

@@ -6,19 +6,15 @@ use std::sync::{Mutex, OnceLock};
 
 use cuda_sys::{CUcontext, symbol as cu};
 
-use crate::context::Context;
 use crate::context::current::Current;
 use crate::context::guard::Guard;
-use crate::context::peer;
 use crate::context::settings::ContextFlags;
+use crate::context::{Context, peer};
 use crate::device::{self, Device, PrimaryContext};
 use crate::error::{Error, Result, asked, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::driver;
-use crate::process::effect::{Failed, attempt};
-use crate::types::usage::MemoryInfo;
-use crate::util::pocket::Pocket;
-use crate::util::sync::lock;
+use crate::process::{Failed, RelaxedCaptureMode, attempt, driver};
+use crate::types::MemoryInfo;
+use crate::util::{Pocket, lock};
 
 /// The result of `cuDevicePrimaryCtxGetState`.
 ///

@@ -7,11 +7,9 @@ use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::owned::{Owned, Release};
-use crate::process::release::FailedRelease;
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
-use crate::util::library;
+use crate::process::{FailedRelease, Owned, Release};
+use crate::types::Resource;
+use crate::util::{debug_by, library};
 
 /// # Profiling
 impl Context {

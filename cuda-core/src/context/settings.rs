@@ -4,7 +4,7 @@ use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, asked};
-use crate::types::usage::MemoryInfo;
+use crate::types::MemoryInfo;
 use crate::util::flags::flags;
 
 flags! {

@@ -9,17 +9,13 @@ use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::Memory;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::same_len;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, Touch};
 use crate::timeline::recording::CopyEnd;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
 /// context switch around it) if the driver is of CUDA 12.8 or newer; otherwise one call for each.

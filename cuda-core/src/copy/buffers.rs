@@ -5,11 +5,9 @@ use std::ops::RangeBounds;
 use crate::copy::host_slice::{HostSlice, HostSliceMut};
 use crate::copy::{borrowed, transfer};
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::view::bounds;
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, bounds};
 use crate::stream::{Stream, StreamKind};
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// # Copies
 impl<K: StreamKind> Stream<K> {

@@ -15,10 +15,9 @@ use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
 use crate::copy::shape::Geometry;
 use crate::error::Result;
-use crate::memory::device::{DeviceMemory, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
+use crate::memory::{DeviceMemory, DeviceSliceMut, IntoView};
 use crate::stream::{Stream, StreamKind};
-use crate::types::pod::{Pod, bytes_of};
+use crate::types::{Pod, bytes_of};
 
 /// A pattern that `cuMemset` can repeat.
 #[derive(Clone, Copy)]

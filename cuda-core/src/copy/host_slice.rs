@@ -3,10 +3,8 @@
 use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
-use crate::memory::buffer::Buffer;
-use crate::memory::into_view::{IntoView, views};
-use crate::memory::shared::SharedSlice;
-use crate::types::pod::Pod;
+use crate::memory::{Buffer, IntoView, SharedSlice, views};
+use crate::types::Pod;
 
 /// Host memory to upload: pinned memory, or any slice, vector or array.
 ///

@@ -6,10 +6,9 @@ use cuda_sys::{CUcontext, CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::memory::view::Slice;
-use crate::memory::{Memory, Place};
-use crate::timeline::core::StreamCore;
-use crate::types::pod::Pod;
+use crate::memory::{Memory, Place, Slice};
+use crate::timeline::StreamCore;
+use crate::types::Pod;
 
 /// A copy of `bytes` bytes.
 #[derive(Clone, Copy)]

@@ -19,16 +19,13 @@ pub(crate) mod shape;
 pub(crate) mod side;
 pub(crate) mod trim;
 
-use crate::context::guard::Entered;
-use crate::context::peer::{Crossing, crossing};
+use crate::context::{Crossing, Entered, crossing};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::device::DeviceSlice;
-use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{Memory, same_len};
-use crate::timeline::core::{Bound, StreamCore};
+use crate::memory::{DeviceSlice, Memory, Slice, SliceMut, same_len};
 use crate::timeline::recording::{CopiesBetween, CopyEnd};
-use crate::types::pod::Pod;
+use crate::timeline::{Bound, StreamCore};
+use crate::types::Pod;
 
 use linear::LinearCopy;
 

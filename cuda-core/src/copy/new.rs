@@ -7,10 +7,9 @@ use crate::copy::at_home;
 use crate::copy::host_slice::HostSlice;
 use crate::error::{Error, Result};
 use crate::host::pinned::PinnedBuffer;
-use crate::memory::device::{DeviceBuffer, DeviceSlice};
-use crate::memory::into_view::IntoView;
+use crate::memory::{DeviceBuffer, DeviceSlice, IntoView};
 use crate::stream::{Stream, StreamKind};
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// # Copies that allocate
 impl Stream {

@@ -11,13 +11,10 @@ use crate::copy::shape::{Geometry, Shape, same_extent};
 use crate::copy::side::CopySide;
 use crate::copy::{at_one_end, cross, ends, enter_if_captured};
 use crate::error::Result;
-use crate::memory::Memory;
-use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceMemory;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Buffer, DeviceMemory, Memory, Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
 ///

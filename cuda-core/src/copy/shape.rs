@@ -1,7 +1,7 @@
 //! The shape of elements that lie in rows and slices.
 
 use crate::error::{Error, Result};
-use crate::types::extent::Extent;
+use crate::types::Extent;
 
 /// The number of elements in each direction, and the distances between rows and slices.
 ///

@@ -6,7 +6,7 @@ use std::ptr;
 use cuda_sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
 
 use crate::memory::Place;
-use crate::types::extent::{Extent, Origin};
+use crate::types::{Extent, Origin};
 
 /// One end of a copy, as in the driver's copy descriptions.
 #[derive(Clone, Copy)]

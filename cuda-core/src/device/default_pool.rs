@@ -6,8 +6,7 @@ use cuda_sys::{CUmemAccess_flags, CUmemPool_attribute, CUmemoryPool, symbol as c
 
 use crate::device::{Device, mem_location};
 use crate::error::{Result, asked, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::handle::Handle;
+use crate::process::{Handle, RelaxedCaptureMode};
 
 /// A pool's handle. A device's default pool lives as long as the driver.
 pub(crate) type RawPool = Handle<CUmemoryPool>;

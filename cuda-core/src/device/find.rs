@@ -8,7 +8,7 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use crate::device::{Device, devices};
 use crate::error::{Error, Result, asked, c_string};
 use crate::process::driver;
-use crate::types::uuid::Uuid;
+use crate::types::Uuid;
 
 /// # Finding devices
 impl Device {

@@ -13,8 +13,7 @@ use crate::device::default_pool::RawPool;
 use crate::device::limits::DeviceLimits;
 use crate::error::{Error, Result, asked};
 use crate::process::driver;
-use crate::util::by_parts::{compare_by, debug_by};
-use crate::util::pocket::Pocket;
+use crate::util::{Pocket, compare_by, debug_by};
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod find;

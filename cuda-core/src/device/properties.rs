@@ -7,7 +7,7 @@ use cuda_sys::{CUuuid, symbol as cu};
 use crate::device::{Device, DeviceAttribute};
 use crate::error::{Result, asked, c_text, check};
 use crate::process::driver;
-use crate::types::uuid::Uuid;
+use crate::types::Uuid;
 
 /// # Properties
 impl Device {

@@ -1,6 +1,6 @@
 //! The version of the CUDA runtime, for programs that share the process with it.
 
-use crate::types::version::Version;
+use crate::types::Version;
 
 /// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] if there is no
 /// libcudart.

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::types::uuid::Uuid;
+use crate::types::Uuid;
 
 impl FromStr for Uuid {
     type Err = Error;

@@ -12,21 +12,17 @@ use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::memory_pool::MemoryPool;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::{caching, choice, custom};
-use crate::context::Context;
-use crate::context::peer::Confined;
+use crate::context::{Confined, Context};
 use crate::error::Result;
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{
-    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
+use crate::memory::{
+    self, ALIGNMENT, Block, Buffer, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut,
+    NOWHERE, Storage, byte_len,
 };
-use crate::memory::{self, Block, Storage, byte_len};
-use crate::process::driver;
-use crate::process::release::FailedRelease;
+use crate::process::{FailedRelease, driver};
 use crate::stream::Stream;
-use crate::timeline::core::StreamCore;
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Access, Fences, Ledger};
-use crate::types::pod::Pod;
-use crate::types::resource::Resource;
+use crate::types::{Pod, Resource};
 use crate::wait::when_all_reached;
 
 impl memory::MemoryKind for DeviceMemory {

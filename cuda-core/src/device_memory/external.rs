@@ -11,15 +11,10 @@ use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
 use crate::context::{Context, of_context};
 use crate::error::{Error, Rejected, Result};
-use crate::memory::device::{ALIGNMENT, DeviceBuffer};
-use crate::memory::{byte_len, elements};
-use crate::process::drop_hook;
-use crate::process::handle::Handle;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::FailedRelease;
-use crate::types::pod::Pod;
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
+use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len, elements};
+use crate::process::{FailedRelease, Handle, Owned, Release, drop_hook};
+use crate::types::{Pod, Resource};
+use crate::util::debug_by;
 
 /// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///

@@ -11,12 +11,9 @@ use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{byte_len, elements};
-use crate::process::contained::{Contained, ForeignOwner};
-use crate::process::driver;
-use crate::process::release::FailedRelease;
-use crate::types::pod::Pod;
+use crate::memory::{ALIGNMENT, DeviceBuffer, NOWHERE, byte_len, elements};
+use crate::process::{Contained, FailedRelease, ForeignOwner, driver};
+use crate::types::Pod;
 
 /// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
 /// which work of this crate may use until the host has seen that none does.

@@ -8,13 +8,9 @@ use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
-use crate::memory::buffer::Buffer;
-use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceMemory};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::driver;
-use crate::process::release::FailedRelease;
-use crate::types::pod::Pod;
+use crate::memory::{ALIGNMENT, Buffer, DeviceBuffer, DeviceMemory, byte_len};
+use crate::process::{FailedRelease, RelaxedCaptureMode, driver};
+use crate::types::Pod;
 use crate::util::sent_bytes::sent_bytes;
 
 sent_bytes! {

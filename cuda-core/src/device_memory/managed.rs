@@ -11,13 +11,10 @@ use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
 use crate::error::Result;
-use crate::memory::buffer::Buffer;
-use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceMemory, NOWHERE};
-use crate::process::driver;
-use crate::process::release::FailedRelease;
+use crate::memory::{ALIGNMENT, Buffer, DeviceMemory, NOWHERE, byte_len};
+use crate::process::{FailedRelease, driver};
 use crate::timeline::ledger::Access;
-use crate::types::pod::{Pod, bytes_of_mut};
+use crate::types::{Pod, bytes_of_mut};
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///

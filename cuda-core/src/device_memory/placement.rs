@@ -11,7 +11,7 @@ use crate::device::{Device, mem_location};
 use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
 use crate::stream::{Stream, StreamKind};
-use crate::types::pod::Pod;
+use crate::types::Pod;
 use crate::util::raw_enum::raw_enum;
 
 /// A location that pages of managed memory can have.

@@ -1,10 +1,10 @@
 //! Buffers that change their length.
 
 use crate::error::{Error, Result};
-use crate::memory::device::DeviceBuffer;
+use crate::memory::DeviceBuffer;
 use crate::process::driver;
 use crate::stream::Stream;
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// # Growing and shrinking
 /// A buffer has room for at least as many elements as its length. If more room is needed, or less

@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use cuda_sys::{CUgraphExecUpdateResult, CUresult, LoadError};
 
-use crate::types::resource::Resource;
-use crate::types::usage::{MemoryInfo, PoolUsage};
-use crate::types::uuid::Uuid;
-use crate::types::version::Version;
+use crate::types::{MemoryInfo, PoolUsage, Resource, Uuid, Version};
 
 mod allocator;
 mod display;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::types::version::Version;
+use crate::types::Version;
 
 /// Why communication between devices failed: the inner value of [`Error::Nccl`](crate::Error::Nccl).
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Error, Result};
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// The error of an operation that takes a value by value, and that value: nothing is lost.
 ///

@@ -6,7 +6,7 @@ use std::fmt;
 use cuda_sys::CUresult;
 
 use super::{Error, Result};
-use crate::types::usage::MemoryInfo;
+use crate::types::MemoryInfo;
 
 /// The code's name and description: "CUDA_ERROR_INVALID_VALUE (1): invalid argument".
 pub(super) fn describe(code: CUresult) -> String {

@@ -6,13 +6,11 @@ use super::GraphBuilder;
 use super::capture::bind_captured;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::error::{Error, Result};
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{Block, Storage, byte_len};
-use crate::process::release::FailedRelease;
+use crate::memory::{ALIGNMENT, Block, Buffer, DeviceBuffer, NOWHERE, Storage, byte_len};
+use crate::process::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// The graph frees it.
 struct OfGraph;

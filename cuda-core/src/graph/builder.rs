@@ -8,10 +8,10 @@ use super::contexts::GraphContexts;
 use super::{Graph, NodeId};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::effect::Failed;
+use crate::process::Failed;
 use crate::stream::Stream;
 use crate::timeline::recording::{Condition, GraphTraits, Node, Order, Recording, add_child};
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// What [`Graph::build`] builds a graph with.
 ///

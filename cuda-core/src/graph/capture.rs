@@ -10,12 +10,9 @@ use super::contexts::GraphContexts;
 use super::{Graph, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::process::driver;
-use crate::process::effect::{Failed, attempt};
-use crate::process::handle::Handle;
-use crate::process::owned::Owned;
+use crate::process::{Failed, Handle, Owned, attempt, driver};
 use crate::stream::Stream;
-use crate::timeline::core::Bound;
+use crate::timeline::Bound;
 use crate::timeline::recording::{GraphUses, Order, Recording};
 
 const BEGIN: &str = "cuStreamBeginCapture";

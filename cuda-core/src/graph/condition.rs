@@ -12,14 +12,12 @@ use cuda_sys::{
 use super::capture::{Capture, bind_captured};
 use crate::error::{Error, Result, check};
 use crate::process::driver::driver_version;
-use crate::process::effect::{Failed, attempt};
-use crate::process::foreign_code::DeferForeignCode;
-use crate::process::handle::Handle;
+use crate::process::{DeferForeignCode, Failed, Handle, attempt};
 use crate::stream::Stream;
 use crate::timeline::recording::{
     Body, Condition, GraphUses, KeptUses, Node, Recording, UsedMemory, captured_graph, join,
 };
-use crate::types::version::Version;
+use crate::types::Version;
 
 const CREATE: &str = "cuGraphConditionalHandleCreate";
 const ADD: &str = "cuGraphAddNode";

@@ -7,23 +7,19 @@ use cuda_sys::{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExec, symbo
 
 use super::update::ChangedNode;
 use super::{Graph, SharedGraph};
-use crate::context::peer::Moment;
-use crate::context::{Context, of_context};
+use crate::context::{Context, Moment, of_context};
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::handle::Handle;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::{FailedRelease, released};
-use crate::process::{deferred, driver, drop_hook};
+use crate::process::{
+    FailedRelease, Handle, Owned, Release, deferred, driver, drop_hook, released,
+};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Fences, LastLaunch};
 use crate::timeline::recording::{
     GraphOwners, GraphTraits, KeptAlive, KeptUses, KnownNodes, UsedMemory,
 };
-use crate::timeline::{Mark, Timeline};
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
-use crate::util::tree::Tree;
+use crate::timeline::{Bound, Mark, Timeline};
+use crate::types::Resource;
+use crate::util::{Tree, debug_by};
 use crate::wait::when_reached;
 
 /// A [`Graph`] that can be launched.

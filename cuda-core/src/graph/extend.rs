@@ -9,13 +9,10 @@ use super::capture::{Capture, INCOMPLETE};
 use super::{Graph, NodeId, RawGraph};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::contained::Contained;
-use crate::process::driver;
-use crate::process::handle::Handle;
-use crate::process::owned::Owned;
+use crate::process::{Contained, Handle, Owned, driver};
 use crate::stream::Stream;
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptAlive, Order, Recording, next_id};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 const OP: &str = "cuStreamBeginCaptureToGraph";
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::GraphExec;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::into_view::IntoView;
+use crate::memory::IntoView;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, SharedLedger, within};
 use crate::timeline::recording::UsedMemory;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 
 /// A launch of a graph, and the pinned memory that is lent to it; made by [`GraphExec::lend`] and
 /// [`GraphExec::lend_mut`].

@@ -12,9 +12,9 @@ use cuda_sys::{
 use super::node::kind_name;
 use super::{Graph, GraphNode, NodeId};
 use crate::error::{Error, Result, asked, c_string, check, counted};
-use crate::process::handle::Handle;
+use crate::process::Handle;
 use crate::timeline::recording::listed;
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 const NODES: &str = "cuGraphGetNodes";
 const EDGES: &str = "cuGraphGetEdges";

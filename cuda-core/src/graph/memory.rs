@@ -11,7 +11,7 @@ use cuda_sys::{
 use crate::device::Device;
 use crate::error::{Result, asked, check};
 use crate::process::driver;
-use crate::types::usage::PoolUsage;
+use crate::types::PoolUsage;
 
 /// # Memory of graphs
 impl Device {

@@ -4,18 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUgraph, symbol as cu};
 
-use crate::context::peer::{Crossing, Moment};
-use crate::context::{Context, of_context};
+use crate::context::{Context, Crossing, Moment, of_context};
 use crate::error::{Rejected, Result};
-use crate::process::driver;
-use crate::process::handle::Handle;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::{FailedRelease, released};
+use crate::process::{FailedRelease, Handle, Owned, Release, driver, released};
 use crate::timeline::ledger::{LastLaunch, Touch};
 use crate::timeline::recording::{GraphTraits, GraphUses, KeptUses, Node, UsedMemory};
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::{debug_by, lock};
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod capture;

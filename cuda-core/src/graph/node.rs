@@ -9,7 +9,7 @@ use crate::error::{Result, asked, check};
 use crate::module::function;
 use crate::module::launch::Dimensions;
 use crate::timeline::recording::Node;
-use crate::util::by_parts::{compare_by, debug_by};
+use crate::util::{compare_by, debug_by};
 
 /// The kind of a node, by CUDA's own name: `sys::CU_GRAPH_NODE_TYPE_KERNEL`.
 pub type NodeKind = CUgraphNodeType;

@@ -3,21 +3,16 @@
 use cuda_sys::{CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, symbol as cu};
 
 use super::{GraphExec, NodeId};
-use crate::context::Context;
-use crate::context::peer::Crossing;
+use crate::context::{Context, Crossing};
 use crate::copy::ends;
 use crate::copy::fill::fill_node;
 use crate::copy::pitched::PitchedMut;
 use crate::copy::side::CopySide;
 use crate::error::{Error, Result, asked};
-use crate::memory::Memory;
-use crate::memory::device::{DeviceMemory, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{DeviceMemory, DeviceSliceMut, IntoView, Memory, Slice, SliceMut};
 use crate::timeline::recording::{CopiesBetween, Node, dependents};
-use crate::types::extent::Extent;
-use crate::types::pod::Pod;
-use crate::util::sync::lock;
+use crate::types::{Extent, Pod};
+use crate::util::lock;
 
 pub(super) const COPY: &str = "cuGraphExecMemcpyNodeSetParams";
 pub(super) const FILL: &str = "cuGraphExecMemsetNodeSetParams";

@@ -13,12 +13,11 @@ use super::{Graph, GraphExec, NodeId};
 use crate::error::{Error, Result, asked, check};
 use crate::module::Function;
 use crate::module::launch::Launch;
-use crate::process::effect::{Failed, attempt};
-use crate::process::foreign_code::DeferForeignCode;
+use crate::process::{DeferForeignCode, Failed, attempt};
 use crate::stream::StreamKind;
 use crate::timeline::ledger::{Touch, key};
 use crate::timeline::recording::{GraphTraits, Node, NodeUses, UsedMemory, dependencies};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 const OP: &str = "cuGraphExecUpdate";
 

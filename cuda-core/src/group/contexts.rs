@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
 use crate::process::driver;
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// # Several devices
 impl Device {

@@ -6,11 +6,9 @@ use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::within;
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, within};
 use crate::stream::Stream;
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// Bytes per simultaneous copy below which enqueuing the pieces of a broadcast takes longer than
 /// copying them.

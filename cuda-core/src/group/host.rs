@@ -9,12 +9,9 @@ use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
 use crate::group::whole::{Whole, WholeMut};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{Memory, same_len};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
 use crate::stream::Stream;
-use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
+use crate::types::{Pod, bytes_of, bytes_of_mut};
 
 /// Bytes up to which each stream stages its own copy: faster than a new chunk of which little is
 /// used.

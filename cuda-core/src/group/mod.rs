@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
-use crate::memory::device::DeviceBuffer;
+use crate::memory::DeviceBuffer;
 use crate::nccl::Ranks;
 use crate::stream::Stream;
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 use exchange::ranges;
 pub use peers::PeerReport;

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView};
 use crate::nccl::{Element, OnStreams, Ranks, Reduction};
-use crate::process::driver;
-use crate::process::foreign_code::DeferForeignCode;
+use crate::process::{DeferForeignCode, driver};
 use crate::stream::Stream;
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// # Reductions
 ///

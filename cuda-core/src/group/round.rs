@@ -1,13 +1,12 @@
 //! Copies that are enqueued one after the other and run at the same time.
 
 use crate::error::Result;
-use crate::memory::Memory;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, Slice, SliceMut};
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::{Flavor, Mark};
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// What copies on several streams have to wait for.
 ///

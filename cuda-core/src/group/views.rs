@@ -3,11 +3,8 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{Memory, same_len};
-use crate::types::pod::Pod;
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, Memory, Slice, SliceMut, same_len};
+use crate::types::Pod;
 
 impl DeviceGroup {
     /// One view for each member, on its device.

@@ -4,11 +4,10 @@ use crate::copy::host_slice::{HostSlice, HostSliceMut, either_len, from_host_mem
 use crate::host::pinned::{PinnedMemory, PinnedSlice, PinnedSliceMut};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::{IntoView, views};
-use crate::memory::shared::SharedSlice;
-use crate::types::pod::Pod;
+use crate::memory::{
+    Buffer, DeviceMemory, DeviceSlice, DeviceSliceMut, IntoView, SharedSlice, views,
+};
+use crate::types::Pod;
 
 /// What [`DeviceGroup::scatter`](crate::DeviceGroup::scatter) distributes: memory of the host, in
 /// every form that [`HostSlice`] lists, or of any device.

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::process::driver;
 use crate::timeline::ledger::{Access, Fences};
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The host's address of the first element.

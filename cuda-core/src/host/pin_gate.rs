@@ -18,14 +18,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::process::driver;
-use crate::process::foreign_code::DeferForeignCode;
-use crate::process::release::FailedRelease;
+use crate::process::{DeferForeignCode, FailedRelease, driver};
 use crate::timeline::Mark;
 use crate::timeline::ledger::overlap;
-use crate::util::on_drop::OnDrop;
-use crate::util::sync::{lock, wait_while};
-use crate::util::turns::Turns;
+use crate::util::{OnDrop, Turns, lock, wait_while};
 
 /// Pages of 64 KiB, the largest that systems use for ordinary memory. On systems with smaller
 /// pages, an unregistration waits for more copies than necessary.

@@ -8,15 +8,10 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::pinned_pool::{PinnedChunk, PinnedPool};
 use crate::host::{pin_gate, pinning};
-use crate::memory::buffer::Buffer;
-use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{self, Block, Storage, byte_len};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::release::{FailedRelease, released};
-use crate::process::{deferred, driver};
+use crate::memory::{self, Block, Buffer, Slice, SliceMut, Storage, byte_len};
+use crate::process::{FailedRelease, RelaxedCaptureMode, deferred, driver, released};
 use crate::timeline::ledger::InGraphs;
-use crate::types::pod::Pod;
-use crate::types::resource::Resource;
+use crate::types::{Pod, Resource};
 use crate::util::flags::flags;
 
 /// Pinned memory of the host.

@@ -11,11 +11,10 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::host::pinned::HostAddress;
 use crate::host::registered::RegisterFlags;
-use crate::memory::attributes::is_pinned;
-use crate::process::effect::{Failed, attempt};
-use crate::process::release::FailedRelease;
+use crate::memory::is_pinned;
+use crate::process::{Failed, FailedRelease, attempt};
 use crate::timeline::ledger::overlap;
-use crate::util::sync::lock;
+use crate::util::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
 

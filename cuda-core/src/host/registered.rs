@@ -8,12 +8,9 @@ use crate::error::{Error, Rejected, Result};
 use crate::host::pinned::{HostAddress, PinnedBacking, PinnedBuffer, PinnedSlice, PinnedSliceMut};
 use crate::host::pinning::{REGISTER, pin};
 use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
-use crate::memory::buffer::Buffer;
-use crate::memory::into_view::views;
-use crate::memory::{Block, Storage};
-use crate::process::contained::Contained;
-use crate::process::{deferred, held};
-use crate::util::by_parts::debug_by;
+use crate::memory::{Block, Buffer, Storage, views};
+use crate::process::{Contained, deferred, held};
+use crate::util::debug_by;
 use crate::util::flags::flags;
 use crate::wait::future::Ready;
 

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// A value that owns elements in host memory, which stay where they are when the value moves: a
 /// device may read them for as long as the value is kept.

@@ -11,8 +11,8 @@ use crate::memory::{Memory, Storage};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it, and so are

@@ -2,7 +2,7 @@
 
 use crate::memory::Memory;
 use crate::memory::view::{Slice, SliceMut};
-use crate::types::pod::Pod;
+use crate::types::Pod;
 
 /// Memory that a method takes as a view: `&buffer`, `&mut buffer`, or a view.
 ///

@@ -4,14 +4,14 @@ use std::mem::ManuallyDrop;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::context::Context;
-use crate::context::destroy::leave_behind;
-use crate::context::peer::Confined;
+use crate::context::{Confined, Context, leave_behind};
 use crate::error::{Error, Result};
-use crate::process::release::FailedRelease;
-use crate::process::{deferred, driver, held};
-use crate::types::resource::Resource;
-use crate::util::on_drop::OnDrop;
+use crate::process::{FailedRelease, deferred, driver, held};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger};
+use crate::timeline::note_use;
+use crate::types::Resource;
+use crate::util::OnDrop;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
@@ -20,11 +20,16 @@ pub(crate) mod into_view;
 pub(crate) mod shared;
 pub(crate) mod view;
 
-use crate::stream::{Stream, StreamKind};
-use crate::timeline::ledger::{Access, Bytes, InGraphs, Ledger};
-use crate::timeline::submit::note_use;
+pub(crate) use attributes::{PointerAttributes, is_pinned};
+pub(crate) use buffer::Buffer;
+pub(crate) use device::{
+    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
+};
+pub(crate) use into_view::{IntoView, views};
+pub(crate) use shared::SharedSlice;
+pub(crate) use view::{Slice, SliceMut, bounds};
 
-/// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
+/// A kind of memory: of the device ([`DeviceMemory`]), or pinned on the host
 /// ([`PinnedMemory`](crate::PinnedMemory)). Copies [in rows](crate::Stream::copy_pitched) begin and
 /// end at either. Sealed.
 ///

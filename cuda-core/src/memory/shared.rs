@@ -12,8 +12,8 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::into_view::views;
 use crate::memory::view::{Slice, lengths};
 use crate::memory::{Memory, Storage};
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 use crate::util::from::from;
 
 /// A part of a buffer that several owners share: read-only, and without a lifetime, so that it can

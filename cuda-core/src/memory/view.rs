@@ -3,17 +3,16 @@
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-use crate::context::peer::Confined;
-use crate::context::{Context, of_context};
+use crate::context::{Confined, Context, of_context};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::into_view::views;
 use crate::memory::{Block, Memory, Place, Storage, elements};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::StreamCore;
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::Pod;
+use crate::util::debug_by;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
 /// [`PinnedSlice`](crate::PinnedSlice) are aliases of it.

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use super::library::LoadedLibrary;
 use super::{Function, Loaded};
 use crate::error::{Error, Result, c_string};
-use crate::process::owned::Owned;
+use crate::process::Owned;
 use crate::timeline::ledger::{Ledger, WHOLE};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// What keeps a kernel or a global variable loaded.
 #[derive(Clone)]

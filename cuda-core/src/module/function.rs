@@ -11,8 +11,8 @@ use super::code::{Code, Users};
 use crate::context::Context;
 use crate::error::{LOAD, Result, asked, check};
 use crate::module::launch::limits::LaunchLimits;
-use crate::process::handle::Handle;
-use crate::util::by_parts::{compare_by, debug_by};
+use crate::process::Handle;
+use crate::util::{compare_by, debug_by};
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///

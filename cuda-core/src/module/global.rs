@@ -8,11 +8,9 @@ use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result, c_string};
-use crate::memory::attributes::PointerAttributes;
-use crate::memory::device::DeviceBuffer;
-use crate::memory::elements;
-use crate::process::release::FailedRelease;
-use crate::types::pod::Pod;
+use crate::memory::{DeviceBuffer, PointerAttributes, elements};
+use crate::process::FailedRelease;
+use crate::types::Pod;
 
 /// # Global variables
 impl Module {

@@ -4,8 +4,8 @@
 use super::Function;
 use super::launch::argument::Reach;
 use crate::error::{Error, LaunchError, Result};
-use crate::memory::view::{Slice, SliceMut};
-use crate::types::pod::Pod;
+use crate::memory::{Slice, SliceMut};
+use crate::types::Pod;
 
 /// Memory for a parameter that is declared as `&[T]`: `&buffer`, shared views, `&` of a
 /// [`SharedSlice`](crate::SharedSlice) or of an exclusive view. Sealed.

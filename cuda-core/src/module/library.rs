@@ -15,17 +15,14 @@ use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::error::{Rejected, Result, asked, c_string, check};
-use crate::memory::device::DeviceBuffer;
+use crate::memory::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::handle::Handle;
-use crate::process::owned::{self, Owned, Release};
-use crate::process::release::{FailedRelease, released};
-use crate::process::{deferred, driver};
-use crate::types::pod::Pod;
-use crate::types::resource::Resource;
-use crate::util::by_parts::{compare_by, debug_by};
-use crate::util::sync::lock;
+use crate::process::owned::{self};
+use crate::process::{
+    FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, deferred, driver, released,
+};
+use crate::types::{Pod, Resource};
+use crate::util::{compare_by, debug_by, lock};
 
 /// Kernels and global variables that belong to no particular context: loaded once, and used in any
 /// context of any device. From CUDA 12.0 on.

@@ -11,11 +11,9 @@ use super::{aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, c_string};
 use crate::module::nvrtc::Cubin;
-use crate::process::handle::Handle;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::FailedRelease;
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
+use crate::process::{FailedRelease, Handle, Owned, Release};
+use crate::types::Resource;
+use crate::util::debug_by;
 use crate::util::raw_enum::raw_enum;
 
 raw_enum! {

@@ -14,8 +14,7 @@ use crate::module::function::{FoundFunction, Function, LISTED, name_of};
 use crate::module::jit::{JitOptions, Outputs};
 use crate::module::nvrtc::Cubin;
 use crate::module::{Loaded, Module, aligned, ptx_text, read_image};
-use crate::process::handle::Handle;
-use crate::process::owned::Owned;
+use crate::process::{Handle, Owned};
 
 /// # Loading, and the kernels
 impl Module {

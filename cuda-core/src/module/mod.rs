@@ -10,11 +10,10 @@ use cuda_sys::{CUmodule, symbol as cu};
 
 use crate::context::{Context, of_context};
 use crate::error::{Error, ModuleError, Rejected, Result, c_string, check};
-use crate::process::handle::Handle;
-use crate::process::owned::{self, Owned, Release};
-use crate::process::release::FailedRelease;
-use crate::types::resource::Resource;
-use crate::util::by_parts::{compare_by, debug_by};
+use crate::process::owned::{self};
+use crate::process::{FailedRelease, Handle, Owned, Release};
+use crate::types::Resource;
+use crate::util::{compare_by, debug_by};
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod load;

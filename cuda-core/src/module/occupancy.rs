@@ -8,8 +8,8 @@ use cuda_sys::{CUoccupancyB2DSize, symbol as cu};
 use super::Function;
 use crate::context::guard;
 use crate::error::Result;
-use crate::process::contained::unless_panic;
 use crate::process::driver::CallbackScope;
+use crate::process::unless_panic;
 
 /// The block size, and the number of blocks, that fill a device with a kernel.
 ///

@@ -3,15 +3,12 @@
 use cuda_sys::CUstream;
 
 use crate::error::Result;
-use crate::memory::Memory;
-use crate::memory::into_view::IntoView;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{IntoView, Memory, Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::LibraryUse;
 use crate::timeline::ledger::Touch;
-use crate::timeline::submit::LibraryUse;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
-use crate::util::inline_vec::InlineVec;
+use crate::types::Pod;
+use crate::util::{InlineVec, debug_by};
 
 /// Work of other code as an operation of a stream: the memory that it reads and writes, then a function
 /// of the host or a call of another library. Made by [`Stream::work`].

@@ -13,10 +13,10 @@ use super::raw::{IN_PROGRESS, RawCommunicator, SCALAR_HOST_IMMEDIATE, SUCCESS};
 use super::reduction::RawReduction;
 use crate::error::{Error, Result};
 use crate::process::driver;
-use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Fences, NO_FENCES, Touch};
 use crate::timeline::recording::{CapturedPart, GraphTraits, Recording};
-use crate::util::inline_vec::InlineVec;
+use crate::timeline::{Bound, StreamCore};
+use crate::util::InlineVec;
 
 /// An operation of one rank.
 pub(super) struct Call<'a> {

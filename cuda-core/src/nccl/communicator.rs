@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 use crate::wait::PendingMark;
 
 /// One rank of a group of devices, of this process and others, that communicate.

@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 
 use super::raw;
-use crate::types::half::{bf16, f16};
-use crate::types::pod::Pod;
+use crate::types::{Pod, bf16, f16};
 
 /// An element that NCCL can reduce: the integers and floating-point numbers that it has a type for.
 /// Sealed.

@@ -7,8 +7,7 @@ use super::on_streams::OnStreams;
 use super::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::inline_vec::InlineVec;
+use crate::util::{InlineVec, debug_by};
 
 /// The operations of a [`group`].
 pub struct Group<'a> {

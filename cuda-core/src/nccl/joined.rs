@@ -21,17 +21,14 @@ use super::raw::{IN_PROGRESS, RawCommunicator, RawConfig, SUCCESS};
 use super::remains::{Ending, Remains};
 use super::unique_id::UniqueId;
 use crate::alloc::backing::DeviceBacking;
-use crate::context::Context;
-use crate::context::peer::{Confined, Crossing};
+use crate::context::{Confined, Context, Crossing};
 use crate::error::{Error, NcclError, Result};
 use crate::memory::within;
-use crate::process::handle::Handle;
-use crate::process::{deferred, driver};
+use crate::process::{Handle, deferred, driver};
 use crate::timeline::ledger::{Ledger, WHOLE};
 use crate::timeline::recording::KeptAlive;
 use crate::timeline::{Mark, Timeline};
-use crate::util::inline_vec::{InlineVec, OwningInlineVec};
-use crate::util::sync::lock;
+use crate::util::{InlineVec, OwningInlineVec, lock};
 
 /// The call of [`Communicator::init_rank`](super::Communicator::init_rank), as errors name it.
 pub(super) const INIT_RANK: &str = "ncclCommInitRankConfig";

@@ -8,7 +8,7 @@ use cuda_sys::os::LoadOnce;
 use super::raw::{RawCommunicator, RawConfig, RawUniqueId, SUCCESS};
 use crate::error::{Error, NcclError, Result};
 use crate::process::driver;
-use crate::types::version::Version;
+use crate::types::Version;
 use crate::util::library::{FORKED_MEANWHILE, find, functions};
 
 /// `ncclCommDeregister`.

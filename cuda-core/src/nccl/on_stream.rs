@@ -10,12 +10,10 @@ use super::joined::Joined;
 use super::reduction::Reduction;
 use crate::copy::at_home;
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::{same_len, within};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len, within};
 use crate::stream::Stream;
-use crate::timeline::core::StreamCore;
-use crate::util::by_parts::debug_by;
+use crate::timeline::StreamCore;
+use crate::util::debug_by;
 
 /// A [`Communicator`] with the stream that its next operation is enqueued on; made by
 /// [`Communicator::on`], and by [`Group::on`](super::Group::on) for an operation of a group.

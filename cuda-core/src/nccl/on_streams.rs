@@ -7,12 +7,9 @@ use super::on_stream::OnStream;
 use super::ranks::Ranks;
 use super::reduction::Reduction;
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::{same_len, within};
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len, within};
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::inline_vec::InlineVec;
+use crate::util::{InlineVec, debug_by};
 
 /// [`Ranks`] with the streams that their next operation is enqueued on; made by [`Ranks::on`], and by
 /// [`Group::on_ranks`] for an operation of a group.

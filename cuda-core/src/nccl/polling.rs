@@ -3,12 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::context::guard::Guard;
-use crate::context::{Context, current};
+use crate::context::{Context, Guard, current};
 use crate::error::Result;
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::driver;
-use crate::process::foreign_code::DeferForeignCode;
+use crate::process::{DeferForeignCode, RelaxedCaptureMode, driver};
 
 /// A context made current around calls of NCCL, which switches contexts itself. Foreign code that the
 /// calls cause, such as drop hooks, runs when this ends, so that no lock is held.

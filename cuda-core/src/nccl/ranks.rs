@@ -18,8 +18,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, counted};
 use crate::process::deferred;
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::inline_vec::InlineVec;
+use crate::util::{InlineVec, debug_by};
 
 /// All ranks of a communicator, one for each device of this process.
 ///

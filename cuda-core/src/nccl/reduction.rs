@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use super::element::Element;
 use super::raw;
-use crate::types::pod::bytes_of;
+use crate::types::bytes_of;
 
 /// How the elements of all ranks, at the same place, become one.
 ///

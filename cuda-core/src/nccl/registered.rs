@@ -16,13 +16,9 @@ use super::remains::KnownMemory;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::Plain;
 use crate::error::{Error, Rejected, Result};
-use crate::memory::Storage;
-use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceMemory;
-use crate::process::handle::Handle;
-use crate::process::release::FailedRelease;
-use crate::process::{deferred, driver};
-use crate::types::pod::Pod;
+use crate::memory::{Buffer, DeviceMemory, Storage};
+use crate::process::{FailedRelease, Handle, deferred, driver};
+use crate::types::Pod;
 
 /// Device memory that a communicator knows, made by [`Communicator::register`]: a buffer of fixed size,
 /// with the views of all others.

@@ -14,14 +14,12 @@ use super::raw::{IN_PROGRESS, RawCommunicator};
 use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::error::{Error, NcclError, Result};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::handle::Handle;
-use crate::process::{deferred, drop_hook};
-use crate::timeline::core::StreamCore;
+use crate::process::{Handle, RelaxedCaptureMode, deferred, drop_hook};
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::recording::UsedMemory;
-use crate::types::resource::Resource;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::lock;
 use crate::wait::when_all_reached;
 
 /// How long an abort waits for NCCL's call, which may itself wait for graphs.

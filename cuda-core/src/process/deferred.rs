@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::{driver, drop_hook};
-use crate::util::sync::{lock, thread_number, wait_while};
+use crate::util::{lock, thread_number, wait_while};
 
 /// The deferred part of a `Drop`.
 pub(super) type Job = Box<dyn FnOnce() + Send>;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, asked, check};
-use crate::types::version::Version;
+use crate::types::Version;
 use crate::util::process_state::{COLD, EXITING, FORKED, READY, STARTING, STATE};
 
 pub(crate) use crate::util::process_state::{CallbackScope, in_callback, is_gone};

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::Error;
 use crate::process::{driver, foreign_code};
-use crate::types::resource::Resource;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::lock;
 
 /// One thing that a `Drop` could not do.
 ///

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::process::contained::contain;
 use crate::process::deferred::Job;
 use crate::process::{driver, foreign_code};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 

@@ -1,16 +1,27 @@
 //! The process: whether the driver may be called, and what outlives the call that began it.
 
 pub(crate) mod capture_mode;
-pub(crate) mod contained;
+mod contained;
 pub(crate) mod deferred;
 pub(crate) mod driver;
 pub(crate) mod drop_hook;
 pub(crate) mod effect;
 pub(crate) mod foreign_code;
-pub(crate) mod handle;
+mod handle;
 pub(crate) mod held;
 pub mod nvtx;
 pub(crate) mod owned;
-pub(crate) mod pinned_pass;
+mod pinned_pass;
 pub(crate) mod release;
 pub(crate) mod workers;
+
+pub(crate) use capture_mode::RelaxedCaptureMode;
+pub(crate) use contained::{Contained, ForeignOwner, caught, contain, unless_panic};
+pub(crate) use deferred::HandOver;
+pub(crate) use effect::{Failed, attempt};
+pub(crate) use foreign_code::DeferForeignCode;
+pub(crate) use handle::Handle;
+pub(crate) use owned::{Owned, Release};
+pub(crate) use pinned_pass::Pass;
+pub(crate) use release::{FailedRelease, released};
+pub(crate) use workers::{Help, Work, with_help};

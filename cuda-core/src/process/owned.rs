@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::{Error, Rejected, Result};
 use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, drop_hook, held};
-use crate::types::resource::Resource;
+use crate::types::Resource;
 
 /// A resource of the driver's that is released once.
 pub(crate) trait Release: Send + 'static {

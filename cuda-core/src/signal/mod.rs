@@ -14,7 +14,7 @@ use crate::process::driver;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads
 /// and changes at any time, inside host functions too.
@@ -67,7 +67,7 @@ impl<T: StreamValue> Signal<T> {
     /// device, and outlives both.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; those of [`Device::context`].
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); those of [`Device::context`](crate::Device::context).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -146,7 +146,7 @@ impl<K: StreamKind> Stream<K> {
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for 64 bits on a device without them; the
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for 64 bits on a device without them; the
     /// driver's.
     ///
     /// ```no_run
@@ -174,7 +174,7 @@ impl<K: StreamKind> Stream<K> {
     /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a condition that no value fulfils; [`Error::Unsupported`] for 64
+    /// [`Error::Invalid`](crate::Error::Invalid) for a condition that no value fulfils; [`Error::Unsupported`](crate::Error::Unsupported) for 64
     /// bits, or [`WaitValue::Nor`], on a device without them; the driver's.
     ///
     /// ```no_run

@@ -6,17 +6,14 @@ use std::ptr;
 
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
-use crate::context::guard::Entered;
-use crate::context::{Context, of_context};
+use crate::context::{Context, Entered, of_context};
 use crate::error::{Error, Rejected, Result};
-use crate::process::handle::Handle;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::FailedRelease;
+use crate::process::{FailedRelease, Handle, Owned, Release};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
+use crate::timeline::{Bound, StreamCore};
+use crate::types::Resource;
+use crate::util::debug_by;
 use crate::util::raw_enum::raw_enum;
 
 raw_enum! {

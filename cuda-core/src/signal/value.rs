@@ -7,15 +7,12 @@ use cuda_sys::CUdeviceptr;
 use crate::alloc::backing::DeviceBacking;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::same_len;
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::StreamCore;
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::Touch;
-use crate::types::pod::Pod;
-use crate::util::sync::lock;
-use crate::util::tree::Tree;
+use crate::types::Pod;
+use crate::util::{Tree, lock};
 
 /// A value that a stream can write and wait for: `u32`, and `u64` if the device supports it.
 /// Sealed.

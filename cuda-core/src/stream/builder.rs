@@ -12,9 +12,8 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream};
-use crate::timeline::core::StreamCore;
 use crate::timeline::recording::{Recording, streams};
-use crate::timeline::{Flavor, ImplicitOrder, registry};
+use crate::timeline::{Flavor, ImplicitOrder, StreamCore, registry};
 
 /// # Streams
 impl Device {

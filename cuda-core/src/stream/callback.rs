@@ -7,15 +7,14 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::symbol as cu;
 
 use crate::error::Result;
-use crate::process::contained::{Contained, contain};
 use crate::process::driver::CallbackScope;
-use crate::process::drop_hook;
+use crate::process::{Contained, contain, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Timeline;
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, KeptAlive};
-use crate::types::resource::Resource;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::lock;
 
 pub(crate) type HostFunction = Box<dyn FnOnce() + Send>;
 

@@ -5,14 +5,13 @@
 
 use std::cell::RefCell;
 
-use crate::context::Context;
-use crate::context::guard::Guard;
+use crate::context::{Context, Guard};
 use crate::device::Device;
 use crate::error::Result;
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::timeline::Flavor;
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 thread_local! {
     /// The current streams that are not default streams, at most one per context. The list keeps

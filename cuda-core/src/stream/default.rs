@@ -7,10 +7,8 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::process::driver;
 use crate::stream::{PerThreadStream, Stream};
-use crate::timeline::core::StreamCore;
-use crate::timeline::registry::{legacy_handle, per_thread_handle};
-use crate::timeline::{Flavor, ImplicitOrder};
-use crate::util::sync::lock;
+use crate::timeline::{Flavor, ImplicitOrder, StreamCore, legacy_handle, per_thread_handle};
+use crate::util::lock;
 
 /// # Default streams
 impl Context {

@@ -8,12 +8,12 @@ use cuda_sys::{CU_EVENT_RECORD_EXTERNAL, CUevent, CUresult, symbol as cu};
 
 use crate::context::{Context, of_context};
 use crate::error::{ELAPSED, Error, Rejected, Result, asked, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::RelaxedCaptureMode;
 use crate::stream::event_capture::EventCapture;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::event::{EventFlags, RawEvent};
 use crate::timeline::recording::{GraphTraits, KeptAlive};
-use crate::util::by_parts::debug_by;
+use crate::timeline::{EventFlags, RawEvent};
+use crate::util::debug_by;
 
 /// A point of a stream, recorded by the caller.
 ///

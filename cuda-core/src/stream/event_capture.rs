@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::timeline::core::Bound;
-use crate::timeline::event::RawEvent;
 use crate::timeline::recording::{Order, Recording};
-use crate::util::sync::lock;
+use crate::timeline::{Bound, RawEvent};
+use crate::util::lock;
 
 /// What an event was last recorded into, if that was a capture.
 ///

@@ -7,7 +7,7 @@ use cuda_sys::{CUipcEventHandle, symbol as cu};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::event::Event;
-use crate::timeline::event::{EventFlags, RawEvent};
+use crate::timeline::{EventFlags, RawEvent};
 use crate::util::sent_bytes::sent_bytes;
 
 sent_bytes! {

@@ -7,15 +7,14 @@ use cuda_sys::{CUevent, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result, asked};
-use crate::process::contained::{Contained, ForeignOwner};
-use crate::process::driver;
-use crate::process::handle::Handle;
+use crate::process::{Contained, ForeignOwner, Handle, driver};
 use crate::stream::event::Event;
 use crate::stream::{NON_BLOCKING, Stream};
-use crate::timeline::core::StreamCore;
-use crate::timeline::event::{EventFlags, RawEvent};
-use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
-use crate::timeline::{Flavor, ImplicitOrder, capture};
+use crate::timeline::registry::{self};
+use crate::timeline::{
+    EventFlags, Flavor, ImplicitOrder, RawEvent, StreamCore, capture, legacy_handle,
+    per_thread_handle,
+};
 
 /// # Streams of other code
 impl Stream {

@@ -9,9 +9,8 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Rejected, Result, asked};
-use crate::timeline::core::StreamCore;
-use crate::timeline::{Flavor, ImplicitOrder};
-use crate::util::by_parts::debug_by;
+use crate::timeline::{Flavor, ImplicitOrder, StreamCore};
+use crate::util::debug_by;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod builder;

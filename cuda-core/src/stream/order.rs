@@ -5,12 +5,11 @@ use std::sync::Arc;
 use cuda_sys::{CU_EVENT_WAIT_EXTERNAL, symbol as cu};
 
 use crate::error::{Error, Result, WAIT_EVENT};
-use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::Flavor;
-use crate::timeline::event::ready;
 use crate::timeline::recording::{GraphTraits, Order};
+use crate::timeline::{Flavor, ready};
 
 /// # Waiting
 impl<K: StreamKind> Stream<K> {

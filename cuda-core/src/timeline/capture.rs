@@ -58,7 +58,7 @@ use cuda_sys::{CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 use super::{Flavor, RawStream, Recorded, Timeline};
 use crate::error::{Error, Result, asked};
 use crate::timeline::event::RawEvent;
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// Refuses `op` on a stream that other code is capturing: `cuStreamIsCapturing`, which disturbs no
 /// capture. A default stream needs its context current.

@@ -7,21 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::context::Context;
-use crate::context::guard::Entered;
+use crate::context::{Context, Entered};
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::contained::ForeignOwner;
-use crate::process::handle::Handle;
-use crate::process::release::FailedRelease;
-use crate::process::{deferred, driver, drop_hook, foreign_code, held};
+use crate::process::{
+    FailedRelease, ForeignOwner, Handle, RelaxedCaptureMode, deferred, driver, drop_hook,
+    foreign_code, held,
+};
 use crate::timeline::event::RawEvent;
 use crate::timeline::recording::{Recording, streams};
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Recorded, Timeline, registry};
-use crate::types::resource::Resource;
-use crate::util::pocket::Pocket;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::{Pocket, lock};
 
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer whose
 /// home it is.

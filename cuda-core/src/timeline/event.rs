@@ -6,12 +6,10 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::contained::ForeignOwner;
-use crate::process::handle::Handle;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::{FailedRelease, released};
-use crate::types::resource::Resource;
+use crate::process::{
+    FailedRelease, ForeignOwner, Handle, Owned, RelaxedCaptureMode, Release, released,
+};
+use crate::types::Resource;
 use crate::util::flags::flags;
 
 flags! {

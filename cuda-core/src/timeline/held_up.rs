@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Weak};
 
 use super::{Flavor, ImplicitOrder, Timeline};
-use crate::context::guard::Entered;
+use crate::context::Entered;
 use crate::error::{Error, Result};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// Points that may take any time, with all after them.
 #[derive(Default)]

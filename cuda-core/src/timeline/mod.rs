@@ -11,17 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::context::Context;
-use crate::context::guard::Entered;
+use crate::context::{Context, Entered};
 use crate::error::{Result, check};
-use crate::process::handle::Handle;
-use crate::process::{deferred, driver, held};
-use crate::timeline::event::RawEvent;
-use crate::util::sync::lock;
-use crate::util::turns::Turns;
+use crate::process::{Handle, deferred, driver, held};
+use crate::util::{Turns, lock};
 
 pub(crate) mod capture;
-pub(crate) mod core;
+mod core;
 pub(crate) mod event;
 mod held_up;
 pub(crate) mod ledger;
@@ -30,6 +26,11 @@ pub(crate) mod recording;
 pub(crate) mod registry;
 pub(crate) mod submit;
 mod timelines;
+
+pub(crate) use core::{Bound, FreeBlocks, StagingSlot, StreamCore};
+pub(crate) use event::{EventFlags, RawEvent, ready};
+pub(crate) use registry::{legacy_handle, per_thread_handle};
+pub(crate) use submit::{LibraryUse, note_use};
 
 use held_up::HeldUp;
 pub(crate) use recorded::Recorded;

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::event::RawEvent;
 use super::{Flavor, Timeline};
-use crate::context::guard::Entered;
+use crate::context::Entered;
 use crate::error::{Error, Result};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// Events recorded on a stream, oldest first.
 #[derive(Default)]

@@ -7,11 +7,10 @@ use cuda_sys::CUstream;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::handle::Handle;
+use crate::process::Handle;
 use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
-use crate::util::sync::lock;
-use crate::util::tree::Tree;
+use crate::util::{Tree, lock};
 
 /// Created and foreign streams, keyed by their handles, which are unique among the live streams of
 /// a process.

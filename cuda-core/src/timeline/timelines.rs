@@ -4,16 +4,13 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::symbol as cu;
 
-use crate::context::kept::forget_reached;
-use crate::context::{Context, Streams};
+use crate::context::{Context, Streams, forget_reached};
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::RelaxedCaptureMode;
 use crate::timeline::core::StreamCore;
 use crate::timeline::held_up::HoldUps;
 use crate::timeline::{ImplicitOrder, Timeline, registry};
-use crate::util::pocket::Pocket;
-use crate::util::sync::lock;
-use crate::util::tree::Tree;
+use crate::util::{Pocket, Tree, lock};
 
 /// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]

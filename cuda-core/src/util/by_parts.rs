@@ -17,7 +17,7 @@ macro_rules! debug_by {
                 let $it = self;
                 let mut parts = f.debug_struct($name);
                 $(parts.field(stringify!($part), &$value);)*
-                $crate::util::by_parts::debug_by!(@finish parts $($others)?)
+                $crate::util::debug_by!(@finish parts $($others)?)
             }
         }
     };

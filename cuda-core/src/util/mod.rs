@@ -1,20 +1,29 @@
 //! Containers, locks, macros and settings that know nothing of CUDA.
 
-pub(crate) mod by_parts;
-pub(crate) mod byte_text;
+mod by_parts;
+mod byte_text;
 pub(crate) mod flags;
 pub(crate) mod from;
-pub(crate) mod inline_vec;
+mod inline_vec;
 pub(crate) mod library;
-pub(crate) mod on_drop;
-pub(crate) mod pocket;
+mod on_drop;
+mod pocket;
 pub(crate) mod process_state;
 pub(crate) mod raw_enum;
 pub(crate) mod sent_bytes;
 pub(crate) mod size_class;
-pub(crate) mod sync;
-pub(crate) mod tree;
-pub(crate) mod turns;
+mod sync;
+mod tree;
+mod turns;
+
+pub(crate) use by_parts::{compare_by, debug_by};
+pub(crate) use byte_text::parse_bytes;
+pub(crate) use inline_vec::{InlineVec, OwningInlineVec};
+pub(crate) use on_drop::OnDrop;
+pub(crate) use pocket::Pocket;
+pub(crate) use sync::{lock, thread_number, wait_while};
+pub(crate) use tree::Tree;
+pub(crate) use turns::Turns;
 
 /// The value of an environment variable, to be parsed: what is no Unicode in it is replaced, so that it is
 /// refused rather than ignored.

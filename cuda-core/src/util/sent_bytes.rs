@@ -21,7 +21,7 @@ macro_rules! sent_bytes {
             }
         }
 
-        $crate::util::by_parts::debug_by! {
+        $crate::util::debug_by! {
             [] $name: |_it| concat!(stringify!($name), "(..)")
         }
     };

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::process::{deferred, driver, held};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///

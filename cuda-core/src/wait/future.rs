@@ -10,18 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::error::Result;
-use crate::memory::Memory;
-use crate::memory::buffer::Buffer;
-use crate::memory::view::{Slice, SliceMut};
-use crate::process::contained::contain;
-use crate::process::driver;
+use crate::memory::{Buffer, Memory, Slice, SliceMut};
+use crate::process::{contain, driver};
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::ledger::Access;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
+use crate::types::Pod;
+use crate::util::{debug_by, lock};
 use crate::wait::PendingMark;
 
 /// Waits for points of streams: those of [`Buffer::ready`], [`Stream::ready`] and similar.

@@ -28,10 +28,9 @@ use std::thread;
 
 use crate::error::{Error, Rejected, Result};
 use crate::process::{deferred, driver, held};
-use crate::timeline::event::RawEvent;
 use crate::timeline::ledger::Fences;
-use crate::timeline::{Flavor, Mark, Timeline};
-use crate::util::sync::lock;
+use crate::timeline::{Flavor, Mark, RawEvent, Timeline};
+use crate::util::lock;
 
 pub(crate) mod flush;
 pub(crate) mod future;

@@ -5,7 +5,7 @@ use std::ops::Bound::Included;
 use std::sync::Arc;
 
 use super::{PendingMark, Then};
-use crate::util::tree::Tree;
+use crate::util::Tree;
 
 /// A timeline's id, and a number that is never reused.
 pub(super) type QueueKey = (u64, u64);

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::queue::{QueueKey, Queues};
 use super::{PendingMark, Then, WAITS, stay_if_gone};
 use crate::error::{Error, Rejected, Result};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::deferred::{self, HandOver};
-use crate::util::sync::lock;
+use crate::process::deferred::{self};
+use crate::process::{HandOver, RelaxedCaptureMode};
+use crate::util::lock;
 
 /// Threads that sleep for one point each.
 pub(super) const SLEEPERS: usize = 16;

@@ -9,10 +9,9 @@ use cuda_sys::CUdeviceptr;
 use super::{Around, Ask, Given};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process::contained::contain;
+use crate::process::contain;
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::on_drop::OnDrop;
+use crate::util::{OnDrop, debug_by};
 
 /// When a hook is called.
 ///

@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 use super::{Around, Ask, Given};
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
-use crate::util::on_drop::OnDrop;
+use crate::util::OnDrop;
 
 /// An allocator that limits how many bytes are in use at once, on all devices together.
 ///

@@ -12,12 +12,9 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Around, Ask, Given};
 use crate::error::{Error, Result};
-use crate::process::contained::unless_panic;
-use crate::process::driver;
+use crate::process::{driver, unless_panic};
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::on_drop::OnDrop;
-use crate::util::sync::{lock, thread_number};
+use crate::util::{OnDrop, debug_by, lock, thread_number};
 
 /// The first lines of a log.
 const HEADING: &str = "# cuda-core allocation log, version 1\n\

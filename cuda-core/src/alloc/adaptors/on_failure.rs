@@ -5,9 +5,9 @@ use cuda_sys::CUdeviceptr;
 use super::{Around, Ask};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process::contained::unless_panic;
+use crate::process::unless_panic;
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// What [`OnFailure`] does about an allocation that failed.
 ///

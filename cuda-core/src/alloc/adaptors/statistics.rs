@@ -7,8 +7,7 @@ use cuda_sys::CUdeviceptr;
 use super::{Around, Ask, Given};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
+use crate::util::{debug_by, lock};
 
 /// One quantity over time.
 ///

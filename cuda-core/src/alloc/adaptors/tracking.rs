@@ -11,9 +11,7 @@ use super::{Around, Ask, Given};
 use crate::device::Device;
 use crate::error::{ByteCount, Error, Result, counted};
 use crate::stream::Stream;
-use crate::util::by_parts::debug_by;
-use crate::util::on_drop::OnDrop;
-use crate::util::sync::{lock, thread_number};
+use crate::util::{OnDrop, debug_by, lock, thread_number};
 
 /// A block that is allocated.
 ///

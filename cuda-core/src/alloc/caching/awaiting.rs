@@ -2,8 +2,7 @@
 
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
-use crate::util::tree::Tree;
-use crate::util::turns::Turns;
+use crate::util::{Tree, Turns};
 
 /// Values that wait for marks, each filed under the stream of its first mark that is not known to
 /// be reached. No call looks at a value before that stream has reached that mark.

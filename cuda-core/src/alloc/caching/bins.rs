@@ -11,7 +11,7 @@ use super::segments::CacheBlockState;
 use super::{Home, class};
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
-use crate::types::usage::PoolUsage;
+use crate::types::PoolUsage;
 
 /// A stream's free blocks of one pool.
 #[derive(Default)]

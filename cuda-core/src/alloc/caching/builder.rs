@@ -8,9 +8,8 @@ use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::alloc::allocator::Allocator;
 use crate::error::{ByteCount, Error, Result};
-use crate::process::contained::{Contained, unless_panic};
-use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
+use crate::process::{Contained, unless_panic};
+use crate::util::{debug_by, lock};
 
 /// Id of the process-wide shared pool.
 pub(crate) const SHARED: u64 = 0;

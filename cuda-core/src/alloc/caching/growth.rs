@@ -11,14 +11,12 @@ use super::heap::{ALL, Heap, LOOKED_AT, PendingBlock};
 use super::space::{Fate, Segment, TakenRange};
 use crate::alloc::allocator::Choice;
 use crate::alloc::{custom, plain};
-use crate::context::destroy::leave_behind;
+use crate::context::leave_behind;
 use crate::error::{Error, Result};
-use crate::process::release::FailedRelease;
-use crate::process::{drop_hook, held};
-use crate::timeline::Mark;
-use crate::timeline::core::StreamCore;
+use crate::process::{FailedRelease, drop_hook, held};
 use crate::timeline::ledger::NO_FENCES;
-use crate::types::resource::Resource;
+use crate::timeline::{Mark, StreamCore};
+use crate::types::Resource;
 
 /// A block of `bytes` (already rounded), when the heap has none that the stream may use at once.
 ///

@@ -14,13 +14,10 @@ use super::space::{Rest, Space, TakenRange};
 use crate::alloc::custom;
 use crate::context::Context;
 use crate::process::{deferred, driver, held};
-use crate::timeline::Mark;
-use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
-use crate::types::usage::PoolUsage;
-use crate::util::on_drop::OnDrop;
-use crate::util::sync::{lock, wait_while};
-use crate::util::turns::Turns;
+use crate::timeline::{Mark, StreamCore};
+use crate::types::PoolUsage;
+use crate::util::{OnDrop, Turns, lock, wait_while};
 use crate::wait::PendingMark;
 
 /// Segments of one context and their free ranges. Locked briefly, never over a driver call.

@@ -25,11 +25,9 @@ use cuda_sys::CUdeviceptr;
 
 use crate::alloc::backing::DeviceBacking;
 use crate::error::Result;
-use crate::memory::Block;
-use crate::memory::device::DeviceMemory;
-use crate::timeline::core::StreamCore;
+use crate::memory::{Block, DeviceMemory};
 use crate::timeline::ledger::{Fences, Ledger};
-use crate::timeline::{Mark, Timeline};
+use crate::timeline::{Mark, StreamCore, Timeline};
 
 mod awaiting;
 mod bins;

@@ -7,8 +7,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::class::SegmentKind;
 use crate::timeline::{Mark, Timeline};
-use crate::util::tree::Tree;
-use crate::util::turns::Turns;
+use crate::util::{Tree, Turns};
 
 /// The owner of idle ranges, which no work uses.
 pub(crate) const NO_OWNER: u64 = 0;

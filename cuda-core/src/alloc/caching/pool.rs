@@ -16,11 +16,9 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::stream::Stream;
-use crate::timeline::core::StreamCore;
-use crate::types::usage::PoolUsage;
-use crate::util::by_parts::{compare_by, debug_by};
-use crate::util::setting;
-use crate::util::sync::lock;
+use crate::timeline::StreamCore;
+use crate::types::PoolUsage;
+use crate::util::{compare_by, debug_by, lock, setting};
 
 /// A pool of device memory that keeps freed blocks, in segments of its own.
 ///
@@ -165,7 +163,8 @@ impl CachingPool {
     }
 
     /// What the pool holds of a device's memory; all zero in a fork's child. No driver call, unless the
-    /// limit was made a fraction since the pool grew: then `cuDeviceTotalMem_v2`, once for each device.
+    /// limit was made a fraction since the pool grew: then that of [`Device::total_memory`], once for each
+    /// device.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;

@@ -13,9 +13,8 @@ use super::class::SegmentKind;
 use super::owners::{Free, NO_OWNER, Owners, RangeOwner};
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
-use crate::timeline::core::StreamCore;
-use crate::timeline::{Mark, Timeline};
-use crate::util::tree::Tree;
+use crate::timeline::{Mark, StreamCore, Timeline};
+use crate::util::Tree;
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]

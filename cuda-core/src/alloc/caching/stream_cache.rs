@@ -12,9 +12,9 @@ use super::builder::SHARED;
 use super::heap::Heap;
 use super::space::Rest;
 use crate::process::driver;
-use crate::timeline::core::FreeBlocks;
+use crate::timeline::FreeBlocks;
 use crate::timeline::ledger::Fences;
-use crate::util::pocket::Pocket;
+use crate::util::Pocket;
 
 /// The cached blocks of one stream. Aligned to cache lines of its own, since streams are used by
 /// different threads.

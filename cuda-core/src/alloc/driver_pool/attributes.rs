@@ -7,8 +7,8 @@ use cuda_sys::{CUmemPool_attribute, symbol as cu};
 use super::memory_pool::MemoryPool;
 use crate::device::default_pool;
 use crate::error::{Result, asked, check};
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::types::usage::PoolUsage;
+use crate::process::RelaxedCaptureMode;
+use crate::types::PoolUsage;
 use crate::util::raw_enum::raw_enum;
 
 raw_enum! {

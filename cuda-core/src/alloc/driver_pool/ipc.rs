@@ -17,12 +17,11 @@ use crate::context::peer::PeerAccess;
 #[cfg(unix)]
 use crate::device::Device;
 use crate::error::{Error, Result, asked};
-use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::memory::{ALIGNMENT, DeviceBuffer, byte_len};
+use crate::process::FailedRelease;
 #[cfg(unix)]
 use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::release::FailedRelease;
-use crate::types::pod::Pod;
+use crate::types::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
 use crate::util::sent_bytes::sent_bytes;

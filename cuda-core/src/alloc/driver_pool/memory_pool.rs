@@ -8,23 +8,20 @@ use cuda_sys::{CUdeviceptr, CUmemPoolProps, CUmemoryPool, symbol as cu};
 use super::stream_ordered::{self, DriverPool};
 use crate::alloc::DeviceAllocator;
 use crate::alloc::allocator::Allocator;
-use crate::context::peer::{self, Changes, PeerAccess};
+use crate::context::peer::{self};
+use crate::context::{Changes, PeerAccess};
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Rejected, Result, asked, check};
-use crate::memory::device::NOWHERE;
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::driver;
-use crate::process::foreign_code::DeferForeignCode;
-use crate::process::handle::Handle;
-use crate::process::owned::{self, Owned, Release};
-use crate::process::release::{FailedRelease, released};
+use crate::memory::NOWHERE;
+use crate::process::owned::{self};
+use crate::process::{
+    DeferForeignCode, FailedRelease, Handle, Owned, RelaxedCaptureMode, Release, driver, released,
+};
 use crate::stream::Stream;
-use crate::timeline::core::StreamCore;
-use crate::types::resource::Resource;
-use crate::types::shareable::ShareableHandle;
-use crate::util::by_parts::{compare_by, debug_by};
-use crate::util::sync::lock;
+use crate::timeline::StreamCore;
+use crate::types::{Resource, ShareableHandle};
+use crate::util::{compare_by, debug_by, lock};
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
 ///

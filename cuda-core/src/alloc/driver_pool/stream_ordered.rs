@@ -8,11 +8,10 @@ use super::memory_pool::MemoryPool;
 use crate::alloc::{DeviceAllocator, trim_all};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::device::NOWHERE;
-use crate::process::capture_mode::RelaxedCaptureMode;
-use crate::process::release::FailedRelease;
+use crate::memory::NOWHERE;
+use crate::process::{FailedRelease, RelaxedCaptureMode};
 use crate::stream::Stream;
-use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::{Bound, StreamCore};
 
 /// The driver's current pool of a stream's device.
 pub(crate) struct DriverPool;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use crate::device::Device;
-use crate::process::foreign_code::DeferForeignCode;
-use crate::util::sync::{lock, wait_while};
+use crate::process::DeferForeignCode;
+use crate::util::{lock, wait_while};
 
 /// Held while work between two devices is being enqueued, from before its driver call to after it.
 #[must_use = "the work is enqueued while this lives"]

@@ -10,10 +10,9 @@ use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::device::default_pool::{self, RawPool};
 use crate::error::{Error, Result, asked};
-use crate::process::driver;
-use crate::process::foreign_code::DeferForeignCode;
+use crate::process::{DeferForeignCode, driver};
+use crate::util::lock;
 use crate::util::raw_enum::raw_enum;
-use crate::util::sync::lock;
 
 pub(crate) use gate::{ClosedGate, Crossing, Moment, crossed_by_graphs, crossing};
 

@@ -14,11 +14,9 @@ use crate::copy::borrowed::staging::share::Share;
 use crate::copy::borrowed::staging::{CHUNK, Region};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::process::driver;
-use crate::process::workers::{Help, Work, with_help};
-use crate::timeline::core::StreamCore;
-use crate::timeline::{Mark, Recorded};
+use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::process::{Help, Work, driver, with_help};
+use crate::timeline::{Mark, Recorded, StreamCore};
 
 /// Bytes up to which no thread helps, and each part is one copy: helpers would come too late.
 pub(super) const ALONE: usize = CHUNK / 2;

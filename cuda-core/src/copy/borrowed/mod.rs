@@ -8,14 +8,12 @@ use crate::copy::borrowed::staging::{CHUNK, Region};
 use crate::copy::linear::LinearCopy;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::into_view::IntoView;
-use crate::memory::same_len;
+use crate::memory::{DeviceSlice, DeviceSliceMut, IntoView, same_len};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::Touch;
-use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
-use crate::util::by_parts::debug_by;
+use crate::timeline::{Bound, StreamCore};
+use crate::types::{Pod, bytes_of, bytes_of_mut};
+use crate::util::debug_by;
 
 use large::{DeviceEnd, Split};
 

@@ -2,8 +2,7 @@
 
 use super::element::TensorElement;
 use crate::error::{Error, Result};
-use crate::memory::device::DeviceSlice;
-use crate::memory::into_view::IntoView;
+use crate::memory::{DeviceSlice, IntoView};
 use crate::stream::{Stream, StreamKind};
 
 /// The entries of `__cuda_array_interface__`, version 3, for memory whose elements follow each other.

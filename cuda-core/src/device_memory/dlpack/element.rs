@@ -1,9 +1,7 @@
 //! The DLPack data types of elements.
 
 use super::raw::DLDataType;
-use crate::types::complex::{Complex32, Complex64};
-use crate::types::half::{bf16, f16};
-use crate::types::pod::Pod;
+use crate::types::{Complex32, Complex64, Pod, bf16, f16};
 
 /// A number that tensors of other libraries consist of: integers of up to 64 bits,
 /// [`struct@f16`], [`struct@bf16`], `f32`, `f64`, [`Complex32`] and [`Complex64`]. Sealed.

@@ -11,14 +11,11 @@ use super::raw::{
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
-use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceMemory;
-use crate::memory::shared::SharedSlice;
-use crate::process::contained::contain;
-use crate::process::{deferred, driver};
+use crate::memory::{Buffer, DeviceMemory, SharedSlice};
+use crate::process::{contain, deferred, driver};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// Device memory with a shape, for other libraries: see the [module](super).
 ///

@@ -7,14 +7,11 @@ use super::element::TensorElement;
 use super::raw::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use crate::device_memory::foreign::kept_by;
 use crate::error::{Error, Rejected, Result};
-use crate::memory::device::{DeviceBuffer, NOWHERE};
-use crate::memory::shared::SharedSlice;
-use crate::memory::{byte_len, elements};
-use crate::process::contained::{Contained, ForeignOwner};
-use crate::process::{deferred, driver};
+use crate::memory::{DeviceBuffer, NOWHERE, SharedSlice, byte_len, elements};
+use crate::process::{Contained, ForeignOwner, deferred, driver};
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// A managed tensor that another library produced: see the [module](super). Dropping it calls the
 /// producer's deleter.
@@ -48,15 +45,15 @@ struct OwnedTensor(Option<ForeignOwner>);
 
 /// The producer's struct, of either version, and its deleter, which the drop calls.
 // INVARIANT: a live managed tensor, whose deleter has not been called.
-struct Managed<M> {
+struct ManagedTensor<M> {
     raw: NonNull<M>,
     deleter: Option<unsafe extern "C" fn(*mut M)>,
 }
 
 // SAFETY: a tensor's deleter may be called by any thread: that is part of DLPack.
-unsafe impl<M> Send for Managed<M> {}
+unsafe impl<M> Send for ManagedTensor<M> {}
 // SAFETY: a shared reference reaches nothing.
-unsafe impl<M> Sync for Managed<M> {}
+unsafe impl<M> Sync for ManagedTensor<M> {}
 
 // SAFETY: `raw` and `stream` are `Send`; the pointers in `tensor` lead to numbers that DLPack forbids the
 // producer to change before the deleter is called, which happens when `raw` is dropped.
@@ -104,7 +101,7 @@ impl ImportedTensor {
         let read_only = flags & DLManagedTensorVersioned::READ_ONLY != 0;
         // SAFETY: as above.
         let deleter = unsafe { (*raw.as_ptr()).deleter };
-        Self::of(tensor, read_only, stream, || Managed { raw, deleter })
+        Self::of(tensor, read_only, stream, || ManagedTensor { raw, deleter })
     }
 
     /// [`ImportedTensor::from_raw`] for the struct before DLPack 1.0, from a capsule named
@@ -121,7 +118,7 @@ impl ImportedTensor {
         let tensor = unsafe { (*raw.as_ptr()).dl_tensor };
         // SAFETY: as above.
         let deleter = unsafe { (*raw.as_ptr()).deleter };
-        Self::of(tensor, false, stream, || Managed { raw, deleter })
+        Self::of(tensor, false, stream, || ManagedTensor { raw, deleter })
     }
 
     /// `own` takes the tensor over, which on errors stays the caller's.
@@ -129,7 +126,7 @@ impl ImportedTensor {
         tensor: DLTensor,
         read_only: bool,
         stream: &Stream,
-        own: impl FnOnce() -> Managed<M>,
+        own: impl FnOnce() -> ManagedTensor<M>,
     ) -> Result<Self> {
         // A use by another stream would wait for a point of the capture, and so join it.
         if let Some(recording) = stream.core().timeline().recording() {
@@ -285,7 +282,7 @@ impl Drop for OwnedTensor {
     }
 }
 
-impl<M> Drop for Managed<M> {
+impl<M> Drop for ManagedTensor<M> {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter {
             // SAFETY: a live tensor, by the invariant; called once, and the tensor is not used after.

@@ -6,16 +6,13 @@ use super::Granularity;
 use super::mapping::{SharedMapping, VirtualMapping};
 use super::physical::PhysicalMemory;
 use crate::alloc::plain::owned_storage;
-use crate::context::Context;
-use crate::context::peer::PeerAccess;
+use crate::context::{Context, PeerAccess};
 use crate::device::Device;
 use crate::error::{Error, Result, counted};
-use crate::memory::buffer::Buffer;
-use crate::memory::byte_len;
-use crate::memory::device::DeviceMemory;
+use crate::memory::{Buffer, DeviceMemory, byte_len};
 use crate::process::driver;
-use crate::types::pod::Pod;
-use crate::util::sync::lock;
+use crate::types::Pod;
+use crate::util::lock;
 
 /// The strictest alignment of elements: reserved addresses begin at a page of the device, none of
 /// which is smaller.

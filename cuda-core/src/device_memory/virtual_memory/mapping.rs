@@ -11,12 +11,10 @@ use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, asked, check};
-use crate::memory::device::NOWHERE;
-use crate::process::deferred;
-use crate::process::effect::{Failed, attempt};
-use crate::process::release::{FailedRelease, released};
-use crate::types::shareable::ShareableHandle;
-use crate::util::sync::lock;
+use crate::memory::NOWHERE;
+use crate::process::{Failed, FailedRelease, attempt, deferred, released};
+use crate::types::ShareableHandle;
+use crate::util::lock;
 
 /// See the module. Only whole chunks are mapped and unmapped, in order.
 pub(super) struct VirtualMapping {

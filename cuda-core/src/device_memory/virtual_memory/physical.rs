@@ -11,12 +11,9 @@ use super::{Granularity, granularity, properties};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result, asked};
-use crate::process::driver;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::FailedRelease;
-use crate::types::resource::Resource;
-use crate::types::shareable::ShareableHandle;
-use crate::util::by_parts::debug_by;
+use crate::process::{FailedRelease, Owned, Release, driver};
+use crate::types::{Resource, ShareableHandle};
+use crate::util::debug_by;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::virtual_memory::VirtualBuffer), which owns it from then on.

@@ -15,7 +15,7 @@ use crate::alloc::caching::owners::NO_OWNER;
 use crate::alloc::caching::space::Space;
 use crate::context::kept;
 use crate::timeline::ledger::Fences;
-use crate::types::usage::PoolUsage;
+use crate::types::PoolUsage;
 
 /// Pending chunks of a bin to look at when a chunk is wanted.
 const MANY: usize = 64;

@@ -13,7 +13,7 @@ use crate::alloc::caching::class::SegmentKind;
 use crate::context::Context;
 use crate::error::{Error, Rejected, Result};
 use crate::process::driver;
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// Units of the largest slab for chunks that have a class.
 const MOST: usize = 64;

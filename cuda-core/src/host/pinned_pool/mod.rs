@@ -34,10 +34,9 @@ use node::NumaNode;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
-use crate::process::driver;
-use crate::process::release::FailedRelease;
+use crate::process::{FailedRelease, driver};
 use crate::timeline::ledger::Fences;
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// Pinned memory that its holder owns exclusively from [`Slabs::take`] to [`Slabs::give`].
 #[derive(Clone, Copy)]

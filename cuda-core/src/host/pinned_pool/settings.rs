@@ -9,10 +9,8 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::host::pinned::{PinnedBacking, PinnedBuffer};
 use crate::process::driver;
-use crate::types::pod::Pod;
-use crate::types::usage::PoolUsage;
-use crate::util::by_parts::{compare_by, debug_by};
-use crate::util::sync::lock;
+use crate::types::{Pod, PoolUsage};
+use crate::util::{compare_by, debug_by, lock};
 
 /// Pinned memory that is kept for [`PinnedBuffer`]s: the [shared](Self::shared) pool, from which
 /// [`PinnedBuffer::new`] and staged copies allocate, or one of the program's own.

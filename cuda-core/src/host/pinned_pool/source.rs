@@ -15,10 +15,9 @@ use crate::error::{Error, Rejected, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::host::pinning;
 use crate::host::registered::RegisterFlags;
-use crate::memory::attributes::is_pinned;
-use crate::process::drop_hook;
-use crate::process::release::FailedRelease;
-use crate::types::resource::Resource;
+use crate::memory::is_pinned;
+use crate::process::{FailedRelease, drop_hook};
+use crate::types::Resource;
 
 /// One contiguous range of pinned memory.
 pub(super) struct Slab {

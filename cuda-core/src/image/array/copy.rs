@@ -7,7 +7,7 @@ use super::texel_side::{TexelDestination, TexelSource};
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::Bound;
+use crate::timeline::Bound;
 use crate::timeline::ledger::Touch;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";

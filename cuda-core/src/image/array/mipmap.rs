@@ -11,9 +11,8 @@ use super::{RawArray, TexelArray};
 use crate::context::Context;
 use crate::error::{Error, Result, asked};
 use crate::memory::within;
-use crate::process::driver;
-use crate::process::handle::Handle;
-use crate::types::extent::Extent;
+use crate::process::{Handle, driver};
+use crate::types::Extent;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///

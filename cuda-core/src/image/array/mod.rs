@@ -9,13 +9,11 @@ use cuda_sys::{CUarray, CUmipmappedArray, symbol as cu};
 use crate::context::{Context, of_context};
 use crate::error::{Rejected, Result};
 use crate::memory::{self, Block, Storage};
-use crate::process::driver;
-use crate::process::handle::Handle;
-use crate::process::release::FailedRelease;
+use crate::process::{FailedRelease, Handle, driver};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
+use crate::types::{Extent, Origin, Resource};
+use crate::util::debug_by;
 
 mod copy;
 pub(crate) mod mipmap;
@@ -25,7 +23,6 @@ pub(crate) mod texel;
 pub(crate) mod texel_side;
 pub(crate) mod view;
 
-use crate::types::extent::{Extent, Origin};
 use shape::{ArrayDescriptor, ArrayFlags, ArrayShape};
 use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};

@@ -8,11 +8,9 @@ use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
 use crate::copy::side::CopySide;
 use crate::error::Result;
-use crate::memory::Place;
-use crate::memory::same_len;
+use crate::memory::{Place, same_len};
 use crate::stream::{Stream, StreamKind};
-use crate::types::extent::{Extent, Origin};
-use crate::types::pod::{bytes_of, bytes_of_mut};
+use crate::types::{Extent, Origin, bytes_of, bytes_of_mut};
 
 /// Chunks of a large download that are in flight while another is copied out.
 const DEPTH: usize = 4;

@@ -2,8 +2,7 @@
 
 use cuda_sys::CUarray_format;
 
-use crate::types::half::f16;
-use crate::types::pod::Pod;
+use crate::types::{Pod, f16};
 
 /// An element of a [`CudaArray`](crate::image::CudaArray): one, two or four numbers of a format
 /// that textures and surfaces support. Sealed.

@@ -7,11 +7,10 @@ use super::{ArrayMemory, CudaArray, RawLevel};
 use crate::copy::side::CopySide;
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::Storage;
-use crate::memory::view::bounds;
+use crate::memory::{Storage, bounds};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, Touch};
-use crate::types::extent::{Extent, Origin};
-use crate::util::by_parts::debug_by;
+use crate::types::{Extent, Origin};
+use crate::util::debug_by;
 use crate::util::from::from;
 
 /// An array, or a level of a mipmap, within its storage.

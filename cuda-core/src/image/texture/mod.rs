@@ -7,7 +7,7 @@ use cuda_sys::symbol as cu;
 use crate::error::Result;
 use crate::image::array::texel::Texel;
 use crate::process::driver;
-use crate::types::resource::Resource;
+use crate::types::Resource;
 
 pub(crate) mod descriptor;
 pub(crate) mod object;

@@ -10,13 +10,10 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Rejected, Result};
 use crate::image::array::texel::Texel;
-use crate::process::deferred;
-use crate::process::owned::{Owned, Release};
-use crate::process::release::FailedRelease;
+use crate::process::{FailedRelease, Owned, Release, deferred};
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
-use crate::types::resource::Resource;
-use crate::util::by_parts::debug_by;
-use crate::util::on_drop::OnDrop;
+use crate::types::Resource;
+use crate::util::{OnDrop, debug_by};
 
 pub(crate) type Destroy = unsafe extern "C" fn(u64) -> CUresult;
 pub(crate) type Describe = unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, u64) -> CUresult;

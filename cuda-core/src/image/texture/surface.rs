@@ -10,7 +10,7 @@ use crate::image::array::shape::ArrayFlags;
 use crate::image::array::texel::Texel;
 use crate::process::driver;
 use crate::timeline::ledger::Access;
-use crate::types::resource::Resource;
+use crate::types::Resource;
 
 /// The kind of object that a [`Surface`] is.
 #[derive(Debug)]

@@ -11,14 +11,10 @@ use crate::device::{Device, DeviceAttribute};
 use crate::error::{Error, Result};
 use crate::image::array::texel::Texel;
 use crate::image::array::{ArrayMemory, RawArray, TexelArray};
-use crate::memory::Storage;
-use crate::memory::buffer::Buffer;
-use crate::memory::device::{DeviceMemory, DeviceSlice};
-use crate::memory::shared::SharedSlice;
+use crate::memory::{Buffer, DeviceMemory, DeviceSlice, SharedSlice, Storage};
 use crate::timeline::ledger::{Access, InGraphs, Touch};
-use crate::types::extent::Extent;
-use crate::types::pod::Pod;
-use crate::util::by_parts::debug_by;
+use crate::types::{Extent, Pod};
+use crate::util::debug_by;
 use crate::util::from::from;
 
 /// What a texture is created from, and used with: an array, mipmapped or not; a row of device

@@ -8,24 +8,20 @@ use cuda_sys::CUdeviceptr;
 
 use super::OP;
 use crate::alloc::pitched::PitchedBuffer;
-use crate::context::Context;
-use crate::context::peer::{self, Confined, Crossing};
+use crate::context::peer::{self};
+use crate::context::{Confined, Context, Crossing};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedMemory, device_ptr_of};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::image::texture::object::{BoundObject, ObjectKind};
-use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceMemory;
-use crate::memory::shared::SharedSlice;
-use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{Block, Memory};
+use crate::memory::{Block, Buffer, DeviceMemory, Memory, SharedSlice, Slice, SliceMut};
 use crate::module::{Function, kernel};
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{Condition, Reached, Recording};
-use crate::types::pod::{Pod, bytes_of};
-use crate::util::inline_vec::InlineVec;
+use crate::types::{Pod, bytes_of};
+use crate::util::InlineVec;
 
 /// What can be passed to a kernel.
 ///

@@ -14,7 +14,7 @@ use crate::module::{Function, Kernel};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Touch;
 use crate::timeline::recording::{GraphTraits, Recording};
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 // Apart from each other, so that rustfmt leaves this order, in which rustdoc shows their `impl`s.
 mod build;

@@ -29,7 +29,7 @@ use std::ptr;
 
 use crate::device::Device;
 use crate::error::{Error, Result, c_string, c_text};
-use crate::types::version::Version;
+use crate::types::Version;
 
 mod api;
 mod output;

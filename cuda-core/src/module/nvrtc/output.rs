@@ -1,6 +1,6 @@
 //! The results of a compilation.
 
-use crate::util::by_parts::debug_by;
+use crate::util::debug_by;
 
 /// The results besides the code.
 #[derive(Debug, Clone)]

@@ -14,8 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::util::on_drop::OnDrop;
-use crate::util::sync::{lock, wait_while};
+use crate::util::{OnDrop, lock, wait_while};
 
 #[cfg(test)]
 mod tests;

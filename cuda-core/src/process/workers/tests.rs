@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 use super::{Work, end, with_help};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// The threads are shared by all tests, so one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());

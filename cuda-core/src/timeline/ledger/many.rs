@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::entries::{Entries, LedgerEntry, has_completed, within};
 use super::{Access, Bytes};
 use crate::timeline::Mark;
-use crate::util::turns::Turns;
+use crate::util::Turns;
 
 /// Entries, indexed by their bytes and by their streams: an access looks only at entries that
 /// concern its own bytes, or are near those.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
-use crate::util::sync::lock;
+use crate::util::lock;
 use entries::{Entries, LedgerEntry, thin_out};
 
 pub(crate) use entries::{overlap, within};

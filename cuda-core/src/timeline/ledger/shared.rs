@@ -20,7 +20,7 @@ use super::entries::{Entries, has_completed, overlap, thin_out, within};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL, Use};
 use crate::process::driver;
 use crate::timeline::{Mark, Timeline};
-use crate::util::sync::lock;
+use crate::util::lock;
 
 /// See the module.
 pub(crate) struct SharedLedger {

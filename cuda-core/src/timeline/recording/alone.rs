@@ -6,11 +6,10 @@ use std::mem;
 use super::locked::LockedRecording;
 use super::{KeptUses, OpenRecording, Order, Recording};
 use crate::error::Result;
-use crate::process::driver;
-use crate::process::effect::Failed;
+use crate::process::{Failed, driver};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::Touch;
-use crate::util::sync::wait_while;
+use crate::util::wait_while;
 
 /// Why other operations are refused while the body of a condition is captured.
 const BODY: &str = "what runs on a condition is being captured: use the stream that it was passed";

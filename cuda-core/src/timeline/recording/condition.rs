@@ -5,10 +5,9 @@ use std::sync::Arc;
 use super::{CapturedAlone, Order, Recording};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::effect::Failed;
+use crate::process::Failed;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, WHOLE};
-use crate::util::by_parts::debug_by;
-use crate::util::sync::lock;
+use crate::util::{debug_by, lock};
 
 /// A number that decides, while a graph runs, which part of the graph runs, or how often.
 /// `&condition` is a kernel's argument of eight bytes; the kernel sets the number by

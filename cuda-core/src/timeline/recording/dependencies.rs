@@ -9,8 +9,7 @@ use cuda_sys::{
 };
 
 use crate::error::{Result, asked, check};
-use crate::process::effect::{Failed, attempt};
-use crate::process::handle::Handle;
+use crate::process::{Failed, Handle, attempt};
 
 /// A node of a graph, which lives as long as the graph.
 pub(crate) type Node = Handle<CUgraphNode>;

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
 
 use super::{OpenRecording, Recording};
-use crate::process::foreign_code::DeferForeignCode;
-use crate::util::sync::lock;
+use crate::process::DeferForeignCode;
+use crate::util::lock;
 
 /// What a capture has recorded, locked. A hook about what is dropped meanwhile may use the capture: it runs
 /// after unlocking.

@@ -4,7 +4,7 @@ use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use super::{GraphTraits, OpenRecording, PlacedUse, Recording};
 use crate::error::{Error, Result};
-use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::RelaxedCaptureMode;
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{Access, InGraphs, Ledger, Touch, key};
 

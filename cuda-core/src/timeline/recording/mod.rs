@@ -17,13 +17,11 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::process::driver;
-use crate::process::effect::Failed;
+use crate::process::{Failed, driver};
 use crate::timeline::Timeline;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{InGraphs, Ledger, ONLY_IN_ITS_GRAPH, Touch, key};
-use crate::util::sync::lock;
-use crate::util::tree::Tree;
+use crate::util::{Tree, lock};
 
 mod alone;
 mod by_access;

@@ -3,7 +3,7 @@
 use super::order::CaptureOrder;
 use super::{Captured, GraphTraits, OpenRecording, UsedMemory};
 use crate::timeline::ledger::{Access, Bytes, InGraphs, KeptMemory, Ledger, Touch, key};
-use crate::util::inline_vec::InlineVec;
+use crate::util::InlineVec;
 
 /// A use of the memory at an index of [`GraphUses::memory`](super::GraphUses::memory).
 pub(super) struct PlacedUse {

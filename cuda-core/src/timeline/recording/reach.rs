@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{GraphTraits, KeptAlive, Recording};
-use crate::context::Context;
-use crate::context::peer::{self, Confined, Crossing, Moment};
+use crate::context::peer::{self};
+use crate::context::{Confined, Context, Crossing, Moment};
 use crate::error::{Error, Result};
 
 /// Memory of another device that kernels of a context reach.

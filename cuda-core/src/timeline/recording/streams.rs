@@ -7,11 +7,11 @@ use cuda_sys::symbol as cu;
 
 use crate::context::{Context, RawContext};
 use crate::error::Result;
-use crate::process::release::{FailedRelease, released};
+use crate::process::{FailedRelease, released};
 use crate::timeline::capture::refuse_captured;
 use crate::timeline::{RawStream, Timeline};
-use crate::types::resource::Resource;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::lock;
 
 /// At most so many streams are kept.
 const MOST: usize = 16;

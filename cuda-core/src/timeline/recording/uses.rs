@@ -7,11 +7,9 @@ use std::sync::Arc;
 use cuda_sys::CUgraph;
 
 use super::{CopiesBetween, Node};
-use crate::context::Context;
-use crate::context::peer::Crossing;
+use crate::context::{Context, Crossing};
 use crate::error::Result;
-use crate::process::deferred;
-use crate::process::handle::Handle;
+use crate::process::{Handle, deferred};
 use crate::timeline::core::Bound;
 use crate::timeline::ledger::{
     Access, Bytes, Fences, InGraphs, KeptMemory, LastLaunch, Touch, key, within,

@@ -9,11 +9,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::HostAddress;
 use crate::host::pinned_pool;
-use crate::process::drop_hook;
-use crate::process::release::FailedRelease;
+use crate::process::{FailedRelease, drop_hook};
 use crate::timeline::ledger::Fences;
-use crate::types::resource::Resource;
-use crate::util::sync::lock;
+use crate::types::Resource;
+use crate::util::lock;
 
 /// Alignment of pageable chunks: that of pages.
 const PAGE: usize = 4096;

@@ -11,15 +11,11 @@ use std::sync::{Arc, Mutex};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned_pool::{PinnedPool, SIGNALS};
-use crate::process::pinned_pass::Pass;
-use crate::process::release::FailedRelease;
-use crate::process::{driver, workers};
-use crate::timeline::core::{Bound, StagingSlot, StreamCore};
+use crate::process::{FailedRelease, Pass, driver, workers};
 use crate::timeline::ledger::Fences;
 use crate::timeline::recording::streams;
-use crate::timeline::{Mark, Timeline};
-use crate::util::pocket::Pocket;
-use crate::util::sync::lock;
+use crate::timeline::{Bound, Mark, StagingSlot, StreamCore, Timeline};
+use crate::util::{Pocket, lock};
 
 use chunk::StagingChunk;
 

@@ -7,9 +7,7 @@ use std::thread;
 use super::copying;
 use crate::error::{Error, Result};
 use crate::process::{driver, workers};
-use crate::util::byte_text::parse_bytes;
-use crate::util::setting;
-use crate::util::sync::lock;
+use crate::util::{lock, parse_bytes, setting};
 
 /// Environment variables of the options.
 const THREADS: &str = "CUDA_CORE_COPY_THREADS";

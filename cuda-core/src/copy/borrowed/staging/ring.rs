@@ -8,7 +8,7 @@ use super::{
 };
 use crate::device::Device;
 use crate::error::Result;
-use crate::timeline::core::StreamCore;
+use crate::timeline::StreamCore;
 use crate::timeline::ledger::Fences;
 
 /// Chunks of one copy that are in use at once. It equals the number of events that a stream keeps

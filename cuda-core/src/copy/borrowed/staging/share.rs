@@ -7,9 +7,7 @@ use super::Region;
 use super::copying::{self, Path};
 use super::plan;
 use crate::error::{Error, Result};
-use crate::process::driver;
-use crate::process::pinned_pass::Pass;
-use crate::process::workers::{Help, Work};
+use crate::process::{Help, Pass, Work, driver};
 
 /// From this many threads on, sending each line on to the cache that all cores share still fills
 /// chunks as fast as devices read them, although it takes a core longer. The bytes need not go to
