@@ -1,6 +1,6 @@
 //! E: device memory that belongs to no stream, in one piece or in rows.
 
-use cuda_core::{Device, Error, PitchedBuffer, Result};
+use cuda_core::{Allocator, Device, DeviceAllocator as _, Error, PitchedBuffer, Result};
 use support::{gpu_test, pattern, refusal};
 
 use crate::forms::{contents, same};
@@ -20,6 +20,9 @@ gpu_test! {
         }
         let empty = context.alloc::<u64>(0)?;
         assert!(empty.is_empty() && empty.as_raw() != 0);
+        // An allocator, which would have to free that address, refuses.
+        let refused = Allocator::plain().allocate(&stream, 0);
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
         Ok(empty.close()?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Once, OnceLock, PoisonError, RwLock};
 
 use super::allocator::{Allocator, Choice};
 use crate::alloc::caching::builder::SHARED;
@@ -80,9 +80,7 @@ impl Defaults {
         let mut devices = self.devices.iter();
         let same = devices.all(|(_, allocator)| allocator.pool() == everywhere);
         let pool = everywhere.filter(|_| same).unwrap_or(SEVERAL);
-        if ROUTE.pool.load(Ordering::Relaxed) != pool {
-            ROUTE.pool.store(pool, Ordering::Release);
-        }
+        ROUTE.pool.store(pool, Ordering::Release);
     }
 }
 
@@ -97,7 +95,9 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
         return Ok(Allocator::cache());
     }
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
-    defaults.publish();
+    // The environment decides until a default is set, and is read here first.
+    static READ: Once = Once::new();
+    READ.call_once(|| defaults.publish());
     let own = defaults.devices.iter().find(|(of, _)| *of == device);
     let chosen = own.map(|(_, allocator)| allocator).or(defaults.everywhere.as_ref());
     match chosen {

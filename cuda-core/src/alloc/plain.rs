@@ -5,7 +5,7 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use super::DeviceAllocator;
 use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::{
     ALIGNMENT, Block, Buffer, DeviceBuffer, DeviceMemory, NOWHERE, Storage, byte_len,
 };
@@ -19,6 +19,7 @@ pub(crate) struct Plain;
 // SAFETY: memory of cuMemAlloc can be used at once, by all streams, and is aligned to 256 bytes.
 unsafe impl DeviceAllocator for Plain {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        Error::unless(bytes > 0, "cuMemAlloc", "an allocator is asked for no bytes")?;
         allocate(stream.context(), bytes)
     }
 

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use cuda_core::{
-    Context, ContextFlags, Device, PinnedPool, Result, Signal, WaitValue, pinned::PinnedBackend,
+    Context, ContextFlags, Device, PinnedPool, Result, Signal, Stream, WaitValue,
+    pinned::PinnedBackend,
 };
-use cuda_sim::Fault;
-use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
+use cuda_sim::{Fault, Session};
+use cuda_sys::{CUDA_ERROR_NOT_READY, CUDA_ERROR_OUT_OF_MEMORY};
 
 use super::{clean, device, leaking, pinned};
 use crate::staged_large::Staged;
@@ -30,6 +31,94 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
         cuda_core::staging::trim()?;
         assert_eq!(session.calls("cuMemHostAlloc"), session.calls("cuMemFreeHost"));
         Ok(())
+    });
+}
+
+/// A stream that waits for `go`, and then writes to the signals.
+fn held_up(go: &Signal<u32>, signals: &[Signal<u32>]) -> Result<Stream> {
+    let stream = device().create_stream()?;
+    stream.wait_signal(go, WaitValue::Eq(1))?;
+    signals.iter().try_for_each(|signal| stream.write_signal(signal, 1))?;
+    Ok(stream)
+}
+
+/// A stream whose writes to the signals are done, which only the driver knows.
+fn done_with(signals: &[Signal<u32>]) -> Result<Stream> {
+    let stream = device().create_stream()?;
+    signals.iter().try_for_each(|signal| stream.write_signal(signal, 1))?;
+    stream.checkpoint()?;
+    // SAFETY: the stream is live.
+    support::check("cuStreamSynchronize", unsafe {
+        cuda_sys::symbol::cuStreamSynchronize(stream.as_raw())
+    });
+    Ok(stream)
+}
+
+/// Signals that take all places of all slabs; each slab but the first has a list of its own.
+fn all_places(session: &Session) -> Result<Vec<Vec<Signal<u32>>>> {
+    let mut slabs = vec![Vec::new()];
+    while slabs.len() < 5 {
+        let before = session.calls("cuMemHostAlloc");
+        let signal = Signal::new(&device().context()?, 0)?;
+        if session.calls("cuMemHostAlloc") > before {
+            slabs.push(Vec::new());
+        }
+        slabs.last_mut().expect("one at least").push(signal);
+    }
+    slabs.pop();
+    cuda_core::staging::trim()?;
+    Ok(slabs)
+}
+
+#[test]
+fn s41_places_that_wait_hide_none_whose_work_is_done() {
+    clean(|session| {
+        let mut slabs = all_places(session)?;
+        let (go, mut used) = (slabs[2].remove(0), slabs.pop().expect("four"));
+        slabs.push(used.split_off(4));
+        let held = used.split_off(2);
+        let done = done_with(&used)?;
+        let waiting = held_up(&go, &held)?;
+        let places: HashSet<_> = used.iter().map(Signal::as_raw).collect();
+        drop((used, held));
+        let allocated = session.calls("cuMemHostAlloc");
+        let context = device().context()?;
+        let found = [0u32, 0].map(|value| Signal::new(&context, value));
+        let allocated = session.calls("cuMemHostAlloc") - allocated;
+        go.set(1);
+        waiting.synchronize()?;
+        done.synchronize()?;
+        assert_eq!(allocated, 0, "two places are idle");
+        for signal in found {
+            assert!(places.contains(&signal?.as_raw()));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn s41_a_signal_is_made_without_a_wait_where_the_host_is_out_of_memory() {
+    clean(|session| {
+        let mut slabs = all_places(session)?;
+        let (go, idle) = (slabs[2].remove(0), slabs.pop().expect("four"));
+        let waiting = held_up(&go, &[])?;
+        let done = done_with(&idle)?;
+        drop(idle);
+        // The first queries do not show that the work is done.
+        for nth in 1..=4 {
+            session.fail_nth(Some("cuEventQuery"), nth, CUDA_ERROR_NOT_READY);
+        }
+        session.fail_nth(Some("cuMemHostAlloc"), 1, CUDA_ERROR_OUT_OF_MEMORY);
+        let (allocated, freed) = (session.calls("cuMemHostAlloc"), session.calls("cuMemFreeHost"));
+        let found = Signal::new(&device().context()?, 0u32);
+        let allocated = session.calls("cuMemHostAlloc") - allocated;
+        let freed = session.calls("cuMemFreeHost") - freed;
+        session.clear_faults();
+        go.set(1);
+        waiting.synchronize()?;
+        done.synchronize()?;
+        assert_eq!((allocated, freed), (1, 0), "freeing memory would wait for `go`");
+        found.map(drop)
     });
 }
 

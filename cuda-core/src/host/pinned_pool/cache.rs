@@ -98,12 +98,18 @@ impl Cache {
 
     /// Takes back a chunk that devices may use until the fences are reached.
     pub(super) fn put_pending(&mut self, chunk: PinnedChunk, fences: Fences) {
+        self.settle(chunk.node.index(), class::bin(chunk.bytes), FEW);
+        self.put_back(chunk, fences);
+    }
+
+    /// [`put_pending`](Self::put_pending) for a chunk of [`take_pending`](Self::take_pending). It comes
+    /// behind all others, whose order stays: each is queried once in a round.
+    pub(super) fn put_back(&mut self, chunk: PinnedChunk, fences: Fences) {
         self.counts.used -= chunk.bytes;
         if self.is_retired(&chunk) {
             return self.spent.push(fences);
         }
         let (node, bin) = (chunk.node.index(), class::bin(chunk.bytes));
-        self.settle(node, bin, FEW);
         if let Some(shelf) = self.shelves.get_mut(node) {
             shelf.bins[bin].pending.push_back((chunk, fences));
         }
@@ -145,7 +151,7 @@ impl Cache {
     }
 
     /// Removes the longest pending chunk, to be queried without the lock. Give it back with
-    /// [`Cache::put`] or [`Cache::put_pending`].
+    /// [`Cache::put`] or [`Cache::put_back`].
     pub(super) fn take_pending(
         &mut self,
         node: usize,

@@ -59,22 +59,23 @@ impl Slabs {
                 wanted = least;
             }
         }
-        let slab = acquire(wanted)
-            .or_else(|error| {
-                if !error.is_out_of_memory() {
-                    return Err(error);
-                }
-                self.ask_about_all();
+        let mut acquired = acquire(wanted);
+        if acquired.as_ref().is_err_and(Error::is_out_of_memory) {
+            self.ask_about_all();
+            if let Some(chunk) = self.find(node, bytes) {
+                return Ok(chunk);
+            }
+            // The driver frees its memory behind all work, some of which may wait for a signal.
+            if self.maps {
                 let _ = self.release_idle(0);
-                acquire(least)
-            })
-            .map_err(|error| match error {
-                // Reports the size that was requested instead of the slab's.
-                Error::OutOfHostMemory { op, .. } => {
-                    Error::OutOfHostMemory { op, requested: asked }
-                }
-                other => other,
-            })?;
+            }
+            acquired = acquire(least);
+        }
+        let slab = acquired.map_err(|error| match error {
+            // Reports the size that was requested instead of the slab's.
+            Error::OutOfHostMemory { op, .. } => Error::OutOfHostMemory { op, requested: asked },
+            other => other,
+        })?;
         drop(turn);
         let mut cache = lock(&self.cache);
         // Cuts the caller's chunk before other threads see the rest.

@@ -252,9 +252,11 @@ impl Slabs {
             // An error of other work is not this caller's to report.
             Err(_) => false,
         };
-        let fences = if done { Fences::none() } else { fences };
-        // The chunk is part of a slab, so this makes no driver call and does not fail.
-        let _ = self.give(chunk, fences);
+        if done {
+            lock(&self.cache).put(chunk);
+        } else {
+            self.with(|cache| cache.put_back(chunk, fences));
+        }
         done
     }
 
