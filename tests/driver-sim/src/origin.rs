@@ -26,7 +26,11 @@ impl Origin {
     pub(crate) fn caller(&self, call: &str) -> Option<String> {
         let text = self.0.to_string();
         let frames: Vec<_> = frames(&text).collect();
-        let entry = frames.iter().rposition(|(function, _)| function.ends_with(call))?;
+        // The function may have a longer name, such as that of a later version.
+        let is_entry = |&(function, _): &Frame<'_>| {
+            function.rsplit("::").next().is_some_and(|name| name.starts_with(call))
+        };
+        let entry = frames.iter().rposition(is_entry)?;
         let (function, place) = frames[entry + 1..].iter().find(|frame| !is_of_a_library(frame))?;
         Some(place.map_or((*function).to_owned(), |place| format!("{function} ({place})")))
     }

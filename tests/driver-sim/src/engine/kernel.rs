@@ -16,7 +16,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUresult};
+use cuda_sys::{
+    CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_MISALIGNED_ADDRESS, CUresult,
+};
 
 pub use declare::run_kernel_body;
 pub(crate) use registry::any_registered;
@@ -26,7 +28,7 @@ pub use registry::{register_declared_kernel, register_kernel};
 use super::element::{ByValue, Element, bytes_of};
 use crate::engine::work::{AccessKind, Place};
 use crate::handle::Id;
-use crate::memory::block::{Block, Phase};
+use crate::memory::block::Phase;
 use crate::report::ViolationKind;
 use crate::state::State;
 
@@ -293,7 +295,7 @@ impl Memory<'_> {
         let declared = self.declared.iter().find(|region| region.address == address);
         declared.map(|region| region.bytes).ok_or_else(|| {
             self.undeclared(format!("asked for a region at {address:#x}, where none is declared"));
-            illegal()
+            ILLEGAL
         })
     }
 
@@ -305,8 +307,11 @@ impl Memory<'_> {
     /// Reads a word, which another stream or the host may be writing.
     ///
     /// # Errors
-    /// The fault of an address that is in no allocation.
+    /// The fault of an address that is in no allocation, or not aligned.
     pub fn read_u32(&mut self, address: u64) -> Result<u32, Trap> {
+        if address % 4 != 0 {
+            return Err(Trap::Faults(CUDA_ERROR_MISALIGNED_ADDRESS));
+        }
         let (place, at) = self.place(address, 4)?;
         let place = place.behind(at);
         let value = self.state.read_value(self.call, &place, 4);
@@ -323,33 +328,29 @@ impl Memory<'_> {
         };
         // Handles lie closer together than what they stand for is long.
         let exact = self.bound.iter().find(|(start, ..)| *start == address);
-        let bound =
-            exact.or_else(|| self.bound.iter().find(|(start, size, _)| inside(*start, *size)));
-        let bound = bound.filter(|(start, size, _)| inside(*start, *size));
+        let around = || self.bound.iter().find(|(start, size, _)| inside(*start, *size));
+        let bound = exact.or_else(around).filter(|(start, size, _)| inside(*start, *size));
         if let Some((start, _, place)) = bound {
-            let place = match *place {
-                Place::Device { block, offset } => Place::Device { block, offset },
-                Place::Pinned { block, offset } => Place::Pinned { block, offset },
-                Place::Pageable(_) | Place::Staged(_) => return Err(illegal()),
+            return match *place {
+                Place::Pageable(_) | Place::Staged(_) => Err(ILLEGAL),
+                ref place => Ok((place.clone(), (address - start) as usize)),
             };
-            return Ok((place, (address - start) as usize));
         }
         if let Some((block, offset)) = self.state.pinned.find(address as usize) {
-            return Ok((Place::Pinned { block, offset }, 0));
+            let has_room = bytes <= self.state.pinned.blocks[&block].size - offset;
+            return has_room.then_some((Place::Pinned { block, offset }, 0)).ok_or(ILLEGAL);
         }
-        let block = self.state.space.find(address).ok_or(illegal())?;
+        let block = self.state.space.find(address).ok_or(ILLEGAL)?;
         let held = &self.state.space.blocks[&block];
         if matches!(held.phase, Phase::Freed(_)) || !inside(held.address, held.size) {
-            return Err(illegal());
+            return Err(ILLEGAL);
         }
         let offset = (address - held.address) as usize;
         Ok((Place::Device { block, offset }, 0))
     }
 }
 
-fn illegal() -> Trap {
-    Trap::Faults(CUDA_ERROR_ILLEGAL_ADDRESS)
-}
+const ILLEGAL: Trap = Trap::Faults(CUDA_ERROR_ILLEGAL_ADDRESS);
 
 /// A queued launch.
 #[derive(Clone)]
@@ -425,15 +426,15 @@ impl State {
         context: Id,
         bound: &[(u64, usize, Place)],
     ) -> bool {
-        let far = bound.iter().find(|(.., place)| !self.reaches(context, place));
-        let message = far.map(|(address, ..)| {
-            format!("a kernel uses {address:#x}, memory of a device to which its own has no access")
-        });
-        let is_far = message.is_some();
-        message.into_iter().for_each(|message| {
-            self.log.violation(ViolationKind::UnknownAddress, call, message);
-        });
-        !is_far
+        let Some((address, ..)) = bound.iter().find(|(.., place)| !self.reaches(context, place))
+        else {
+            return true;
+        };
+        let message = format!(
+            "a kernel uses {address:#x}, memory of a device to which its own has no access"
+        );
+        self.log.violation(ViolationKind::UnknownAddress, call, message);
+        false
     }
 
     fn reaches(&self, context: Id, place: &Place) -> bool {
@@ -445,8 +446,7 @@ impl State {
             return true;
         };
         let near = context.device;
-        let is_managed = |block: &Block| block.call == "cuMemAllocManaged";
-        if near == far || self.space.blocks.get(&block).is_some_and(is_managed) {
+        if near == far {
             return true;
         }
         if let Some(chunks) = self.virtual_memory.reservations.get(&block) {

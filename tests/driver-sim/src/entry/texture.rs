@@ -4,7 +4,7 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
 use crate::handle::{Id, pointer};
-use crate::memory::image::{Object, SURFACE};
+use crate::memory::image::{Object, SURFACE, channel_bytes};
 use crate::report::LeakKind;
 
 /// `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT`.
@@ -143,8 +143,11 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             if plane.width == 0 || plane.height == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
-            let bytes = (plane.height - 1) * plane.pitchInBytes + plane.width;
-            call.device_place(name, plane.devPtr, bytes)?;
+            let texel = channel_bytes(plane.format).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let row = plane.width.checked_mul(texel * plane.numChannels as usize);
+            let rows = plane.pitchInBytes.checked_mul(plane.height - 1);
+            let bytes = row.zip(rows).and_then(|(row, rows)| rows.checked_add(row));
+            call.device_place(name, plane.devPtr, bytes.ok_or(CUDA_ERROR_INVALID_VALUE)?)?;
             if plane.devPtr % ALIGNMENT == 0 && plane.pitchInBytes % PITCH_ALIGNMENT == 0 {
                 Ok(())
             } else {

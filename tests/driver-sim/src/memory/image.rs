@@ -76,7 +76,7 @@ impl Images {
     pub(crate) fn new() -> Self {
         Self {
             arrays: Table::new(),
-            array_handles: Handles::new(0x7000_0000),
+            array_handles: Handles::new(0x7c00_0000),
             mipmaps: Table::new(),
             mipmap_handles: Handles::new(0x7400_0000),
             objects: Table::new(),
@@ -124,12 +124,7 @@ impl Descriptor {
     }
 
     fn channel_bytes(&self) -> Option<usize> {
-        Some(match self.format {
-            CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
-            CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
-            CU_AD_FORMAT_UNSIGNED_INT32 | CU_AD_FORMAT_SIGNED_INT32 | CU_AD_FORMAT_FLOAT => 4,
-            _ => return None,
-        })
+        channel_bytes(self.format)
     }
 
     /// Bytes of a row.
@@ -161,6 +156,15 @@ impl Descriptor {
             ..*self
         }
     }
+}
+
+pub(crate) fn channel_bytes(format: CUarray_format) -> Option<usize> {
+    Some(match format {
+        CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
+        CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
+        CU_AD_FORMAT_UNSIGNED_INT32 | CU_AD_FORMAT_SIGNED_INT32 | CU_AD_FORMAT_FLOAT => 4,
+        _ => return None,
+    })
 }
 
 impl State {

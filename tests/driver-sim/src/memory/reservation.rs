@@ -62,7 +62,7 @@ impl VirtualMemory {
         Self {
             reservations: Table::new(),
             physical: Table::new(),
-            handles: Handles::new(0x6000_0000),
+            handles: Handles::new(0x6400_0000),
             exported: BTreeMap::new(),
         }
     }

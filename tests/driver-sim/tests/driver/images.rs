@@ -137,6 +137,39 @@ fn objects_are_of_what_exists() {
 }
 
 #[test]
+fn rows_of_a_texture_are_as_wide_as_their_texels() {
+    let session = begin();
+    bind(0);
+    let (texture, mut sampled) = (CUDA_TEXTURE_DESC::default(), 0);
+    // Two rows of 64 texels of four bytes.
+    for (bytes, has_room) in [(512 + 255, false), (512 + 256, true)] {
+        let address = alloc(bytes);
+        let mut plane =
+            CUDA_RESOURCE_DESC { resType: CU_RESOURCE_TYPE_PITCH2D, ..Default::default() };
+        plane.res.pitch2D = CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
+            devPtr: address,
+            format: CU_AD_FORMAT_FLOAT,
+            numChannels: 1,
+            width: 64,
+            height: 2,
+            pitchInBytes: 512,
+        };
+        if has_room {
+            ok!(cuTexObjectCreate(&mut sampled, &plane, &texture, null()));
+            ok!(cuTexObjectDestroy(sampled));
+        } else {
+            fails!(
+                CUDA_ERROR_INVALID_VALUE,
+                cuTexObjectCreate(&mut sampled, &plane, &texture, null())
+            );
+            assert_eq!(violations(&session), [OutOfRange]);
+        }
+        ok!(cuMemFree_v2(address));
+    }
+    session.assert_clean();
+}
+
+#[test]
 fn kernels_reach_texels_by_handles() {
     register_kernel(
         "copy_image",

@@ -12,6 +12,7 @@ const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n
     .visible .entry scale(.param .u64 x, .param .f64 by, .param .u32 n) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry reader(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry stray(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
+    .visible .entry outside(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry unknown(.param .u64 x) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry declared(.param .u64 x, .param .u32 n) { add.u32 %r1, %r1, 1; ret; }
     .visible .entry other(.param .u64 x, .param .u64 n) { add.u32 %r1, %r1, 1; ret; }
@@ -152,6 +153,53 @@ fn a_closure_does_what_is_declared() {
         only(session, ViolationKind::Undeclared, "declared as read");
         assert_eq!(launch("stray", s, &mut parameters), [CUDA_SUCCESS; 2]);
         only(session, ViolationKind::Undeclared, "where none is declared");
+    });
+}
+
+#[test]
+fn what_is_beyond_pinned_memory_or_not_aligned_faults() {
+    register_kernel(
+        "outside",
+        |_| Vec::new(),
+        |launch, memory| {
+            let at = launch.address(0);
+            let beyond = memory.write(at, &[0; 64]);
+            assert_eq!(beyond, Err(Trap::Faults(CUDA_ERROR_ILLEGAL_ADDRESS)));
+            let odd = memory.read_u32(at + 1);
+            assert_eq!(odd, Err(Trap::Faults(CUDA_ERROR_MISALIGNED_ADDRESS)));
+            assert_eq!(memory.read_u32(at), Ok(0));
+            Ok(())
+        },
+    );
+    scene(8, |_, [s], _| {
+        let mut pinned = null_mut();
+        ok!(cuMemHostAlloc(&mut pinned, 8, 0));
+        // SAFETY: eight bytes.
+        unsafe { pinned.cast::<u64>().write(0) };
+        let mut address = pinned.addr() as CUdeviceptr;
+        assert_eq!(launch("outside", s, &mut [(&raw mut address).cast()]), [CUDA_SUCCESS; 2]);
+        ok!(cuMemFreeHost(pinned));
+    });
+}
+
+#[test]
+fn a_function_is_no_array() {
+    scene(8, |session, [_], _| {
+        let (mut module, mut function) = (null_mut(), null_mut());
+        ok!(cuModuleLoadDataEx(&mut module, PTX.as_ptr().cast(), 0, null_mut(), null_mut()));
+        ok!(cuModuleGetFunction(&mut function, module, c"nothing".as_ptr()));
+        let mut array = null_mut();
+        let shape = CUDA_ARRAY3D_DESCRIPTOR {
+            Width: 4,
+            Format: CU_AD_FORMAT_FLOAT,
+            NumChannels: 1,
+            ..Default::default()
+        };
+        ok!(cuArray3DCreate_v2(&mut array, &shape));
+        fails!(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy(function.cast()));
+        drop(session.take_violations());
+        ok!(cuArrayDestroy(array));
+        ok!(cuModuleUnload(module));
     });
 }
 

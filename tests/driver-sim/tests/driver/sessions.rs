@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 use cuda_sim::Session;
-use cuda_sys::CUDA_ERROR_INVALID_VALUE;
+use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUstream};
 
 use crate::support::*;
 
@@ -27,10 +27,11 @@ fn a_thread_has_one_session() {
 
 // Not inlined, or a program without debug information names the function that it is inlined into.
 #[inline(never)]
-fn leaking() -> *mut c_void {
-    let mut pinned = null_mut();
+fn leaking() -> (*mut c_void, CUstream) {
+    let (mut pinned, mut stream) = (null_mut(), null_mut());
     ok!(cuMemHostAlloc(&mut pinned, 8, 0));
-    pinned
+    ok!(cuStreamCreateWithPriority(&mut stream, 0, 0));
+    (pinned, stream)
 }
 
 #[test]
@@ -44,15 +45,18 @@ fn a_leak_is_reported_with_its_place() {
     let parts = ["0 misuses of the driver, 1 object not released", "leak: Stream", "keep_origins"];
     assert!(parts.iter().all(|part| why.contains(part)), "{why}");
     session.keep_origins();
-    let other = leaking();
+    let (pinned, other) = leaking();
     ok!(cuStreamDestroy_v2(stream));
     let why = panicked(|| session.assert_clean());
-    let (_, place) = why.split_once("cuMemHostAlloc, 8 bytes, at ").expect("the leak");
-    // With debug information, the file and the line follow; without, the function has its path.
-    let function = place.split(['(', '\n']).next().map(str::trim_end);
-    assert!(function.is_some_and(|function| function.ends_with("leaking")), "{why}");
+    for call in ["cuMemHostAlloc, 8 bytes, at ", "cuStreamCreate, at "] {
+        let (_, place) = why.split_once(call).unwrap_or_else(|| panic!("{call}: {why}"));
+        // With debug information, the file and the line follow; without, the function has its path.
+        let function = place.split(['(', '\n']).next().map(str::trim_end);
+        assert!(function.is_some_and(|function| function.ends_with("leaking")), "{call}: {why}");
+    }
     assert!(!why.contains("keep_origins"), "{why}");
-    ok!(cuMemFreeHost(other));
+    ok!(cuMemFreeHost(pinned));
+    ok!(cuStreamDestroy_v2(other));
     session.assert_clean();
 }
 
