@@ -79,9 +79,7 @@ impl Context {
     /// allocating here takes a hundred times as long, and freeing waits for the whole device.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::Invalid`](crate::Error::Invalid) before any driver call;
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::SizeOverflow`] and [`Error::Invalid`] before any driver call; [`Error::OutOfMemory`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
