@@ -73,7 +73,8 @@ impl Context {
         self.relaxed(|| asked(op, to, call))?
     }
 
-    /// [`Context::call`] for a call that allocates `bytes` on the device; no call for none, but `to`.
+    /// [`Context::call`] for a call that allocates `bytes` on the device. Without bytes there is no call, and the
+    /// result is `to`.
     pub(crate) fn allocate<R>(
         &self,
         op: &'static str,

@@ -43,18 +43,22 @@ fn prepare(device: Device) -> Result<Option<RawPool>> {
     let raw = asked("cuDeviceGetDefaultMemPool", ptr::null_mut(), |raw| unsafe {
         cu::cuDeviceGetDefaultMemPool(raw, device.as_raw())
     })?;
-    set_attribute(raw, cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
+    // SAFETY: a device's default pool is never destroyed.
+    unsafe { set_attribute(raw, cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX) }?;
     Ok(Some(Handle(raw)))
 }
 
-/// `cuMemPoolSetAttribute`. The caller holds a live pool, or has a default one, which is never destroyed.
-pub(crate) fn set_attribute(
+/// `cuMemPoolSetAttribute`.
+///
+/// # Safety
+/// The pool is live.
+pub(crate) unsafe fn set_attribute(
     pool: CUmemoryPool,
     attribute: CUmemPool_attribute,
     mut value: u64,
 ) -> Result<()> {
     let _relaxed = RelaxedCaptureMode::enter()?;
-    // SAFETY: the pool is live; the attribute's value is a cuuint64_t, or an int, which little-endian
+    // SAFETY: the pool is live, by the caller's promise; the attribute's value is a cuuint64_t, or an int, which little-endian
     // machines, as all that CUDA supports are, have at the same address; the call reads it from a local
     // that outlives it.
     check("cuMemPoolSetAttribute", unsafe {

@@ -256,7 +256,7 @@ impl GraphExec {
             // operations use is kept until the launch has completed.
             unsafe { cu::cuGraphLaunch(raw, stream) }
         };
-        let (seq, launched) = bound.late(late, || bound.enqueue(OP, call))?;
+        let (seq, launched) = bound.late_if(late, || bound.enqueue(OP, call))?;
         match self.last_stream == timeline.id() {
             true => self.last.again(seq),
             false => self.launched_elsewhere(timeline, seq, launched.is_ok()),
@@ -320,7 +320,7 @@ impl GraphExec {
             // `bound` keeps the stream alive, with its context current if it needs that.
             unsafe { cu::cuGraphUpload(raw, stream) }
         };
-        bound.late(late, || bound.enqueue(op, call))?.1
+        bound.late_if(late, || bound.enqueue(op, call))?.1
     }
 
     of_context! { "The context that the graph was captured in.": |it| &it.context }

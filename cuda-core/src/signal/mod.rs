@@ -53,8 +53,8 @@ use crate::util::debug_by;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Signal<T: StreamValue> {
-    // INVARIANT: of `SIGNALS`, whose slabs devices reach by the host's addresses; devices and host access it
-    // only as an atomic value of type `T`. Every operation that was enqueued on it is in the ledger.
+    // INVARIANT: a chunk of `SIGNALS` that is this signal's alone, and that devices and host access only as an
+    // atomic value of type `T`. Every operation that was enqueued on it is in the ledger.
     chunk: PinnedChunk,
     ledger: Ledger,
     /// The value to return when the memory is out of reach.

@@ -205,7 +205,7 @@ impl<K: StreamKind> Stream<K> {
             // semaphore stays until the mark that is made of this has completed.
             unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) }
         };
-        stream.late(true, || stream.submit(op, &mut [semaphore.touch()], call))?.1
+        stream.late(|| stream.submit(op, &mut [semaphore.touch()], call))?.1
     }
 }
 

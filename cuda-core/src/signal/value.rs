@@ -283,7 +283,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
     };
     // SAFETY: the caller's promise; a bound stream is live.
     let call = |stream| unsafe { value.wait(stream, address, condition.0) };
-    stream.late(true, || stream.submit(T::WAIT, &mut [touch], call))?.1
+    stream.late(|| stream.submit(T::WAIT, &mut [touch], call))?.1
 }
 
 impl<T: StreamValue> WaitValue<T> {

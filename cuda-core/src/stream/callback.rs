@@ -81,7 +81,7 @@ impl<K: StreamKind> Stream<K> {
             // very call the one time that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
         };
-        let (_, launched) = stream.late(true, || stream.submit(op, touches, launch))?;
+        let (_, launched) = stream.late(|| stream.submit(op, touches, launch))?;
         if launched.is_err() {
             // The error may be that of earlier work (`crate::process::effect`): then the driver may
             // call `run` nevertheless. It keeps its count of the call, permanently if it does not make

@@ -249,25 +249,26 @@ impl<'a> Bound<'a> {
             // event may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
         };
-        self.late(held_up, || self.enqueue("cuStreamWaitEvent", call))?.1
+        self.late_if(held_up, || self.enqueue("cuStreamWaitEvent", call))?.1
     }
 
-    /// Calls `enqueue`, which returns the point of what it has enqueued; if `late`, that may take any time to
-    /// complete.
+    /// Calls `enqueue`, which returns the point of what it has enqueued: that may take any time to complete.
     #[inline]
-    pub(crate) fn late<R>(
+    pub(crate) fn late<R>(&self, enqueue: impl FnOnce() -> (u64, R)) -> Result<(u64, R)> {
+        self.timeline().hold_up(self.entered())?;
+        let enqueued = enqueue();
+        self.timeline().held_up_at(enqueued.0);
+        Ok(enqueued)
+    }
+
+    /// [`late`](Self::late) if that may take any time.
+    #[inline]
+    pub(crate) fn late_if<R>(
         &self,
         late: bool,
         enqueue: impl FnOnce() -> (u64, R),
     ) -> Result<(u64, R)> {
-        if late {
-            self.timeline().hold_up(self.entered())?;
-        }
-        let enqueued = enqueue();
-        if late {
-            self.timeline().held_up_at(enqueued.0);
-        }
-        Ok(enqueued)
+        if late { self.late(enqueue) } else { Ok(enqueue()) }
     }
 
     /// Makes the call that enqueues something, and counts it even if it failed: a mark of that

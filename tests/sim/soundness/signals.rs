@@ -1,6 +1,7 @@
 //! Signals that are dropped, forgotten, shared and reused: S02, S17, S23, S41.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use cuda_core::{
     Context, ContextFlags, Device, PinnedPool, Result, Signal, Stream, WaitValue,
@@ -109,6 +110,8 @@ fn s41_a_signal_is_made_without_a_wait_where_the_host_is_out_of_memory() {
             session.fail_nth(Some("cuEventQuery"), nth, CUDA_ERROR_NOT_READY);
         }
         session.fail_nth(Some("cuMemHostAlloc"), 1, CUDA_ERROR_OUT_OF_MEMORY);
+        // So that this fails, and does not hang, where memory is freed.
+        session.end_waits_for_values(Duration::from_secs(5));
         let (allocated, freed) = (session.calls("cuMemHostAlloc"), session.calls("cuMemFreeHost"));
         let found = Signal::new(&device().context()?, 0u32);
         let allocated = session.calls("cuMemHostAlloc") - allocated;

@@ -179,6 +179,8 @@ impl MemoryPool {
     }
 
     fn set_bytes(&self, attribute: CUmemPool_attribute, bytes: usize) -> Result<()> {
-        default_pool::set_attribute(self.live()?, attribute, bytes as u64)
+        let pool = self.live()?;
+        // SAFETY: live until it is closed, which takes the value that is borrowed here.
+        unsafe { default_pool::set_attribute(pool, attribute, bytes as u64) }
     }
 }

@@ -84,8 +84,8 @@ fn entry(all: &mut Vec<(Between, Crossings)>, between: Between) -> &mut Crossing
 }
 
 /// Makes a change of the entry that other threads may wait for.
-fn change(between: Between, change: impl FnOnce(&mut Crossings)) {
-    change(entry(&mut lock(&CROSSINGS), between));
+fn change(between: Between, by: impl FnOnce(&mut Crossings)) {
+    by(entry(&mut lock(&CROSSINGS), between));
     CHANGED.notify_all();
 }
 

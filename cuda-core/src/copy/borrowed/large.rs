@@ -36,10 +36,10 @@ struct Plan {
 }
 
 impl Plan {
-    /// `is_scatter`: each of several devices reads chunks of its own.
-    fn of(bytes: usize, is_scatter: bool) -> Result<Self> {
+    /// `readers`: devices that read chunks of their own.
+    fn of(bytes: usize, readers: usize) -> Result<Self> {
         let Staging { options, threads_for_parts } = staging()?;
-        let threads = if is_scatter { threads_for_parts } else { options.threads };
+        let threads = if readers > 1 { threads_for_parts } else { options.threads };
         let chunk = if bytes <= SMALL { CHUNK.min(options.chunk) } else { options.chunk };
         let is_large = is_more_than(bytes, ALONE);
         Ok(Self { chunk, helpers: if is_large { threads } else { 0 }, is_large })
@@ -114,11 +114,11 @@ pub(crate) fn upload<'s>(
 ) -> Result<()> {
     driver::ensure()?;
     let cores: Vec<_> = ends.iter().map(|end| end.core).collect();
-    let plan = Plan::of(source.len(), split == Split::Next && ends.len() > 1)?;
     let parts: Vec<usize> = match split {
         Split::Whole => vec![source.len()],
         Split::Next => ends.iter().map(|end| end.memory.len()).collect(),
     };
+    let plan = Plan::of(source.len(), parts.len())?;
     let pieces = plan.pieces(&parts, Sizes::up(source.len(), parts.len(), plan.chunk));
     let slices = pieces.iter().map(|piece| piece.of(source));
     let share = Share::of(slices, plan.chunk, plan.helpers + 1);
@@ -134,7 +134,7 @@ pub(crate) fn download<'s>(
 ) -> Result<()> {
     driver::ensure()?;
     let cores: Vec<_> = ends.iter().map(|end| end.core).collect();
-    let plan = Plan::of(destination.len(), false)?;
+    let plan = Plan::of(destination.len(), 0)?;
     let parts: Vec<usize> = ends.iter().map(|end| end.memory.len()).collect();
     let pieces = plan.pieces(&parts, Sizes::down(parts.len(), plan.chunk));
     let slices = plan::cut(destination, &pieces);

@@ -7,7 +7,7 @@ use super::cache::Cache;
 use super::class::{self, GRANULE};
 use super::host_mapping::UNIT;
 use super::node::NumaNode;
-use super::source::Slab;
+use super::source::{Slab, SlabSource};
 use super::{PinnedChunk, Slabs};
 use crate::alloc::caching::class::SegmentKind;
 use crate::context::Context;
@@ -23,7 +23,10 @@ impl Slabs {
     /// longer to get than a mebibyte from the driver. Each later slab is as large as all before together,
     /// so that there are never many.
     fn unit(&self) -> usize {
-        if self.maps { UNIT } else { 64 * GRANULE }
+        match self.source {
+            SlabSource::Mappings => UNIT,
+            SlabSource::Driver => 64 * GRANULE,
+        }
     }
 
     /// A chunk of a new slab.
@@ -36,7 +39,7 @@ impl Slabs {
         let bytes = class::rounded(asked);
         let primary = context.device().primary()?;
         let kind = class::kind(bytes);
-        let acquire = |bytes| Slab::acquire(primary, node, bytes, kind, self.maps);
+        let acquire = |bytes| Slab::acquire(primary, node, bytes, kind, self.source);
         let unit = self.unit();
         let least = bytes.next_multiple_of(unit);
         let turn = match self.turn.try_lock() {
@@ -65,8 +68,7 @@ impl Slabs {
             if let Some(chunk) = self.find(node, bytes) {
                 return Ok(chunk);
             }
-            // The driver frees its memory behind all work, some of which may wait for a signal.
-            if self.maps {
+            if self.source == SlabSource::Mappings {
                 let _ = self.release_idle(0);
             }
             acquired = acquire(least);

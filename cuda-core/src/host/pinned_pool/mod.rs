@@ -30,6 +30,7 @@ use cuda_sys::CUdeviceptr;
 
 use cache::Cache;
 use node::NumaNode;
+use source::SlabSource;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -75,16 +76,14 @@ pub(crate) struct Slabs {
     /// another thread does next. Threads that lose the race allocate a slab of exactly the size they
     /// need; so does a drop hook that runs while its own thread has the right.
     turn: Mutex<()>,
-    /// Slabs are mappings near their device, registered as a whole; otherwise small allocations of the
-    /// driver's, which devices reach by the host's addresses.
-    maps: bool,
+    source: SlabSource,
 }
 
 /// The slabs of the process.
-pub(crate) static SHARED: Slabs = Slabs::new(true);
+pub(crate) static SHARED: Slabs = Slabs::new(SlabSource::Mappings);
 
-/// Those that signals are in.
-pub(crate) static SIGNALS: Slabs = Slabs::new(false);
+/// The slabs that signals are in, 64 in the first: devices must reach them by the host's addresses.
+pub(crate) static SIGNALS: Slabs = Slabs::new(SlabSource::Driver);
 
 /// The slabs of every other [`PinnedPool`].
 static OTHERS: Mutex<Vec<Weak<Slabs>>> = Mutex::new(Vec::new());
@@ -123,18 +122,18 @@ fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
 }
 
 impl Slabs {
-    const fn new(maps: bool) -> Self {
+    const fn new(source: SlabSource) -> Self {
         Self {
             cache: Mutex::new(Cache::NEW),
             limit: AtomicUsize::new(usize::MAX),
             turn: Mutex::new(()),
-            maps,
+            source,
         }
     }
 
     /// Others than those of the process.
     fn others() -> Arc<Self> {
-        let slabs = Arc::new(Self::new(true));
+        let slabs = Arc::new(Self::new(SlabSource::Mappings));
         // In a fork's child, the lock may be held by a thread that does not exist there.
         if driver::is_gone() {
             return slabs;
@@ -158,7 +157,10 @@ impl Slabs {
     /// A chunk of a slab.
     #[inline]
     pub(crate) fn take(&self, context: &Context, bytes: usize) -> Result<PinnedChunk> {
-        let node = if self.maps { NumaNode::of(context.device()) } else { NumaNode::ANY };
+        let node = match self.source {
+            SlabSource::Mappings => NumaNode::of(context.device()),
+            SlabSource::Driver => NumaNode::ANY,
+        };
         if let Some(chunk) = lock(&self.cache).pop(node, class::bin(bytes)) {
             return Ok(chunk);
         }

@@ -19,6 +19,16 @@ use crate::memory::is_pinned;
 use crate::process::{FailedRelease, drop_hook};
 use crate::types::Resource;
 
+/// Where the memory of slabs comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SlabSource {
+    /// Mappings near their device, each registered as a whole.
+    Mappings,
+    /// Small allocations of the driver's, which devices reach by the host's addresses. They are given back on
+    /// demand alone: `cuMemFreeHost` waits for all work, some of which may wait for a signal.
+    Driver,
+}
+
 /// One contiguous range of pinned memory.
 pub(super) struct Slab {
     // INVARIANT: the first of `bytes` bytes that are initialised, pinned in `context`, portable,
@@ -33,16 +43,19 @@ pub(super) struct Slab {
 }
 
 impl Slab {
-    /// Memory that every context can use, near `node`: a mapping if `maps`, and if one can be had.
-    /// `context` is a primary one, which outlives the slab.
+    /// Memory that every context can use, near `node`; the driver's if no mapping can be had. `context` is
+    /// a primary one, which outlives the slab.
     pub(super) fn acquire(
         context: &Context,
         node: NumaNode,
         bytes: usize,
         kind: SegmentKind,
-        maps: bool,
+        source: SlabSource,
     ) -> Result<Self> {
-        let mapping = if maps { map(context, node, bytes) } else { None };
+        let mapping = match source {
+            SlabSource::Mappings => map(context, node, bytes),
+            SlabSource::Driver => None,
+        };
         let base = match &mapping {
             Some(mapping) => mapping.base,
             None => pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,

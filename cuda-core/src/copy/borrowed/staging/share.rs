@@ -65,21 +65,19 @@ impl<'a> Share<'a> {
     /// A copy of pieces into chunks of size `chunk`, by up to `threads` threads.
     pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize, threads: usize) -> Self {
         let slices = pieces.map(|slice| (slice.as_ptr().cast_mut(), slice.len()));
-        let mut share = Self::new(false, slices, chunk);
+        let mut share = Self::new(slices, chunk);
         share.path = share.path_in(threads.min(share.quanta), copying::can_demote());
         share
     }
 
     /// A copy of pieces out of chunks of size `chunk`.
     pub(crate) fn of_mut(pieces: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
-        Self::new(true, pieces.map(|slice| (slice.as_mut_ptr(), slice.len())), chunk)
+        let slices = pieces.map(|slice| (slice.as_mut_ptr(), slice.len()));
+        Self { is_download: true, ..Self::new(slices, chunk) }
     }
 
-    fn new(
-        is_download: bool,
-        slices: impl Iterator<Item = (*mut u8, usize)>,
-        chunk: usize,
-    ) -> Self {
+    /// A copy of pieces into chunks.
+    fn new(slices: impl Iterator<Item = (*mut u8, usize)>, chunk: usize) -> Self {
         let (quantum, mut quanta) = (plan::quantum(chunk), 0);
         let piece = |(slice, len): (_, usize)| {
             let (first, count) = (quanta, len.div_ceil(quantum));
@@ -88,7 +86,7 @@ impl<'a> Share<'a> {
         };
         let pieces = slices.map(piece).collect();
         Self {
-            is_download,
+            is_download: false,
             path: Path::PastCaches,
             quantum,
             pieces,
