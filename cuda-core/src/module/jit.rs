@@ -82,9 +82,9 @@ impl JitOptions {
 
     fn set(mut self, option: CUjit_option, value: impl Into<Option<u32>>) -> Self {
         self.pairs.retain(|(known, _)| *known != option);
-        self.pairs.extend(value.into().map(|value| (option, value)));
-        // So that equal options compare equal, in whatever order they were set.
-        self.pairs.sort_unstable_by_key(|(option, _)| option.0);
+        // In the order of the options, so that equal ones compare equal, in whatever order they were set.
+        let at = self.pairs.partition_point(|(known, _)| known.0 < option.0);
+        value.into().into_iter().for_each(|value| self.pairs.insert(at, (option, value)));
         self
     }
 

@@ -99,7 +99,7 @@ fn open() -> Result<Found> {
         |library| {
             // SAFETY: the library is NCCL by its name, or the user's replacement; the signatures of these
             // functions have not changed since 2.18. It is never unloaded.
-            unsafe { resolve(|name| library.symbol(name)) }
+            unsafe { resolve(&mut |name| library.symbol(name)) }
         },
     );
     found.map_err(|tried| NcclError::NotFound { tried })?
@@ -110,10 +110,10 @@ fn open() -> Result<Found> {
 /// # Safety
 /// That of `resolve` of the tables, for the functions of `nccl.h`.
 unsafe fn resolve(
-    mut symbol: impl FnMut(&CStr) -> *const c_void,
+    symbol: &mut dyn FnMut(&CStr) -> *const c_void,
 ) -> std::result::Result<Result<Found>, String> {
     // SAFETY: the caller's promise.
-    let any = unsafe { AnyVersion::resolve(&mut symbol) }?;
+    let any = unsafe { AnyVersion::resolve(symbol) }?;
     let mut number = 0;
     // SAFETY: the function writes one int, to a local that outlives the call.
     let code = unsafe { (any.version)(&mut number) };
@@ -174,9 +174,10 @@ pub fn version() -> Result<Version> {
 /// unsafe { cuda_core::nccl::install(linked) }?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub unsafe fn install(symbol: impl FnMut(&CStr) -> *const c_void) -> Result<()> {
+pub unsafe fn install(mut symbol: impl FnMut(&CStr) -> *const c_void) -> Result<()> {
     // SAFETY: the caller's promise.
-    let found = unsafe { resolve(symbol) }.map_err(|tried| NcclError::NotFound { tried })??;
+    let found =
+        unsafe { resolve(&mut symbol) }.map_err(|tried| NcclError::NotFound { tried })??;
     let set = LOADED.set(Ok(found));
     set.map_err(|_| Error::invalid("nccl::install", "the process has looked for NCCL already"))
 }
@@ -211,7 +212,7 @@ mod tests {
                 _ => std::ptr::null(),
             };
             // SAFETY: the only function has the signature of that name.
-            unsafe { resolve(symbol) }.map(|found| found.map(|found| found.version))
+            unsafe { resolve(&mut { symbol }) }.map(|found| found.map(|found| found.version))
         };
         let too_old = NcclError::TooOld { found: Version::new(2, 17) };
         assert_eq!(only(old), Ok(Err(too_old.into())));

@@ -1,6 +1,6 @@
 //! Libraries that are searched for and loaded when first used.
 
-use std::ffi::{OsString, c_void};
+use std::ffi::{CStr, OsString, c_void};
 use std::fmt::Write;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -29,14 +29,17 @@ macro_rules! functions {
             /// Each address that is not null is a function with the signature of that symbol in the
             /// library's header, for the life of the process.
             unsafe fn resolve(
-                mut symbol: impl FnMut(&std::ffi::CStr) -> *const std::ffi::c_void,
+                symbol: &mut dyn FnMut(&std::ffi::CStr) -> *const std::ffi::c_void,
             ) -> Result<Self, String> {
                 Ok(Self {
                     $($field: {
                         // SAFETY: the caller promises that an address which is not null is a
                         // function of the field's signature.
                         let found = unsafe { $crate::util::library::function(symbol($symbol)) };
-                        found.ok_or_else(|| format!("it lacks {}", $symbol.to_string_lossy()))?
+                        let Some(found) = found else {
+                            return Err($crate::util::library::lacks($symbol));
+                        };
+                        found
                     },)*
                     $($($newer: {
                         // SAFETY: as above.
@@ -49,6 +52,12 @@ macro_rules! functions {
 }
 
 pub(crate) use functions;
+
+/// Why a library without that function is not accepted.
+#[cold]
+pub(crate) fn lacks(symbol: &CStr) -> String {
+    format!("it lacks {}", symbol.to_string_lossy())
+}
 
 /// The function at this address; [`None`] for null.
 ///

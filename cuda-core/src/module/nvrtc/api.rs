@@ -62,7 +62,7 @@ fn open() -> Result<Api> {
     find(OVERRIDE, &NAMES, in_toolkits, |library| {
         // SAFETY: the library is NVRTC by its name, or the user's replacement; the signatures of
         // NVRTC's functions have never changed. It is never unloaded.
-        unsafe { Api::resolve(|name| library.symbol(name)) }
+        unsafe { Api::resolve(&mut |name| library.symbol(name)) }
     })
     .map_err(|tried| Error::NoNvrtc { tried })
 }

@@ -86,17 +86,17 @@ impl ByAccess {
         let is_barrier = is_barrier && self.named().is_none();
         let mut before = match (is_barrier, uses.is_empty()) {
             (true, _) => self.leaves.clone(),
-            (false, true) => Nodes::new(),
+            (false, true) => Nodes::default(),
             (false, false) => self.barrier.clone(),
         };
-        before.extend(self.named().into_iter().flatten());
+        before.extend(self.named().unwrap_or_default());
         uses.iter().for_each(|used| self.add_conflicting(used, &mut before));
         let noted = match self.on(bound).noted {
             Noted::None | Noted::After => Noted::None,
             Noted::Before => {
                 // Work that comes after this operation then comes after what it conflicts with, too;
                 // and this operation comes after work that is enqueued already.
-                before.extend(self.look(bound)?);
+                before.extend(&self.look(bound)?);
                 Noted::Before
             }
         };
@@ -124,8 +124,8 @@ impl ByAccess {
     }
 
     /// What the operations of the step come after besides what they conflict with.
-    fn named(&self) -> Option<&Nodes> {
-        self.step.as_ref()?.after.as_ref()
+    fn named(&self) -> Option<&[Node]> {
+        self.step.as_ref()?.after.as_deref()
     }
 
     /// Begins a step, whose operations come after `after`, too.
@@ -133,7 +133,7 @@ impl ByAccess {
         let why = "a step is being added";
         Error::unless(self.step.is_none(), "GraphBuilder::add", why)?;
         let after = after.map(|after| after.iter().copied().collect());
-        self.step = Some(Step { after, made: Nodes::new(), has_several: false });
+        self.step = Some(Step { after, made: Nodes::default(), has_several: false });
         Ok(())
     }
 
@@ -143,9 +143,9 @@ impl ByAccess {
             return Ok(());
         };
         step.made.extend(nodes);
-        let mut after = Nodes::new();
-        for node in nodes {
-            after.extend(dependencies(*node)?);
+        let mut after = Nodes::default();
+        for node in nodes.iter() {
+            after.extend(&dependencies(*node)?);
         }
         // The last node of an operation of several comes after another one.
         step.has_several |= after != *before;
@@ -163,8 +163,8 @@ impl ByAccess {
         }
         let before = if made.is_empty() { after.unwrap_or_default() } else { made };
         let node = add_empty(bound.raw(), &before)?;
-        self.leaves.retain(|leaf| !before.contains(leaf));
-        self.leaves.insert(node);
+        self.leaves.remove(&before);
+        self.leaves.extend(&[node]);
         Ok(node)
     }
 
@@ -184,8 +184,10 @@ impl ByAccess {
         let is_new = now != before;
         let is_barrier = uses.is_empty() && self.named().is_none();
         let mut nodes = if noted != Noted::None || is_new { now } else { self.barrier.clone() };
-        nodes.extend(self.named().into_iter().flatten());
-        nodes.extend(self.leaves.iter().filter(|_| is_barrier));
+        nodes.extend(self.named().unwrap_or_default());
+        if is_barrier {
+            nodes.extend(&self.leaves);
+        }
         uses.iter().for_each(|used| self.add_conflicting(used, &mut nodes));
         set_dependencies(bound.raw(), &nodes)?;
         self.enter_all(uses, is_barrier, &nodes);
@@ -217,12 +219,12 @@ impl ByAccess {
             used.access.conflicts(earlier.access) && overlap(&earlier.range, &used.range)
         };
         let earlier = self.memory.get(&used.at).into_iter().flatten();
-        nodes.extend(earlier.filter(conflicts).flat_map(|earlier| &earlier.nodes));
+        earlier.filter(conflicts).for_each(|earlier| nodes.extend(&earlier.nodes));
     }
 
     /// Notes that `nodes` were captured after `before`.
     fn follow(&mut self, before: &Nodes, nodes: &Nodes) {
-        self.leaves.retain(|leaf| !before.contains(leaf));
+        self.leaves.remove(before);
         self.leaves.extend(nodes);
     }
 

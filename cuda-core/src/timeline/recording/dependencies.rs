@@ -1,6 +1,6 @@
 //! The driver's view of a capture: the graph so far, and what the next node depends on.
 
-use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::{ptr, slice};
 
 use cuda_sys::{
@@ -14,7 +14,43 @@ use crate::process::{Failed, Handle, attempt};
 /// A node of a graph, which lives as long as the graph.
 pub(crate) type Node = Handle<CUgraphNode>;
 
-pub(super) type Nodes = BTreeSet<Node>;
+/// A set of nodes.
+#[derive(Clone, Default, PartialEq)]
+// INVARIANT: sorted; each node once.
+pub(super) struct Nodes(Vec<Node>);
+
+impl Nodes {
+    fn insert(&mut self, node: Node) {
+        if let Err(at) = self.0.binary_search(&node) {
+            self.0.insert(at, node);
+        }
+    }
+
+    pub(super) fn extend(&mut self, nodes: &[Node]) {
+        nodes.iter().for_each(|node| self.insert(*node));
+    }
+
+    /// Removes these nodes.
+    pub(super) fn remove(&mut self, nodes: &Self) {
+        self.0.retain(|node| nodes.0.binary_search(node).is_err());
+    }
+}
+
+impl FromIterator<Node> for Nodes {
+    fn from_iter<I: IntoIterator<Item = Node>>(nodes: I) -> Self {
+        let mut set = Self::default();
+        nodes.into_iter().for_each(|node| set.insert(node));
+        set
+    }
+}
+
+impl Deref for Nodes {
+    type Target = [Node];
+
+    fn deref(&self) -> &[Node] {
+        &self.0
+    }
+}
 
 pub(super) const EMPTY: &str = "cuGraphAddEmptyNode";
 const CHILD: &str = "cuGraphAddChildGraphNode";
@@ -120,7 +156,7 @@ pub(crate) fn add_child(stream: CUstream, child: CUgraph) -> Result<(), Failed> 
         cu::cuGraphAddChildGraphNode(&mut node, graph, list.as_ptr(), list.len(), child)
     })?;
     // If this fails, the graph has the node, and nothing comes after it.
-    set_dependencies(stream, &Nodes::from([Handle(node)])).map_err(Failed::Unknown)
+    set_dependencies(stream, &Nodes(vec![Handle(node)])).map_err(Failed::Unknown)
 }
 
 /// The graph that is being captured. The caller's lock excludes other uses of the stream.
@@ -141,7 +177,7 @@ pub(crate) fn join(stream: CUstream, node: Node) -> Result<()> {
         let code = unsafe { cu::cuGraphAddDependencies(graph, first, second, count) };
         check("cuGraphAddDependencies", code)?;
     }
-    set_dependencies(stream, &Nodes::from([node]))
+    set_dependencies(stream, &Nodes(vec![node]))
 }
 
 fn handles(nodes: &Nodes) -> Vec<CUgraphNode> {
