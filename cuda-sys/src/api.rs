@@ -131,6 +131,14 @@ macro_rules! driver_api {
                 }
             )*
         }
+
+        /// The type of each function of [`symbol`]. For the simulated driver; not part of the
+        /// interface.
+        #[doc(hidden)]
+        pub mod signature {
+            use super::*;
+            $(pub type $name = unsafe extern "C" fn($($ty),*) -> CUresult;)*
+        }
     };
 }
 

@@ -96,9 +96,8 @@ pub fn install(config: Config) -> Result<(), AlreadyInstalled> {
     if !state::initialise(config) {
         return Err(AlreadyInstalled);
     }
-    // SAFETY: the addresses are of functions of this crate, which are never unloaded while it runs,
-    // and whose types the compiler has compared with the declarations of `cuda_sys`; those that old
-    // headers lack are written after the newest header.
+    // SAFETY: the addresses are of functions of this crate, which are never unloaded while it runs;
+    // `entries!` has each in its table as a function of the type that `cuda_sys` declares.
     let installed = unsafe { cuda_sys::install(|name| entry::resolve(name, &missing)) };
     installed.map_err(|_| AlreadyInstalled)
 }

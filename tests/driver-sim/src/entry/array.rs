@@ -1,7 +1,5 @@
 //! Arrays, mipmapped or not.
 
-use std::ffi::c_uint;
-
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
@@ -11,10 +9,7 @@ use crate::memory::image::{Descriptor, Mipmap};
 use crate::report::ViolationKind;
 
 entries! {
-    floor cuArray3DCreate_v2(
-        array: *mut CUarray,
-        descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
-    ) |call| {
+    cuArray3DCreate_v2(array, descriptor) |call| {
         let context = call.current()?;
         // SAFETY: the caller passes a descriptor.
         let descriptor = unsafe { read(descriptor) }?;
@@ -26,10 +21,7 @@ entries! {
         unsafe { put(array, pointer(call.images.arrays[&id].handle)) }
     }
 
-    floor cuArray3DGetDescriptor_v2(
-        descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
-        array: CUarray,
-    ) |call| {
+    cuArray3DGetDescriptor_v2(descriptor, array) |call| {
         let id = call.array(array)?;
         let shape = call.images.arrays[&id].descriptor;
         let value = CUDA_ARRAY3D_DESCRIPTOR {
@@ -44,7 +36,7 @@ entries! {
         unsafe { put(descriptor, value) }
     }
 
-    floor cuArrayDestroy(array: CUarray) |call| {
+    cuArrayDestroy(array) |call| {
         let id = call.array(array)?;
         if call.images.arrays[&id].is_level {
             return Err(CUDA_ERROR_INVALID_HANDLE);
@@ -57,11 +49,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMipmappedArrayCreate(
-        mipmap: *mut CUmipmappedArray,
-        descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
-        levels: c_uint,
-    ) |call| {
+    cuMipmappedArrayCreate(mipmap, descriptor, levels) |call| {
         call.forbid_in_capture()?;
         let context = call.current()?;
         // SAFETY: the caller passes a descriptor.
@@ -93,11 +81,7 @@ entries! {
         unsafe { put(mipmap, pointer(handle)) }
     }
 
-    floor cuMipmappedArrayGetLevel(
-        array: *mut CUarray,
-        mipmap: CUmipmappedArray,
-        level: c_uint,
-    ) |call| {
+    cuMipmappedArrayGetLevel(array, mipmap, level) |call| {
         let id = call.mipmap(mipmap)?;
         let levels = &call.images.mipmaps[&id].levels;
         let level = levels.get(level as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -105,7 +89,7 @@ entries! {
         unsafe { put(array, pointer(call.images.arrays[level].handle)) }
     }
 
-    floor cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) |call| {
+    cuMipmappedArrayDestroy(mipmap) |call| {
         call.forbid_in_capture()?;
         let id = call.mipmap(mipmap)?;
         let Some(mipmap) = call.images.mipmaps.remove(&id) else {

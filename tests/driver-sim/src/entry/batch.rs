@@ -10,33 +10,14 @@ use crate::graph::node::NodeKind;
 use crate::report::ViolationKind;
 
 entries! {
-    newer cuMemcpyBatchAsync_v2(
-        to: *mut CUdeviceptr,
-        from: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        attributes: *mut Attributes,
-        since: *mut usize,
-        sets: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyBatchAsync_v2(to, from, sizes, count, attributes, since, sets, stream) |call| {
         let batch = Batch { to, from, sizes, count, attributes, since, sets };
         // SAFETY: the caller passes what the structure describes.
         unsafe { batch.enqueue(call, stream) }
     }
 
     // The first form, of CUDA 12.8: `failed` is the index of a copy that is refused.
-    newer cuMemcpyBatchAsync(
-        to: *mut CUdeviceptr,
-        from: *mut CUdeviceptr,
-        sizes: *mut usize,
-        count: usize,
-        attributes: *mut Attributes,
-        since: *mut usize,
-        sets: usize,
-        failed: *mut usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyBatchAsync(to, from, sizes, count, attributes, since, sets, failed, stream) |call| {
         if failed.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -52,7 +33,7 @@ struct Batch {
     from: *mut CUdeviceptr,
     sizes: *mut usize,
     count: usize,
-    attributes: *mut Attributes,
+    attributes: *mut CUmemcpyAttributes,
     since: *mut usize,
     sets: usize,
 }
@@ -68,9 +49,9 @@ impl Batch {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller passes one set of attributes.
-        let order = unsafe { list(attributes, 1) }?[0].order;
+        let order = unsafe { list(attributes, 1) }?[0].srcAccessOrder;
         // SAFETY: the caller passes one index for it.
-        if order != STREAM_ORDER || unsafe { list(since, 1) }? != [0] {
+        if order != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || unsafe { list(since, 1) }? != [0] {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let home = call.stream(stream)?;
@@ -105,15 +86,6 @@ impl Batch {
         submission.accesses = accesses;
         finish(call, submission, false)
     }
-}
-
-const STREAM_ORDER: u32 = 1;
-
-/// The beginning of `CUmemcpyAttributes`, which older headers lack.
-#[repr(C)]
-struct Attributes {
-    order: u32,
-    rest: [u32; 5],
 }
 
 /// # Safety

@@ -12,13 +12,13 @@ use crate::handle::{Id, pointer};
 use crate::thread;
 
 entries! {
-    floor cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) |call| {
+    cuStreamBeginCapture_v2(stream, mode) |call| {
         let id = call.stream(stream)?;
         let mode = CaptureMode::from_raw(mode)?;
         call.begin_capture(id, mode, None)
     }
 
-    floor cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) |_call| {
+    cuThreadExchangeStreamCaptureMode(mode) |_call| {
         if mode.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -29,7 +29,7 @@ entries! {
         unsafe { put(mode, old.to_raw()) }
     }
 
-    floor cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) |call| {
+    cuStreamEndCapture(stream, graph) |call| {
         if graph.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -41,59 +41,33 @@ entries! {
         unsafe { put(graph, pointer(call.graphs.graphs[&id].handle)) }
     }
 
-    floor cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) |call| {
+    cuStreamIsCapturing(stream, status) |call| {
         let id = call.stream(stream)?;
         let (found, _) = status_of(call, id)?;
         // SAFETY: the caller passes a place for the status.
         unsafe { put(status, found) }
     }
 
-    floor cuStreamGetCaptureInfo_v2(
-        stream: CUstream,
-        status: *mut CUstreamCaptureStatus,
-        id: *mut cuuint64_t,
-        graph: *mut CUgraph,
-        dependencies: *mut *const CUgraphNode,
-        count: *mut usize,
-    ) |call| {
+    cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count) |call| {
         let edges = std::ptr::null_mut();
         let to = Info { status, id, graph, dependencies, edges, count };
         // SAFETY: the caller passes places, or null.
         unsafe { info(call, stream, &to) }
     }
 
-    newer cuStreamGetCaptureInfo_v3(
-        stream: CUstream,
-        status: *mut CUstreamCaptureStatus,
-        id: *mut cuuint64_t,
-        graph: *mut CUgraph,
-        dependencies: *mut *const CUgraphNode,
-        edges: *mut *const CUgraphEdgeData,
-        count: *mut usize,
-    ) |call| {
+    cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count) |call| {
         let to = Info { status, id, graph, dependencies, edges, count };
         // SAFETY: the caller passes places, or null.
         unsafe { info(call, stream, &to) }
     }
 
-    floor cuStreamUpdateCaptureDependencies(
-        stream: CUstream,
-        dependencies: *mut CUgraphNode,
-        count: usize,
-        flags: c_uint,
-    ) |call| {
+    cuStreamUpdateCaptureDependencies(stream, dependencies, count, flags) |call| {
         // SAFETY: the caller passes `count` nodes.
         let nodes = unsafe { list(dependencies.cast_const(), count) }?;
         update(call, stream, nodes, flags)
     }
 
-    newer cuStreamUpdateCaptureDependencies_v2(
-        stream: CUstream,
-        dependencies: *mut CUgraphNode,
-        data: *const CUgraphEdgeData,
-        count: usize,
-        flags: c_uint,
-    ) |call| {
+    cuStreamUpdateCaptureDependencies_v2(stream, dependencies, data, count, flags) |call| {
         // SAFETY: the caller passes `count` nodes.
         let nodes = unsafe { list(dependencies.cast_const(), count) }?;
         // SAFETY: the caller passes as much data, or null.
@@ -101,14 +75,7 @@ entries! {
         update(call, stream, nodes, flags)
     }
 
-    newer cuStreamBeginCaptureToGraph(
-        stream: CUstream,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        data: *const CUgraphEdgeData,
-        count: usize,
-        mode: CUstreamCaptureMode,
-    ) |call| {
+    cuStreamBeginCaptureToGraph(stream, graph, dependencies, data, count, mode) |call| {
         let stream = call.stream(stream)?;
         let graph = call.graph(graph)?;
         let mode = CaptureMode::from_raw(mode)?;

@@ -1,6 +1,6 @@
 //! Contexts: creation, the thread's stack, limits.
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::c_uint;
 
 use cuda_sys::*;
 
@@ -10,22 +10,17 @@ use crate::handle::pointer;
 use crate::thread;
 
 entries! {
-    floor cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, dev: CUdevice) |call| {
+    cuCtxCreate_v2(context, flags, dev) |call| {
         // SAFETY: the caller passes a place for the context.
         unsafe { create(call, context, flags, dev) }
     }
 
-    newer cuCtxCreate_v4(
-        context: *mut CUcontext,
-        _params: *mut c_void,
-        flags: c_uint,
-        dev: CUdevice,
-    ) |call| {
+    cuCtxCreate_v4(context, _params, flags, dev) |call| {
         // SAFETY: the caller passes a place for the context.
         unsafe { create(call, context, flags, dev) }
     }
 
-    floor cuCtxDestroy_v2(context: CUcontext) |call| {
+    cuCtxDestroy_v2(context) |call| {
         let id = call.context(context)?;
         if call.contexts[&id].kind != ContextKind::Created {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
@@ -41,13 +36,13 @@ entries! {
         Ok(())
     }
 
-    floor cuCtxPushCurrent_v2(context: CUcontext) |call| {
+    cuCtxPushCurrent_v2(context) |call| {
         let entry = entry(call, context)?;
         call.stacks.row(thread::number()).push(entry);
         Ok(())
     }
 
-    floor cuCtxPopCurrent_v2(context: *mut CUcontext) |call| {
+    cuCtxPopCurrent_v2(context) |call| {
         let stack = call.stacks.row(thread::number());
         let entry = stack.pop().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         if context.is_null() {
@@ -57,7 +52,7 @@ entries! {
         unsafe { put(context, pointer(entry.handle)) }
     }
 
-    floor cuCtxSetCurrent(context: CUcontext) |call| {
+    cuCtxSetCurrent(context) |call| {
         if context.is_null() {
             // Only the top entry is popped; the one below it becomes current.
             call.stacks.row(thread::number()).pop();
@@ -70,54 +65,54 @@ entries! {
         Ok(())
     }
 
-    floor cuCtxGetCurrent(context: *mut CUcontext) |call| {
+    cuCtxGetCurrent(context) |call| {
         let top = call.stacks.get(&thread::number()).and_then(|stack| stack.last());
         let handle = top.map_or(0, |entry| entry.handle);
         // SAFETY: the caller passes a place for the context.
         unsafe { put(context, pointer(handle)) }
     }
 
-    floor cuCtxGetDevice(device: *mut CUdevice) |call| {
+    cuCtxGetDevice(device) |call| {
         let current = call.current_device()?;
         // SAFETY: the caller passes a place for the device.
         unsafe { put(device, current as CUdevice) }
     }
 
-    newer cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) |call| {
+    cuCtxGetDevice_v2(device, context) |call| {
         let id = current_or(call, context)?;
         // SAFETY: the caller passes a place for the device.
         unsafe { put(device, call.contexts[&id].device as CUdevice) }
     }
 
-    floor cuCtxGetFlags(flags: *mut c_uint) |call| {
+    cuCtxGetFlags(flags) |call| {
         let id = call.current()?;
         // SAFETY: the caller passes a place for the flags.
         unsafe { put(flags, call.contexts[&id].flags) }
     }
 
-    newer cuCtxGetId(context: CUcontext, id: *mut c_ulonglong) |call| {
+    cuCtxGetId(context, id) |call| {
         let found = current_or(call, context)?;
         // SAFETY: the caller passes a place for the id.
         unsafe { put(id, found) }
     }
 
-    floor cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint) |call| {
+    cuCtxGetApiVersion(context, version) |call| {
         current_or(call, context)?;
         // SAFETY: the caller passes a place for the version.
         unsafe { put(version, 3020) }
     }
 
-    floor cuCtxSynchronize() |call| {
+    cuCtxSynchronize() |call| {
         let id = call.current()?;
         synchronize(call, id)
     }
 
-    newer cuCtxSynchronize_v2(context: CUcontext) |call| {
+    cuCtxSynchronize_v2(context) |call| {
         let id = current_or(call, context)?;
         synchronize(call, id)
     }
 
-    floor cuCtxSetLimit(limit: CUlimit, value: usize) |call| {
+    cuCtxSetLimit(limit, value) |call| {
         call.forbid_in_capture()?;
         let id = call.current()?;
         let limits = call.contexts.get_mut(&id).map(|context| &mut context.limits);
@@ -126,14 +121,14 @@ entries! {
         Ok(())
     }
 
-    floor cuCtxGetLimit(value: *mut usize, limit: CUlimit) |call| {
+    cuCtxGetLimit(value, limit) |call| {
         let id = call.current()?;
         let found = call.contexts[&id].limits.get(&(limit.0 as _)).copied();
         // SAFETY: the caller passes a place for the value.
         unsafe { put(value, found.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?) }
     }
 
-    floor cuCtxSetCacheConfig(config: CUfunc_cache) |call| {
+    cuCtxSetCacheConfig(config) |call| {
         call.forbid_in_capture()?;
         let id = call.current()?;
         let config: u32 = config.0 as _;
@@ -146,19 +141,19 @@ entries! {
         Ok(())
     }
 
-    floor cuCtxGetCacheConfig(config: *mut CUfunc_cache) |call| {
+    cuCtxGetCacheConfig(config) |call| {
         let id = call.current()?;
         let value = call.contexts[&id].cache_config;
         // SAFETY: the caller passes a place for the value.
         unsafe { put(config, CUfunc_cache(value as _)) }
     }
 
-    floor cuCtxResetPersistingL2Cache() |call| {
+    cuCtxResetPersistingL2Cache() |call| {
         call.current()?;
         Ok(())
     }
 
-    floor cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) |call| {
+    cuCtxGetStreamPriorityRange(least, greatest) |call| {
         call.current()?;
         if !least.is_null() {
             // SAFETY: not null, so a place for the value.

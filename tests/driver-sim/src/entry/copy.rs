@@ -14,78 +14,45 @@ use crate::memory::pool::Pool;
 use crate::report::ViolationKind;
 
 entries! {
-    floor cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) |call| {
+    cuMemcpy(dst, src, bytes) |call| {
         copy_addresses(call, End::Unified, dst, src, bytes, None)
     }
 
-    floor cuMemcpyHtoD_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize) |call| {
+    cuMemcpyHtoD_v2(dst, src, bytes) |call| {
         // SAFETY: the caller passes `bytes` readable bytes.
         unsafe { upload(call, dst, src, bytes, None) }
     }
 
-    floor cuMemcpyDtoH_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize) |call| {
+    cuMemcpyDtoH_v2(dst, src, bytes) |call| {
         download(call, dst, src, bytes, None)
     }
 
-    floor cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) |call| {
+    cuMemcpyDtoD_v2(dst, src, bytes) |call| {
         copy_addresses(call, End::Device, dst, src, bytes, None)
     }
 
-    floor cuMemcpyPeer(
-        dst: CUdeviceptr,
-        dst_context: CUcontext,
-        src: CUdeviceptr,
-        src_context: CUcontext,
-        bytes: usize,
-    ) |call| {
+    cuMemcpyPeer(dst, dst_context, src, src_context, bytes) |call| {
         copy_peer(call, (dst, dst_context), (src, src_context), bytes, None)
     }
 
-    floor cuMemcpyAsync(
-        dst: CUdeviceptr,
-        src: CUdeviceptr,
-        bytes: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyAsync(dst, src, bytes, stream) |call| {
         copy_addresses(call, End::Unified, dst, src, bytes, Some(stream))
     }
 
-    floor cuMemcpyHtoDAsync_v2(
-        dst: CUdeviceptr,
-        src: *const c_void,
-        bytes: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyHtoDAsync_v2(dst, src, bytes, stream) |call| {
         // SAFETY: the caller passes `bytes` readable bytes.
         unsafe { upload(call, dst, src, bytes, Some(stream)) }
     }
 
-    floor cuMemcpyDtoHAsync_v2(
-        dst: *mut c_void,
-        src: CUdeviceptr,
-        bytes: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyDtoHAsync_v2(dst, src, bytes, stream) |call| {
         download(call, dst, src, bytes, Some(stream))
     }
 
-    floor cuMemcpyDtoDAsync_v2(
-        dst: CUdeviceptr,
-        src: CUdeviceptr,
-        bytes: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyDtoDAsync_v2(dst, src, bytes, stream) |call| {
         copy_addresses(call, End::Device, dst, src, bytes, Some(stream))
     }
 
-    floor cuMemcpyPeerAsync(
-        dst: CUdeviceptr,
-        dst_context: CUcontext,
-        src: CUdeviceptr,
-        src_context: CUcontext,
-        bytes: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemcpyPeerAsync(dst, dst_context, src, src_context, bytes, stream) |call| {
         copy_peer(call, (dst, dst_context), (src, src_context), bytes, Some(stream))
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::work::{Access, AccessKind, Place, Work};
 use crate::graph::node::{CopyParams, NodeKind};
 
 entries! {
-    floor cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream) |call| {
+    cuMemcpy2DAsync_v2(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let copy = CUDA_MEMCPY3D {
@@ -38,14 +38,14 @@ entries! {
         unsafe { rows(call, &copy, Devices::One, stream) }
     }
 
-    floor cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream) |call| {
+    cuMemcpy3DAsync_v2(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller's description names memory of that size.
         unsafe { rows(call, copy, Devices::One, stream) }
     }
 
-    floor cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream) |call| {
+    cuMemcpy3DPeerAsync(copy, stream) |call| {
         // SAFETY: the caller passes a description, or null.
         let copy = unsafe { copy.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         call.context(copy.srcContext)?;

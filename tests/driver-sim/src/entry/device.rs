@@ -8,59 +8,55 @@ use crate::call::{Outcome, put};
 use crate::device;
 
 entries! {
-    floor cuDeviceGet(device: *mut CUdevice, ordinal: c_int) |call| {
+    cuDeviceGet(device, ordinal) |call| {
         call.device(ordinal)?;
         // SAFETY: the caller passes a place for the device.
         unsafe { put(device, ordinal) }
     }
 
-    floor cuDeviceGetCount(count: *mut c_int) |call| {
+    cuDeviceGetCount(count) |call| {
         // SAFETY: the caller passes a place for the count.
         unsafe { put(count, call.devices.len() as c_int) }
     }
 
-    floor cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) |call| {
+    cuDeviceGetName(name, len, dev) |call| {
         call.device(dev)?;
         // SAFETY: the caller passes a buffer of `len` characters.
         unsafe { put_text(name, len, device::NAME) }
     }
 
-    floor cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) |call| {
+    cuDeviceGetUuid(uuid, dev) |call| {
         let bytes = device::uuid(call.device(dev)?);
         // SAFETY: the caller passes a place for the id, which is 16 bytes.
         unsafe { put(uuid.cast(), bytes) }
     }
 
-    floor cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) |call| {
+    cuDeviceGetUuid_v2(uuid, dev) |call| {
         let bytes = device::uuid(call.device(dev)?);
         // SAFETY: the caller passes a place for the id, which is 16 bytes.
         unsafe { put(uuid.cast(), bytes) }
     }
 
-    floor cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) |call| {
+    cuDeviceTotalMem_v2(bytes, dev) |call| {
         call.device(dev)?;
         // SAFETY: the caller passes a place for the size.
         unsafe { put(bytes, call.config.memory) }
     }
 
-    floor cuDeviceGetAttribute(
-        value: *mut c_int,
-        attribute: CUdevice_attribute,
-        dev: CUdevice,
-    ) |call| {
+    cuDeviceGetAttribute(value, attribute, dev) |call| {
         let device = call.device(dev)?;
         let found = device::attribute(attribute, device, &call.config);
         // SAFETY: the caller passes a place for the value.
         unsafe { put(value, found.ok_or(CUDA_ERROR_INVALID_VALUE)?) }
     }
 
-    floor cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, dev: CUdevice) |call| {
+    cuDeviceGetPCIBusId(id, len, dev) |call| {
         let text = device::pci_bus_id(call.device(dev)?);
         // SAFETY: the caller passes a buffer of `len` characters.
         unsafe { put_text(id, len, &text) }
     }
 
-    floor cuDeviceGetByPCIBusId(dev: *mut CUdevice, id: *const c_char) |call| {
+    cuDeviceGetByPCIBusId(dev, id) |call| {
         if id.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

@@ -1,6 +1,6 @@
 //! Initialisation and version.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int};
 
 use cuda_sys::*;
 
@@ -10,7 +10,7 @@ use crate::call::put;
 pub(crate) const VERSION: c_int = 13_000;
 
 entries! {
-    floor cuInit(flags: c_uint) |call| {
+    cuInit(flags) |call| {
         if flags != 0 || !call.config.refused.is_empty() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -25,17 +25,12 @@ entries! {
         Ok(())
     }
 
-    floor cuDriverGetVersion(version: *mut c_int) |_| {
+    cuDriverGetVersion(version) |_| {
         // SAFETY: the caller passes a place for the version.
         unsafe { put(version, VERSION) }
     }
 
-    floor cuGetProcAddress(
-        symbol: *const c_char,
-        found: *mut *mut c_void,
-        _version: c_int,
-        _flags: cuuint64_t,
-    ) |_| {
+    cuGetProcAddress(symbol, found, _version, _flags) |_| {
         if symbol.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -47,11 +42,11 @@ entries! {
         if address.is_null() { Err(CUDA_ERROR_NOT_FOUND) } else { Ok(()) }
     }
 
-    newer cuProfilerStart() |call| {
+    cuProfilerStart() |call| {
         call.current().map(drop)
     }
 
-    newer cuProfilerStop() |call| {
+    cuProfilerStop() |call| {
         call.current().map(drop)
     }
 }

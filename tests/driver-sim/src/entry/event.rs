@@ -19,7 +19,7 @@ const FLAGS: c_uint = 7;
 const EXTERNAL: c_uint = 1;
 
 entries! {
-    floor cuEventCreate(event: *mut CUevent, flags: c_uint) |call| {
+    cuEventCreate(event, flags) |call| {
         let context = call.current()?;
         let interprocess_with_timing = flags & 6 == 4;
         if event.is_null() || flags & !FLAGS != 0 || interprocess_with_timing {
@@ -34,18 +34,18 @@ entries! {
         unsafe { put(event, pointer(handle)) }
     }
 
-    floor cuEventDestroy_v2(event: CUevent) |call| {
+    cuEventDestroy_v2(event) |call| {
         let id = call.event(event)?;
         call.events.remove(&id);
         call.event_handles.retire(event.addr());
         Ok(())
     }
 
-    floor cuEventRecord(event: CUevent, stream: CUstream) |call| {
+    cuEventRecord(event, stream) |call| {
         record(call, event, stream)
     }
 
-    floor cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) |call| {
+    cuEventRecordWithFlags(event, stream, flags) |call| {
         match flags {
             0 => record(call, event, stream),
             EXTERNAL => {
@@ -56,14 +56,14 @@ entries! {
         }
     }
 
-    floor cuEventQuery(event: CUevent) |call| {
+    cuEventQuery(event) |call| {
         let id = call.event(event)?;
         let Some((point, clock)) = last_record(call, id)? else { return Ok(()) };
         call.forbid_in_capture()?;
         if query(call, id, point, &clock) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
     }
 
-    floor cuEventSynchronize(event: CUevent) |call| {
+    cuEventSynchronize(event) |call| {
         let id = call.event(event)?;
         let Some((point, clock)) = last_record(call, id)? else { return Ok(()) };
         call.forbid_in_capture()?;
@@ -72,12 +72,12 @@ entries! {
         Ok(())
     }
 
-    floor cuEventElapsedTime(ms: *mut f32, start: CUevent, end: CUevent) |call| {
+    cuEventElapsedTime(ms, start, end) |call| {
         // SAFETY: the caller passes a place for the time.
         unsafe { elapsed(call, ms, start, end) }
     }
 
-    floor cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent) |call| {
+    cuIpcGetEventHandle(handle, event) |call| {
         call.event(event)?;
         if handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -86,7 +86,7 @@ entries! {
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
-    floor cuIpcOpenEventHandle(event: *mut CUevent, _handle: CUipcEventHandle) |call| {
+    cuIpcOpenEventHandle(event, _handle) |call| {
         call.current()?;
         if event.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -94,7 +94,7 @@ entries! {
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
-    floor cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) |call| {
+    cuStreamWaitEvent(stream, event, flags) |call| {
         let event = call.event(event)?;
         match flags {
             0 => {
@@ -106,7 +106,7 @@ entries! {
         }
     }
 
-    newer cuEventElapsedTime_v2(ms: *mut f32, start: CUevent, end: CUevent) |call| {
+    cuEventElapsedTime_v2(ms, start, end) |call| {
         // SAFETY: the caller passes a place for the time.
         unsafe { elapsed(call, ms, start, end) }
     }

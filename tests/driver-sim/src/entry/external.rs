@@ -13,10 +13,7 @@ use crate::memory::place::Owner;
 use crate::report::ViolationKind;
 
 entries! {
-    floor cuImportExternalMemory(
-        memory: *mut CUexternalMemory,
-        handle: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-    ) |call| {
+    cuImportExternalMemory(memory, handle) |call| {
         let context = call.current()?;
         if memory.is_null() || handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -51,11 +48,7 @@ entries! {
         unsafe { put(memory, pointer(value)) }
     }
 
-    floor cuExternalMemoryGetMappedBuffer(
-        address: *mut CUdeviceptr,
-        memory: CUexternalMemory,
-        part: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
-    ) |call| {
+    cuExternalMemoryGetMappedBuffer(address, memory, part) |call| {
         let context = call.current()?;
         call.forbid_in_capture()?;
         let id = find(call, memory)?;
@@ -85,7 +78,7 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuDestroyExternalMemory(memory: CUexternalMemory) |call| {
+    cuDestroyExternalMemory(memory) |call| {
         call.current()?;
         let id = find(call, memory)?;
         if let Some(address) = call.still_mapped(id) {

@@ -3,7 +3,7 @@
 //! The forms without a stream are work on the legacy stream; as in CUDA, the host waits for them
 //! only where the memory is pinned.
 
-use std::ffi::{c_uchar, c_uint, c_ushort};
+use std::ffi::c_uint;
 
 use cuda_sys::*;
 
@@ -13,75 +13,39 @@ use crate::engine::work::{Access, AccessKind, Place, Work};
 use crate::graph::node::NodeKind;
 
 entries! {
-    floor cuMemsetD2D8Async(
-        dst: CUdeviceptr,
-        pitch: usize,
-        value: c_uchar,
-        width: usize,
-        height: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemsetD2D8Async(dst, pitch, value, width, height, stream) |call| {
         fill_rows(call, (dst, pitch), Pattern::Byte(value), (width, height), stream)
     }
 
-    floor cuMemsetD2D16Async(
-        dst: CUdeviceptr,
-        pitch: usize,
-        value: c_ushort,
-        width: usize,
-        height: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemsetD2D16Async(dst, pitch, value, width, height, stream) |call| {
         fill_rows(call, (dst, pitch), Pattern::Short(value), (width, height), stream)
     }
 
-    floor cuMemsetD2D32Async(
-        dst: CUdeviceptr,
-        pitch: usize,
-        value: c_uint,
-        width: usize,
-        height: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemsetD2D32Async(dst, pitch, value, width, height, stream) |call| {
         fill_rows(call, (dst, pitch), Pattern::Word(value), (width, height), stream)
     }
 
-    floor cuMemsetD8_v2(dst: CUdeviceptr, value: c_uchar, count: usize) |call| {
+    cuMemsetD8_v2(dst, value, count) |call| {
         fill(call, dst, Pattern::Byte(value), count, None)
     }
 
-    floor cuMemsetD16_v2(dst: CUdeviceptr, value: c_ushort, count: usize) |call| {
+    cuMemsetD16_v2(dst, value, count) |call| {
         fill(call, dst, Pattern::Short(value), count, None)
     }
 
-    floor cuMemsetD32_v2(dst: CUdeviceptr, value: c_uint, count: usize) |call| {
+    cuMemsetD32_v2(dst, value, count) |call| {
         fill(call, dst, Pattern::Word(value), count, None)
     }
 
-    floor cuMemsetD8Async(
-        dst: CUdeviceptr,
-        value: c_uchar,
-        count: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemsetD8Async(dst, value, count, stream) |call| {
         fill(call, dst, Pattern::Byte(value), count, Some(stream))
     }
 
-    floor cuMemsetD16Async(
-        dst: CUdeviceptr,
-        value: c_ushort,
-        count: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemsetD16Async(dst, value, count, stream) |call| {
         fill(call, dst, Pattern::Short(value), count, Some(stream))
     }
 
-    floor cuMemsetD32Async(
-        dst: CUdeviceptr,
-        value: c_uint,
-        count: usize,
-        stream: CUstream,
-    ) |call| {
+    cuMemsetD32Async(dst, value, count, stream) |call| {
         fill(call, dst, Pattern::Word(value), count, Some(stream))
     }
 }

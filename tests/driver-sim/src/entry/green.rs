@@ -1,7 +1,6 @@
 //! Green contexts: multiprocessors are counted and divided, which does not affect how work runs.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
 
 use cuda_sys::*;
@@ -12,11 +11,11 @@ use crate::call::{Call, Outcome, put};
 use crate::context::ContextKind;
 use crate::handle::{Id, pointer};
 
-/// `CUdevResource`, which headers before 12.4 lack; the driver uses its padding for itself.
+/// `CUdevResource`, of whose padding a driver makes its own use.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Resource {
-    kind: u32,
+    kind: CUdevResourceType,
     device: u32,
     /// The split that it came from, zero for a device's own.
     split: u64,
@@ -27,15 +26,7 @@ struct Resource {
     _oversize: [u8; 36],
 }
 
-const _: () = assert!(size_of::<Resource>() == 144);
-
-/// `CU_DEV_RESOURCE_TYPE_SM`.
-const MULTIPROCESSORS: u32 = 1;
-/// `CU_GREEN_CTX_DEFAULT_STREAM`.
-const DEFAULT_STREAM: c_uint = 1;
-/// `CUDA_ERROR_INVALID_RESOURCE_TYPE` and `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`.
-const INVALID_TYPE: CUresult = cudaError_enum(914);
-const INVALID_CONFIGURATION: CUresult = cudaError_enum(915);
+const _: () = assert!(size_of::<Resource>() == size_of::<CUdevResource>());
 
 /// The granularity of a device of compute capability 9.
 const STEP: u32 = 8;
@@ -53,7 +44,7 @@ static COUNTS: Mutex<BTreeMap<Id, u32>> = Mutex::new(BTreeMap::new());
 
 fn resource(device: usize, split: u64, count: u32) -> Resource {
     Resource {
-        kind: if count == 0 { 0 } else { MULTIPROCESSORS },
+        kind: if count == 0 { CU_DEV_RESOURCE_TYPE_INVALID } else { CU_DEV_RESOURCE_TYPE_SM },
         device: device as u32,
         split,
         _padding: [0; 80],
@@ -65,33 +56,26 @@ fn resource(device: usize, split: u64, count: u32) -> Resource {
 }
 
 entries! {
-    newer cuDeviceGetDevResource(dev: CUdevice, to: *mut Resource, kind: c_uint) |call| {
+    cuDeviceGetDevResource(dev, to, kind) |call| {
         let device = call.device(dev)?;
-        if kind != MULTIPROCESSORS {
-            return Err(INVALID_TYPE);
+        if kind != CU_DEV_RESOURCE_TYPE_SM {
+            return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
         }
         let count = multiprocessors(call, device);
         // SAFETY: the caller passes a place for the resource.
-        unsafe { put(to, resource(device, 0, count)) }
+        unsafe { put(to.cast(), resource(device, 0, count)) }
     }
 
-    newer cuDevSmResourceSplitByCount(
-        result: *mut Resource,
-        groups: *mut c_uint,
-        input: *const Resource,
-        remaining: *mut Resource,
-        _flags: c_uint,
-        least: c_uint,
-    ) |call| {
+    cuDevSmResourceSplitByCount(result, groups, input, remaining, _flags, least) |call| {
         if groups.is_null() || input.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: not null, so the caller passes a resource.
-        let input = unsafe { input.read() };
+        let input = unsafe { input.cast::<Resource>().read() };
         // SAFETY: not null, so the caller passes a number.
         let wanted = unsafe { groups.read() };
-        if input.kind != MULTIPROCESSORS {
-            return Err(INVALID_TYPE);
+        if input.kind != CU_DEV_RESOURCE_TYPE_SM {
+            return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
         }
         if least > input.count {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -100,7 +84,7 @@ entries! {
         let possible = input.count / each;
         // A part made by a split can be split again only through a green context.
         if possible == 0 || input.split != 0 {
-            return Err(INVALID_CONFIGURATION);
+            return Err(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         let device = input.device as usize;
         let split = call.new_id();
@@ -110,34 +94,31 @@ entries! {
                 // SAFETY: the caller passes room for `wanted` resources, and `made` is no more.
                 let place = unsafe { result.add(index) };
                 // SAFETY: `place` is within the room for `wanted` resources that the caller passes.
-                unsafe { put(place, resource(device, split, each)) }?;
+                unsafe { put(place.cast(), resource(device, split, each)) }?;
             }
         }
         if !remaining.is_null() {
             let rest = resource(device, split, input.count - made * each);
             // SAFETY: not null, so a place for a resource.
-            unsafe { put(remaining, rest) }?;
+            unsafe { put(remaining.cast(), rest) }?;
         }
         // SAFETY: the caller passes a place for the number.
         unsafe { put(groups, made) }
     }
 
-    newer cuDevResourceGenerateDesc(
-        description: *mut *mut u8,
-        resources: *const Resource,
-        count: c_uint,
-    ) |_call| {
+    cuDevResourceGenerateDesc(description, resources, count) |_call| {
         if resources.is_null() || count == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller passes `count` resources.
-        let resources = unsafe { std::slice::from_raw_parts(resources, count as usize) };
+        let resources =
+            unsafe { std::slice::from_raw_parts(resources.cast::<Resource>(), count as usize) };
         let first = resources[0];
-        if resources.iter().any(|one| one.kind != MULTIPROCESSORS) {
-            return Err(INVALID_TYPE);
+        if resources.iter().any(|one| one.kind != CU_DEV_RESOURCE_TYPE_SM) {
+            return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
         }
         if resources.iter().any(|one| (one.device, one.split) != (first.device, first.split)) {
-            return Err(INVALID_CONFIGURATION);
+            return Err(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         let mut all = DESCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
         let count = resources.iter().map(|one| one.count).sum();
@@ -146,12 +127,7 @@ entries! {
         unsafe { put(description, pointer(DESCRIPTION + all.len())) }
     }
 
-    newer cuGreenCtxCreate(
-        green: *mut *mut u8,
-        description: *mut u8,
-        dev: CUdevice,
-        flags: c_uint,
-    ) |call| {
+    cuGreenCtxCreate(green, description, dev, flags) |call| {
         let device = call.device(dev)?;
         let index = description.addr().checked_sub(DESCRIPTION + 1);
         let described = index.and_then(|index| {
@@ -161,7 +137,7 @@ entries! {
         let Some((_, count)) = described.filter(|(of, _)| *of == device) else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        if green.is_null() || flags != DEFAULT_STREAM {
+        if green.is_null() || flags != CU_GREEN_CTX_DEFAULT_STREAM.0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         primary::retain(call, device);
@@ -171,18 +147,13 @@ entries! {
         unsafe { put(green, pointer(call.contexts[&id].handle + GREEN)) }
     }
 
-    newer cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut u8) |call| {
+    cuCtxFromGreenCtx(context, green) |call| {
         let id = find(call, green)?;
         // SAFETY: the caller passes a place for the context.
         unsafe { put(context, pointer(call.contexts[&id].handle)) }
     }
 
-    newer cuGreenCtxStreamCreate(
-        stream: *mut CUstream,
-        green: *mut u8,
-        flags: c_uint,
-        priority: c_int,
-    ) |call| {
+    cuGreenCtxStreamCreate(stream, green, flags, priority) |call| {
         let id = find(call, green)?;
         if flags != CU_STREAM_NON_BLOCKING.0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -191,19 +162,19 @@ entries! {
         unsafe { create_in(call, id, stream, flags, priority) }
     }
 
-    newer cuGreenCtxGetDevResource(green: *mut u8, to: *mut Resource, kind: c_uint) |call| {
+    cuGreenCtxGetDevResource(green, to, kind) |call| {
         let id = find(call, green)?;
         // SAFETY: the caller passes a place for the resource.
         unsafe { resource_of(call, id, to, kind) }
     }
 
-    newer cuCtxGetDevResource(context: CUcontext, to: *mut Resource, kind: c_uint) |call| {
+    cuCtxGetDevResource(context, to, kind) |call| {
         let id = call.context(context)?;
         // SAFETY: the caller passes a place for the resource.
         unsafe { resource_of(call, id, to, kind) }
     }
 
-    newer cuGreenCtxDestroy(green: *mut u8) |call| {
+    cuGreenCtxDestroy(green) |call| {
         let id = find(call, green)?;
         let device = call.contexts[&id].device;
         let name = call.name;
@@ -223,19 +194,24 @@ fn multiprocessors(call: &Call, device: usize) -> u32 {
 ///
 /// # Safety
 /// `to` is null or valid for a write.
-unsafe fn resource_of(call: &Call, context: Id, to: *mut Resource, kind: c_uint) -> Outcome {
-    if kind != MULTIPROCESSORS {
-        return Err(INVALID_TYPE);
+unsafe fn resource_of(
+    call: &Call,
+    context: Id,
+    to: *mut CUdevResource,
+    kind: CUdevResourceType,
+) -> Outcome {
+    if kind != CU_DEV_RESOURCE_TYPE_SM {
+        return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
     }
     let device = call.contexts[&context].device;
     let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let count = counts.get(&context).copied();
     let count = count.unwrap_or_else(|| multiprocessors(call, device));
     // SAFETY: this function's contract.
-    unsafe { put(to, resource(device, 0, count)) }
+    unsafe { put(to.cast(), resource(device, 0, count)) }
 }
 
-fn find(call: &mut Call, green: *mut u8) -> Outcome<Id> {
+fn find(call: &mut Call, green: CUgreenCtx) -> Outcome<Id> {
     let context = green.addr().saturating_sub(GREEN);
     let id = call.context(pointer(context))?;
     match call.contexts[&id].kind {

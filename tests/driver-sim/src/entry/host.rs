@@ -20,7 +20,7 @@ const REGISTER_FLAGS: c_uint = 15;
 const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
-    floor cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) |call| {
+    cuMemHostAlloc(pointer, bytes, flags) |call| {
         let context = call.current()?;
         if pointer.is_null() || flags & !ALLOC_FLAGS != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -39,7 +39,7 @@ entries! {
         unsafe { put(pointer, base.0.cast()) }
     }
 
-    floor cuMemFreeHost(pointer: *mut c_void) |call| {
+    cuMemFreeHost(pointer) |call| {
         if pointer.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -47,7 +47,7 @@ entries! {
         unpin(call, pointer, Origin::Allocated, CUDA_ERROR_INVALID_VALUE)
     }
 
-    floor cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) |call| {
+    cuMemHostRegister_v2(pointer, bytes, flags) |call| {
         let context = call.current()?;
         if pointer.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -60,7 +60,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemHostUnregister(pointer: *mut c_void) |call| {
+    cuMemHostUnregister(pointer) |call| {
         if pointer.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -68,18 +68,14 @@ entries! {
         unpin(call, pointer, Origin::Registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
     }
 
-    floor cuMemHostGetFlags(flags: *mut c_uint, pointer: *mut c_void) |call| {
+    cuMemHostGetFlags(flags, pointer) |call| {
         let found = call.pinned.find(pointer.addr());
         let (id, _) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes a place for the flags.
         unsafe { put(flags, call.pinned.blocks[&id].flags) }
     }
 
-    floor cuMemHostGetDevicePointer_v2(
-        address: *mut CUdeviceptr,
-        pointer: *mut c_void,
-        flags: c_uint,
-    ) |call| {
+    cuMemHostGetDevicePointer_v2(address, pointer, flags) |call| {
         call.current()?;
         if flags != 0 || call.pinned.find(pointer.addr()).is_none() {
             return Err(CUDA_ERROR_INVALID_VALUE);

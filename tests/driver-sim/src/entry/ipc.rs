@@ -1,7 +1,5 @@
 //! Memory of other processes.
 
-use std::ffi::c_uint;
-
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
@@ -23,7 +21,7 @@ const _: () = assert!(size_of::<Handle>() == size_of::<CUipcMemHandle>());
 const OPEN: &str = "cuIpcOpenMemHandle_v2";
 
 entries! {
-    floor cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr) |call| {
+    cuIpcGetMemHandle(handle, address) |call| {
         call.current()?;
         let block = call.space.find(address).map(|id| &call.space.blocks[&id]);
         let block = block.filter(|block| {
@@ -36,11 +34,7 @@ entries! {
         unsafe { put(handle.cast(), bytes_of(made)) }
     }
 
-    floor cuIpcOpenMemHandle_v2(
-        address: *mut CUdeviceptr,
-        handle: CUipcMemHandle,
-        flags: c_uint,
-    ) |call| {
+    cuIpcOpenMemHandle_v2(address, handle, flags) |call| {
         let context = call.current()?;
         if flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0 || address.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -63,7 +57,7 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuIpcCloseMemHandle(address: CUdeviceptr) |call| {
+    cuIpcCloseMemHandle(address) |call| {
         close(call, address)
     }
 }

@@ -14,30 +14,16 @@ use crate::handle::Id;
 use crate::report::ViolationKind;
 
 entries! {
-    floor cuLaunchKernelEx(
-        config: *const CUlaunchConfig,
-        function: CUfunction,
-        parameters: *mut *mut c_void,
-        _extra: *mut *mut c_void,
-    ) |call| {
+    cuLaunchKernelEx(config, function, parameters, _extra) |call| {
         // SAFETY: the caller passes a configuration with its attributes.
         let shape = unsafe { Shape::read(config) }?;
         // SAFETY: the caller passes one pointer per parameter.
         unsafe { launch(call, &shape, function, parameters) }
     }
 
-    floor cuLaunchKernel(
-        function: CUfunction,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared: c_uint,
-        stream: CUstream,
-        parameters: *mut *mut c_void,
-        _extra: *mut *mut c_void,
+    cuLaunchKernel(
+        function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters,
+        _extra,
     ) |call| {
         let shape = Shape {
             grid: [grid_x, grid_y, grid_z],
@@ -50,12 +36,7 @@ entries! {
         unsafe { launch(call, &shape, function, parameters) }
     }
 
-    floor cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        blocks: *mut c_int,
-        function: CUfunction,
-        threads: c_int,
-        shared: usize,
-    ) |call| {
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared) |call| {
         call.function(function)?;
         if threads <= 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -64,12 +45,7 @@ entries! {
         unsafe { put(blocks, resident(threads as u64, shared as u64) as c_int) }
     }
 
-    floor cuOccupancyAvailableDynamicSMemPerBlock(
-        bytes: *mut usize,
-        function: CUfunction,
-        blocks: c_int,
-        threads: c_int,
-    ) |call| {
+    cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads) |call| {
         call.function(function)?;
         if blocks <= 0 || threads <= 0 || resident(threads as u64, 0) < blocks as u64 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -79,14 +55,7 @@ entries! {
         unsafe { put(bytes, each.min(OPT_IN as u64) as usize) }
     }
 
-    floor cuOccupancyMaxPotentialBlockSize(
-        min_grid: *mut c_int,
-        block: *mut c_int,
-        function: CUfunction,
-        shared_of: CUoccupancyB2DSize,
-        shared: usize,
-        limit: c_int,
-    ) |call| {
+    cuOccupancyMaxPotentialBlockSize(min_grid, block, function, shared_of, shared, limit) |call| {
         call.function(function)?;
         let limit = if limit <= 0 { 1024 } else { limit.min(1024) };
         let sizes = (1..=limit).rev().filter(|&size| size == limit || size % 32 == 0);
@@ -110,11 +79,7 @@ entries! {
         unsafe { put(block, found.1) }
     }
 
-    floor cuOccupancyMaxPotentialClusterSize(
-        size: *mut c_int,
-        function: CUfunction,
-        config: *const CUlaunchConfig,
-    ) |call| {
+    cuOccupancyMaxPotentialClusterSize(size, function, config) |call| {
         call.function(function)?;
         // SAFETY: the caller passes a configuration with its attributes.
         unsafe { Shape::read(config) }?;
@@ -122,11 +87,7 @@ entries! {
         unsafe { put(size, MAX_CLUSTER as c_int) }
     }
 
-    floor cuOccupancyMaxActiveClusters(
-        clusters: *mut c_int,
-        function: CUfunction,
-        config: *const CUlaunchConfig,
-    ) |call| {
+    cuOccupancyMaxActiveClusters(clusters, function, config) |call| {
         call.function(function)?;
         // SAFETY: the caller passes a configuration with its attributes.
         let shape = unsafe { Shape::read(config) }?;

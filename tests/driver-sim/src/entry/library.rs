@@ -1,7 +1,7 @@
 //! Libraries: loaded once, instantiated in each context.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char, c_uint, c_void};
+use std::ffi::{CString, c_uint};
 
 use cuda_sys::*;
 
@@ -12,15 +12,8 @@ use crate::handle::{Id, pointer};
 use crate::module::library::{Kernel, Library};
 
 entries! {
-    newer cuLibraryLoadData(
-        library: *mut *mut u8,
-        image: *const c_void,
-        keys: *mut CUjit_option,
-        values: *mut *mut c_void,
-        count: c_uint,
-        _library_options: *mut c_uint,
-        _library_values: *mut *mut c_void,
-        library_count: c_uint,
+    cuLibraryLoadData(
+        library, image, keys, values, count, _library_options, _library_values, library_count,
     ) |call| {
         // The safe layer passes no library options.
         if library.is_null() || library_count != 0 {
@@ -47,7 +40,7 @@ entries! {
         unsafe { put(library, pointer(handle)) }
     }
 
-    newer cuLibraryUnload(library: *mut u8) |call| {
+    cuLibraryUnload(library) |call| {
         call.forbid_in_capture()?;
         let id = find(call, library)?;
         let name = call.name;
@@ -78,11 +71,7 @@ entries! {
         Ok(())
     }
 
-    newer cuLibraryGetKernel(
-        kernel: *mut *mut u8,
-        library: *mut u8,
-        name: *const c_char,
-    ) |call| {
+    cuLibraryGetKernel(kernel, library, name) |call| {
         let id = find(call, library)?;
         // SAFETY: the caller passes a C string.
         let name = unsafe { text(name) }?;
@@ -94,18 +83,14 @@ entries! {
         unsafe { put(kernel, pointer(call.libraries.kernels[&found].handle)) }
     }
 
-    newer cuLibraryGetKernelCount(count: *mut c_uint, library: *mut u8) |call| {
+    cuLibraryGetKernelCount(count, library) |call| {
         let id = find(call, library)?;
         let found = call.libraries.loaded[&id].ptx.kernels.len();
         // SAFETY: the caller passes a place for the number.
         unsafe { put(count, found as c_uint) }
     }
 
-    newer cuLibraryEnumerateKernels(
-        kernels: *mut *mut u8,
-        count: c_uint,
-        library: *mut u8,
-    ) |call| {
+    cuLibraryEnumerateKernels(kernels, count, library) |call| {
         let id = find(call, library)?;
         let names: Vec<String> = call.libraries.loaded[&id].ptx.kernels.keys().cloned().collect();
         for (at, name) in names.into_iter().take(count as usize).enumerate() {
@@ -116,13 +101,13 @@ entries! {
         Ok(())
     }
 
-    newer cuKernelGetName(name: *mut *const c_char, kernel: *mut u8) |call| {
+    cuKernelGetName(name, kernel) |call| {
         let id = find_kernel(call, kernel)?;
         // SAFETY: the caller passes a place for the address.
         unsafe { put(name, call.libraries.kernels[&id].symbol.as_ptr()) }
     }
 
-    newer cuKernelGetFunction(function: *mut CUfunction, kernel: *mut u8) |call| {
+    cuKernelGetFunction(function, kernel) |call| {
         let context = call.current()?;
         let id = find_kernel(call, kernel)?;
         let Kernel { library, name, .. } = &call.libraries.kernels[&id];
@@ -133,12 +118,7 @@ entries! {
         unsafe { put(function, pointer(call.functions[&found].handle)) }
     }
 
-    newer cuLibraryGetGlobal(
-        address: *mut CUdeviceptr,
-        bytes: *mut usize,
-        library: *mut u8,
-        name: *const c_char,
-    ) |call| {
+    cuLibraryGetGlobal(address, bytes, library, name) |call| {
         let context = call.current()?;
         let id = find(call, library)?;
         // SAFETY: the caller passes a C string.
@@ -158,12 +138,12 @@ entries! {
     }
 }
 
-fn find(call: &mut Call, library: *mut u8) -> Outcome<Id> {
+fn find(call: &mut Call, library: CUlibrary) -> Outcome<Id> {
     let found = call.libraries.handles.resolve(library);
     call.found(found, "library", library.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }
 
-fn find_kernel(call: &mut Call, kernel: *mut u8) -> Outcome<Id> {
+fn find_kernel(call: &mut Call, kernel: CUkernel) -> Outcome<Id> {
     let found = call.libraries.kernel_handles.resolve(kernel);
     call.found(found, "kernel", kernel.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
 }

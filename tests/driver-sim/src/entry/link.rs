@@ -1,7 +1,5 @@
 //! Linking: the inputs are texts, and so is the resulting image.
 
-use std::ffi::{c_char, c_uint, c_void};
-
 use cuda_sys::*;
 
 use super::jit::{Answers, Options};
@@ -15,12 +13,7 @@ const DEVICE_RUNTIME: &str = ".version 7.0\n.target sm_70\n.visible .func \
     cudaGraphSetConditional(.param .b64 handle, .param .b32 value) { ret; }";
 
 entries! {
-    floor cuLinkCreate_v2(
-        count: c_uint,
-        keys: *mut CUjit_option,
-        values: *mut *mut c_void,
-        state: *mut CUlinkState,
-    ) |call| {
+    cuLinkCreate_v2(count, keys, values, state) |call| {
         call.current()?;
         if state.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -36,16 +29,7 @@ entries! {
         unsafe { put(state, pointer(handle)) }
     }
 
-    floor cuLinkAddData_v2(
-        state: CUlinkState,
-        kind: CUjitInputType,
-        data: *mut c_void,
-        bytes: usize,
-        name: *const c_char,
-        count: c_uint,
-        _keys: *mut CUjit_option,
-        _values: *mut *mut c_void,
-    ) |call| {
+    cuLinkAddData_v2(state, kind, data, bytes, name, count, _keys, _values) |call| {
         call.current()?;
         let id = find(call, state)?;
         // The safe layer passes no options for a single input.
@@ -72,7 +56,7 @@ entries! {
         })
     }
 
-    floor cuLinkComplete(state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize) |call| {
+    cuLinkComplete(state, image, bytes) |call| {
         call.current()?;
         let id = find(call, state)?;
         let (mut start, mut len) = (std::ptr::null_mut(), 0);
@@ -93,7 +77,7 @@ entries! {
         unsafe { put(bytes, len) }
     }
 
-    floor cuLinkDestroy(state: CUlinkState) |call| {
+    cuLinkDestroy(state) |call| {
         call.current()?;
         let id = find(call, state)?;
         if let Some(link) = call.links.states.remove(&id) {

@@ -1,6 +1,6 @@
 //! Managed memory: treated as pinned memory, since host and devices reach it by one address.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::ops::Range;
 
 use cuda_sys::*;
@@ -19,7 +19,7 @@ const NOWHERE: CUdevice = -2;
 const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
-    floor cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) |call| {
+    cuMemAllocManaged(address, bytes, flags) |call| {
         let context = call.current()?;
         let attach = [CU_MEM_ATTACH_GLOBAL.0, CU_MEM_ATTACH_HOST.0];
         if address.is_null() || bytes == 0 || !attach.contains(&flags) {
@@ -37,22 +37,12 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuMemPrefetchAsync(
-        address: CUdeviceptr,
-        bytes: usize,
-        location: CUdevice,
-        stream: CUstream,
-    ) |call| {
+    cuMemPrefetchAsync(address, bytes, location, stream) |call| {
         let location = place(call, location);
         prefetch(call, address, bytes, location, stream)
     }
 
-    floor cuMemAdvise(
-        address: CUdeviceptr,
-        bytes: usize,
-        advice: CUmem_advise,
-        location: CUdevice,
-    ) |call| {
+    cuMemAdvise(address, bytes, advice, location) |call| {
         let (id, range) = managed(call, address, bytes)?;
         let (subject, value) = match advice {
             CU_MEM_ADVISE_SET_READ_MOSTLY => (Subject::ReadMostly, 1),
@@ -67,13 +57,7 @@ entries! {
         Ok(())
     }
 
-    newer cuMemPrefetchAsync_v2(
-        address: CUdeviceptr,
-        bytes: usize,
-        location: CUmemLocation,
-        flags: c_uint,
-        stream: CUstream,
-    ) |call| {
+    cuMemPrefetchAsync_v2(address, bytes, location, flags, stream) |call| {
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -81,12 +65,7 @@ entries! {
         prefetch(call, address, bytes, location, stream)
     }
 
-    newer cuMemAdvise_v2(
-        address: CUdeviceptr,
-        bytes: usize,
-        advice: CUmem_advise,
-        location: CUmemLocation,
-    ) |call| {
+    cuMemAdvise_v2(address, bytes, advice, location) |call| {
         let (id, range) = managed(call, address, bytes)?;
         // Of host NUMA nodes, only the preferred location is recorded.
         if advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION {
@@ -97,13 +76,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemRangeGetAttribute(
-        data: *mut c_void,
-        size: usize,
-        attribute: CUmem_range_attribute,
-        address: CUdeviceptr,
-        bytes: usize,
-    ) |call| {
+    cuMemRangeGetAttribute(data, size, attribute, address, bytes) |call| {
         let (id, range) = managed(call, address, bytes)?;
         let block = &call.pinned.blocks[&id];
         let value = |subject, none| block.last_advice(subject, &range).unwrap_or(none);
@@ -131,12 +104,7 @@ entries! {
         Ok(())
     }
 
-    floor cuStreamAttachMemAsync(
-        stream: CUstream,
-        address: CUdeviceptr,
-        length: usize,
-        flags: c_uint,
-    ) |call| {
+    cuStreamAttachMemAsync(stream, address, length, flags) |call| {
         let id = call.stream(stream)?;
         let (block, _) = call.pinned.find(address as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let size = call.pinned.blocks[&block].size;

@@ -1,7 +1,5 @@
 //! Device memory: synchronous and stream-ordered allocation.
 
-use std::ffi::c_uint;
-
 use cuda_sys::*;
 
 use super::host::unpin;
@@ -18,7 +16,7 @@ use crate::memory::place::Owner;
 const PITCH: usize = 512;
 
 entries! {
-    floor cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |call| {
+    cuMemGetInfo_v2(free, total) |call| {
         let device = call.current_device()?;
         let available = call.free_bytes(device);
         // SAFETY: the caller passes a place for the number.
@@ -27,7 +25,7 @@ entries! {
         unsafe { put(total, call.config.memory) }
     }
 
-    floor cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) |call| {
+    cuMemAlloc_v2(address, bytes) |call| {
         let context = call.current()?;
         if bytes == 0 || address.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -41,13 +39,7 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuMemAllocPitch_v2(
-        address: *mut CUdeviceptr,
-        pitch: *mut usize,
-        width: usize,
-        height: usize,
-        access: c_uint,
-    ) |call| {
+    cuMemAllocPitch_v2(address, pitch, width, height, access) |call| {
         let context = call.current()?;
         let sizes = width > 0 && height > 0 && matches!(access, 4 | 8 | 16);
         if !sizes || address.is_null() || pitch.is_null() {
@@ -66,7 +58,7 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuMemFree_v2(address: CUdeviceptr) |call| {
+    cuMemFree_v2(address) |call| {
         if address == 0 {
             return Ok(());
         }
@@ -91,7 +83,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) |call| {
+    cuMemAllocAsync(address, bytes, stream) |call| {
         let stream = call.stream(stream)?;
         let device = call.streams[&stream].device;
         let pool = call.devices[device].current_pool;
@@ -99,19 +91,14 @@ entries! {
         unsafe { alloc_async(call, address, bytes, pool, stream) }
     }
 
-    floor cuMemAllocFromPoolAsync(
-        address: *mut CUdeviceptr,
-        bytes: usize,
-        pool: CUmemoryPool,
-        stream: CUstream,
-    ) |call| {
+    cuMemAllocFromPoolAsync(address, bytes, pool, stream) |call| {
         let stream = call.stream(stream)?;
         let pool = call.pool(pool)?;
         // SAFETY: the caller passes a place for the address.
         unsafe { alloc_async(call, address, bytes, pool, stream) }
     }
 
-    floor cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) |call| {
+    cuMemFreeAsync(address, stream) |call| {
         let stream = call.stream(stream)?;
         if address == 0 {
             return Ok(());
@@ -136,11 +123,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemGetAddressRange_v2(
-        base: *mut CUdeviceptr,
-        size: *mut usize,
-        address: CUdeviceptr,
-    ) |call| {
+    cuMemGetAddressRange_v2(base, size, address) |call| {
         call.current()?;
         let (start, len) = call.allocation(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
         if !base.is_null() {

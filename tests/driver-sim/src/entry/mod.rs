@@ -6,33 +6,78 @@ use std::sync::LazyLock;
 use crate::nccl;
 
 /// Defines driver functions: each is exported under its name, counts its calls and may meet a fault
-/// before its body runs, and is listed in `ENTRIES`.
-///
-/// A function marked `newer` is missing from the oldest headers; the compiler compares all others
-/// with `cuda_sys`'s declarations.
+/// before its body runs, and is listed in `ENTRIES`. An argument has the type that it has in
+/// `cuda_sys`'s declaration.
 macro_rules! entries {
-    ($($kind:ident $name:ident($($arg:ident: $ty:ty),* $(,)?) |$call:pat_param| $body:block)*) => {
-        $(
-            #[doc = concat!("`", stringify!($name), "` of the simulated driver.")]
-            ///
-            /// # Safety
-            /// As in the CUDA driver API reference for this symbol.
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($arg: $ty),*) -> cuda_sys::CUresult {
-                $crate::call::run(stringify!($name), |$call: &mut $crate::call::Call| $body)
-            }
-            entries!(@$kind $name($($ty),*));
-        )*
+    ($($name:ident($($arg:ident),* $(,)?) |$call:pat_param| $body:block)*) => {
+        $(entry! { $name() ($($arg)*) $crate::entry::signature::$name, |$call| $body })*
 
-        pub(in crate::entry) const ENTRIES: &[(&str, fn() -> *const std::ffi::c_void)] = &[
-            $((stringify!($name), || $name as *const std::ffi::c_void),)*
+        pub(in crate::entry) const ENTRIES: &[(&str, $crate::entry::Address)] = &[
+            $((
+                stringify!($name),
+                // The first cast compares the number of arguments with the declaration.
+                || $name as $crate::entry::signature::$name as *const std::ffi::c_void,
+            ),)*
         ];
     };
-    (@newer $name:ident($($ty:ty),*)) => {};
-    (@floor $name:ident($($ty:ty),*)) => {
-        const _: [unsafe extern "C" fn($($ty),*) -> cuda_sys::CUresult; 2] =
-            [$name, cuda_sys::symbol::$name];
+}
+
+/// Defines one function. Each step gives one argument its type, the first that `$left` takes, and
+/// goes on with a type that takes the others.
+macro_rules! entry {
+    (
+        $name:ident($($arg:ident: $ty:ty,)*) ($next:ident $($later:ident)*) $left:ty,
+        |$call:pat_param| $body:block
+    ) => {
+        entry! {
+            $name($($arg: $ty,)* $next: <$left as $crate::entry::Takes>::First,) ($($later)*)
+            <$left as $crate::entry::Takes>::Rest, |$call| $body
+        }
     };
+    ($name:ident($($arg:ident: $ty:ty,)*) () $left:ty, |$call:pat_param| $body:block) => {
+        #[doc = concat!("`", stringify!($name), "` of the simulated driver.")]
+        ///
+        /// # Safety
+        /// As in the CUDA driver API reference for this symbol.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> cuda_sys::CUresult {
+            $crate::call::run(stringify!($name), |$call: &mut $crate::call::Call| $body)
+        }
+    };
+}
+
+/// The type of a function that takes arguments.
+pub(in crate::entry) trait Takes {
+    /// The type of the first argument.
+    type First;
+    /// The type of a function that takes the others.
+    type Rest;
+}
+
+macro_rules! takes {
+    () => {};
+    ($first:ident $($rest:ident)*) => {
+        impl<$first, $($rest),*> Takes
+            for unsafe extern "C" fn($first, $($rest),*) -> cuda_sys::CUresult
+        {
+            type First = $first;
+            type Rest = unsafe extern "C" fn($($rest),*) -> cuda_sys::CUresult;
+        }
+        takes!($($rest)*);
+    };
+}
+
+// `cuLaunchKernel` takes the most.
+takes!(A B C D E F G H I J K);
+
+/// The type of each function.
+#[allow(non_camel_case_types, reason = "the functions' own names")]
+mod signature {
+    pub(in crate::entry) use cuda_sys::signature::*;
+
+    // `cuda.h` lacks what `cudaProfiler.h` declares.
+    pub(in crate::entry) type cuProfilerStart = unsafe extern "C" fn() -> cuda_sys::CUresult;
+    pub(in crate::entry) type cuProfilerStop = unsafe extern "C" fn() -> cuda_sys::CUresult;
 }
 
 mod array;

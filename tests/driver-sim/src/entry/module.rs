@@ -13,18 +13,12 @@ use crate::memory::place::Owner;
 use crate::module::{Function, Module, ptx};
 
 entries! {
-    floor cuModuleLoadData(module: *mut CUmodule, image: *const c_void) |call| {
+    cuModuleLoadData(module, image) |call| {
         // SAFETY: the caller passes a place and an image.
         unsafe { load(call, module, image, &mut Options::default()) }.map(drop)
     }
 
-    floor cuModuleLoadDataEx(
-        module: *mut CUmodule,
-        image: *const c_void,
-        count: c_uint,
-        keys: *mut CUjit_option,
-        values: *mut *mut c_void,
-    ) |call| {
+    cuModuleLoadDataEx(module, image, count, keys, values) |call| {
         // SAFETY: the caller passes `count` keys and values.
         let mut options = unsafe { Options::read(count as usize, keys, values) }?;
         // SAFETY: the caller passes a place and an image.
@@ -38,7 +32,7 @@ entries! {
         Ok(())
     }
 
-    floor cuModuleUnload(module: CUmodule) |call| {
+    cuModuleUnload(module) |call| {
         call.current()?;
         let id = call.module(module)?;
         call.forbid_in_capture()?;
@@ -57,11 +51,7 @@ entries! {
         Ok(())
     }
 
-    floor cuModuleGetFunction(
-        function: *mut CUfunction,
-        module: CUmodule,
-        name: *const c_char,
-    ) |call| {
+    cuModuleGetFunction(function, module, name) |call| {
         call.current()?;
         let id = call.module(module)?;
         // SAFETY: the caller passes a C string.
@@ -71,18 +61,14 @@ entries! {
         unsafe { put(function, pointer(call.functions[&found].handle)) }
     }
 
-    newer cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) |call| {
+    cuModuleGetFunctionCount(count, module) |call| {
         let id = call.module(module)?;
         let found = call.modules[&id].ptx.kernels.len();
         // SAFETY: the caller passes a place for the number.
         unsafe { put(count, found as c_uint) }
     }
 
-    newer cuModuleEnumerateFunctions(
-        functions: *mut CUfunction,
-        count: c_uint,
-        module: CUmodule,
-    ) |call| {
+    cuModuleEnumerateFunctions(functions, count, module) |call| {
         let id = call.module(module)?;
         let names: Vec<String> = call.modules[&id].ptx.kernels.keys().cloned().collect();
         for (at, name) in names.into_iter().take(count as usize).enumerate() {
@@ -93,12 +79,7 @@ entries! {
         Ok(())
     }
 
-    floor cuModuleGetGlobal_v2(
-        address: *mut CUdeviceptr,
-        bytes: *mut usize,
-        module: CUmodule,
-        name: *const c_char,
-    ) |call| {
+    cuModuleGetGlobal_v2(address, bytes, module, name) |call| {
         call.current()?;
         let id = call.module(module)?;
         // SAFETY: the caller passes a C string.
@@ -116,11 +97,7 @@ entries! {
         Ok(())
     }
 
-    floor cuFuncGetAttribute(
-        value: *mut c_int,
-        attribute: CUfunction_attribute,
-        function: CUfunction,
-    ) |call| {
+    cuFuncGetAttribute(value, attribute, function) |call| {
         let id = call.function(function)?;
         if !call.functions[&id].is_loaded {
             return Err(CUDA_ERROR_FUNCTION_NOT_LOADED);
@@ -130,11 +107,7 @@ entries! {
         unsafe { put(value, found) }
     }
 
-    floor cuFuncSetAttribute(
-        function: CUfunction,
-        attribute: CUfunction_attribute,
-        value: c_int,
-    ) |call| {
+    cuFuncSetAttribute(function, attribute, value) |call| {
         let id = call.function(function)?;
         let function = call.functions.get_mut(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         match attribute {
@@ -153,7 +126,7 @@ entries! {
         Ok(())
     }
 
-    floor cuFuncSetCacheConfig(function: CUfunction, config: CUfunc_cache) |call| {
+    cuFuncSetCacheConfig(function, config) |call| {
         call.function(function)?;
         if config.0 > 3 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -161,18 +134,13 @@ entries! {
         Ok(())
     }
 
-    newer cuFuncGetName(name: *mut *const c_char, function: CUfunction) |call| {
+    cuFuncGetName(name, function) |call| {
         let id = call.function(function)?;
         // SAFETY: the caller passes a place for the address.
         unsafe { put(name, call.functions[&id].symbol.as_ptr()) }
     }
 
-    newer cuFuncGetParamInfo(
-        function: CUfunction,
-        index: usize,
-        offset: *mut usize,
-        size: *mut usize,
-    ) |call| {
+    cuFuncGetParamInfo(function, index, offset, size) |call| {
         let id = call.function(function)?;
         let sizes = parameters(call, id);
         let found = *sizes.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;

@@ -1,24 +1,19 @@
 //! Access of one device to another's memory.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 
 use cuda_sys::*;
 
 use crate::call::{Call, put};
 
 entries! {
-    floor cuDeviceCanAccessPeer(can: *mut c_int, dev: CUdevice, peer: CUdevice) |call| {
+    cuDeviceCanAccessPeer(can, dev, peer) |call| {
         let (device, peer) = (call.device(dev)?, call.device(peer)?);
         // SAFETY: the caller passes a place for the answer.
         unsafe { put(can, c_int::from(reaches(call, device, peer))) }
     }
 
-    floor cuDeviceGetP2PAttribute(
-        value: *mut c_int,
-        attribute: CUdevice_P2PAttribute,
-        src: CUdevice,
-        dst: CUdevice,
-    ) |call| {
+    cuDeviceGetP2PAttribute(value, attribute, src, dst) |call| {
         let (src, dst) = (call.device(src)?, call.device(dst)?);
         if src == dst {
             return Err(CUDA_ERROR_INVALID_DEVICE);
@@ -35,7 +30,7 @@ entries! {
         unsafe { put(value, found) }
     }
 
-    floor cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |call| {
+    cuCtxEnablePeerAccess(peer, flags) |call| {
         let current = call.current()?;
         let peer = call.context(peer)?;
         if flags != 0 {
@@ -49,7 +44,7 @@ entries! {
         if new { Ok(()) } else { Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) }
     }
 
-    floor cuCtxDisablePeerAccess(peer: CUcontext) |call| {
+    cuCtxDisablePeerAccess(peer) |call| {
         let current = call.current()?;
         let peer = call.context(peer)?;
         let was = call.contexts.get_mut(&current).is_some_and(|own| own.peers.remove(&peer));

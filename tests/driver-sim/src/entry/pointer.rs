@@ -1,6 +1,6 @@
 //! Pointer attributes.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 
 use cuda_sys::*;
 
@@ -9,22 +9,13 @@ use crate::handle::{Id, pointer};
 use crate::memory::pinned::Origin;
 
 entries! {
-    floor cuPointerGetAttribute(
-        data: *mut c_void,
-        attribute: CUpointer_attribute,
-        address: CUdeviceptr,
-    ) |call| {
+    cuPointerGetAttribute(data, attribute, address) |call| {
         let answer = attribute_of(call, attribute, address)?;
         // SAFETY: the caller passes a place of the attribute's type.
         unsafe { answer.store(data) }
     }
 
-    floor cuPointerGetAttributes(
-        count: c_uint,
-        attributes: *mut CUpointer_attribute,
-        data: *mut *mut c_void,
-        address: CUdeviceptr,
-    ) |call| {
+    cuPointerGetAttributes(count, attributes, data, address) |call| {
         if attributes.is_null() || data.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

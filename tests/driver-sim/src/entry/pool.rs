@@ -1,6 +1,6 @@
 //! Memory pools.
 
-use std::ffi::{c_int, c_ulonglong, c_void};
+use std::ffi::{c_int, c_void};
 
 use cuda_sys::*;
 
@@ -42,7 +42,7 @@ const _: () = assert!(size_of::<Exported>() == size_of::<CUmemPoolPtrExportData>
 const MAGIC: u64 = 0x706f_6f6c_2070_7472;
 
 entries! {
-    floor cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, dev: CUdevice) |call| {
+    cuDeviceGetDefaultMemPool(pool, dev) |call| {
         let device = call.device(dev)?;
         supported(call)?;
         let id = call.devices[device].default_pool;
@@ -50,7 +50,7 @@ entries! {
         unsafe { put(pool, pointer(call.pools[&id].handle)) }
     }
 
-    floor cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) |call| {
+    cuDeviceGetMemPool(pool, dev) |call| {
         let device = call.device(dev)?;
         supported(call)?;
         let id = call.devices[device].current_pool;
@@ -58,7 +58,7 @@ entries! {
         unsafe { put(pool, pointer(call.pools[&id].handle)) }
     }
 
-    floor cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) |call| {
+    cuDeviceSetMemPool(dev, pool) |call| {
         let device = call.device(dev)?;
         let pool = call.pool(pool)?;
         if call.pools[&pool].device != device {
@@ -68,7 +68,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) |call| {
+    cuMemPoolCreate(pool, props) |call| {
         supported(call)?;
         if pool.is_null() || props.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -93,7 +93,7 @@ entries! {
         unsafe { put(pool, pointer(call.pools[&id].handle)) }
     }
 
-    floor cuMemPoolDestroy(pool: CUmemoryPool) |call| {
+    cuMemPoolDestroy(pool) |call| {
         let id = call.pool(pool)?;
         call.forbid_in_capture()?;
         let Some(pool) = call.pools.get_mut(&id).filter(|pool| !pool.is_default) else {
@@ -113,11 +113,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemPoolSetAttribute(
-        pool: CUmemoryPool,
-        attribute: CUmemPool_attribute,
-        value: *mut c_void,
-    ) |call| {
+    cuMemPoolSetAttribute(pool, attribute, value) |call| {
         call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         if value.is_null() {
@@ -140,11 +136,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemPoolGetAttribute(
-        pool: CUmemoryPool,
-        attribute: CUmemPool_attribute,
-        value: *mut c_void,
-    ) |call| {
+    cuMemPoolGetAttribute(pool, attribute, value) |call| {
         call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         let pool = &call.pools[&id];
@@ -164,11 +156,7 @@ entries! {
         unsafe { put(value.cast::<u64>(), number) }
     }
 
-    floor cuMemPoolSetAccess(
-        pool: CUmemoryPool,
-        map: *const CUmemAccessDesc,
-        count: usize,
-    ) |call| {
+    cuMemPoolSetAccess(pool, map, count) |call| {
         call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         if map.is_null() && count > 0 {
@@ -203,11 +191,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemPoolGetAccess(
-        flags: *mut CUmemAccess_flags,
-        pool: CUmemoryPool,
-        location: *mut CUmemLocation,
-    ) |call| {
+    cuMemPoolGetAccess(flags, pool, location) |call| {
         call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         if location.is_null() {
@@ -224,12 +208,7 @@ entries! {
         unsafe { put(flags.cast::<u32>(), value) }
     }
 
-    floor cuMemPoolExportToShareableHandle(
-        shareable: *mut c_void,
-        pool: CUmemoryPool,
-        kind: CUmemAllocationHandleType,
-        flags: c_ulonglong,
-    ) |call| {
+    cuMemPoolExportToShareableHandle(shareable, pool, kind, flags) |call| {
         let id = call.pool(pool)?;
         let offered = call.pools[&id].handle_types;
         if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || offered & POSIX_FD == 0 || flags != 0 {
@@ -247,12 +226,7 @@ entries! {
         unsafe { put(shareable.cast::<c_int>(), fd) }
     }
 
-    floor cuMemPoolImportFromShareableHandle(
-        pool: *mut CUmemoryPool,
-        shareable: *mut c_void,
-        kind: CUmemAllocationHandleType,
-        flags: c_ulonglong,
-    ) |call| {
+    cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags) |call| {
         let fd = shareable.addr() as i32;
         let source = call.pools.values().find(|pool| pool.exported.contains(&fd));
         let device = source.map(|pool| pool.device);
@@ -266,7 +240,7 @@ entries! {
         unsafe { put(pool, pointer(call.pools[&id].handle)) }
     }
 
-    floor cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, address: CUdeviceptr) |call| {
+    cuMemPoolExportPointer(data, address) |call| {
         let block = call.space.find(address).map(|id| &call.space.blocks[&id]);
         let block = block.filter(|block| block.is_held() && block.address == address);
         let block = block.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -286,11 +260,7 @@ entries! {
         unsafe { put(data.cast(), made) }
     }
 
-    floor cuMemPoolImportPointer(
-        address: *mut CUdeviceptr,
-        pool: CUmemoryPool,
-        data: *mut CUmemPoolPtrExportData,
-    ) |call| {
+    cuMemPoolImportPointer(address, pool, data) |call| {
         let context = call.current()?;
         let id = call.pool(pool)?;
         if data.is_null() || address.is_null() || !call.pools[&id].imported {
@@ -309,7 +279,7 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) |call| {
+    cuMemPoolTrimTo(pool, keep) |call| {
         let id = call.pool(pool)?;
         call.forbid_in_capture()?;
         if let Some(pool) = call.pools.get_mut(&id) {

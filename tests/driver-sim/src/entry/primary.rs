@@ -1,6 +1,6 @@
 //! Primary contexts: one per device, retained and released.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 
 use cuda_sys::*;
 
@@ -9,7 +9,7 @@ use crate::context::ContextKind;
 use crate::handle::{Id, pointer};
 
 entries! {
-    floor cuDevicePrimaryCtxRetain(context: *mut CUcontext, dev: CUdevice) |call| {
+    cuDevicePrimaryCtxRetain(context, dev) |call| {
         let device = call.device(dev)?;
         if context.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -19,21 +19,17 @@ entries! {
         unsafe { put(context, pointer(call.contexts[&id].handle)) }
     }
 
-    floor cuDevicePrimaryCtxRelease_v2(dev: CUdevice) |call| {
+    cuDevicePrimaryCtxRelease_v2(dev) |call| {
         let device = call.device(dev)?;
         release(call, device)
     }
 
-    floor cuDevicePrimaryCtxReset_v2(dev: CUdevice) |call| {
+    cuDevicePrimaryCtxReset_v2(dev) |call| {
         let device = call.device(dev)?;
         reset(call, device)
     }
 
-    floor cuDevicePrimaryCtxGetState(
-        dev: CUdevice,
-        flags: *mut c_uint,
-        active: *mut c_int,
-    ) |call| {
+    cuDevicePrimaryCtxGetState(dev, flags, active) |call| {
         let device = call.device(dev)?;
         // SAFETY: the caller passes a place for the flags.
         unsafe { put(flags, call.devices[device].primary_flags) }?;
@@ -41,7 +37,7 @@ entries! {
         unsafe { put(active, c_int::from(call.devices[device].primary.is_some())) }
     }
 
-    floor cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) |call| {
+    cuDevicePrimaryCtxSetFlags_v2(dev, flags) |call| {
         let device = call.device(dev)?;
         call.devices[device].primary_flags = flags;
         if let Some(id) = call.devices[device].primary {

@@ -1,7 +1,5 @@
 //! Semaphores of other interfaces: any descriptor stands for an unsignalled one.
 
-use std::ffi::c_uint;
-
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
@@ -18,10 +16,7 @@ use crate::report::ViolationKind;
 const WIDTH: usize = 8;
 
 entries! {
-    floor cuImportExternalSemaphore(
-        semaphore: *mut CUexternalSemaphore,
-        handle: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
-    ) |call| {
+    cuImportExternalSemaphore(semaphore, handle) |call| {
         let context = call.current()?;
         if semaphore.is_null() || handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -53,12 +48,7 @@ entries! {
         unsafe { put(semaphore, pointer(value)) }
     }
 
-    floor cuSignalExternalSemaphoresAsync(
-        semaphores: *const CUexternalSemaphore,
-        values: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
-        count: c_uint,
-        stream: CUstream,
-    ) |call| {
+    cuSignalExternalSemaphoresAsync(semaphores, values, count, stream) |call| {
         let stream = call.stream(stream)?;
         for index in 0..count as usize {
             // SAFETY: the caller passes `count` of both.
@@ -71,12 +61,7 @@ entries! {
         Ok(())
     }
 
-    floor cuWaitExternalSemaphoresAsync(
-        semaphores: *const CUexternalSemaphore,
-        values: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
-        count: c_uint,
-        stream: CUstream,
-    ) |call| {
+    cuWaitExternalSemaphoresAsync(semaphores, values, count, stream) |call| {
         let stream = call.stream(stream)?;
         for index in 0..count as usize {
             // SAFETY: the caller passes `count` of both.
@@ -98,7 +83,7 @@ entries! {
         Ok(())
     }
 
-    floor cuDestroyExternalSemaphore(semaphore: CUexternalSemaphore) |call| {
+    cuDestroyExternalSemaphore(semaphore) |call| {
         call.current()?;
         let id = find(call, semaphore)?;
         let name = call.name;

@@ -1,6 +1,6 @@
 //! Streams and host functions.
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint};
 
 use cuda_sys::*;
 
@@ -19,17 +19,17 @@ pub(super) const GREATEST_PRIORITY: c_int = -5;
 const NON_BLOCKING: c_uint = 1;
 
 entries! {
-    floor cuStreamCreate(stream: *mut CUstream, flags: c_uint) |call| {
+    cuStreamCreate(stream, flags) |call| {
         // SAFETY: the caller passes a place for the stream.
         unsafe { create(call, stream, flags, 0) }
     }
 
-    floor cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) |call| {
+    cuStreamCreateWithPriority(stream, flags, priority) |call| {
         // SAFETY: the caller passes a place for the stream.
         unsafe { create(call, stream, flags, priority) }
     }
 
-    floor cuStreamDestroy_v2(stream: CUstream) |call| {
+    cuStreamDestroy_v2(stream) |call| {
         if stream.addr() <= 2 {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
@@ -45,7 +45,7 @@ entries! {
         Ok(())
     }
 
-    floor cuStreamQuery(stream: CUstream) |call| {
+    cuStreamQuery(stream) |call| {
         let id = call.stream(stream)?;
         call.forbid_capturing(id)?;
         call.forbid_in_capture()?;
@@ -56,7 +56,7 @@ entries! {
         if call.query(point, &clock, polls) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
     }
 
-    floor cuStreamSynchronize(stream: CUstream) |call| {
+    cuStreamSynchronize(stream) |call| {
         let id = call.stream(stream)?;
         call.forbid_capturing(id)?;
         call.forbid_in_capture()?;
@@ -69,7 +69,7 @@ entries! {
         Ok(())
     }
 
-    floor cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) |call| {
+    cuStreamGetCtx(stream, context) |call| {
         let id = call.stream(stream)?;
         let owner = call.streams[&id].context;
         let handle = call.contexts.get(&owner).map_or(0, |context| context.handle);
@@ -77,13 +77,13 @@ entries! {
         unsafe { put(context, pointer(handle)) }
     }
 
-    newer cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) |call| {
+    cuStreamGetDevice(stream, device) |call| {
         let id = call.stream(stream)?;
         // SAFETY: the caller passes a place for the device.
         unsafe { put(device, call.streams[&id].device as CUdevice) }
     }
 
-    floor cuStreamGetFlags(stream: CUstream, flags: *mut c_uint) |call| {
+    cuStreamGetFlags(stream, flags) |call| {
         let id = call.stream(stream)?;
         call.forbid_capturing(id)?;
         let non_blocking = call.streams[&id].kind == StreamKind::NonBlocking;
@@ -91,20 +91,20 @@ entries! {
         unsafe { put(flags, if non_blocking { NON_BLOCKING } else { 0 }) }
     }
 
-    floor cuStreamGetPriority(stream: CUstream, priority: *mut c_int) |call| {
+    cuStreamGetPriority(stream, priority) |call| {
         let id = call.stream(stream)?;
         // SAFETY: the caller passes a place for the priority.
         unsafe { put(priority, call.streams[&id].priority) }
     }
 
-    newer cuStreamGetId(stream: CUstream, id: *mut c_ulonglong) |call| {
+    cuStreamGetId(stream, id) |call| {
         let found = call.stream(stream)?;
         call.forbid_capturing(found)?;
         // SAFETY: the caller passes a place for the id.
         unsafe { put(id, found) }
     }
 
-    floor cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) |call| {
+    cuLaunchHostFunc(stream, function, data) |call| {
         let id = call.stream(stream)?;
         let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let work = Work::Call { function, data: HostPtr(data.cast()) };

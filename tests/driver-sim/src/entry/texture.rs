@@ -13,12 +13,7 @@ const ALIGNMENT: u64 = 512;
 const PITCH_ALIGNMENT: usize = 32;
 
 entries! {
-    floor cuTexObjectCreate(
-        object: *mut CUtexObject,
-        resource: *const CUDA_RESOURCE_DESC,
-        texture: *const CUDA_TEXTURE_DESC,
-        view: *const CUDA_RESOURCE_VIEW_DESC,
-    ) |call| {
+    cuTexObjectCreate(object, resource, texture, view) |call| {
         call.forbid_in_capture()?;
         call.current()?;
         if texture.is_null() {
@@ -45,36 +40,33 @@ entries! {
         unsafe { put(object, handle as u64) }
     }
 
-    floor cuTexObjectDestroy(object: CUtexObject) |call| {
+    cuTexObjectDestroy(object) |call| {
         call.forbid_in_capture()?;
         destroy(call, object, LeakKind::Texture)
     }
 
-    floor cuTexObjectGetResourceDesc(resource: *mut CUDA_RESOURCE_DESC, object: CUtexObject) |call| {
+    cuTexObjectGetResourceDesc(resource, object) |call| {
         let id = find(call, object, LeakKind::Texture)?;
         let bytes = call.images.objects[&id].resource.clone();
         // SAFETY: the caller passes a place for the description.
         unsafe { put_bytes(resource, &bytes) }
     }
 
-    floor cuTexObjectGetTextureDesc(texture: *mut CUDA_TEXTURE_DESC, object: CUtexObject) |call| {
+    cuTexObjectGetTextureDesc(texture, object) |call| {
         let id = find(call, object, LeakKind::Texture)?;
         let bytes = call.images.objects[&id].texture.clone();
         // SAFETY: the caller passes a place for the description.
         unsafe { put_bytes(texture, &bytes) }
     }
 
-    floor cuTexObjectGetResourceViewDesc(
-        view: *mut CUDA_RESOURCE_VIEW_DESC,
-        object: CUtexObject,
-    ) |call| {
+    cuTexObjectGetResourceViewDesc(view, object) |call| {
         let id = find(call, object, LeakKind::Texture)?;
         let bytes = call.images.objects[&id].view.clone().ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes a place for the description.
         unsafe { put_bytes(view, &bytes) }
     }
 
-    floor cuSurfObjectCreate(object: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC) |call| {
+    cuSurfObjectCreate(object, resource) |call| {
         call.current()?;
         // SAFETY: the caller passes a description.
         let given = unsafe { resource.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -94,14 +86,11 @@ entries! {
         unsafe { put(object, handle as u64) }
     }
 
-    floor cuSurfObjectDestroy(object: CUsurfObject) |call| {
+    cuSurfObjectDestroy(object) |call| {
         destroy(call, object, LeakKind::Surface)
     }
 
-    floor cuSurfObjectGetResourceDesc(
-        resource: *mut CUDA_RESOURCE_DESC,
-        object: CUsurfObject,
-    ) |call| {
+    cuSurfObjectGetResourceDesc(resource, object) |call| {
         let id = find(call, object, LeakKind::Surface)?;
         let bytes = call.images.objects[&id].resource.clone();
         // SAFETY: the caller passes a place for the description.

@@ -13,39 +13,19 @@ use crate::graph::node::NodeKind;
 const FLUSH: c_uint = 1 << 30;
 
 entries! {
-    floor cuStreamWriteValue32_v2(
-        stream: CUstream,
-        address: CUdeviceptr,
-        value: cuuint32_t,
-        flags: c_uint,
-    ) |call| {
+    cuStreamWriteValue32_v2(stream, address, value, flags) |call| {
         write(call, stream, address, value.into(), 4, flags)
     }
 
-    floor cuStreamWriteValue64_v2(
-        stream: CUstream,
-        address: CUdeviceptr,
-        value: cuuint64_t,
-        flags: c_uint,
-    ) |call| {
+    cuStreamWriteValue64_v2(stream, address, value, flags) |call| {
         write(call, stream, address, value, 8, flags)
     }
 
-    floor cuStreamWaitValue32_v2(
-        stream: CUstream,
-        address: CUdeviceptr,
-        value: cuuint32_t,
-        flags: c_uint,
-    ) |call| {
+    cuStreamWaitValue32_v2(stream, address, value, flags) |call| {
         wait(call, stream, address, value.into(), 4, flags)
     }
 
-    floor cuStreamWaitValue64_v2(
-        stream: CUstream,
-        address: CUdeviceptr,
-        value: cuuint64_t,
-        flags: c_uint,
-    ) |call| {
+    cuStreamWaitValue64_v2(stream, address, value, flags) |call| {
         wait(call, stream, address, value, 8, flags)
     }
 }

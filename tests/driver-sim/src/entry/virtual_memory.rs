@@ -48,24 +48,14 @@ const ACCESS_READ: u32 = 1;
 const ACCESS_READ_WRITE: u32 = 3;
 
 entries! {
-    floor cuMemGetAllocationGranularity(
-        granularity: *mut usize,
-        properties: *const CUmemAllocationProp,
-        _option: CUmemAllocationGranularity_flags,
-    ) |call| {
+    cuMemGetAllocationGranularity(granularity, properties, _option) |call| {
         // SAFETY: the caller passes properties.
         unsafe { properties_of(call, properties) }?;
         // SAFETY: the caller passes a place for the number.
         unsafe { put(granularity, GRANULARITY) }
     }
 
-    floor cuMemAddressReserve(
-        address: *mut CUdeviceptr,
-        size: usize,
-        alignment: usize,
-        _hint: CUdeviceptr,
-        flags: c_ulonglong,
-    ) |call| {
+    cuMemAddressReserve(address, size, alignment, _hint, flags) |call| {
         let aligned = alignment == 0 || alignment.is_power_of_two() && alignment <= GRANULARITY;
         if size == 0 || size % GRANULARITY != 0 || !aligned || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -77,7 +67,7 @@ entries! {
         unsafe { put(address, start) }
     }
 
-    floor cuMemAddressFree(address: CUdeviceptr, size: usize) |call| {
+    cuMemAddressFree(address, size) |call| {
         let name = call.name;
         let (id, start) = call.reserved(name, address, size)?;
         let whole = start == 0 && size == call.space.blocks[&id].size;
@@ -88,12 +78,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemCreate(
-        handle: *mut CUmemGenericAllocationHandle,
-        size: usize,
-        properties: *const CUmemAllocationProp,
-        flags: c_ulonglong,
-    ) |call| {
+    cuMemCreate(handle, size, properties, flags) |call| {
         // SAFETY: the caller passes properties.
         let (device, handle_types, flags_of_memory) = unsafe { properties_of(call, properties) }?;
         if size == 0 || size % GRANULARITY != 0 || flags != 0 {
@@ -118,7 +103,7 @@ entries! {
         unsafe { put(handle, value as u64) }
     }
 
-    floor cuMemRelease(handle: CUmemGenericAllocationHandle) |call| {
+    cuMemRelease(handle) |call| {
         let id = physical(call, handle)?;
         let last = {
             let Some(physical) = call.virtual_memory.physical.get_mut(&id) else {
@@ -134,13 +119,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemMap(
-        address: CUdeviceptr,
-        size: usize,
-        offset: usize,
-        handle: CUmemGenericAllocationHandle,
-        flags: c_ulonglong,
-    ) |call| {
+    cuMemMap(address, size, offset, handle, flags) |call| {
         let name = call.name;
         let (id, start) = call.reserved(name, address, size)?;
         let memory = physical(call, handle)?;
@@ -170,7 +149,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemUnmap(address: CUdeviceptr, size: usize) |call| {
+    cuMemUnmap(address, size) |call| {
         let name = call.name;
         let (id, start) = call.reserved(name, address, size)?;
         let range = start..start + size;
@@ -184,12 +163,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemSetAccess(
-        address: CUdeviceptr,
-        size: usize,
-        map: *const CUmemAccessDesc,
-        count: usize,
-    ) |call| {
+    cuMemSetAccess(address, size, map, count) |call| {
         let name = call.name;
         let (id, start) = call.reserved(name, address, size)?;
         let range = start..start + size;
@@ -230,11 +204,7 @@ entries! {
         Ok(())
     }
 
-    floor cuMemGetAccess(
-        flags: *mut c_ulonglong,
-        location: *const CUmemLocation,
-        address: CUdeviceptr,
-    ) |call| {
+    cuMemGetAccess(flags, location, address) |call| {
         let name = call.name;
         let (id, start) = call.reserved(name, address, 1)?;
         if location.is_null() {
@@ -251,10 +221,7 @@ entries! {
         unsafe { put(flags, c_ulonglong::from(value)) }
     }
 
-    floor cuMemGetAllocationPropertiesFromHandle(
-        properties: *mut CUmemAllocationProp,
-        handle: CUmemGenericAllocationHandle,
-    ) |call| {
+    cuMemGetAllocationPropertiesFromHandle(properties, handle) |call| {
         let id = physical(call, handle)?;
         let physical = &call.virtual_memory.physical[&id];
         let value = Properties {
@@ -268,12 +235,7 @@ entries! {
         unsafe { put(properties.cast::<Properties>(), value) }
     }
 
-    floor cuMemExportToShareableHandle(
-        shareable: *mut c_void,
-        handle: CUmemGenericAllocationHandle,
-        kind: CUmemAllocationHandleType,
-        flags: c_ulonglong,
-    ) |call| {
+    cuMemExportToShareableHandle(shareable, handle, kind, flags) |call| {
         let id = physical(call, handle)?;
         let offered = call.virtual_memory.physical[&id].handle_types;
         if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || offered & POSIX_FD == 0 || flags != 0 {
@@ -286,11 +248,7 @@ entries! {
         unsafe { put(shareable.cast::<c_int>(), fd) }
     }
 
-    floor cuMemImportFromShareableHandle(
-        handle: *mut CUmemGenericAllocationHandle,
-        shareable: *mut c_void,
-        kind: CUmemAllocationHandleType,
-    ) |call| {
+    cuMemImportFromShareableHandle(handle, shareable, kind) |call| {
         let file = file(shareable.addr() as c_int);
         let known = file.and_then(|file| call.virtual_memory.exported.get(&file).copied());
         let known = known.filter(|_| kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

@@ -1,7 +1,5 @@
 //! Graphs that are made node by node.
 
-use std::ffi::c_uint;
-
 use cuda_sys::*;
 
 use super::{any, list, only_default, refuse_memory, task};
@@ -13,7 +11,7 @@ use crate::handle::{Id, pointer};
 use crate::report::ViolationKind;
 
 entries! {
-    floor cuGraphCreate(graph: *mut CUgraph, flags: c_uint) |call| {
+    cuGraphCreate(graph, flags) |call| {
         if graph.is_null() || flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -23,25 +21,14 @@ entries! {
         unsafe { put(graph, pointer(call.graphs.graphs[&id].handle)) }
     }
 
-    floor cuGraphAddEmptyNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-    ) |call| {
+    cuGraphAddEmptyNode(node, graph, dependencies, count) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the place of the caller's.
         unsafe { to.add(call, Task::nothing()) }
     }
 
-    newer cuGraphAddKernelNode_v2(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
-    ) |call| {
+    cuGraphAddKernelNode_v2(node, graph, dependencies, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         needs_context(call)?;
@@ -51,13 +38,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphAddKernelNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        params: *const CUDA_KERNEL_NODE_PARAMS_v1,
-    ) |call| {
+    cuGraphAddKernelNode(node, graph, dependencies, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         needs_context(call)?;
@@ -69,14 +50,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphAddMemcpyNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        params: *const CUDA_MEMCPY3D,
-        context: CUcontext,
-    ) |call| {
+    cuGraphAddMemcpyNode(node, graph, dependencies, count, params, context) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes a description of memory that stays for each launch.
@@ -85,14 +59,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphAddMemsetNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        params: *const CUDA_MEMSET_NODE_PARAMS,
-        context: CUcontext,
-    ) |call| {
+    cuGraphAddMemsetNode(node, graph, dependencies, count, params, context) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes parameters.
@@ -101,13 +68,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphAddHostNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        params: *const CUDA_HOST_NODE_PARAMS,
-    ) |call| {
+    cuGraphAddHostNode(node, graph, dependencies, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes a function that can be called at each launch.
@@ -116,13 +77,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphAddChildGraphNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        child: CUgraph,
-    ) |call| {
+    cuGraphAddChildGraphNode(node, graph, dependencies, count, child) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         let task = task::child(call, to.graph, child)?;
@@ -130,7 +85,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) |call| {
+    cuGraphChildGraphNodeGetGraph(node, graph) |call| {
         let id = call.node(node)?;
         let NodeKind::Child(child) = call.graphs.nodes[&id].task.kind else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -139,13 +94,7 @@ entries! {
         unsafe { put(graph, pointer(call.graphs.graphs[&child].handle)) }
     }
 
-    floor cuGraphAddEventRecordNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        event: CUevent,
-    ) |call| {
+    cuGraphAddEventRecordNode(node, graph, dependencies, count, event) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         let task = task::record(call, event)?;
@@ -153,13 +102,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    floor cuGraphAddEventWaitNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        event: CUevent,
-    ) |call| {
+    cuGraphAddEventWaitNode(node, graph, dependencies, count, event) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         let task = task::wait(call, event)?;
@@ -167,13 +110,7 @@ entries! {
         unsafe { to.add(call, task) }
     }
 
-    newer cuGraphConditionalHandleCreate(
-        handle: *mut CUgraphConditionalHandle,
-        graph: CUgraph,
-        context: CUcontext,
-        initial: c_uint,
-        flags: c_uint,
-    ) |call| {
+    cuGraphConditionalHandleCreate(handle, graph, context, initial, flags) |call| {
         let graph = call.graph(graph)?;
         let context = match context.is_null() {
             true => call.current()?,
@@ -188,27 +125,14 @@ entries! {
         unsafe { put(handle, new) }
     }
 
-    newer cuGraphAddNode(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        count: usize,
-        params: *mut CUgraphNodeParams,
-    ) |call| {
+    cuGraphAddNode(node, graph, dependencies, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes parameters, and the place.
         unsafe { any::add(call, to, params) }
     }
 
-    newer cuGraphAddNode_v2(
-        node: *mut CUgraphNode,
-        graph: CUgraph,
-        dependencies: *const CUgraphNode,
-        data: *const CUgraphEdgeData,
-        count: usize,
-        params: *mut CUgraphNodeParams,
-    ) |call| {
+    cuGraphAddNode_v2(node, graph, dependencies, data, count, params) |call| {
         // SAFETY: the caller passes a place, and `count` nodes.
         let to = unsafe { New::read(call, node, graph, dependencies, count) }?;
         // SAFETY: the caller passes as much data, or null.
@@ -217,24 +141,13 @@ entries! {
         unsafe { any::add(call, to, params) }
     }
 
-    floor cuGraphAddDependencies(
-        graph: CUgraph,
-        from: *const CUgraphNode,
-        to: *const CUgraphNode,
-        count: usize,
-    ) |call| {
+    cuGraphAddDependencies(graph, from, to, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
         accepted(call.add_edges(graph, &edges))
     }
 
-    newer cuGraphAddDependencies_v2(
-        graph: CUgraph,
-        from: *const CUgraphNode,
-        to: *const CUgraphNode,
-        data: *const CUgraphEdgeData,
-        count: usize,
-    ) |call| {
+    cuGraphAddDependencies_v2(graph, from, to, data, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
         // SAFETY: the caller passes as much data, or null.
@@ -242,25 +155,14 @@ entries! {
         accepted(call.add_edges(graph, &edges))
     }
 
-    floor cuGraphRemoveDependencies(
-        graph: CUgraph,
-        from: *const CUgraphNode,
-        to: *const CUgraphNode,
-        count: usize,
-    ) |call| {
+    cuGraphRemoveDependencies(graph, from, to, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
         refuse_memory(call, graph)?;
         accepted(call.remove_edges(graph, &edges))
     }
 
-    newer cuGraphRemoveDependencies_v2(
-        graph: CUgraph,
-        from: *const CUgraphNode,
-        to: *const CUgraphNode,
-        data: *const CUgraphEdgeData,
-        count: usize,
-    ) |call| {
+    cuGraphRemoveDependencies_v2(graph, from, to, data, count) |call| {
         // SAFETY: the caller passes `count` pairs.
         let (graph, edges) = unsafe { edges(call, graph, from, to, count) }?;
         // SAFETY: the caller passes as much data, or null.
@@ -269,7 +171,7 @@ entries! {
         accepted(call.remove_edges(graph, &edges))
     }
 
-    floor cuGraphDestroyNode(node: CUgraphNode) |call| {
+    cuGraphDestroyNode(node) |call| {
         let id = call.node(node)?;
         let graph = call.graphs.nodes[&id].graph;
         // No node goes while a capture adds to its graph.

@@ -1,6 +1,6 @@
 //! Copies of graphs, and their text.
 
-use std::ffi::{CStr, c_char, c_uint};
+use std::ffi::CStr;
 use std::path::Path;
 
 use cuda_sys::*;
@@ -11,7 +11,7 @@ use crate::graph::GraphOwner;
 use crate::handle::pointer;
 
 entries! {
-    floor cuGraphClone(clone: *mut CUgraph, graph: CUgraph) |call| {
+    cuGraphClone(clone, graph) |call| {
         let id = call.graph(graph)?;
         if clone.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -24,11 +24,7 @@ entries! {
         unsafe { put(clone, pointer(call.graphs.graphs[&copy].handle)) }
     }
 
-    floor cuGraphNodeFindInClone(
-        node: *mut CUgraphNode,
-        original: CUgraphNode,
-        clone: CUgraph,
-    ) |call| {
+    cuGraphNodeFindInClone(node, original, clone) |call| {
         let original = call.node(original)?;
         let clone = call.graph(clone)?;
         let mut nodes = call.graphs.graphs[&clone].nodes.iter();
@@ -38,7 +34,7 @@ entries! {
         unsafe { put(node, pointer(found)) }
     }
 
-    floor cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, _flags: c_uint) |call| {
+    cuGraphDebugDotPrint(graph, path, _flags) |call| {
         let id = call.graph(graph)?;
         if path.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -1,6 +1,6 @@
 //! The life of graphs and execs, and launches.
 
-use std::ffi::{c_char, c_ulonglong};
+use std::ffi::c_ulonglong;
 
 use cuda_sys::*;
 
@@ -14,7 +14,7 @@ const INSTANTIATE_FLAGS: c_ulonglong = 15;
 const AUTO_FREE: c_ulonglong = 1;
 
 entries! {
-    floor cuGraphDestroy(graph: CUgraph) |call| {
+    cuGraphDestroy(graph) |call| {
         let id = call.graph(graph)?;
         // A graph that belongs to a capture or to a node is destroyed with it, and a capture needs the
         // graph that it adds to.
@@ -26,40 +26,30 @@ entries! {
         Ok(())
     }
 
-    floor cuGraphInstantiateWithFlags(
-        exec: *mut CUgraphExec,
-        graph: CUgraph,
-        flags: c_ulonglong,
-    ) |call| {
+    cuGraphInstantiateWithFlags(exec, graph, flags) |call| {
         // SAFETY: the caller passes a place for the exec.
         unsafe { instantiate(call, exec, graph, flags) }
     }
 
     // The first form: what it writes to the log is not specified.
-    floor cuGraphInstantiate_v2(
-        exec: *mut CUgraphExec,
-        graph: CUgraph,
-        _error_node: *mut CUgraphNode,
-        _log: *mut c_char,
-        _log_size: usize,
-    ) |call| {
+    cuGraphInstantiate_v2(exec, graph, _error_node, _log, _log_size) |call| {
         // SAFETY: the caller passes a place for the exec.
         unsafe { instantiate(call, exec, graph, 0) }
     }
 
-    floor cuGraphExecDestroy(exec: CUgraphExec) |call| {
+    cuGraphExecDestroy(exec) |call| {
         let id = call.exec(exec)?;
         call.destroy_exec(id);
         Ok(())
     }
 
-    newer cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut cuuint64_t) |call| {
+    cuGraphExecGetFlags(exec, flags) |call| {
         let id = call.exec(exec)?;
         // SAFETY: the caller passes a place for the flags.
         unsafe { put(flags, call.graphs.execs[&id].flags) }
     }
 
-    floor cuGraphUpload(exec: CUgraphExec, stream: CUstream) |call| {
+    cuGraphUpload(exec, stream) |call| {
         call.exec(exec)?;
         let stream = call.stream(stream)?;
         match call.streams[&stream].capture {
@@ -68,7 +58,7 @@ entries! {
         }
     }
 
-    floor cuGraphLaunch(exec: CUgraphExec, stream: CUstream) |call| {
+    cuGraphLaunch(exec, stream) |call| {
         let exec = call.exec(exec)?;
         let stream = call.stream(stream)?;
         if call.streams[&stream].capture.is_some() {

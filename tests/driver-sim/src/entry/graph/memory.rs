@@ -1,18 +1,12 @@
 //! The memory that graphs allocate.
 
-use std::ffi::c_void;
-
 use cuda_sys::*;
 
 use crate::call::put;
 use crate::graph::node::NodeKind;
 
 entries! {
-    floor cuDeviceGetGraphMemAttribute(
-        device: CUdevice,
-        attribute: CUgraphMem_attribute,
-        value: *mut c_void,
-    ) |call| {
+    cuDeviceGetGraphMemAttribute(device, attribute, value) |call| {
         let device = call.device(device)?;
         let pool = &call.pools[&call.devices[device].graph_pool];
         let found = match attribute {
@@ -26,11 +20,7 @@ entries! {
         unsafe { put(value.cast::<u64>(), found as u64) }
     }
 
-    floor cuDeviceSetGraphMemAttribute(
-        device: CUdevice,
-        attribute: CUgraphMem_attribute,
-        value: *mut c_void,
-    ) |call| {
+    cuDeviceSetGraphMemAttribute(device, attribute, value) |call| {
         let device = call.device(device)?;
         if value.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -51,7 +41,7 @@ entries! {
         Ok(())
     }
 
-    floor cuDeviceGraphMemTrim(device: CUdevice) |call| {
+    cuDeviceGraphMemTrim(device) |call| {
         let device = call.device(device)?;
         let pool = call.devices[device].graph_pool;
         if let Some(pool) = call.pools.get_mut(&pool) {
@@ -60,7 +50,7 @@ entries! {
         Ok(())
     }
 
-    floor cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: *mut CUdeviceptr) |call| {
+    cuGraphMemFreeNodeGetParams(node, address) |call| {
         let id = call.node(node)?;
         let NodeKind::Free(block) = call.graphs.nodes[&id].task.kind else {
             return Err(CUDA_ERROR_INVALID_VALUE);

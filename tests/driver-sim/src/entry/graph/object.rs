@@ -1,6 +1,6 @@
 //! Objects of the program that graphs keep.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 
 use cuda_sys::*;
 
@@ -15,13 +15,7 @@ const NO_DESTRUCTOR_SYNC: c_uint = 1;
 const MOVE: c_uint = 1;
 
 entries! {
-    floor cuUserObjectCreate(
-        object: *mut CUuserObject,
-        data: *mut c_void,
-        destroy: CUhostFn,
-        count: c_uint,
-        flags: c_uint,
-    ) |call| {
+    cuUserObjectCreate(object, data, destroy, count, flags) |call| {
         let destroy = destroy.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let count = number(count)?;
         if object.is_null() || flags != NO_DESTRUCTOR_SYNC {
@@ -36,7 +30,7 @@ entries! {
         unsafe { put(object, pointer(handle)) }
     }
 
-    floor cuUserObjectRetain(object: CUuserObject, count: c_uint) |call| {
+    cuUserObjectRetain(object, count) |call| {
         let id = find(call, object)?;
         let count = number(count)?;
         call.retain_object(id, count);
@@ -46,7 +40,7 @@ entries! {
         Ok(())
     }
 
-    floor cuUserObjectRelease(object: CUuserObject, count: c_uint) |call| {
+    cuUserObjectRelease(object, count) |call| {
         let id = find(call, object)?;
         let count = number(count)?;
         give_up(call, id, count)?;
@@ -54,12 +48,7 @@ entries! {
         Ok(())
     }
 
-    floor cuGraphRetainUserObject(
-        graph: CUgraph,
-        object: CUuserObject,
-        count: c_uint,
-        flags: c_uint,
-    ) |call| {
+    cuGraphRetainUserObject(graph, object, count, flags) |call| {
         let graph = call.graph(graph)?;
         let id = find(call, object)?;
         let count = number(count)?;
@@ -74,7 +63,7 @@ entries! {
         Ok(())
     }
 
-    floor cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: c_uint) |call| {
+    cuGraphReleaseUserObject(graph, object, count) |call| {
         let graph = call.graph(graph)?;
         let id = find(call, object)?;
         let count = number(count)?;

@@ -8,25 +8,19 @@ use crate::graph::node::{KernelLaunch, NodeKind};
 use crate::handle::{Id, pointer};
 
 entries! {
-    floor cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) |call| {
+    cuGraphNodeGetType(node, kind) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes a place for the kind.
         unsafe { put(kind, call.graphs.nodes[&id].task.kind.to_raw()) }
     }
 
-    newer cuGraphKernelNodeGetParams_v2(
-        node: CUgraphNode,
-        params: *mut CUDA_KERNEL_NODE_PARAMS_v2,
-    ) |call| {
+    cuGraphKernelNodeGetParams_v2(node, params) |call| {
         let found = kernel_params(call, node)?;
         // SAFETY: the caller passes a place for the parameters.
         unsafe { put(params, found) }
     }
 
-    floor cuGraphKernelNodeGetParams(
-        node: CUgraphNode,
-        params: *mut CUDA_KERNEL_NODE_PARAMS_v1,
-    ) |call| {
+    cuGraphKernelNodeGetParams(node, params) |call| {
         let found = kernel_params(call, node)?;
         let found = CUDA_KERNEL_NODE_PARAMS_v1 {
             func: found.func,
@@ -44,7 +38,7 @@ entries! {
         unsafe { put(params, found) }
     }
 
-    floor cuGraphMemcpyNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMCPY3D) |call| {
+    cuGraphMemcpyNodeGetParams(node, params) |call| {
         let id = call.node(node)?;
         let NodeKind::Memcpy(copy) = &call.graphs.nodes[&id].task.kind else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -53,10 +47,7 @@ entries! {
         unsafe { put(params, copy.0) }
     }
 
-    floor cuGraphMemsetNodeGetParams(
-        node: CUgraphNode,
-        params: *mut CUDA_MEMSET_NODE_PARAMS,
-    ) |call| {
+    cuGraphMemsetNodeGetParams(node, params) |call| {
         let id = call.node(node)?;
         let NodeKind::Memset(fill) = call.graphs.nodes[&id].task.kind else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -65,7 +56,7 @@ entries! {
         unsafe { put(params, fill) }
     }
 
-    floor cuGraphHostNodeGetParams(node: CUgraphNode, params: *mut CUDA_HOST_NODE_PARAMS) |call| {
+    cuGraphHostNodeGetParams(node, params) |call| {
         let id = call.node(node)?;
         let Work::Call { function, data } = call.graphs.nodes[&id].task.work else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -75,7 +66,7 @@ entries! {
         unsafe { put(params, found) }
     }
 
-    floor cuGraphEventRecordNodeGetEvent(node: CUgraphNode, event: *mut CUevent) |call| {
+    cuGraphEventRecordNodeGetEvent(node, event) |call| {
         let id = call.node(node)?;
         let NodeKind::Record(found) = call.graphs.nodes[&id].task.kind else {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -84,7 +75,7 @@ entries! {
         unsafe { put_event(call, event, found) }
     }
 
-    floor cuGraphEventWaitNodeGetEvent(node: CUgraphNode, event: *mut CUevent) |call| {
+    cuGraphEventWaitNodeGetEvent(node, event) |call| {
         let id = call.node(node)?;
         let NodeKind::Wait(found) = call.graphs.nodes[&id].task.kind else {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -6,14 +6,14 @@ use crate::call::{Call, Outcome};
 use crate::handle::{Id, pointer};
 
 entries! {
-    floor cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) |call| {
+    cuGraphGetNodes(graph, nodes, count) |call| {
         let id = call.graph(graph)?;
         let found = handles(call, &call.graphs.graphs[&id].nodes);
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
     }
 
-    floor cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) |call| {
+    cuGraphGetRootNodes(graph, nodes, count) |call| {
         let id = call.graph(graph)?;
         let roots = call.graphs.graphs[&id].nodes.iter().copied();
         let roots = roots.filter(|node| call.graphs.nodes[node].dependencies.is_empty());
@@ -22,45 +22,25 @@ entries! {
         unsafe { fill(&found, nodes, count, true) }
     }
 
-    floor cuGraphGetEdges(
-        graph: CUgraph,
-        from: *mut CUgraphNode,
-        to: *mut CUgraphNode,
-        count: *mut usize,
-    ) |call| {
+    cuGraphGetEdges(graph, from, to, count) |call| {
         let id = call.graph(graph)?;
         // SAFETY: the caller passes a count, and places for as many edges or null.
         unsafe { edges(call, id, (from, to), std::ptr::null_mut(), count) }
     }
 
-    newer cuGraphGetEdges_v2(
-        graph: CUgraph,
-        from: *mut CUgraphNode,
-        to: *mut CUgraphNode,
-        data: *mut CUgraphEdgeData,
-        count: *mut usize,
-    ) |call| {
+    cuGraphGetEdges_v2(graph, from, to, data, count) |call| {
         let id = call.graph(graph)?;
         // SAFETY: the caller passes a count, and places for as many edges or null.
         unsafe { edges(call, id, (from, to), data, count) }
     }
 
-    floor cuGraphNodeGetDependencies(
-        node: CUgraphNode,
-        nodes: *mut CUgraphNode,
-        count: *mut usize,
-    ) |call| {
+    cuGraphNodeGetDependencies(node, nodes, count) |call| {
         let found = dependencies(call, node)?;
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
     }
 
-    newer cuGraphNodeGetDependencies_v2(
-        node: CUgraphNode,
-        nodes: *mut CUgraphNode,
-        data: *mut CUgraphEdgeData,
-        count: *mut usize,
-    ) |call| {
+    cuGraphNodeGetDependencies_v2(node, nodes, data, count) |call| {
         let found = dependencies(call, node)?;
         // SAFETY: the caller passes a count, and places for as much data or null.
         unsafe { fill_data(found.len(), data, count) }?;
@@ -68,22 +48,13 @@ entries! {
         unsafe { fill(&found, nodes, count, true) }
     }
 
-    floor cuGraphNodeGetDependentNodes(
-        node: CUgraphNode,
-        nodes: *mut CUgraphNode,
-        count: *mut usize,
-    ) |call| {
+    cuGraphNodeGetDependentNodes(node, nodes, count) |call| {
         let found = dependents(call, node)?;
         // SAFETY: the caller passes a count, and places for as many nodes or null.
         unsafe { fill(&found, nodes, count, true) }
     }
 
-    newer cuGraphNodeGetDependentNodes_v2(
-        node: CUgraphNode,
-        nodes: *mut CUgraphNode,
-        data: *mut CUgraphEdgeData,
-        count: *mut usize,
-    ) |call| {
+    cuGraphNodeGetDependentNodes_v2(node, nodes, data, count) |call| {
         let found = dependents(call, node)?;
         // SAFETY: the caller passes a count, and places for as much data or null.
         unsafe { fill_data(found.len(), data, count) }?;

@@ -9,10 +9,7 @@ use crate::graph::node::{NodeKind, Task};
 use crate::handle::Id;
 
 entries! {
-    newer cuGraphKernelNodeSetParams_v2(
-        node: CUgraphNode,
-        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
-    ) |call| {
+    cuGraphKernelNodeSetParams_v2(node, params) |call| {
         let id = call.node(node)?;
         let attributes = attributes(call, id)?;
         // SAFETY: the caller passes a kernel with its parameters.
@@ -20,10 +17,7 @@ entries! {
         change(call, id, task)
     }
 
-    floor cuGraphKernelNodeSetParams(
-        node: CUgraphNode,
-        params: *const CUDA_KERNEL_NODE_PARAMS_v1,
-    ) |call| {
+    cuGraphKernelNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         let attributes = attributes(call, id)?;
         // SAFETY: the caller passes parameters.
@@ -33,27 +27,21 @@ entries! {
         change(call, id, task)
     }
 
-    floor cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D) |call| {
+    cuGraphMemcpyNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes a description of memory that stays for each launch.
         let task = unsafe { task::copy_anywhere(call, params) }?;
         change(call, id, task)
     }
 
-    floor cuGraphMemsetNodeSetParams(
-        node: CUgraphNode,
-        params: *const CUDA_MEMSET_NODE_PARAMS,
-    ) |call| {
+    cuGraphMemsetNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes parameters.
         let task = unsafe { task::fill_anywhere(call, params) }?;
         change(call, id, task)
     }
 
-    floor cuGraphHostNodeSetParams(
-        node: CUgraphNode,
-        params: *const CUDA_HOST_NODE_PARAMS,
-    ) |call| {
+    cuGraphHostNodeSetParams(node, params) |call| {
         let id = call.node(node)?;
         // SAFETY: the caller passes a function that can be called at each launch.
         let task = unsafe { task::host(call, params) }?;

@@ -1,7 +1,5 @@
 //! Changes of execs.
 
-use std::ffi::c_uint;
-
 use cuda_sys::*;
 
 use super::build::needs_context;
@@ -15,23 +13,14 @@ use crate::graph::update::Mismatch;
 use crate::handle::{Id, pointer};
 
 entries! {
-    newer cuGraphExecUpdate_v2(
-        exec: CUgraphExec,
-        graph: CUgraph,
-        info: *mut CUgraphExecUpdateResultInfo,
-    ) |call| {
+    cuGraphExecUpdate_v2(exec, graph, info) |call| {
         let found = update(call, exec, graph)?;
         // SAFETY: the caller passes a place for the result.
         unsafe { put(info, found) }?;
         verdict(found.result)
     }
 
-    floor cuGraphExecUpdate(
-        exec: CUgraphExec,
-        graph: CUgraph,
-        node: *mut CUgraphNode,
-        result: *mut CUgraphExecUpdateResult,
-    ) |call| {
+    cuGraphExecUpdate(exec, graph, node, result) |call| {
         let found = update(call, exec, graph)?;
         // SAFETY: the caller passes a place for the node.
         unsafe { put(node, found.errorNode) }?;
@@ -40,11 +29,7 @@ entries! {
         verdict(found.result)
     }
 
-    newer cuGraphExecKernelNodeSetParams_v2(
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
-    ) |call| {
+    cuGraphExecKernelNodeSetParams_v2(exec, node, params) |call| {
         needs_context(call)?;
         let (exec, at) = place(call, exec, node)?;
         let attributes = attributes(step(call, exec, at))?;
@@ -53,11 +38,7 @@ entries! {
         change(call, exec, at, task)
     }
 
-    floor cuGraphExecKernelNodeSetParams(
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        params: *const CUDA_KERNEL_NODE_PARAMS_v1,
-    ) |call| {
+    cuGraphExecKernelNodeSetParams(exec, node, params) |call| {
         needs_context(call)?;
         let (exec, at) = place(call, exec, node)?;
         let attributes = attributes(step(call, exec, at))?;
@@ -68,12 +49,7 @@ entries! {
         change(call, exec, at, task)
     }
 
-    floor cuGraphExecMemcpyNodeSetParams(
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        params: *const CUDA_MEMCPY3D,
-        context: CUcontext,
-    ) |call| {
+    cuGraphExecMemcpyNodeSetParams(exec, node, params, context) |call| {
         let (exec, at) = place(call, exec, node)?;
         // SAFETY: the caller passes null or a description.
         let rows = unsafe { params.as_ref() }.map_or(0, |params| params.Height * params.Depth);
@@ -94,30 +70,21 @@ entries! {
         change(call, exec, at, task)
     }
 
-    floor cuGraphExecMemsetNodeSetParams(
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        params: *const CUDA_MEMSET_NODE_PARAMS,
-        context: CUcontext,
-    ) |call| {
+    cuGraphExecMemsetNodeSetParams(exec, node, params, context) |call| {
         let (exec, at) = place(call, exec, node)?;
         // SAFETY: the caller passes parameters.
         let task = unsafe { task::fill(call, params, context) }?;
         change(call, exec, at, task)
     }
 
-    floor cuGraphExecHostNodeSetParams(
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        params: *const CUDA_HOST_NODE_PARAMS,
-    ) |call| {
+    cuGraphExecHostNodeSetParams(exec, node, params) |call| {
         let (exec, at) = place(call, exec, node)?;
         // SAFETY: the caller passes a function that can be called at each launch.
         let task = unsafe { task::host(call, params) }?;
         change(call, exec, at, task)
     }
 
-    floor cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) |call| {
+    cuGraphNodeSetEnabled(exec, node, enabled) |call| {
         let (exec, at) = switchable(call, exec, node)?;
         if let Some(exec) = call.graphs.execs.get_mut(&exec) {
             exec.steps[at].enabled = enabled != 0;
@@ -125,11 +92,7 @@ entries! {
         Ok(())
     }
 
-    floor cuGraphNodeGetEnabled(
-        exec: CUgraphExec,
-        node: CUgraphNode,
-        enabled: *mut c_uint,
-    ) |call| {
+    cuGraphNodeGetEnabled(exec, node, enabled) |call| {
         let (exec, at) = switchable(call, exec, node)?;
         // SAFETY: the caller passes a place for the answer.
         unsafe { put(enabled, step(call, exec, at).enabled.into()) }
